@@ -6,7 +6,7 @@ A ``Slot`` takes the values of one tensor as they come, a ``Block`` those of man
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from odc_mlir.calibration.statistics import LOWEST, TensorStatistics
 from odc_mlir.ops.spec import Array
 
 Shape = tuple[int, ...]
+Between = Callable[[], object]
+"""Is called between one tensor and the next, where looking at all of them takes long."""
 
 # The first values of a tensor are looked at in all detail, later ones in turn: by then there are enough, and it takes
 # long. The extremes of all are taken.
@@ -108,10 +110,19 @@ class Slot:
         self.statistics.update(rows, channels=_channels(values.shape[1:]), begins=begins, detail=detail)
 
     def take(self) -> TensorStatistics:
-        """The statistics of all values since the last call; those of later values begin anew."""
+        """The statistics of all values, those that waited included."""
         self.flush()
-        self._last_run = -1
-        found, self.statistics = self.statistics, TensorStatistics()
+        return self.statistics
+
+    @property
+    def nbytes(self) -> int:
+        """Of the values that wait."""
+        return int(self._rows[: self._fill].nbytes)
+
+    def successor(self) -> Slot:
+        """An empty one for the values to come, which looks at as many in detail as this one would."""
+        found = Slot(self._room)
+        found._looked = self._looked + self._fill
         return found
 
 
@@ -157,13 +168,18 @@ class Block:
             self._fill = 0
             self._look(self._rows)
 
-    def flush(self) -> None:
+    @property
+    def nbytes(self) -> int:
+        """Of the values that wait."""
+        return int(self._rows[: self._fill].nbytes + self._kept[: self._kept_fill].nbytes)
+
+    def flush(self, between: Between = bool) -> None:
         """Hand all to the statistics of the slots."""
         if self._fill:
             fill, self._fill = self._fill, 0
             self._look(self._rows[:fill])
         self._hand_over_extremes()
-        self._hand_over_detail()
+        self._hand_over_detail(between)
 
     @np.errstate(all="ignore")
     def _look(self, rows: NDArray[np.float32]) -> None:
@@ -200,14 +216,15 @@ class Block:
         for slot, part, shape in zip(self._slots, self._parts, self.shapes, strict=True):
             yield slot, np.ascontiguousarray(rows[:, part]), _channels(shape)
 
-    def _detail(self, rows: NDArray[np.float32]) -> None:
+    def _detail(self, rows: NDArray[np.float32], between: Between = bool) -> None:
         for slot, part, channels in self._each(rows):
             slot.statistics.add_detail(part, channels)
+            between()
 
-    def _hand_over_detail(self) -> None:
+    def _hand_over_detail(self, between: Between = bool) -> None:
         if self._kept_fill:
             count, self._kept_fill = self._kept_fill, 0
-            self._detail(self._kept[:count])
+            self._detail(self._kept[:count], between)
 
     def _hand_over_extremes(self) -> None:
         if self._runs:

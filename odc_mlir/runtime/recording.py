@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.calibration.coverage import coverage
-from odc_mlir.calibration.gathering import Block, Slot, detailed
+from odc_mlir.calibration.gathering import Between, Block, Slot, detailed
 from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, shapes_of
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.calibration.statistics import TensorStatistics
@@ -62,10 +62,7 @@ class Recorder:
         room = max(1, min(_BUFFER_ELEMENTS, _ALL_BUFFERS_ELEMENTS // max(1, len(self.expected))))
         # Subgraphs of other model files have indices and names of their own, and nobody here quantises them.
         self._graphs = _own_graphs(graph)
-        self._slots = {id(found): _slots(found, room) for found in self._graphs}
-        self._main = self._slots[id(graph)]
-        self._groups: dict[tuple[int, ...], _Group] = {}
-        self._grouped = self._single = False  # what came since values were looked at last
+        self._begin({id(found): _slots(found, room) for found in self._graphs})
         self._float_inputs = [
             (place, graph.tensors[index].name)
             for place, index in enumerate(graph.inputs)
@@ -75,6 +72,13 @@ class Recorder:
         self._run = 0
         self._seen = 0  # the last run that gave anything
         self._taken = 0
+
+    def _begin(self, slots: dict[int, list[Slot | None]]) -> None:
+        """With nothing gathered, in these slots by graph."""
+        self._slots = slots
+        self._main = slots[id(self.graph)]
+        self._groups: dict[tuple[int, ...], _Group] = {}
+        self._grouped = self._single = False  # what came since values were looked at last
 
     def run(self, executor: Executor, inputs: Sequence[Any], observe: Observer | None = None) -> list[Array]:
         """``executor.run(inputs, observe=observe)``, recorded; raises what that raises.
@@ -155,15 +159,47 @@ class Recorder:
 
     def take(self, digest: str = "") -> Records:
         """What the runs since the last call gave; ``digest`` is the model's, where it is known."""
-        self._flush_groups()
-        records = Records(digest, self._run - self._taken)
-        for graph in self._graphs:
-            for index, slot in enumerate(self._slots[id(graph)]):
-                if slot is not None:
-                    _enter(records, (graph.subgraph, graph.tensors[index].name), slot.take())
-        records.inputs, self._facts = self._facts, {name: InputFacts() for name in self._facts}
+        return self.leave(digest).records()
+
+    def leave(self, digest: str = "") -> Gathered:
+        """What the runs since the last call gave, for whoever has the time to look at it, in any thread."""
+        slots = [
+            ((graph.subgraph, graph.tensors[index].name), slot)
+            for graph in self._graphs
+            for index, slot in enumerate(self._slots[id(graph)])
+            if slot is not None
+        ]
+        found = Gathered(Records(digest, self._run - self._taken, inputs=self._facts), slots, [*self._groups.values()])
+        self._facts = {name: InputFacts() for name in self._facts}
         self._taken = self._run
-        return records
+        self._begin({key: [s and s.successor() for s in held] for key, held in self._slots.items()})
+        return found
+
+
+class Gathered:
+    """Values that some runs gave, in ``slots`` by tensor and in ``groups`` of these, most of them not looked at yet.
+
+    ``records`` knows all else of these runs.
+    """
+
+    def __init__(self, records: Records, slots: list[tuple[TensorKey, Slot]], groups: list[_Group]) -> None:
+        self._records = records
+        self._slots, self._groups = slots, groups
+
+    @property
+    def nbytes(self) -> int:
+        """Of the values that wait to be looked at."""
+        return sum(slot.nbytes for _, slot in self._slots) + sum(group.nbytes for group in self._groups)
+
+    def records(self, between: Between = bool) -> Records:
+        """What the values say; not in two threads at a time. What is looked at once is not kept."""
+        for group in self._groups:
+            group.flush(between)
+        for key, slot in self._slots:
+            _enter(self._records, key, slot.take())
+            between()
+        self._slots, self._groups = [], []
+        return self._records
 
 
 class _Group:
@@ -199,10 +235,15 @@ class _Group:
         slots = [slot for slot, _ in filled]
         self._block = Block(slots, [shape for _, shape in filled], self._room) if filled else None
 
-    def flush(self) -> None:
+    @property
+    def nbytes(self) -> int:
+        """Of the values that wait."""
+        return 0 if self._block is None else self._block.nbytes
+
+    def flush(self, between: Between = bool) -> None:
         """Hand all to the statistics of the slots."""
         if self._block is not None:
-            self._block.flush()
+            self._block.flush(between)
 
 
 def _enter(records: Records, key: TensorKey, statistics: TensorStatistics) -> None:

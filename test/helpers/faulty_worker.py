@@ -25,6 +25,7 @@ from typing import Any
 from odc_mlir.errors import CompileError, UnsupportedError
 from odc_mlir.plugins import codegen
 from odc_mlir.runtime.auto import build, worker
+from odc_mlir.runtime.auto.measuring import Gain
 
 QUANTIZED, COMPILED = Path(sys.argv[1]), Path(sys.argv[2])
 FAULT, _, STEP = (sys.argv[3] if len(sys.argv) > 3 else "").partition("@")
@@ -57,11 +58,11 @@ def generate(model: Path, target: str, output: Path, **options: Any) -> Path:
     return output
 
 
-def latencies(models: Any, *arguments: Any) -> dict[str, float]:
+def gained(models: Any, *arguments: Any) -> Gain:
     """As if each level were faster than the one before."""
     taken = {"original": 3.0, "direct": 2.0, "compiled": 1.0}
-    *_, last = models
-    return {str(level): 9.0 if FAULT == "slower" and level == last else taken[level] for level in models}
+    before, after = models
+    return Gain(taken[before], 9.0, -1.0) if FAULT == "slower" else Gain(taken[before], taken[after], 0.1)
 
 
 def begin() -> None:
@@ -98,7 +99,7 @@ def main() -> int:
         return progress_line(step, **facts)
 
     worker.progress_line = announce
-    build.quantize, build.latencies, codegen.generate = quantize, latencies, generate
+    build.quantize, build.gained, codegen.generate = quantize, gained, generate
     codegen.describe = lambda *arguments, **options: codegen.Description("test", "int8", False)
     return worker.main()
 

@@ -21,7 +21,7 @@ from odc_mlir.formats.package import is_package
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.runtime.auto.coverage import check_channels, check_samples
-from odc_mlir.runtime.auto.measuring import side_by_side, some_inputs
+from odc_mlir.runtime.auto.measuring import Gain, gain, side_by_side, some_inputs
 from odc_mlir.runtime.auto.saturation import normal_shares
 from odc_mlir.runtime.auto.status import Level
 from odc_mlir.runtime.execution.binding import fits
@@ -139,14 +139,13 @@ def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[
         return {}
 
 
-def latencies(models: Mapping[Level, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> dict[str, float]:
-    """Processor time of one run of each model or package on ``inputs`` (None: zeros), in microseconds, by level."""
+def gained(models: Mapping[Level, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> Gain:
+    """What a run on ``inputs`` (None: zeros) takes of two models or packages, by level, measured side by side."""
     executors = [_opened(path) for path in models.values()]
     for executor in executors:
         executor.prepare(shapes)
     values = some_inputs(executors[0], shapes) if inputs is None else inputs
-    found = side_by_side(executors, values)
-    return {str(level): round(taken, 2) for level, taken in zip(models, found, strict=True)}
+    return gain(*side_by_side(executors, values))
 
 
 def _opened(path: Path) -> Executor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
 
-from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
+from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.calibration.records import DEFAULT_INPUT_BYTES, RecordStore
 from odc_mlir.errors import OdcError, RecordsDamagedError
 from odc_mlir.formats import private
@@ -24,7 +24,7 @@ from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Observer
-from odc_mlir.runtime.recording import Recorder
+from odc_mlir.runtime.recording import Gathered, Recorder
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +36,8 @@ _INPUTS_KEPT = 32
 _SHAPES_KEPT = 8
 # Batches that wait for the store, which may be held by another process; more are dropped, and counted.
 _BATCHES_WAITING = 32
+# Bytes of values that wait for a look; where there are more, as the store is slow, the run that gave them takes it.
+_MOST_UNSEEN_BYTES = 64 << 20
 _STORE_WAIT_SECONDS = 0.2
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # then the batch is dropped
 _LOCK_SECONDS = 1.0
@@ -54,12 +56,13 @@ class _Gathering:
 
 @dataclass(slots=True)
 class _Batch:
-    """Runs on their way into the store."""
+    """Runs on their way into the store; ``unseen_bytes`` of values wait to be looked at."""
 
     shapes: Shapes
-    records: Records
+    gathered: Gathered
     inputs: list[list[Array]]
     runs: int
+    unseen_bytes: int
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +104,7 @@ class RunRecorder:
         self._gatherings: OrderedDict[Shapes, _Gathering] = OrderedDict()
         self._pending: Counter[Shapes] = Counter()  # gathered, or on the way into the store
         self._stored: dict[Shapes, int] = {}
-        self._waiting_bytes = 0
+        self._waiting_bytes = self._unseen_bytes = 0
         self._looked = False
         self._appended = time.monotonic()
 
@@ -158,13 +161,18 @@ class RunRecorder:
     def _hand_over(self, shapes: Shapes, gathering: _Gathering) -> None:
         if not gathering.runs:
             return
-        batch = _Batch(shapes, gathering.recorder.take(self._digest), list(gathering.inputs), gathering.runs)
+        found = gathering.recorder.leave(self._digest)
+        batch = _Batch(shapes, found, list(gathering.inputs), gathering.runs, found.nbytes)
+        if self._unseen_bytes + batch.unseen_bytes > _MOST_UNSEEN_BYTES:
+            found.records()
+            batch.unseen_bytes = 0
         gathering.runs = 0
         gathering.inputs.clear()
         with self._counts:
             if self._waiting_bytes + batch.nbytes > DEFAULT_INPUT_BYTES:
                 del batch.inputs[:-1]
             self._waiting_bytes += batch.nbytes
+            self._unseen_bytes += batch.unseen_bytes
         if not self._background.submit(lambda: self._persist(batch)):
             self._drop(batch)
 
@@ -173,6 +181,13 @@ class RunRecorder:
         with self._counts:
             self._pending[batch.shapes] -= batch.runs
             self._waiting_bytes -= batch.nbytes
+            self._see(batch)
+
+    def _see(self, batch: _Batch) -> None:
+        """No value of ``batch`` waits for a look any more."""
+        with self._counts:
+            self._unseen_bytes -= batch.unseen_bytes
+            batch.unseen_bytes = 0
 
     def _drop(self, batch: _Batch) -> None:
         self._leave(batch)
@@ -244,13 +259,18 @@ class RunRecorder:
 
     def _persist(self, batch: _Batch | None) -> None:
         """Put ``batch`` into the store, or only look into it; what may be over soon is waited for, for a while."""
+        records = None
+        if batch is not None and self.refused is None:
+            # Runs must not wait for this thread to let go of the interpreter.
+            records = batch.gathered.records(between=lambda: time.sleep(0))
+            self._see(batch)
         for pause in (*_RETRY_SECONDS, None):
             if self.refused is not None:
                 break
             try:
                 store = self._opened()
-                if batch is not None:
-                    store.append(batch.records, batch.shapes, batch.inputs)
+                if batch is not None and records is not None:
+                    store.append(records, batch.shapes, batch.inputs)
             except OdcError as error:
                 if not error.passing:
                     self.refused = str(error)

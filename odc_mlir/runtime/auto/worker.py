@@ -58,6 +58,7 @@ from odc_mlir.runtime.auto.artefacts import (
 from odc_mlir.runtime.auto.coverage import CoverageError
 from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Step, progress_line
 from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.measuring import LEAST_GAIN
 from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.auto.status import Level
 
@@ -189,19 +190,19 @@ class Worker:
         result.compiled, result.level, result.stage = compiled.name, str(level), None
 
     def _measure(self, level: Level, compiled: Path) -> None:
-        """Raise SlowerError unless what was ``compiled`` takes less time here than what serves now."""
+        """Raise SlowerError unless what was ``compiled`` surely takes less time here than what serves now."""
         job, result = self.job, self.result
         shapes = tuple(map(tuple, job.shapes))
         rival = Level.ORIGINAL if job.rival is None else Level.DIRECT
         inputs = build.recorded_inputs(Path(job.records), shapes)
-        result.latency_us = build.latencies(
-            {rival: Path(job.rival or job.model), level: compiled}, shapes, inputs[-1] if inputs else None
-        )
-        before, after = result.latency_us[rival], result.latency_us[level]
-        if after >= before:
-            raise SlowerError(
-                f"it takes {after:.1f} us of processor time here, the {rival} model {before:.1f} us", stage="measure"
-            )
+        models = {rival: Path(job.rival or job.model), level: compiled}
+        found = build.gained(models, shapes, inputs[-1] if inputs else None)
+        result.latency_us = {str(rival): round(found.before, 2), str(level): round(found.after, 2)}
+        if not found.is_sure:
+            text = f"it takes {found.after:.1f} us of processor time here, the {rival} model {found.before:.1f} us"
+            if found.after < found.before:
+                text += f": that gain may be chance, or is less than {LEAST_GAIN:.0%}"
+            raise SlowerError(text, stage="measure")
 
     def _quantize(self, output: Path) -> None:
         job, result = self.job, self.result

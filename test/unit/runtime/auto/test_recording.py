@@ -7,19 +7,26 @@ import socket
 import sqlite3
 import stat
 import time
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from threading import current_thread
+from typing import Any
 
 import numpy as np
 import pytest
 
+from helpers.float_models import squeeze_excite
 from helpers.models import add_model
 from odc_mlir.calibration.records import RecordStore
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import RecordsError
+from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.runtime.auto import recording
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.recording import record
 
 EXECUTOR = HostExecutor(build_graph(add_model((1, 4), signature=(-1, 4))))
 ONE, TWO = ((1, 4), (1, 4)), ((2, 4), (2, 4))
@@ -68,6 +75,60 @@ def test_what_is_recorded_reaches_the_disk_from_time_to_time(tmp_path: Path, mon
         kept.run(EXECUTOR, inputs(1))
     assert kept._background.wait(5)
     assert RecordStore(tmp_path / "ranges.sqlite", create=False).runs() == 4
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often values were looked at in detail, by the name of the thread."""
+    found: Counter[str] = Counter()
+    add_detail = TensorStatistics._add_detail
+
+    def counted(self: TensorStatistics, *arguments: Any) -> None:
+        found[current_thread().name] += 1
+        add_detail(self, *arguments)
+
+    monkeypatch.setattr(TensorStatistics, "_add_detail", counted)
+    return found
+
+
+def _deep() -> tuple[HostExecutor, list[list[np.ndarray]]]:
+    module, samples = squeeze_excite()
+    return HostExecutor(build_graph(export_model(module))), samples * 3
+
+
+def test_no_run_looks_at_what_was_recorded(tmp_path: Path, looks: Counter[str]) -> None:
+    """Values become statistics behind the application's back, and the same as where nobody waits."""
+    executor, samples = _deep()
+    kept = RunRecorder(executor.graph, DIGEST, tmp_path / "ranges.sqlite")
+    for sample in samples:
+        kept.run(executor, sample)
+    assert kept.flush(60)
+    assert kept._unseen_bytes == 0
+    assert looks.keys() == {"odc-records"}
+    behind = RecordStore(tmp_path / "ranges.sqlite", create=False).records().statistics()
+    looks.clear()
+    before = record(executor, samples).statistics()
+    assert looks.keys() == {current_thread().name}
+    assert behind.keys() == before.keys()
+    for name, found in behind.items():
+        assert (found.runs_seen, found.count) == (before[name].runs_seen, before[name].count)
+        np.testing.assert_array_equal(found.run_extremes, before[name].run_extremes)
+        assert found.mean == pytest.approx(before[name].mean, rel=1e-6, abs=1e-6)
+        np.testing.assert_array_equal(found.histogram.counts.sum(), before[name].histogram.counts.sum())
+
+
+def test_runs_look_where_the_store_is_too_slow(
+    tmp_path: Path, looks: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or else memory would fill with values."""
+    executor, samples = _deep()
+    monkeypatch.setattr(recording, "_MOST_UNSEEN_BYTES", 0)
+    kept = RunRecorder(executor.graph, DIGEST, tmp_path / "ranges.sqlite")
+    for sample in samples:
+        kept.run(executor, sample)
+    assert looks.keys() == {current_thread().name}
+    assert kept.flush(60)
+    assert RecordStore(tmp_path / "ranges.sqlite", create=False).runs() == len(samples)
 
 
 def test_a_store_that_cannot_be_written_fails_no_run(tmp_path: Path) -> None:
