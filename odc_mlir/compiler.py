@@ -28,7 +28,7 @@ from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.frontend import export_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
-from odc_mlir.loading import ModelSource, load
+from odc_mlir.loading import ModelSource, copied, load
 from odc_mlir.ops.work import kernel_names
 from odc_mlir.retries import schedule_segments
 from odc_mlir.support.collection import seldom_collected
@@ -122,7 +122,7 @@ def compile(
     options.choice()
     placing = placement_passes(placement or {})
     tell(context, "reading the model")
-    module = model.clone() if isinstance(model, ModuleOp) else load(model)
+    module = copied(model)
     pipelines.run(context, module, PARTITIONED, options=[options, *placing])
     if strict:
         refuse_host_operators(module)

@@ -13,6 +13,7 @@ from odc_mlir.frontend import import_circle
 from odc_mlir.support.diagnostics import typed_errors, verify_module
 from odc_mlir.support.sources import Positions
 from odc_mlir.support.text import parse_module
+from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.universe import make_context
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
@@ -24,7 +25,10 @@ def import_model(source: ModelSource) -> ModuleOp:
 
 
 def load(source: ModelSource) -> ModuleOp:
-    """A model file or IR text, told apart by content, as a verified module; raises OdcError."""
+    """A model file or IR text, told apart by content, as a verified module; raises OdcError.
+
+    No two tensors of a function have the same name, and none is without.
+    """
     data = _head_or_bytes(source)
     if identify(data) is not None or not _is_text(data):
         return import_model(source)
@@ -37,6 +41,16 @@ def load(source: ModelSource) -> ModuleOp:
         except UnicodeDecodeError as error:
             raise ModelError(f"neither a model file nor UTF-8 text: {error}", location=name) from error
         verify_module(module, positions)
+        tell_apart(module)
+    return module
+
+
+def copied(model: ModelSource | ModuleOp) -> ModuleOp:
+    """A module that may be changed: a copy of one, with names as :func:`load` gives them, or what is loaded."""
+    if not isinstance(model, ModuleOp):
+        return load(model)
+    module = model.clone()
+    tell_apart(module)
     return module
 
 

@@ -19,7 +19,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.formats.package import PackageFiles, build_package
 from odc_mlir.frontend import export_circle
-from odc_mlir.loading import ModelSource, load
+from odc_mlir.loading import ModelSource, copied
 from odc_mlir.retries import segments
 from odc_mlir.support.deadline import Progress
 from odc_mlir.targets.cpu import CpuTarget
@@ -46,7 +46,7 @@ def compile(
     more than ``time_limit`` seconds. ``verify_each``: the IR is verified after every pass, not only every stage.
     """
     processor = machine.resolve(target)
-    module = model.clone() if isinstance(model, ModuleOp) else load(model)
+    module = copied(model)
     context = make_context(time_limit=time_limit, progress=progress, verify_each=verify_each)
     options = [NativeSetTargetPass(processor.name)]
     pipelines.run(context, module, PARTITIONED, options=options)
@@ -77,7 +77,7 @@ def compile_object(
     if not (name.isascii() and name.isidentifier()):
         raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
     processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
-    module = model.clone() if isinstance(model, ModuleOp) else load(model)
+    module = copied(model)
     context = make_context(time_limit=time_limit)
     pipelines.run(context, module, LOWERED, options=[NativeSetTargetPass(processor.name)])
     refuse_host_operators(module)

@@ -96,7 +96,7 @@ def optimize(
     ``max_rewrites`` stops after so many, to find the one that matters by halving. ``verify`` runs both models on random
     inputs. Raises OptionError for unknown names and other OdcErrors for models that cannot be read.
     """
-    module = model.clone() if isinstance(model, ModuleOp) else loading.load(model)
+    module = loading.copied(model)
     original = module.clone() if verify else None
     before = count_operators(module)
     rewriting = CircleOptimizePass(level or "none", tuple(rewrites), tuple(without), io_layout, max_rewrites)

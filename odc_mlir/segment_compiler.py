@@ -22,7 +22,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import PackageFiles, build_package
 from odc_mlir.frontend import export_circle
-from odc_mlir.loading import ModelSource, load
+from odc_mlir.loading import ModelSource, copied
 from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, reason_against
 from odc_mlir.retries import segments
 from odc_mlir.support.diagnostics import typed_errors
@@ -64,7 +64,7 @@ def compile(
     ``strict``: an operator that stays on the host is an error. Raises OdcError.
     """
     context = make_context()
-    prepared = model.clone() if isinstance(model, ModuleOp) else load(model)
+    prepared = copied(model)
     pipelines.run(context, prepared, pipelines.BRANCH)
     failed: dict[int, str] = {}  # reasons why segments could not be compiled, by the numbers of their operators
     while True:

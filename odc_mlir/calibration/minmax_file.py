@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from odc_mlir.calibration.recorded import Records, TensorKey
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import ModelError, RecordsError
-from odc_mlir.formats.circle.model import Model, Operator
+from odc_mlir.formats.circle.model import Model, Operator, Tensor
 from odc_mlir.ops.dtypes import DTYPES
 
 MAGIC = 0x4F4D4D44
@@ -39,14 +39,14 @@ def read_minmax(data: bytes, model: Model, *, location: str | None = None) -> Re
     RecordsError for a file that is damaged, of another version or of another model.
     """
     extremes: dict[TensorKey, list[tuple[float, float]]] = {}
-    runs = read_runs(data, location)
+    runs, named = read_runs(data, location), [subgraph.named() for subgraph in model.subgraphs]
     for operators, inputs in runs:
         for entries, of_input in ((operators, False), (inputs, True)):
             for entry in entries.tolist():
-                key = _tensor_of(model, entry, of_input, location)
+                key = _tensor_of(model, named, entry, of_input, location)
                 extremes.setdefault(key, []).append((entry[3], entry[4]))
     if runs:
-        _check_of_model(extremes, model, location)
+        _check_of_model(extremes, model, named[0], location)
     tensors = {key: TensorStatistics.of_extremes(*zip(*pairs, strict=True)) for key, pairs in extremes.items()}
     return Records("", len(runs), tensors)
 
@@ -66,7 +66,9 @@ _BOUNDS = {
 _SLACK = 1e-3
 
 
-def _check_of_model(extremes: Mapping[TensorKey, list[tuple[float, float]]], model: Model, where: str | None) -> None:
+def _check_of_model(
+    extremes: Mapping[TensorKey, list[tuple[float, float]]], model: Model, tensors: Sequence[Tensor], where: str | None
+) -> None:
     """Raises RecordsError where what a file says cannot have been recorded of ``model``.
 
     The format does not say what it was recorded of. A recorder may have fused operators, but what the model gives is
@@ -78,7 +80,7 @@ def _check_of_model(extremes: Mapping[TensorKey, list[tuple[float, float]]], mod
     for index, operator in enumerate(main.operators):
         if len(operator.outputs) != 1:
             continue
-        tensor = main.tensors[operator.outputs[0]]
+        tensor = tensors[operator.outputs[0]]
         is_real = DTYPES[tensor.dtype].kind == "float"
         found = extremes.get((0, tensor.name))
         is_given = operator.outputs[0] in main.outputs
@@ -129,7 +131,13 @@ def read_runs(data: bytes, location: str | None = None) -> list[tuple[NDArray[np
     return runs
 
 
-def _tensor_of(model: Model, entry: tuple[int, int, int, float, float], of_input: bool, where: str | None) -> TensorKey:
+def _tensor_of(
+    model: Model,
+    named: Sequence[Sequence[Tensor]],
+    entry: tuple[int, int, int, float, float],
+    of_input: bool,
+    where: str | None,
+) -> TensorKey:
     """The tensor that an entry is about."""
     model_index, subgraph_index, index, low, high = entry
     kind = "input" if of_input else "operator"
@@ -138,9 +146,9 @@ def _tensor_of(model: Model, entry: tuple[int, int, int, float, float], of_input
     if model_index == 0 and subgraph_index < len(model.subgraphs):
         subgraph = model.subgraphs[subgraph_index]
         if of_input and index < len(subgraph.inputs):
-            return subgraph_index, subgraph.tensors[subgraph.inputs[index]].name
+            return subgraph_index, named[subgraph_index][subgraph.inputs[index]].name
         if not of_input and index < len(subgraph.operators) and subgraph.operators[index].outputs:
-            return subgraph_index, subgraph.tensors[subgraph.operators[index].outputs[0]].name
+            return subgraph_index, named[subgraph_index][subgraph.operators[index].outputs[0]].name
     raise RecordsError(
         f"the file has a range of {kind} {index} in subgraph {subgraph_index} of model {model_index}",
         location=where,
@@ -153,12 +161,13 @@ def write_minmax(records: Records, model: Model) -> bytes:
 
     Results of an operator after its first are left out, and so are variables: the format has no place for them.
     """
-    names = {(index, tensor.name) for index, subgraph in enumerate(model.subgraphs) for tensor in subgraph.tensors}
+    named = [subgraph.named() for subgraph in model.subgraphs]
+    names = {(index, tensor.name) for index, tensors in enumerate(named) for tensor in tensors}
     for key in records.tensors:
         if key not in names:
             raise ModelError("the records are of another model: this one has no such tensor", tensor=key[1])
-    operators = list(_addresses(records.tensors, model, of_inputs=False))
-    inputs = list(_addresses(records.tensors, model, of_inputs=True))
+    operators = list(_addresses(records.tensors, model, named, of_inputs=False))
+    inputs = list(_addresses(records.tensors, model, named, of_inputs=True))
     parts = [np.array([(MAGIC, VERSION, records.runs)], _HEADER).tobytes()]
     for run in range(records.runs):
         entries = [_entries(part, run) for part in (operators, inputs)]
@@ -170,13 +179,19 @@ def write_minmax(records: Records, model: Model) -> bytes:
 _Address = tuple[int, int, NDArray[np.float32]]
 
 
-def _addresses(tensors: Mapping[TensorKey, TensorStatistics], model: Model, *, of_inputs: bool) -> Iterator[_Address]:
+def _addresses(
+    tensors: Mapping[TensorKey, TensorStatistics],
+    model: Model,
+    named: Sequence[Sequence[Tensor]],
+    *,
+    of_inputs: bool,
+) -> Iterator[_Address]:
     """Subgraph, operator or input index, and extremes of each tensor that has been recorded."""
     for number, subgraph in enumerate(model.subgraphs):
         firsts = [operator.outputs[0] if operator.outputs else None for operator in subgraph.operators]
         for index, tensor in enumerate(subgraph.inputs if of_inputs else firsts):
             if tensor is not None and DTYPES[subgraph.tensors[tensor].dtype].kind == "float":
-                found = tensors.get((number, subgraph.tensors[tensor].name))
+                found = tensors.get((number, named[number][tensor].name))
                 if found is not None:
                     yield number, index, found.run_extremes
 

@@ -1,8 +1,10 @@
 """Model records to the ``circle`` dialect: ``import_model``.
 
 One ``func.func`` per subgraph, one operation per operator, one ``circle.const`` per constant tensor in front of its
-first user. Names of tensors are locations, whole and unchanged; what the file says beyond the graph (version,
-description, signatures, metadata) are attributes of the module, so that :mod:`.export_circle` gives the model back.
+first user. Names of tensors are locations, whole and unchanged, but for those that are missing or that several tensors
+have: these are made up (:mod:`odc_mlir.formats.names`), and stay when the model is written. What the file says beyond
+the graph (version, description, signatures, metadata) are attributes of the module, so that :mod:`.export_circle` gives
+the model back.
 """
 
 from __future__ import annotations
@@ -191,6 +193,7 @@ class _SubgraphImporter:
         self.importer = importer
         self.index = index
         self.subgraph: SubGraph = importer.model.subgraphs[index]
+        self.tensors = self.subgraph.named()
         self.constants = importer.model.constants(index)
         self.block = Block()
         self.values: dict[int, SSAValue] = {}
@@ -213,13 +216,13 @@ class _SubgraphImporter:
             function.attributes["circle.unnamed"] = UnitAttr()
         elif subgraph.name != symbol:
             function.attributes["circle.name"] = StringAttr(subgraph.name)
-        variables = [position for position, i in enumerate(subgraph.inputs) if subgraph.tensors[i].is_variable]
+        variables = [position for position, i in enumerate(subgraph.inputs) if self.tensors[i].is_variable]
         if variables:
             function.attributes["circle.variable_inputs"] = ArrayAttr([IntegerAttr(p, i32) for p in variables])
         return function
 
     def _argument(self, index: int) -> None:
-        tensor = self.subgraph.tensors[index]
+        tensor = self.tensors[index]
         if index in self.values:
             raise ModelError("this tensor is listed as graph input twice", tensor=tensor.name)
         argument = self.block.insert_arg(
@@ -230,7 +233,7 @@ class _SubgraphImporter:
 
     def _operator(self, operator: Operator) -> None:
         cls = op_class(operator.name)
-        tensors = self.subgraph.tensors
+        tensors = self.tensors
         outputs = [tensors[index] for index in operator.outputs]
         op = cls.make(
             [self._value(index, operator.label) for index in operator.inputs],
@@ -251,7 +254,7 @@ class _SubgraphImporter:
             return self.none
         if (known := self.values.get(index)) is not None:
             return known
-        tensor = self.subgraph.tensors[index]
+        tensor = self.tensors[index]
         if (data := self.constants.get(index)) is not None:
             sparsity = None if tensor.sparsity is None else sparsity_attribute(tensor.sparsity)
             type = self._type(tensor, constant_shape(tensor, data))
@@ -265,7 +268,7 @@ class _SubgraphImporter:
 
     def _result(self, index: int) -> SSAValue:
         """The value of a graph output; real files have outputs that nothing computes."""
-        tensor = self.subgraph.tensors[index]
+        tensor = self.tensors[index]
         if index in self.values or index in self.constants or tensor.is_variable:
             return self._value(index, "RETURN")
         self.values[index] = self._add(UndefinedOp(self._type(tensor, tensor.effective_shape)), tensor.name)
@@ -276,7 +279,7 @@ class _SubgraphImporter:
 
         Where subgraphs call one another, files leave out shapes that only a run can tell, and those look like scalars.
         """
-        tensor, model = self.subgraph.tensors[index], self.importer.model
+        tensor, model = self.tensors[index], self.importer.model
         if tensor.says_nothing and not _is_described(tensor) and len(model.subgraphs) > 1:
             is_entry = self.index == 0 or any(entry.subgraph == self.index for entry in model.signatures)
             if not (is_entry and index in (*self.subgraph.inputs, *self.subgraph.outputs)):
@@ -300,7 +303,7 @@ class _SubgraphImporter:
         """A tensor that is no value: an intermediate, or the scales of block quantisation."""
         if index == LEFT_OUT:
             return NONE_TYPE
-        tensor = self.subgraph.tensors[index]
+        tensor = self.tensors[index]
         if index in self.describing:
             raise ModelError("the quantisation of this tensor refers to itself", tensor=tensor.name)
         self.describing.add(index)
@@ -342,4 +345,4 @@ class _SubgraphImporter:
         }
 
     def _first_result(self, operator: Operator) -> str:
-        return self.subgraph.tensors[operator.outputs[0]].name if operator.outputs else ""
+        return self.tensors[operator.outputs[0]].name if operator.outputs else ""

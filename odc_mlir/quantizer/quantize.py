@@ -68,7 +68,7 @@ def quantize(
     calibration samples; ranges in the model's own types will do as well. ``chosen``: see
     :class:`odc_mlir.quantizer.options.Options`. Raises OdcError.
     """
-    module = model if isinstance(model, ModuleOp) else loading.load(model)
+    module = loading.copied(model)
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
     options = _with_brought(make_options(**_as_target_likes(_scheme_brought(chosen, brought))), brought)
@@ -157,7 +157,7 @@ def embed_ranges(
 
     ``auto`` takes percentiles over runs, as record-minmax does. Raises OdcError.
     """
-    module = model.clone() if isinstance(model, ModuleOp) else loading.load(model)
+    module = loading.copied(model)
     function = quant_ir.main_function(module)
     if function is None:
         raise InputError("the model has no main function")
@@ -205,7 +205,7 @@ def check_of_model(records: Records, model: Model, digest: str, where: str | Non
         )
     if not records.runs or not any(item.runs for item in records.tensors.values()):
         raise RecordsError("the records are of no run", location=where, hint="record the model first")
-    names = {(index, tensor.name) for index, part in enumerate(model.subgraphs) for tensor in part.tensors}
+    names = {(index, tensor.name) for index, part in enumerate(model.subgraphs) for tensor in part.named()}
     if other := next((key for key in records.tensors if key not in names), None):
         raise RecordsError(f"the records have a tensor {other[1]!r}, the model has not", location=where, hint=hint)
 

@@ -45,6 +45,7 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import real
+from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import read_given, write_given
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
@@ -175,6 +176,7 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     run_passes(
         context, ready, [pipelines.find_pass(name)(**options.get(name, {})) for name in pipelines.QUANTIZE_PREPARE]
     )
+    tell_apart(ready)
     return FloatModel(ready)
 
 

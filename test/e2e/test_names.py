@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +15,15 @@ from helpers.mixed_networks import network_on_codes
 from helpers.models import ModelBuilder, model_bytes
 from helpers.networks import RandomNetwork
 from helpers.reports import check_report
+from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.isa import container
 from odc_mlir.runtime.package import Package
+from odc_mlir.runtime.recording import record
 from odc_mlir.runtime.reporting.report_code import operator_code
+from odc_mlir.tools import odc_run
 
 _OF_LAYERS = ("op", "placed", "segment", "macs", "cycles", "busy_cycles", "energy", "binds", "causes", "helps", "floor")
 _SEEDS = [*range(2), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 20))]
@@ -99,3 +105,91 @@ def test_a_made_up_name_is_no_other_tensors() -> None:
     assert second.name in labels
     assert len(set(labels)) == len(labels)
     check_report(package.report)
+
+
+@cache
+def _float() -> tuple[bytes, list[list[np.ndarray]]]:
+    """Layers whose values have ranges of their own, and samples."""
+    rng = np.random.default_rng(7)
+    n = ModelBuilder()
+    x, wide, narrow, y = n.tensor("x", (1, 8)), *(n.tensor(name, (1, 16)) for name in ("wide", "narrow", "y"))
+    for name, source, result, scale in (("a", x, wide, 10.0), ("b", narrow, y, 0.1)):
+        weights = (scale * rng.normal(size=(16, 8 if source == x else 16))).astype(np.float32)
+        n.operator("FULLY_CONNECTED", [source, n.tensor(f"{name}/w", weights.shape, data=weights), -1], [result])
+    n.operator("LOGISTIC", [wide], [narrow])
+    model = n.finish([x], [y])
+    operators = model.subgraphs[0].operators
+    operators[1], operators[2] = operators[2], operators[1]
+    return bytes(write_model(model)), [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(24)]
+
+
+def _codes(model: bytes) -> list[bytes]:
+    """All constants of a model, whatever they are called, and the parameters of all its tensors."""
+    found = read_model(model)
+    constants = [bytes(data) for index in range(len(found.subgraphs)) for data in found.constants(index).values()]
+    return sorted(constants) + sorted(str(tensor.quant_params()).encode() for tensor in found.subgraphs[0].tensors)
+
+
+@pytest.mark.parametrize("name", ["", "same", "tensor 3"])
+def test_quantising_does_not_depend_on_names(name: str, tmp_path: Path) -> None:
+    model, samples = _float()
+    other = _called(model, name)
+    expected = odc_mlir.quantize(model, calibration=samples, help=False)
+    made = odc_mlir.quantize(other, calibration=samples, help=False)
+    assert _codes(made.to_circle()) == _codes(expected.to_circle())
+    assert len(made.verdict["scheme"]) == len(expected.verdict["scheme"])
+    labels = [tensor.name for tensor in read_model(made.to_circle()).subgraphs[0].tensors]
+    assert all(labels)
+    assert len(set(labels)) == len(labels)
+    for file in ("records.sqlite", "minmax.bin"):
+        made.save_records(tmp_path / file)
+        again = odc_mlir.quantize(other, records=tmp_path / file, help=False)
+        assert _codes(again.to_circle()) == _codes(made.to_circle()), file
+    layer = list(expected.verdict["scheme"]).index(max(expected.verdict["scheme"]))
+    chosen = [list(item.verdict["scheme"])[layer] for item in (expected, made)]
+    kept = [
+        odc_mlir.quantize(data, calibration=samples, help=False, overrides={label: "float"})
+        for data, label in zip((model, other), chosen, strict=True)
+    ]
+    assert _codes(kept[1].to_circle()) == _codes(kept[0].to_circle()) != _codes(made.to_circle())
+    with pytest.raises(OptionError, match="nobody"):
+        odc_mlir.quantize(other, calibration=samples, help=False, overrides={"nobody": "float"})
+
+
+@pytest.mark.parametrize("name", ["", "same"])
+def test_a_tensor_has_one_name_everywhere(name: str, tmp_path: Path) -> None:
+    """In the report, in the trace, in the program, in the model and in what is recorded."""
+    model, samples = _float()
+    made = odc_mlir.quantize(_called(model, name), calibration=samples, help=False)
+    package = odc_mlir.compile(made.model)
+    known = {tensor.name for tensor in package.model.subgraphs[0].tensors}
+    layers = [layer["name"] for layer in package.report["layers"]]
+    timed = [layer["name"] for layer in package.report["layers"] if layer["cycles"]]
+    assert "" not in known
+    assert known.issuperset(layers)
+    assert known.issuperset(entry.name for program in _programs(package) for entry in program.operators)
+    assert known.issuperset(info.name for info in (*package.inputs, *package.outputs))
+    assert {key for _, key in record(package.model, samples[:1]).tensors} <= known
+    package.save(tmp_path / "p")
+    assert odc_run.main([str(tmp_path / "p"), "--trace", str(tmp_path / "t.json")]) == 0
+    events = {event["name"] for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
+    assert len(timed) >= 3
+    assert events.issuperset(timed)
+
+
+def test_text_without_names_has_some() -> None:
+    text = _UNNAMED.encode()
+    package = odc_mlir.compile(text)
+    names = [tensor.name for tensor in package.model.subgraphs[0].tensors]
+    assert names == ["tensor 0", "tensor 1", "tensor 2"]
+    assert [layer["name"] for layer in package.report["layers"]] == names[1:]
+
+
+_UNNAMED = """builtin.module {
+  func.func @main(%x: tensor<1x8xf32>) -> tensor<1x8xf32> {
+    %0 = circle.abs(%x) : (tensor<1x8xf32>) -> tensor<1x8xf32>
+    %1 = circle.neg(%0) : (tensor<1x8xf32>) -> tensor<1x8xf32>
+    func.return %1 : tensor<1x8xf32>
+  }
+}
+"""

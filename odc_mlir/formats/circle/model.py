@@ -7,7 +7,7 @@ constants are memoryviews into the file and are never copied here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError
+from odc_mlir.formats.names import tensor_names
 from odc_mlir.ops.sparse import DimMetadata, Sparsity
 from odc_mlir.ops.spec import QuantParams, Shape
 
@@ -210,6 +211,12 @@ class SubGraph:
     outputs: tuple[int, ...] = ()
     operators: list[Operator] = field(default_factory=list)
     debug_metadata_index: int = -1
+
+    def named(self) -> list[Tensor]:
+        """The tensors with names that tell them apart, as everybody but the file has them."""
+        names = tensor_names([tensor.name for tensor in self.tensors])
+        pairs = zip(self.tensors, names, strict=True)
+        return [tensor if tensor.name == name else replace(tensor, name=name) for tensor, name in pairs]
 
     def computed(self) -> frozenset[int]:
         """Indices of tensors that get their value at run time: inputs, operator results and variables."""

@@ -113,7 +113,8 @@ class _Builder:
     def _bare_graph(self, model: Model, index: int) -> Graph:
         """One subgraph, nothing of which is checked but the order of its operators."""
         record, constants = model.subgraphs[index], model.constants(index)
-        tensors = tuple(tensor_info(record.tensors, constants, i) for i in range(len(record.tensors)))
+        named = record.named()
+        tensors = tuple(tensor_info(named, constants, i) for i in range(len(named)))
         nodes = tuple(self._graph_node((index, i), operator, tensors) for i, operator in enumerate(record.operators))
         name = record.name or f"subgraph {index}"
         metadata = {key: model.buffers[buffer] for key, buffer in model.metadata}
@@ -199,13 +200,16 @@ def _called(operators: Iterable[Operator]) -> list[int]:
 
 
 def tensor_info(tensors: Sequence[Tensor], constants: Mapping[int, memoryview], index: int) -> TensorInfo:
-    """Tensor ``index`` of a subgraph as operators see it; raises ModelError where its quantisation cannot be."""
+    """Tensor ``index`` of a subgraph's ``tensors``, which have names, as operators see it.
+
+    Raises ModelError where its quantisation cannot be.
+    """
     tensor, data = tensors[index], constants.get(index)
     # A constant without a shape is a scalar, and none has open dimensions, whatever its signature says; anything else
     # without a shape has one that only a run can tell.
     shape = (tensor.shape or ()) if data is not None else tensor.effective_shape
     info = TensorInfo(
-        name=tensor.name or f"tensor {index}",
+        name=tensor.name,
         dtype=tensor.dtype,
         shape=shape,
         quant=tensor.quant_params(),

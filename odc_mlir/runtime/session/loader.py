@@ -283,9 +283,9 @@ def _ports(source: Source, subgraph: int) -> tuple[tuple[Port, ...], tuple[Port,
     record = source.records.subgraphs[subgraph] if source.records.subgraphs else None
     if record is None:
         raise SessionError("the model has no subgraphs")
+    tensors = record.named()
     inputs, outputs = (
-        tuple(Port(tensor_info(record.tensors, {}, index)) for index in indices)
-        for indices in (record.inputs, record.outputs)
+        tuple(Port(tensor_info(tensors, {}, index)) for index in indices) for indices in (record.inputs, record.outputs)
     )
     return inputs, outputs
 

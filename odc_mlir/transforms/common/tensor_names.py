@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
-from odc_mlir.formats.names import Names
+from odc_mlir.dialects.circle import ConstOp, NoneOp
+from odc_mlir.formats.names import Names, tensor_names
 from odc_mlir.support.locations import hint_of, name_loc, names_loc, value_name
 
 
@@ -22,6 +24,18 @@ def values_of(function: FuncOp) -> Iterator[SSAValue]:
 def names_in(function: FuncOp) -> Names:
     """The names that a function's values have, to add to."""
     return Names(value_name(value) for value in values_of(function))
+
+
+def tell_apart(module: ModuleOp) -> None:
+    """Give the values of each function names where they have none, or one that another value before them has."""
+    for function in module.body.block.ops:
+        if isinstance(function, FuncOp):
+            values = [value for value in values_of(function) if not isinstance(value.owner, NoneOp)]
+            values.sort(key=lambda value: isinstance(value.owner, ConstOp))  # people know what is computed by name
+            own = [value_name(value) for value in values]
+            for value, before, name in zip(values, own, tensor_names(own), strict=True):
+                if before != name:
+                    rename(value, name)
 
 
 def rename(value: SSAValue, name: str) -> None:

@@ -46,7 +46,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Which program is the fastest is asked of the simulator.
     "trials": IR | {"transforms", "emitter", "pipelines", "simulator"},
     "retries": IR | {"transforms", "emitter", "pipelines", "trials"},
-    "loading": IR | {"frontend", "universe"},
+    "loading": IR | {"frontend", "transforms", "universe"},
     "compiler": IR
     | {"frontend", "transforms", "emitter", "pipelines", "retries", "trials", "universe"}
     | {"codegen", "loading"},
