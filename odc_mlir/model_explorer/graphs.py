@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.errors import OptionError
 from odc_mlir.formats.package import is_package
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.runtime import api
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.reporting.report_code import type_text
+from odc_mlir.runtime.reporting.report_unmodelled import is_modelled
 
 METRICS = {
     "cycles": "NPU cycles",
@@ -35,10 +36,9 @@ def opened(path: str) -> tuple[Graph, Sequence[Mapping[str, Any]]]:
         return api.open_executor(path, backend="host").graph, ()
     package = api.load_package(path)
     model = api.open_executor(package, backend="host").graph
-    try:
-        return model, package.report["layers"]
-    except (TypeError, UnsupportedError):
-        return model, ()  # nothing is modelled of it
+    if package.plan is None or not is_modelled(package.plan):
+        return model, ()  # there are no cycles to be shown
+    return model, package.report["layers"]
 
 
 def graph(model: Graph, layers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:

@@ -138,10 +138,15 @@ class Package:
     def report(self) -> Report:
         """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 
-        Made when first asked for, by timing every segment on the simulator.
+        Made when first asked for, by timing every segment on the simulator. Of code for machines that nothing models
+        there is placement and bytes (:mod:`odc_mlir.runtime.reporting.report_unmodelled`). Raises PackageError where
+        nothing is compiled.
         """
         from odc_mlir.runtime.reporting.report import build_report
+        from odc_mlir.runtime.reporting.report_unmodelled import is_modelled, unmodelled_report
 
+        if self.plan is not None and not is_modelled(self.plan):
+            return unmodelled_report(self, self.plan)
         return build_report(self)
 
     @cached_property

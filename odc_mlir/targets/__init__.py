@@ -122,6 +122,7 @@ class Dma:
 class Target:
     """One NPU. Lengths in bytes, times in cycles of ``clock_hz``.
 
+    ``compares_with`` names the part that it has the ports, multipliers and memories of, empty where it has none's.
     ``host`` and ``energy`` are no part of its identity.
     """
 
@@ -225,7 +226,7 @@ def _record(cls: Any, value: Any, location: str, path: str) -> Any:
     if not isinstance(value, dict):
         raise TargetError(f"key {path.removesuffix('.')!r} must be a table", location=location)
     if cls is Target:
-        value = {"host": REFERENCE, "energy": ENERGY, **value}
+        value = {"compares_with": "", "host": REFERENCE, "energy": ENERGY, **value}
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     for key in value:

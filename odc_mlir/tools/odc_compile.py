@@ -15,7 +15,7 @@ from odc_mlir.tools.files import add_input, add_output, add_overwrite
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
 
-REPORT = json_kind("a report", "schema_version", "cycles_total", "layers")
+REPORT = json_kind("a report", "schema_version", "compiler_version", "layers")
 _OPERATORS_SHOWN = 20
 _REASONS_SHOWN = 12
 _OBJECT = "object"
@@ -235,10 +235,10 @@ def _compile(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime import api
 
     is_modelled = arguments.target in targets.names() or arguments.target.endswith(".toml")
-    if not is_modelled and (asked := arguments.report_json or arguments.report_html):
+    if not is_modelled and arguments.report_html:
         raise OptionError(
-            f"there is no report to write to {asked!r}: there is no model of native code for {arguments.target}",
-            hint="measure runs with odc-run --profile",
+            f"there is no page to write to {arguments.report_html!r}: there is no model of code for {arguments.target}",
+            hint="use --report-json, which has sizes and placement, and measure runs with odc-run --profile",
         )
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}

@@ -82,7 +82,9 @@ def _opened(path: str) -> Package | dict[str, Any]:
 
 
 def _report(source: Package | dict[str, Any]) -> dict[str, Any]:
-    return source if isinstance(source, dict) else dict(source.report)
+    from odc_mlir.runtime.reporting.report import build_report
+
+    return source if isinstance(source, dict) else dict(build_report(source))
 
 
 def _code(source: Package | dict[str, Any]) -> dict[int, OperatorCode]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import OdcError, UnsupportedError
+from odc_mlir.errors import OdcError, PackageError, UnsupportedError
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.isa.container import read as read_container
 from odc_mlir.ops.spec import Node
@@ -26,8 +26,8 @@ from odc_mlir.runtime.reporting.report_energy import total as total_energy
 from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION
 from odc_mlir.runtime.reporting.report_object import Report
 from odc_mlir.runtime.reporting.report_partition import partition_report
+from odc_mlir.runtime.reporting.report_unmodelled import is_modelled
 from odc_mlir.simulator.windows import windows
-from odc_mlir.targets.cpu import is_cpu
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
@@ -45,6 +45,8 @@ _SUMS = (
 
 def build_report(package: Package, *, quick: bool = False) -> Report:
     """The report of ``package``; raises PackageError when nothing in it is compiled.
+
+    Raises UnsupportedError for code of which nothing is modelled.
 
     ``quick`` leaves out what takes more simulations: ``cycles_total_strict``, which is None, and why cycles are spent.
     """
@@ -113,11 +115,13 @@ def modelled_inference(executor: PlanExecutor) -> Modelled:
 
 
 def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
+    if package.plan is None:
+        raise PackageError("nothing in the package is compiled, so there is no report", location=package.files.location)
+    if not is_modelled(package.plan):
+        text = f"nothing is modelled of code for {package.plan.target}"
+        raise UnsupportedError(text, hint="measure its runs; odc-compile --report-json has sizes and placement")
     executor = package.executor()
-    if not isinstance(executor, PlanExecutor) or package.plan is None:
-        raise TypeError("only a package with a plan has a report")
-    if is_cpu(package.plan.target or ""):
-        raise UnsupportedError("a package of native code has no modelled report", hint="measure its runs")
+    assert isinstance(executor, PlanExecutor), "plans are run by nothing else"
     return executor, package.plan
 
 

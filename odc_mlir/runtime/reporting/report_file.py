@@ -65,6 +65,11 @@ def read_report(path: str | Path) -> dict[str, Any]:
         raise PackageError(
             f"{path} is a report of version {seen!r}, this is version {SCHEMA_VERSION}", hint="compile the model again"
         )
+    if "compiled_op_count" in document:
+        raise PackageError(
+            f"{path} is the report of code for {document.get('target')}, of which nothing is modelled",
+            hint="give reports of NPUs",
+        )
     _check(document, _REPORT, str(path))
     _check(document["modelled"], _MODELLED, f"{path}: modelled")
     for key, fields in _EACH.items():

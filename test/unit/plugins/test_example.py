@@ -91,6 +91,8 @@ def test_it_compiles_and_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "2 of 3 operators as code for mya in 1 segment" in said
     assert "host: 1 x SOFTMAX: operator: the target has no SOFTMAX" in said
     package = odc_mlir.load_package(tmp_path / "p")
+    assert [layer["placed"] for layer in package.report["layers"]] == ["mya", "mya", "host"]
+    assert package.report["segments"][0]["bytes"] == package.report["binary_bytes"] > 0
     executor = package.executor()
     assert isinstance(executor, PlanExecutor)
     (out,), (expected,) = executor.run([sample()]), odc_mlir.run(model, [sample()])

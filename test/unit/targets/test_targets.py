@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from importlib import resources
 from pathlib import Path
 
@@ -23,6 +24,14 @@ def test_a_file_is_as_good_as_a_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(TEXT)
     assert targets.load(path) == targets.load("npu-256")
+
+
+def test_a_machine_of_ones_own_need_not_be_like_another(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(re.sub(r"compares_with.*\n", "", TEXT))
+    found = targets.load(path)
+    assert found.compares_with == ""
+    assert targets.from_canonical(found.canonical, "mine") == found
 
 
 @pytest.mark.parametrize(

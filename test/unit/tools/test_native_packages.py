@@ -16,11 +16,11 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.codegen.machine import resolve
 from odc_mlir.codegen.objects import emit_object
-from odc_mlir.errors import PackageError
+from odc_mlir.errors import PackageError, UnsupportedError
 from odc_mlir.formats.native_segment import MAGIC, parse_native_segment
 from odc_mlir.formats.package import read_package, sealed
 from odc_mlir.runtime.package import Package
-from odc_mlir.tools import odc_compile, odc_dump, odc_package, odc_run
+from odc_mlir.tools import odc_compile, odc_dump, odc_package, odc_report, odc_run
 
 
 @pytest.fixture(scope="module")
@@ -133,11 +133,68 @@ def test_what_code_may_call() -> None:
         LoadedObject(code[:200], "f")
 
 
-@pytest.mark.parametrize("flag", ["--report-json", "--report-html"])
-def test_no_report_of_what_is_not_modelled(
-    flag: str, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    line = [str(model), "--target", "cpu", "-o", str(tmp_path / "c"), flag, str(tmp_path / "r")]
+def test_no_page_of_what_is_not_modelled(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = [str(model), "--target", "cpu", "-o", str(tmp_path / "c"), "--report-html", str(tmp_path / "r")]
     assert odc_compile.main(line) == 1
     assert "no model of native code" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_the_report_has_placement_and_sizes(
+    model: Path, package: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = Package.from_path(package).report
+    (file,) = package.glob("odc/*/*.cpu")
+    segment = parse_native_segment(file.read_bytes())
+    assert report["files"] == {
+        path.relative_to(package).as_posix(): path.stat().st_size for path in package.rglob("*") if path.is_file()
+    }
+    assert report["segments"] == [
+        {
+            "name": "segment-0",
+            "file": file.name,
+            "bytes": file.stat().st_size,
+            "operators": [0],
+            "macs": 0,
+            "code_bytes": len(segment.code),
+            "constants_bytes": len(segment.constants),
+            "arena_bytes": segment.arena_bytes,
+        }
+    ]
+    (layer,), target = report["layers"], report["target"]
+    assert target == resolve("cpu").name
+    assert (layer["op"], layer["name"], layer["placed"], layer["segment"]) == ("RELU", "y", target, "segment-0")
+    assert (report["binary_bytes"], report["compiled_op_count"], report["host_op_count"]) == (file.stat().st_size, 1, 0)
+    assert str(report).startswith(f"c.pkg: 1 of 1 operator as code for {target} in 1 segment, ")
+    assert "segment-0" in report._repr_html_()
+    out = tmp_path / "r.json"
+    for _ in range(2):  # our own file may be replaced
+        assert odc_compile.main([str(model), "--target", "cpu", "--report-json", str(out)]) == 0
+    written = json.loads(out.read_text())
+    assert written.keys() == report.keys()
+    assert written["layers"] == report["layers"]
+    for source in (out, package):
+        assert odc_report.main([str(source)]) == 1
+        assert "nothing is modelled" in capsys.readouterr().err
+    for show in (report.to_html, report.to_csv, report.compare, lambda: report.latency_ms, lambda: report.operators):
+        with pytest.raises(UnsupportedError, match=f"nothing is modelled of code for {target}"):
+            show()
+
+
+def test_operators_that_stay_on_the_host_are_said_with_the_reason(tmp_path: Path) -> None:
+    builder = ModelBuilder()
+    x, h, y = builder.tensor("x", (1, 4)), builder.tensor("h", (1, 4)), builder.tensor("y", (4, 1), "int64")
+    builder.operator("ABS", [x], [h])
+    builder.operator("WHERE", [builder.tensor("c", (4,), "bool", data=np.ones(4, np.bool_))], [y])
+    report = odc_mlir.compile(model_bytes(builder.finish([x], [h, y])), target="cpu").report
+    assert [layer["placed"] for layer in report["layers"]] == [report["target"], "host"]
+    assert report["layers"][1]["reason"]
+    assert (report["compiled_op_count"], report["host_op_count"]) == (1, 1)
+    assert "host: " in str(report)
+
+
+def test_what_is_not_compiled_has_no_report(model: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "p"
+    assert odc_package.main(["pack", str(model), "-o", str(plain)]) == 0
+    with pytest.raises(PackageError, match="nothing in the package is compiled, so there is no report"):
+        _ = Package.from_path(plain).report
