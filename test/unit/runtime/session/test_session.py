@@ -265,11 +265,12 @@ def test_an_index_out_of_range(index: Any) -> None:
 
 def test_names() -> None:
     model = add_model()
-    model.subgraphs[0].tensors[1].name = "a"  # two of one name: the first counts
+    model.subgraphs[0].tensors[1].name = "a"  # two of one name: the first keeps it
     session = Session(model_bytes(model))
     assert session.input_tensorindex("a") == 0
+    assert session.input_tensorindex("a#1") == 1
     assert session.output_tensorindex("out") == 0
-    with pytest.raises(SessionError, match=r"no input called 'c'.*; the model has 'a', 'a'"):
+    with pytest.raises(SessionError, match=r"no input called 'c'.*; the model has 'a', 'a#1'"):
         session.input_tensorindex("c")
 
 
