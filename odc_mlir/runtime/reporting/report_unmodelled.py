@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from odc_mlir import targets
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.native_segment import MAGIC, parse_native_segment
 from odc_mlir.formats.plan import Plan, SegmentStep
@@ -79,8 +80,8 @@ class UnmodelledReport(Report):
 
 
 def is_modelled(plan: Plan) -> bool:
-    """Whether what was compiled is for a machine of which cycles and times are modelled, by its memories."""
-    return plan.memory is not None
+    """Whether what was compiled is for a machine of which cycles and times are modelled: only those have memories."""
+    return plan.memory is not None or plan.target in targets.names()
 
 
 def unmodelled_report(package: Package, plan: Plan) -> UnmodelledReport:
