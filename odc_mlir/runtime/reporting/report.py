@@ -118,7 +118,7 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
     if package.plan is None:
         raise PackageError("nothing in the package is compiled, so there is no report", location=package.files.location)
     if not is_modelled(package.plan):
-        text = f"nothing is modelled of code for {package.plan.target}"
+        text = f"there is no model of code for {package.plan.target}"
         raise UnsupportedError(text, hint="measure its runs; odc-compile --report-json has sizes and placement")
     executor = package.executor()
     assert isinstance(executor, PlanExecutor), "plans are run by nothing else"

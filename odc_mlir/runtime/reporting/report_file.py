@@ -67,8 +67,8 @@ def read_report(path: str | Path) -> dict[str, Any]:
         )
     if "compiled_op_count" in document:
         raise PackageError(
-            f"{path} is the report of code for {document.get('target')}, of which nothing is modelled",
-            hint="give reports of NPUs",
+            f"{path} is not a report of an NPU: there is no model of code for {document.get('target')}",
+            hint="compile for an NPU",
         )
     _check(document, _REPORT, str(path))
     _check(document["modelled"], _MODELLED, f"{path}: modelled")

@@ -56,7 +56,7 @@ class UnmodelledReport(Report):
         raise self._refusal()
 
     def _refusal(self) -> UnsupportedError:
-        return UnsupportedError(f"nothing is modelled of code for {self['target']}", hint="measure its runs")
+        return UnsupportedError(f"there is no model of code for {self['target']}", hint="measure its runs")
 
     def __str__(self) -> str:
         rows = [f"  {kind:20} {name}: {where}" for kind, name, where in self._rows()]
