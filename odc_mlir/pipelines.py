@@ -49,7 +49,7 @@ STAGES = (
             "cse",
             "dce",
         ),
-        "without what is constant, unused or without effect",
+        "without constant, unused or redundant operations",
     ),
     # Each does nothing to a module that no scheme was chosen for: models may be quantised already, or stay real.
     Stage(
@@ -63,7 +63,7 @@ STAGES = (
             "quant-verify-params",
             "circle-remove-channels",
         ),
-        "on quantised types, without channels that nothing needs",
+        "on quantised types, without unused channels",
     ),
     Stage(
         "partition",
@@ -110,7 +110,7 @@ STAGES = (
         ),
         "instructions in their final order, with addresses, semaphores and loops",
     ),
-    Stage("package", (), "the binaries are made of this"),
+    Stage("package", (), "what the binaries are encoded from"),
 )
 
 # The way to native code, which leaves the other one after stage ``quant``.
@@ -131,9 +131,11 @@ NATIVE_STAGES = (
     ),
     Stage("native", ("convert-circle-to-kernels",), "segments as calls of kernels on buffers"),
     Stage("native-alloc", ("native-allocate-memory",), "buffers with addresses in an arena"),
-    Stage("native-divide", ("native-divide-layers",), "large layers divided among threads, in a function beside"),
+    Stage("native-divide", ("native-divide-layers",), "large layers divided among threads, in a second function"),
     Stage("native-loops", ("native-write-kernels",), "kernels as loops of vectors"),
-    Stage("native-llvm", ("convert-native-to-llvm",), "segments in the llvm dialect, of which object code is made"),
+    Stage(
+        "native-llvm", ("convert-native-to-llvm",), "segments in the llvm dialect, from which object code is generated"
+    ),
 )
 
 # Stages of instructions, which are verified and checked only where every pass is: a program has ten thousands of them.

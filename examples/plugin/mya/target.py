@@ -59,7 +59,7 @@ _ACTIVATION = Rule("activation", "there is no activation but RELU", _activation)
 RULES = RuleTable(
     generic=(
         Rule("real", "everything is float32", _real),
-        Rule("static-shape", "all shapes are known when compiling", _known_shapes),
+        Rule("static-shape", "all shapes are known at compile time", _known_shapes),
     ),
     operators={
         "FULLY_CONNECTED": (

@@ -1,4 +1,4 @@
-"""``circle-assign-layouts``: choose in which order of dimensions every operator works, so that few TRANSPOSEs are left.
+"""``circle-assign-layouts``: choose dimension orders of operators so that few TRANSPOSEs remain.
 
 Before::
 
@@ -8,19 +8,19 @@ Before::
     %3 = circle.transpose(%2, %to_nhwc) : … -> tensor<1x8x8x4xf32>
     %4 = circle.conv_2d(%3, %v, %c) : … -> tensor<1x8x8x4xf32>
 
-After, with ``gamma`` in the same order::
+After, with ``gamma`` permuted accordingly::
 
     %2 = circle.mul(%0, %gamma) : (tensor<1x8x8x4xf32>, tensor<1x1x1x4xf32>) -> tensor<1x8x8x4xf32>
     %4 = circle.conv_2d(%2, %v, %c) : … -> tensor<1x8x8x4xf32>
 
 Element-wise operators, reductions, concatenation, splits, slices, padding, gathering, batched products and RESHAPE work
-in any order that leaves what they need in its place; softmax keeps the last dimension. The order of every operator is
-chosen so that the fewest TRANSPOSEs are left, and among those the ones that move the fewest elements; exactly, by
-elimination of variables, unless a graph is so dense that some have to be fixed first. One that moves dimensions of
-extent 1 only counts as a RESHAPE.
+in any order that keeps the dimensions they depend on in place; softmax keeps the last dimension. The chosen orders
+leave the fewest TRANSPOSEs and, among those, move the fewest elements. The search is exact, by variable elimination,
+unless a graph is so dense that some variables have to be fixed first. A TRANSPOSE that moves only dimensions of extent
+1 counts as a RESHAPE.
 
-Refused: tensors quantised along an axis, sparse ones and those of unknown rank stay as they are. Codes keep every bit;
-sums of real numbers may be added in another order.
+Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact; float
+sums may be added in another order.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CircleAssignLayoutsPass(ModulePass):
     name = "circle-assign-layouts"
 
     interface: str = _KEEP
-    """``keep``: inputs and outputs stay as they are; ``nhwc``: images there may become channels last to save work."""
+    """``keep``: inputs and outputs stay as they are; ``nhwc``: images there may become channels last if that helps."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.assign(op)

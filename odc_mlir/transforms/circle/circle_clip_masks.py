@@ -1,4 +1,4 @@
-"""``circle-clip-masks``: what hides entries from SOFTMAX becomes as large as that takes, not as large as floats go.
+"""``circle-clip-masks``: mask constants before SOFTMAX become as large as necessary, not as large as floats go.
 
 Before::
 
@@ -6,14 +6,14 @@ Before::
     %0 = circle.add(%scores, %m) : (tensor<1x2x2xf32>, tensor<2x2xf32>) -> tensor<1x2x2xf32>
     %1 = circle.softmax(%0) {beta = 1.0} : (tensor<1x2x2xf32>) -> tensor<1x2x2xf32>
 
-After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that integers have codes left for the scores.
+After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised range has resolution left for the scores.
 
-Entries of the constant below -2048 are raised to that (divided by a beta under 1). Results keep every bit as long as no
-score is 1900 (by the same division) larger than the largest one of its row: the exponential of less than -104 is zero
-in float32. The same goes for the number that SELECT and SELECT_V2 put in the place of scores.
+Entries of the constant below -2048 are raised to that (divided by beta, if below 1). Results are bit-exact as long as
+no score exceeds the largest of its row by 1900 (divided likewise): the exponential of less than -104 is zero in
+float32. The same applies to the value that SELECT and SELECT_V2 substitute for scores.
 
-Left alone: sums and selections that anything but SOFTMAX reads, masks that hide a whole row (its shares would change),
-and what is not a constant.
+Unchanged: additions and selections with users other than SOFTMAX, masks that hide a whole row (its probabilities would
+change), and masks that are not constant.
 """
 
 from __future__ import annotations

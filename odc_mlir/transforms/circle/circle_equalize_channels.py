@@ -1,6 +1,6 @@
-"""``circle-equalize-channels``: spread the channels' ranges evenly over neighbouring layers (cross-layer equalisation).
+"""``circle-equalize-channels``: balance channel ranges between neighbouring layers (cross-layer equalisation).
 
-Before: the first layer's channels differ widely, and one scale for all of its weights loses the small ones::
+Before: the first layer's channels differ widely, and with one scale for all of its weights the small ones are lost::
 
     %w1 = circle.const [0.01, 8.0] : tensor<2x1x1x1xf32>
     %0 = circle.conv_2d(%x, %w1, %b1) {…, activation = relu} : … -> tensor<1x4x4x2xf32>
@@ -13,34 +13,35 @@ layer are multiplied by it, so both are ``sqrt(range1[c] * range2[c])``::
     %w1 = circle.const [0.2, 2.0] : …
     %w2 = circle.const [0.2, 2.0] : …
 
-The function stays the same: what lies between commutes with positive factors per channel (RELU and its leaky kin,
-PRELU, pools, PAD with zeros, means and sums within a channel, products with anything else, and moves of elements, such
-as TRANSPOSE and STRIDED_SLICE). So the channels of attention's values reach the projection behind it, through
-BATCH_MATMUL, and those of the linear branch of a gated unit the projection down. Chains of layers are done pair by pair
-until nothing moves. A channel that is next to nothing in one of the two layers keeps its scale: there is nothing to
-spread. So does one that something else reads as well. No bias grows beyond the layer's largest, which would widen the
-range of its activations. Ranges recorded for what changed are dropped; the factors are kept in the model's metadata
+The function stays the same, because the operators in between commute with positive factors per channel (RELU and leaky
+variants, PRELU, pools, PAD with zeros, means and sums within a channel, products with anything else, and data movement
+such as TRANSPOSE and STRIDED_SLICE). So factors of attention values propagate through BATCH_MATMUL to the following
+projection, and those of the linear branch of a gated unit to the down projection. Pairs of layers are visited until the
+factors converge. A channel that is almost zero in one of the two layers keeps its scale, since there is nothing to
+balance. So does one with other users. No bias grows beyond the layer's largest, which would widen the range of its
+activations. Recorded ranges of changed values are dropped; the factors are kept in the model's metadata
 (``odc.channel_factors``), so that tensors can still be compared with the original's. Weights that operators share stay
-shared, and as they are.
+shared and unchanged.
 
-The first layer may also be a normalisation: the gamma and beta of RMS_NORM or INSTANCE_NORM, or MUL with a constant for
-each channel and perhaps ADD of another, as PyTorch's are written::
+The first layer may also be a normalisation: the gamma and beta of RMS_NORM or INSTANCE_NORM, or a MUL with a
+per-channel constant, optionally followed by such an ADD, as PyTorch exports them::
 
     %1 = circle.mul(%normal, %gamma) : (tensor<1x37x48xf32>, tensor<48xf32>) -> tensor<1x37x48xf32>
     %q = circle.fully_connected(%1, %wq, %bq) …
     %k = circle.fully_connected(%1, %wk, %bk) …
 
-After: ``gamma / s``, and the weights of all that read it times ``s``.
+After: ``gamma / s``, and the weights of all its users times ``s``.
 
-With ``ranges``, the first range is the channel's activation instead of its weights: the choice where weights have
-scales per channel and only activations share one. Of several tensors between the two layers the one counts in which a
-channel takes most of the range. With ``alpha`` other than a half ``s = range1[c] ** alpha / range2[c] ** (1 - alpha)``.
+With ``ranges``, the first range is that of the channel's activation instead of its weights: the right choice if weights
+have per-channel scales and only activations share one. If there are several tensors between the two layers, the one in
+which a channel takes the largest part of the range counts. With ``alpha`` other than a half, ``s = range1[c] ** alpha /
+range2[c] ** (1 - alpha)``.
 
-With ``patterns``, a file of ONE's fm-equalize, the pairs are those that it names, and a pair with ``act_scale`` is
+With ``patterns``, a file of ONE's fm-equalize, the pairs are those in the file, and a pair with ``act_scale`` is
 divided by that, once: ``[{"front": "conv1", "back": "conv2", "type": "ScaleOnly", "act_scale": [2.0, …]}, …]``.
 
-RELU6 does not commute. Its layers are left alone, unless ``relu6=recorded`` and a recorded range shows that nothing is
-clipped: it then becomes RELU.
+RELU6 does not commute. Its layers are left unchanged, unless ``relu6=recorded`` and a recorded range shows that it
+never clips: it is then replaced by RELU.
 
 Sources: Nagel et al., "Data-free quantization through weight equalization and bias correction", 2019, section 4.1; Xiao
 et al., "SmoothQuant: accurate and efficient post-training quantization for large language models", 2023, section 4.
@@ -77,26 +78,26 @@ class CircleEqualizeChannelsPass(ModulePass):
     name = "circle-equalize-channels"
 
     ranges: str = ""
-    """An .npz file with the largest magnitude of each channel by tensor name; empty: take the weights' ranges."""
+    """An .npz file with the largest magnitude of each channel by tensor name; empty: use the weights' ranges."""
 
     patterns: str = ""
-    """A JSON file of pairs of layers as ONE's fm-equalize writes them; empty: all pairs."""
+    """A JSON file of layer pairs in the format of ONE's fm-equalize; empty: all pairs."""
 
     alpha: float = 0.5
     """Which part of the channels' ranges moves to the weights that read them: with 1 the channels are even, with 0 the
     weights are."""
 
     relu6: str = "keep"
-    """``keep`` leaves layers with RELU6 alone; ``recorded`` makes it RELU where a recorded range ends below 6."""
+    """``keep`` skips layers with RELU6; ``recorded`` makes it RELU if a recorded range ends below 6."""
 
     crossing: int = 12
-    """How many operators may lie between two layers."""
+    """Maximum number of operators between two layers."""
 
     powers_of_two: bool = False
-    """Round factors to powers of two: results then keep every bit."""
+    """Round factors to powers of two, which makes results bit-exact."""
 
     iterations: int = 100
-    """How often all pairs are visited at most."""
+    """Maximum number of visits of all pairs."""
 
     tolerance: float = 1e-3
     """Stop when no factor differs from 1 by more than this."""

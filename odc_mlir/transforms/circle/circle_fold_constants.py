@@ -1,16 +1,16 @@
-"""``circle-fold-constants``: run operators on constant operands now, with the kernels that would run them later.
+"""``circle-fold-constants``: evaluate operators on constant operands, with the kernels that would run them later.
 
 Before::
 
     %0 = circle.shape(%x) {out_type = int32} : (tensor<1x8x8x4xf32>) -> tensor<4xi32>
     %1 = circle.strided_slice(%0, %begin, %end, %strides) {shrink_axis_mask = 1} : … -> tensor<i32>
 
-After: ``%1`` is ``circle.const [1] : tensor<i32>``, and so is everything computed from such values.
+After: ``%1`` is ``circle.const [1] : tensor<i32>``, as is everything computed from such values.
 
-Left alone: operators with effects, results that a function returns (an output stays the result of an operator), results
-over the size limit or much larger than what they are made of, element types without whole bytes, and whatever the
-kernel refuses. DEQUANTIZE of a constant that is not small stays too, unless asked for: the codes take less room in the
-model, and what runs it decodes them once.
+Not folded: operators with side effects, function results (an output stays the result of an operator), results over the
+size limit or much larger than their operands, element types without whole bytes, and anything the kernel rejects.
+DEQUANTIZE of a constant that is not small is kept too, unless ``decode`` is set: the quantised constant is smaller, and
+whatever runs the model decodes it once.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ class CircleFoldConstantsPass(ModulePass):
     name = "circle-fold-constants"
 
     limit_bytes: int = 16 << 20
-    """Largest result that becomes a constant, in bytes: larger ones are cheaper to compute than to store."""
+    """Size limit of folded results, in bytes: larger ones are cheaper to compute than to store."""
 
     decode: bool = False
-    """Whether codes and half-precision numbers of any size become real constants, as quantising them anew needs it."""
+    """Whether to decode quantised and half-precision constants of any size, as requantising a model requires."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for item in [inner for inner in op.walk() if isinstance(inner, CircleOp)]:

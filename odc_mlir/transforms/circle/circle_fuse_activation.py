@@ -1,15 +1,15 @@
-"""``circle-fuse-activation``: an activation that is the only reader of a result becomes part of its operator.
+"""``circle-fuse-activation``: an activation that is the only user of a result becomes part of its operator.
 
 Before::
 
     %0 = circle.conv_2d(%x, %w, %b) {padding = same, stride = [1, 1]} : … -> tensor<1x8x8x4xf32>
     %1 = circle.relu6(%0) : (tensor<1x8x8x4xf32>) -> tensor<1x8x8x4xf32>
 
-After: ``%1 = circle.conv_2d(%x, %w, %b) {…, activation = relu6}``, called as the activation was.
+After: ``%1 = circle.conv_2d(%x, %w, %b) {…, activation = relu6}``, with the name of the activation.
 
-RELU, RELU6 and RELU_N1_TO_1 fuse, also into an operator that has such an activation already when both together are one
-of them; TANH only when asked for. Codes fuse where operand and result have the same parameters: the clamp is then the
-same. Results keep every bit.
+RELU, RELU6 and RELU_N1_TO_1 are fused, also into an operator that already has such an activation if the combination is
+one of them; TANH only on request. Quantised values are fused if operand and result have the same parameters, because
+the clamp is then the same. Results are bit-exact.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CircleFuseActivationPass(ModulePass):
     name = "circle-fuse-activation"
 
     tanh: bool = False
-    """Fuse TANH of real values as well: ONE's kernels have it, TFLite's refuse it."""
+    """Fuse float TANH as well: ONE's kernels support it, TFLite's reject it."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [FuseActivation(CLAMPS | {"TANH"} if self.tanh else CLAMPS)])

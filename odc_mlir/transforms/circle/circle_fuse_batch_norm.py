@@ -1,4 +1,4 @@
-"""``circle-fuse-batch-norm``: channel-wise sums and products beside a layer go into its weights and bias.
+"""``circle-fuse-batch-norm``: fold channel-wise additions and multiplications into a neighbouring layer.
 
 Before::
 
@@ -9,13 +9,13 @@ Before::
 After: ``%2 = circle.conv_2d(%x, %w2, %b2) {…, activation = relu6}`` with ``w2 = w * gamma`` for each output channel and
 ``b2 = b * gamma + beta``.
 
-A layer is a convolution, depthwise or transposed too, or fully connected. ADD, SUB, MUL and DIV with a constant that
-has one number, or one for each channel, fuse behind it. MUL and DIV also fuse before it; ADD and SUB do so where every
-output sees the constant with all weights (no padding). Only what has one reader fuses, and only real values: products
-of codes cannot be merged without another rounding.
+A layer is a convolution (also depthwise or transposed) or fully connected. ADD, SUB, MUL and DIV with a scalar or
+per-channel constant are folded into the layer before them. MUL and DIV are also folded into the layer after them; so
+are ADD and SUB if every output sees the constant with all weights (no padding). The folded result must have a single
+user and be float: quantised products cannot be merged without another rounding.
 
-With ``most_ratio`` a factor that differs more than that among the inputs of one output stays before its layer: merged,
-it would leave the small ones of the weights, which share a scale, no code, while real activations need none.
+With ``most_ratio``, a factor that varies by more than that among the inputs of one output stays before its layer:
+folded, it would leave no resolution for the small weights, which share a scale, whereas float activations need none.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class CircleFuseBatchNormPass(ModulePass):
     name = "circle-fuse-batch-norm"
 
     most_ratio: float = 0.0
-    """How much factors before a layer may differ among the inputs of one output; 0 for any."""
+    """Largest allowed ratio of factors before a layer among the inputs of one output; 0: any."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [FuseBehind(), FuseBefore(most_ratio=self.most_ratio or math.inf)])

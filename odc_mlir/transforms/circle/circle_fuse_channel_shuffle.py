@@ -1,4 +1,4 @@
-"""``circle-fuse-channel-shuffle``: layers before and behind a channel shuffle take its order into their weights.
+"""``circle-fuse-channel-shuffle``: fold channel shuffles into the weights of the layers around them.
 
 Before::
 
@@ -9,20 +9,20 @@ Before::
     %4:2 = circle.split(%axis, %3) : … -> (tensor<1x8x8x24xf32>, tensor<1x8x8x24xf32>)
     %5 = circle.conv_2d(%4#1, %w, %c) : … -> tensor<1x8x8x24xf32>
 
-After, where ``%a`` and ``%b`` come from convolutions: the channels that one reader takes lie side by side in them, and
-the convolutions that read them have their weights in the order in which they come::
+After, if ``%a`` and ``%b`` come from convolutions: the channels that one user reads are adjacent in their results, and
+the weights of the convolutions that read them are permuted to match::
 
     %6 = circle.slice(%a, …) : … -> tensor<1x8x8x12xf32>
     %7 = circle.slice(%b, …) : … -> tensor<1x8x8x12xf32>
     %8 = circle.concatenation(%6, %7) {axis = 3} : … -> tensor<1x8x8x24xf32>
     %9 = circle.conv_2d(%8, %w2, %c) : … -> tensor<1x8x8x24xf32>
 
-All operators that only move channels, around one shuffle or many, are looked at together: every reader gets the
-channels that it reads straight from where they are computed. Orders pass through padding, pooling, depthwise
-convolutions and functions of one operand. Sums of real numbers are added in another order.
+All operators that only move channels, around one or more shuffles, are considered together: every user reads its
+channels directly from where they are computed. Orders propagate through padding, pooling, depthwise convolutions and
+unary functions. Float sums are added in another order.
 
-Refused: what would cost more than the shuffles do, by what an NPU takes for runs of channels and for single ones;
-tensors of codes.
+Unchanged: shuffles that are cheaper than the result, by the NPU's cost for moving runs of channels and single ones;
+quantised tensors.
 """
 
 from __future__ import annotations

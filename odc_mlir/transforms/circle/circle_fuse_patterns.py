@@ -1,4 +1,4 @@
-"""``circle-fuse-patterns``: groups of operators that compute one function become the operator of that function.
+"""``circle-fuse-patterns``: groups of operators that compute a known function become one operator.
 
 Before::
 
@@ -7,14 +7,14 @@ Before::
     %2 = circle.mul(%x, %1) : (tensor<1x8xf32>, tensor<1x8xf32>) -> tensor<1x8xf32>
     %3 = circle.mul(%2, %sixth) : (tensor<1x8xf32>, tensor<f32>) -> tensor<1x8xf32>
 
-After: ``%3 = circle.hard_swish(%x)``: one range to quantise instead of four.
+After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of four.
 
-* HARD_SWISH and GELU (with tanh, or exact where a custom operator ``Erf`` computes erf), products in any order;
+* HARD_SWISH and GELU (with tanh, or exact if a custom operator ``Erf`` computes erf), with factors in any order;
 * RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants;
 * LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``;
-* ``x / sqrt(y)`` is ``x * rsqrt(y)``, ``1 / sqrt(y)`` is ``rsqrt(y)``.
+* ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``.
 
-Real values only; results agree to float32's accuracy. What other operators read of a group stays.
+Float only; results agree to float32 accuracy. Intermediate values with other users are kept.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ After (``%shape`` being the constant ``[1, 128]``)::
 
     %1 = circle.reshape(%0, %shape) : (tensor<1x4x4x8xf32>, tensor<2xi32>) -> tensor<1x128xf32>
 
-Types of function arguments stay; what depends on an unknown dimension stays unknown. A declared shape that inference
-contradicts is replaced with a warning. Refuses nothing that verifies.
+Types of function arguments stay; whatever depends on an unknown dimension stays unknown. A declared shape that
+contradicts inference is replaced with a warning. Rejects nothing that verifies.
 """
 
 from __future__ import annotations

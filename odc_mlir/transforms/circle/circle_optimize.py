@@ -1,17 +1,16 @@
-"""``circle-optimize``: apply named rewrites until none applies.
+"""``circle-optimize``: apply named rewrites until none matches.
 
 Before::
 
     %0 = circle.conv_2d(%x, %w, %b) {padding = same, stride = [1, 1]} : … -> tensor<1x8x8x4xf32>
     %1 = circle.mul(%0, %gamma) : (tensor<1x8x8x4xf32>, tensor<4xf32>) -> tensor<1x8x8x4xf32>
 
-After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with other weights.
+After ``circle-optimize{rewrites=fuse_mul_with_conv}``: one ``circle.conv_2d`` with scaled weights.
 
-The names, and what level ``O1`` holds, are in :mod:`odc_mlir.transforms.circle.rewrites.table`. Shapes are inferred
-and constants
-folded first; then orders of dimensions are chosen and the patterns applied, and both again until nothing changes. Equal
-constants and equal computations become one. ``limit`` stops after so many rewrites: to find the one that breaks a
-model, halve it.
+The rewrites and those of level ``O1`` are listed in :mod:``odc_mlir.transforms.circle.rewrites.table``. Shapes are
+inferred and constants folded first; then dimension orders are chosen and patterns applied, and both repeated until
+nothing changes. Equal constants and equal computations are merged. ``limit`` stops after that many rewrites, to bisect
+for the one that breaks a model.
 """
 
 from __future__ import annotations
@@ -53,19 +52,19 @@ class CircleOptimizePass(ModulePass):
     name = "circle-optimize"
 
     level: str = O1
-    """``O1``: what keeps results; ``none``: only the rewrites that are named."""
+    """``O1``: all rewrites that preserve results; ``none``: only the named ones."""
 
     rewrites: tuple[str, ...] = ()
-    """More rewrites, by name."""
+    """Additional rewrites, by name."""
 
     without: tuple[str, ...] = ()
-    """Rewrites to leave out, by name."""
+    """Rewrites to disable, by name."""
 
     io_layout: str = "keep"
     """``keep`` inputs and outputs, or store images there channels last (``nhwc``) where that saves work."""
 
     limit: int | None = None
-    """At most so many rewrites."""
+    """Maximum number of rewrites."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.optimize(ctx, op)

@@ -1,26 +1,27 @@
-"""``circle-remove-channels``: take out channels of codes that are the same for every input, or that nothing needs.
+"""``circle-remove-channels``: remove quantised channels that are constant or unused.
 
-Before, where ``%w`` and ``%b`` are such that channels 1 and 3 of ``%0`` are code -128 whatever ``%x`` is::
+Before, where ``%w`` and ``%b`` make channels 1 and 3 of ``%0`` code -128 whatever ``%x`` is::
 
     %0 = circle.conv_2d(%x, %w, %b) {activation = relu6, …} : … -> tensor<1x8x8x4x!quant.uniform<i8, 0.02, -128>>
     %1 = circle.depthwise_conv_2d(%0, %v, %c) {…} : … -> tensor<1x8x8x4x!quant.uniform<i8, 0.05, -128>>
     %2 = circle.conv_2d(%1, %u, %d) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
 
-After: ``%0`` and ``%1`` have the two other channels, and the weights and biases of all three layers are those of them::
+After: ``%0`` and ``%1`` have the two other channels, and the weights and biases of all three layers are reduced
+accordingly::
 
     %0 = circle.conv_2d(%x, %w_2, %b_2) {activation = relu6, …} : … -> tensor<1x8x8x2x!quant.uniform<i8, 0.02, -128>>
     %1 = circle.depthwise_conv_2d(%0, %v_2, %c_2) {…} : … -> tensor<1x8x8x2x!quant.uniform<i8, 0.05, -128>>
     %2 = circle.conv_2d(%1, %u_2, %d_2) {…} : … -> tensor<1x8x8x8x!quant.uniform<i8, 0.1, 3>>
 
-Training leaves channels whose weights are as good as 0. Their sums move so little that, requantised and clamped, they
-are one code. What they add to the sums of the layer that reads them goes into its bias: nothing where the code stands
-for 0; where it does not, the layer must read no padding, which would be 0 in its place. A channel goes, too, when all
-weights that multiply it are 0, or all results that it is for go themselves.
+Training leaves channels whose weights are practically 0. Their sums vary so little that, requantised and clamped, they
+are one code. What they contribute to the sums of the next layer is added to its bias: nothing if the code represents 0;
+otherwise the layer must not have padding, which would contribute 0 instead. A channel is also removed if all weights
+that multiply it are 0, or all results that depend on it are removed themselves.
 
-Channels go through depthwise layers, sums, pools, pads, means, views and what works element by element. Inputs, and
-results of the functions, keep theirs, and so does what an operator without channels reads. Every value keeps at least
-one. A layer that would lose fewer than one in 16 keeps all: a row of 144 codes takes no longer than one of 143, and
-lies better in memory. Codes of 8 and 16 bits, one scale for each tensor. Results keep every bit.
+Channels are tracked through depthwise layers, additions, pools, pads, means, views and element-wise operators. Inputs
+and function results keep all channels, as does anything read by an operator without channels. Every value keeps at
+least one. A layer that would lose fewer than one in 16 keeps all: a row of 144 codes takes no longer than one of 143,
+and is better aligned in memory. Applies to 8-bit and 16-bit codes with one scale per tensor. Results are bit-exact.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class CircleRemoveChannelsPass(ModulePass):
     name = "circle-remove-channels"
 
     share: int = 16
-    """A layer loses channels where that is at least one in so many; 0: all stay, for ablations."""
+    """Remove channels of a layer only if they are at least one in this many; 0: keep all, for ablations."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):

@@ -1,14 +1,14 @@
-"""``circle-resolve-customs``: custom operators that are builtin ones by another name become those.
+"""``circle-resolve-customs``: custom operators that duplicate builtin ones become builtin operators.
 
 Before::
 
     %0 = circle.custom(%x, %w, %b) {custom_code = "Convolution2DTransposeBias", custom_options = …} : … -> …
 
-After: ``%0 = circle.transpose_conv(%shape, %w, %x, %b)``, which can be quantised and go to the NPU.
+After: ``%0 = circle.transpose_conv(%shape, %w, %x, %b)``, which can be quantised and run on the NPU.
 
-The codes are TensorFlow's ``AddV2``, ``All``, ``BatchMatMulV2``, ``BroadcastTo``, ``MatMul`` and ``SplitV``, and
-MediaPipe's ``Convolution2DTransposeBias``, the latter where the sizes of its result are known. Codes that the
-application has registered stay custom. Results keep every bit.
+The custom codes are TensorFlow's ``AddV2``, ``All``, ``BatchMatMulV2``, ``BroadcastTo``, ``MatMul`` and ``SplitV``, and
+MediaPipe's ``Convolution2DTransposeBias`` if the sizes of its result are known. Codes that the application has
+registered stay custom. Results are bit-exact.
 """
 
 from __future__ import annotations

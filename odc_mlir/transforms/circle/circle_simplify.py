@@ -1,4 +1,4 @@
-"""``circle-simplify``: drop operators that change nothing, and make one of two that follow each other.
+"""``circle-simplify``: drop operators without effect, and merge pairs of operators.
 
 Before::
 
@@ -8,17 +8,17 @@ Before::
     %3 = circle.reshape(%2, %s) : … -> tensor<1x16xi8>
     %4 = circle.reshape(%3, %t) : … -> tensor<4x4xi8>
 
-After, where the permutations undo each other and nothing is padded: ``%4 = circle.reshape(%x, %t)``.
+After, if the permutations cancel and nothing is padded: ``%4 = circle.reshape(%x, %t)``.
 
-* no change: sums with 0 and products with 1 of plain numbers, RESHAPE and its kin to the same shape, TRANSPOSE that
-  keeps the order, SLICE, PAD, TILE, SPLIT, RESIZE … that give all of their operand, CAST to the same type, QUANTIZE to
-  the same parameters;
+* no effect: addition of 0 and multiplication by 1 in unquantised types, RESHAPE and the like to the same shape,
+  TRANSPOSE that keeps the order, SLICE, PAD, TILE, SPLIT, RESIZE … that return their whole operand, CAST to the same
+  type, QUANTIZE to the same parameters;
 * chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE;
-* images that are turned channels first to be rows of a fully connected layer: its weights take the order;
-* TRANSPOSE that moves dimensions of extent 1 only is a RESHAPE, which costs nothing.
+* images transposed to channels first and flattened for a fully connected layer: the order is folded into its weights;
+* TRANSPOSE that moves only dimensions of extent 1 becomes a RESHAPE, which costs nothing.
 
-Codes keep every bit. Of real numbers ``x + 0`` would have made a zero of a negative one, and sums over rows in another
-order may round elsewhere. What a function returns stays the result of its operator.
+Quantised results are bit-exact. In floating point, ``x + 0`` would have turned a negative zero into a positive one, and
+sums over rows in another order may round differently. A function result stays the result of its operator.
 """
 
 from __future__ import annotations

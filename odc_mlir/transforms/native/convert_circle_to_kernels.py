@@ -1,12 +1,12 @@
-"""``convert-circle-to-kernels``: a segment's operators become calls of kernels on flat buffers.
+"""``convert-circle-to-kernels``: lower a segment's operators to calls of kernels on flat buffers.
 
 Before, in a segment::
 
     %1 = circle.conv_2d(%0, %w, %b) … -> tensor<1x8x8x8x!quant.uniform<i8:f32, …>>
     odc.yield %1
 
-After: a module of the segment's name with its function and declarations of the kernels that it calls. The bytes of all
-constants are one attribute, weights packed as their kernel reads them::
+After: a module of the segment's name with its function and declarations of the kernels that it calls. One attribute
+holds the bytes of all constants, with weights packed as their kernel reads them::
 
     builtin.module @segment_0 attributes {native.constants = #circle.blob<…>} {
       func.func @segment_0(%in0: memref<?xi8>, %out0: memref<?xi8>, %arena: memref<?xi8>, %constants: …) -> i32 {
@@ -16,9 +16,9 @@ constants are one attribute, weights packed as their kernel reads them::
       }
       func.func private @convolve_rows8_vectors1_offset0(…) attributes {native.kernel = "convolve", …}
 
-Signed codes are held 128 higher, as unsigned ones, between the segment's inputs and its outputs.
+Inside a segment, signed values are stored as unsigned with an offset of 128.
 
-Refuses operators without a native kernel.
+Rejects operators without a native kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``convert-native-to-llvm``: functions of loops over buffers, in the llvm dialect.
+"""``convert-native-to-llvm``: lower functions of loops over buffers to the llvm dialect.
 
 Before::
 
@@ -13,11 +13,11 @@ After: memory is a pointer, an index has 64 bits, loops are branches::
       %1 = llvm.getelementptr inbounds %input[%i] : (!llvm.ptr, i64) -> !llvm.ptr, i8
       %2 = llvm.load %1 {alignment = 1 : i64} : !llvm.ptr -> vector<64xi8>
 
-xDSL's own way over ``ptr`` makes every address an integer, and nothing of it converts arithmetic; so this is the one
-place where upstream's dialects become LLVM's, after xDSL's ``convert-scf-to-cf``. Operations that the llvm dialect has
-no translation for are calls of LLVM's intrinsics.
+xDSL's own lowering through ``ptr`` turns every address into an integer and does not convert arithmetic, so this pass
+lowers upstream dialects to the llvm dialect directly, after xDSL's ``convert-scf-to-cf``. Operations that the llvm
+dialect cannot express become calls of LLVM intrinsics by name.
 
-Refuses operations without such a form, and buffers that are not flat.
+Rejects operations without such a form, and buffers that are not flat.
 """
 
 from __future__ import annotations

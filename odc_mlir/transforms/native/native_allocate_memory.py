@@ -1,11 +1,11 @@
-"""``native-allocate-memory``: give every buffer of a segment's function a place in its arena.
+"""``native-allocate-memory``: assign every buffer of a segment's function an offset in its arena.
 
 Before::
 
     %1 = memref.alloc(%c512) : memref<?xi8>
 
-After: buffers that are in use at the same time do not overlap; the module says how large the arena is. Behind every
-buffer is a gap, into which vectors may reach::
+After: buffers that are in use at the same time do not overlap; the module records the size of the arena. Every buffer
+is followed by a gap that vectors may overrun into::
 
     builtin.module attributes {native.arena_bytes = 1216 : i64, …} {
       …

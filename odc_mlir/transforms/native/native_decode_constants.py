@@ -1,6 +1,6 @@
-"""``native-decode-constants``: constants that are codes or have half precision, as the reals that they stand for.
+"""``native-decode-constants``: convert quantised and half-precision constants to float.
 
-Elsewhere they stay as they are, because they take less room; native code packs its weights anyway and wants them known.
+Elsewhere they are kept because they are smaller; native code packs its weights anyway and needs their values.
 
 Before::
 

@@ -1,4 +1,4 @@
-"""``native-divide-layers``: beside a segment's function, one that several threads run together.
+"""``native-divide-layers``: add a second function to a segment, which several threads run together.
 
 Before, in a segment's module::
 
@@ -6,7 +6,7 @@ Before, in a segment's module::
       func.call @flip_sign(%in0, %0, %c768) : …
       func.call @convolve_rows8_vectors2_offset0(%0, …, %c1024, …) : …
 
-After, besides::
+After, in addition::
 
     func.func @segment_0_part(…, %scratch: memref<?xi8>, %barrier: memref<?xi8>, %part: index, %parts: index) -> i32 {
       scf.if %first {
@@ -16,11 +16,11 @@ After, besides::
       scf.if %busy {
         func.call @convolve_rows8_vectors2_offset0(%0, …, %pixels, …) : …
 
-``parts`` threads call it at a time, each with another ``part``. Layers with at least ``layer-products`` products are
-divided by pixels, so that every result is computed as before; part 0 does the rest. A vector may write beyond the last
-channel of a pixel, where the next part's results are: so a part computes its last pixels in a place of its own in
-``scratch``, and copies them. Segments whose divided layers have fewer than ``segment-products`` products together are
-left alone: waking a thread would take longer than what it helps.
+``parts`` threads call it at the same time, each with a different ``part``. Layers with at least ``layer-products``
+products are divided by pixels, so that every result is computed as before; part 0 does the rest. A vector may write
+beyond the last channel of a pixel, into the next part's results, so each part computes its last pixels in a region of
+its own in ``scratch`` and copies them. Segments whose divided layers have fewer than ``segment-products`` products in
+total are left unchanged: waking a thread would take longer than it saves.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class NativeDivideLayersPass(ModulePass):
     """A layer with fewer products is not divided."""
 
     segment_products: int = 1 << 25
-    """A segment whose divided layers have fewer products together stays as it is."""
+    """A segment whose divided layers have fewer products in total is not changed."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for module in segment_modules(op):

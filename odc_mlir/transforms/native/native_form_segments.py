@@ -1,7 +1,7 @@
 """``native-form-segments``: gather the operators that become native code into as few convex segments as possible.
 
-As ``npu-form-segments`` does for the NPU: operators come in rounds that alternate between host and native code, and the
-native operators of one round are one segment. What consists of views only stays on the host, where they are free.
+Like ``npu-form-segments`` for the NPU: rounds alternate between host and native code, and the native operators of one
+round form a segment. A segment that would consist of views only stays on the host, where they are free.
 
 Before::
 

@@ -1,4 +1,4 @@
-"""``native-mark-supported``: decide for every operator whether there is a native kernel, and write down why not.
+"""``native-mark-supported``: mark every operator that has a native kernel, and record why others have none.
 
 Before::
 
@@ -8,8 +8,8 @@ After::
 
     %1 = circle.floor %0 {odc.placed = "host", odc.reason = "there is no native kernel for this operator"} : …
 
-Operators that become native code get ``odc.placed = "cpu"``. Only the main function is asked about; operators of
-functions that control flow calls stay on the host.
+Operators that become native code get ``odc.placed = "cpu"``. Only the main function is considered; operators in
+functions called by control flow stay on the host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""``native-set-target``: write down once what kind of processor the module is compiled for.
+"""``native-set-target``: record the processor that the module is compiled for.
 
 After: the module has ``odc.target = #odc.target<"x86-64-vnni", …>``.
 
-Refuses a processor that there is no description of.
+Rejects a processor without a description.
 """
 
 from __future__ import annotations

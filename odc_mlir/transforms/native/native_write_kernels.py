@@ -1,4 +1,4 @@
-"""``native-write-kernels``: give the declared kernels of a segment their loops.
+"""``native-write-kernels``: generate loops for the declared kernels of a segment.
 
 Before::
 
@@ -11,7 +11,7 @@ After::
         %0 = vector.load %input[%i] : memref<?xi8>, vector<64xi8>
         …
 
-and beside the kernels the small functions that they call, marked ``native.inline``.
+and, beside the kernels, the small functions that they call, marked ``native.inline``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``convert-circle-to-npu``: make a program of every segment, and of its ``circle`` operations ``npu`` operations.
+"""``convert-circle-to-npu``: create a program for every segment, lowering ``circle`` operations to ``npu`` operations.
 
 Before::
 
@@ -9,7 +9,7 @@ Before::
       odc.yield %y : …
     }
 
-After: the segment is as it was, and the module has a program of its name. Scales have become multipliers, padding rules
+After: the segment is unchanged, and the module has a program of its name. Scales have become multipliers, padding rules
 numbers, constants properties::
 
     npu.program @segment_0(%x: tensor<1x8x8x1x…>) -> tensor<1x8x8x8x…> {
@@ -17,10 +17,10 @@ numbers, constants properties::
       odc.yield %y : …
     }
 
-A program that is there already keeps what it holds but for the operators of a model in it.
+In an existing program, only ``circle`` operations are lowered.
 
-The placement rules have made sure that every operator in a segment can be converted; one without a lowering here is an
-error. Names of tensors stay on the locations.
+The placement rules guarantee that every operator in a segment can be converted; one without a lowering is an error.
+Tensor names stay on the locations.
 """
 
 from __future__ import annotations

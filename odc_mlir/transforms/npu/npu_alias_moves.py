@@ -1,13 +1,13 @@
-"""``npu-alias-moves``: moves of neighbouring bytes move nothing: both sides are the same bytes.
+"""``npu-alias-moves``: turn moves of contiguous bytes into views.
 
 Before::
 
     %1 = npu.move %0 copies [array<i32: 0, 448, 0, 448, 1, 1>] : tensor<1x56x8x4x…> -> tensor<1x14x8x4x…>
     %4 = npu.move %2, %3 copies [array<i32: 0, 0, 0, 64, 1, 1>, array<i32: 1, 0, 64, 64, 1, 1>] : … -> tensor<1x2x8x8x…>
 
-After: both have ``npu.view``. A slice is read where it lies in the tensor that it is taken from. Tensors that are
-joined one behind the other are written to their places at once, if each is a result, joined whole and once, and no
-output of the program. Everything else remains a move; so does a slice that is an output.
+After: both have ``npu.view``. A slice is read in place. Concatenated tensors are written to their final places directly
+if each is a result, is used whole and only once in the concatenation, and is not an output of the program. Everything
+else remains a move, as does a slice that is an output.
 """
 
 from __future__ import annotations

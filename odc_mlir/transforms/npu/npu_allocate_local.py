@@ -1,4 +1,4 @@
-"""``npu-allocate-local``: addresses of everything in the local memories.
+"""``npu-allocate-local``: assign addresses in the local memories.
 
 Before::
 
@@ -10,9 +10,9 @@ After::
     %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096xi8>
     npu.isa.load source %x target %s …
 
-Buffers that stand together in front of instructions are the slots of one layer, which lie side by side in each memory.
-A buffer of the tile buffer that later layers use too is a resident tensor: it keeps its bytes until its last use, and
-slots lie around it. Slots that no instruction names go. Refuses slots that do not fit.
+A group of buffers before instructions are the slots of one layer, which are adjacent in each memory. A tile-buffer
+buffer that later layers use too is a resident tensor: it keeps its bytes until its last use, and slots are placed
+around it. Unused slots are removed. Rejects slots that do not fit.
 """
 
 from __future__ import annotations

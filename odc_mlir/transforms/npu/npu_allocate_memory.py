@@ -1,4 +1,4 @@
-"""``npu-allocate-memory``: addresses of everything in the arena and in the regions of constants, inputs and outputs.
+"""``npu-allocate-memory``: assign addresses in the arena and in the regions of constants, inputs and outputs.
 
 Before::
 
@@ -8,11 +8,11 @@ After::
 
     %t = npu.buffer "conv1" at 25088 : !npu.buffer<arena, 12544xi8>
 
-Buffers of the arena that are in use at different times share bytes. Buffers of the arena that have an address already
-keep it. The program gets ``npu.input_offsets`` and ``npu.output_offsets``, the places of all its inputs and outputs,
-and ``npu.sram_peak``: the bytes of the arena, the most that are in use at a time, which no allocation can do without,
-the instruction and the operator at which that is (copies of constants not counted), and what is in use then.
-Refuses programs that need more SRAM than the target has or the SRAM limit allows.
+Arena buffers that are in use at different times share bytes; those that already have an address keep it. The program
+gets ``npu.input_offsets`` and ``npu.output_offsets``, the places of all its inputs and outputs, and ``npu.sram_peak``:
+the bytes of the arena, the most that are in use at a time, which is a lower bound for any allocation, the instruction
+and operator at which that is (copies of constants not counted), and what is in use then. Rejects programs that need
+more SRAM than the target has or the SRAM limit allows.
 """
 
 from __future__ import annotations

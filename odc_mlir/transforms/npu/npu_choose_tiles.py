@@ -1,19 +1,19 @@
-"""``npu-choose-tiles``: how window operations are cut into tiles, and which tensors never leave the tile buffer.
+"""``npu-choose-tiles``: choose tilings of window operations, and the tensors that stay in the tile buffer.
 
 Before::
 
     %1 = npu.conv %0 kernel [3, 3] … : tensor<1x112x112x32x…> -> tensor<1x112x112x64x…>
 
 After: the same with ``{npu.tiling = #npu.tiling<rows = 4, cols = 56, group = 64, …>}``, chosen by the simulator's cost
-formulas. All other operations have one way to be cut and get no tiling, but ``npu.slot_bytes`` where resident tensors
-leave them less than the whole tile buffer. An operation whose result stays in the tile buffer for the layers that read
-it has ``npu.resident = #npu.resident<top = 1, …>``, with the border that those layers need around it.
-Where a tiling has ``operand_slots``, the element-wise operation that reads the result is computed with each tile.
+formulas. All other operations can be tiled in one way only and have no tiling, except ``npu.slot_bytes`` if resident
+tensors leave them less than the whole tile buffer. An operation whose result stays in the tile buffer for the layers
+that read it has ``npu.resident = #npu.resident<top = 1, …>``, with the border that those layers need around it. If a
+tiling has ``operand_slots``, the element-wise operation that reads the result is computed with each tile.
 
-Weights that every tile reads again are taken to be read from a copy in SRAM. Where an SRAM limit or ``prefer = memory``
-leaves no room for it beside the tensors, each time is charged to the off-chip port, in memory mode ``flash``.
+Weights that every tile reads again are assumed to be prefetched to SRAM. If an SRAM limit or ``prefer = memory`` leaves
+no room for that beside the tensors, each read is charged to the off-chip port, in memory mode ``flash``.
 
-Refuses windows of which not one result pixel fits in the local memories.
+Rejects windows for which not even one result pixel fits in the local memories.
 """
 
 from __future__ import annotations

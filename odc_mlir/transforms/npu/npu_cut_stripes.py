@@ -1,27 +1,27 @@
-"""``npu-cut-stripes``: chains of operations that need too much memory are computed some rows at a time.
+"""``npu-cut-stripes``: compute chains of operations that need too much memory a few rows at a time.
 
-Before, where the SRAM limit leaves no room for the tensor between the two::
+Before, if the SRAM limit leaves no room for the tensor between the two::
 
     %1 = npu.conv %0 kernel [1, 1] … : tensor<1x56x56x24x…> -> tensor<1x56x56x144x…>
     %2 = npu.conv depthwise %1 kernel [3, 3] pads [1, 1, 1, 1] … : tensor<1x56x56x144x…> -> tensor<1x56x56x144x…>
 
-After, for every stripe of 14 rows, and behind the last one a move that joins them::
+After, for every stripe of 14 rows, and finally a move that joins them::
 
     %3 = npu.move %0 copies [array<i32: 0, 17472, 0, 21504, 1, 1>] : tensor<1x56x56x24x…> -> tensor<1x16x56x24x…>
     %4 = npu.conv %3 kernel [1, 1] … : tensor<1x16x56x24x…> -> tensor<1x16x56x144x…>
     %5 = npu.conv depthwise %4 kernel [3, 3] pads [0, 1, 0, 1] … : tensor<1x16x56x144x…> -> tensor<1x14x56x144x…>
 
-Convolutions, pooling, resizing, element-wise operations, softmax and searches along the channels of one image take
-part. Rows that two stripes need are
-computed twice; the program's ``npu.recomputed_macs`` says how many multiply-accumulates that is, by the name of the
-operation. Which chains are cut, and how often, is what is estimated to be fastest of all that fits. Without a limit
-nothing is cut that fits in the SRAM. Where the target was chosen with ``prefer = memory``, chains are cut as well while
-the estimate stays within a tenth of the fastest. That counts the work of operations, not how long constants keep them
-waiting: a smaller arena has less room for those that arrive early. A program with ``npu.chains``, triples of a chain's
-first and last layer and the rows of a stripe, is cut as they say: so the compiler tries several plans.
+Applies to convolutions, pooling, resizing, element-wise operations, softmax and searches along the channels of one
+image. Rows that two stripes need are computed twice; the program's ``npu.recomputed_macs`` gives the extra
+multiply-accumulates by operation name. The chains and their numbers of stripes are those estimated to be fastest among
+all that fit. Without a limit, nothing is cut that fits in the SRAM. If the target was chosen with ``prefer = memory``,
+more chains are cut as long as the estimate stays within a tenth of the fastest. The estimate covers the work of
+operations, not how long they wait for constants: a smaller arena has less room for prefetched ones. A program with
+``npu.chains``, triples of a chain's first and last layer and the rows of a stripe, is cut as they say; the compiler
+uses this to try several plans.
 
-Where no plan fits, the one with the least memory is taken, and nothing is refused here: instructions can need less than
-operations do, because a result may take the bytes of an operand that has been loaded. ``npu-allocate-memory`` knows.
+If no plan fits, the one with the least memory is used instead of an error: instructions can need less memory than
+operations, because a result may reuse the bytes of an operand that has been loaded. ``npu-allocate-memory`` decides.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""``npu-elide-reshapes``: views of views become one view, and views that change nothing go.
+"""``npu-elide-reshapes``: merge views of views, and remove views without effect.
 
 Before::
 
     %1 = npu.reshape %0 : tensor<1x1x1x64x…> -> tensor<1x64x…>
     %2 = npu.reshape %1 : tensor<1x64x…> -> tensor<1x1x1x64x…>
 
-After: users of ``%2`` read ``%0``; ``%1`` stays only if something else reads it. Element-wise operations with one
-operand (``npu.lut``, ``npu.scale``) do not care for shapes and take part in no chain here: they cost the same in any.
+After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Unary element-wise operations (``npu.lut``,
+``npu.scale``) are independent of shape and not part of a chain here: they cost the same in any shape.
 """
 
 from __future__ import annotations

@@ -1,18 +1,18 @@
-"""``npu-encode-weights``: weights become shorter streams that the decoder of ``wload`` reads.
+"""``npu-encode-weights``: compress weights into streams that the decoder of ``wload`` reads.
 
 Before::
 
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096xi8>
     npu.isa.wload source %w coded_bytes 4096 target %slot bytes 4096
 
-After, where one of ``codings`` is shorter than the bytes themselves::
+After, if one of ``codings`` is shorter than the bytes themselves::
 
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 2710xi8>
     npu.isa.wload source %w coded_bytes 2710 coding "huffman" target %slot bytes 4096
 
-Every buffer is coded once, in its own shortest form; it may be read by several instructions. What anything but whole
-raw ``wload`` reads stays as it is, and so does what is coded already. ``codings`` are those to choose from beside raw
-bytes, for ablations: ``npu-encode-weights{codings=raw}`` changes nothing. Refuses unknown ones.
+Every buffer is encoded once, in its own shortest form, even if several instructions read it. Buffers read by anything
+but whole raw ``wload`` instructions are left unchanged, as are encoded ones. ``codings`` are the candidates beside raw
+bytes, for ablations: ``npu-encode-weights{codings=raw}`` changes nothing. Rejects unknown codings.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class NpuEncodeWeightsPass(ProgramPass):
     name = "npu-encode-weights"
 
     codings: tuple[str, ...] = CODINGS
-    """Those to choose from beside raw bytes."""
+    """Codings to choose from, beside raw bytes."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if unknown := sorted(set(self.codings) - set(CODINGS)):

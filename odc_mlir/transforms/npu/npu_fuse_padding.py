@@ -1,4 +1,4 @@
-"""``npu-fuse-padding``: no ``npu.pad`` remains: convolutions pad while they load, anything else gets a copy.
+"""``npu-fuse-padding``: fuse ``npu.pad`` into convolutions, which pad while they load, or replace it by a copy.
 
 Before::
 
@@ -8,8 +8,8 @@ Before::
 After: ``%2 = npu.conv %0 kernel [3, 3] stride [2, 2] pads [0, 0, 1, 1] …``: a padded tap is the zero point in both
 forms, so it adds nothing to the sums.
 
-A user that is no convolution (a pool leaves padding out, a pad does not) reads a depthwise 1x1 convolution with weights
-and scale of one, whose windows in the padding give the zero point.
+Any other user (a pool ignores padding, a pad does not) reads a depthwise 1x1 convolution with weights and scale of one,
+whose windows in the padding yield the zero point.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``npu-hoist-transfers``: loads move up to where their slots become free.
+"""``npu-hoist-transfers``: hoist loads to where their slots become free.
 
 Before::
 
@@ -16,9 +16,9 @@ After::
     npu.isa.store source %b target %y …
     npu.isa.conv input %c output %d …
 
-A transfer that is issued earlier overlaps with what it moved past, across tiles and layers; the order within each queue
-stays. Buffers move to the top, those that no instruction names go. Needs the addresses of local memories, because slots
-that share bytes are what limits it.
+A transfer that is issued earlier overlaps with the instructions it was moved past, across tiles and layers; the order
+within each queue is preserved. Buffers move to the top, and unused ones are removed. Needs the addresses of local
+memories, because hoisting is limited by slots that share bytes.
 """
 
 from __future__ import annotations

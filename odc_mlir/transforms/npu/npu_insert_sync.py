@@ -1,4 +1,4 @@
-"""``npu-insert-sync``: semaphores between queues, as few as order all conflicting instructions.
+"""``npu-insert-sync``: order all conflicting instructions of different queues by as few semaphores as possible.
 
 Before::
 
@@ -10,7 +10,7 @@ After::
     npu.isa.load source %x target %slot posts [8]
     npu.isa.conv … input %slot waits [8]
 
-An instruction holds two waits and two posts; ``npu.isa.sync`` takes the rest. Needs addresses of all buffers.
+An instruction has room for two waits and two posts; ``npu.isa.sync`` takes the rest. Needs addresses of all buffers.
 """
 
 from __future__ import annotations

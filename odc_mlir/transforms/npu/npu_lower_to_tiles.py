@@ -1,4 +1,4 @@
-"""``npu-lower-to-tiles``: tensor operations become instructions on tiles, each transfer just before its use.
+"""``npu-lower-to-tiles``: lower tensor operations to instructions on tiles, each transfer just before its use.
 
 Before::
 
@@ -18,11 +18,11 @@ After: one buffer for every tensor, constant and slot of a local memory; loads, 
       npu.isa.store …
       npu.isa.halt
 
-Where the tiling of a convolution has ``operand_slots``, the element-wise operation behind it is computed with each
-tile, and ``npu.fused`` of the program says so: the name of the convolution by that of the operation behind it.
+If the tiling of a convolution has ``operand_slots``, the following element-wise operation is computed with each tile,
+which the program records in ``npu.fused``: the name of the convolution, by that of the element-wise operation.
 
-Buffers of memory regions stand at the top, those of a layer's slots in front of its first instruction. Nothing has an
-address; ``binds`` says which inputs or outputs a buffer is. Refuses operations of another level, and softmax over rows
+Buffers of memory regions are at the top, those of a layer's slots before its first instruction. No buffer has an
+address; ``binds`` says which inputs or outputs a buffer is. Rejects operations of another level, and softmax over rows
 that do not fit in the tile buffer.
 """
 

@@ -5,20 +5,20 @@ Before::
     %w = npu.buffer "weights" data <…> : !npu.buffer<constants, 4096xi8>
     npu.isa.wload source %w target %slot
 
-After, in memory mode ``flash``: constants are merged into chunks, each copied once to a place in the arena, as early
-as there is room. ``live`` says from when until when the copy needs its bytes::
+After, in memory mode ``flash``: constants are merged into chunks, each copied once into the arena, as early as there is
+room. ``live`` is the interval in which the copy needs its bytes::
 
     %c = npu.buffer "weights" data <…> : !npu.buffer<constants, 8192xi8>
     %s = npu.buffer "prefetched" live [0, 12] : !npu.buffer<arena, 8192xi8>
     npu.isa.copy source %c target %s bytes 8192
     npu.isa.wload source %s + 128 target %slot
 
-Where the target was chosen with ``prefer = memory`` constants take room that tensors leave in the arena, and never make
-it larger; what finds none is read from off-chip memory when it is used. Otherwise, where some find none in the whole
-SRAM either, the estimate says which of the two it is; option ``room`` decides instead of that.
+If the target was chosen with ``prefer = memory``, constants use arena bytes that tensors leave free and never enlarge
+the arena; constants without room are read from off-chip memory when used. Otherwise, if the whole SRAM has no room for
+some either, the estimate decides between the two; option ``room`` overrides it.
 
-Mode ``sram`` is left alone: constants are behind the SRAM port already. Refuses programs whose tensors do not fit in
-the SRAM limit.
+Does nothing in mode ``sram``, where constants are behind the SRAM port already. Rejects programs whose tensors do not
+fit in the SRAM limit.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ class NpuPrefetchConstantsPass(ProgramPass):
     keeps_records: ClassVar[bool] = True
 
     room: Room = "best"
-    """Of the arena for constants: rest (what tensors leave), all (of the SRAM limit), or best (as estimated)."""
+    """Arena for constants: rest (what tensors leave), all (of the SRAM limit), or best (as estimated)."""
 
     sram_limit: int | None = None
-    """Bytes of SRAM to use; default: all that the target or its limit allows."""
+    """Bytes of SRAM to use; default: what the target or its limit allows."""
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         if job.memory == "flash":

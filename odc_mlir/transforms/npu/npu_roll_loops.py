@@ -1,4 +1,4 @@
-"""``npu-roll-loops``: repetitions in a finished program become hardware loops.
+"""``npu-roll-loops``: turn repetitions in a finished program into hardware loops.
 
 Before::
 
@@ -16,10 +16,9 @@ After::
     }
 
 The same instructions are issued in the same order with the same addresses; the binary holds and fetches the body once.
-A body fits in the loop buffer; it holds the tiles of one tensor operation and what is computed with them, or stripes
-of a chain. Where an address steps from one buffer into the next, the instruction refers to the whole memory
-(``npu.memory``); buffers of local memories that nothing names any more go. Needs addresses of all buffers; loops that
-are there already stay.
+A body fits in the loop buffer; it holds the tiles of one tensor operation and operations fused with it, or stripes of a
+chain. If an address steps from one buffer into the next, the instruction refers to the whole memory (``npu.memory``);
+unused buffers of local memories are removed. Needs addresses of all buffers; existing loops are kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``npu-share-arena``: inputs and outputs lie in the arena, where other tensors take their bytes.
+"""``npu-share-arena``: place inputs and outputs in the arena, where other tensors can reuse their bytes.
 
 Before::
 
@@ -11,8 +11,8 @@ After::
     %y = npu.buffer "y" gives [0] : !npu.buffer<arena, 1x10xi8>
 
 The host writes inputs before the program starts and reads outputs after it has ended. In between, the bytes of an input
-are free behind its last use, those of an output before its first, which in regions of their own they are not. Inputs
-that nothing reads have no buffer, and stay in their region.
+are free after its last use, and those of an output before its first; in regions of their own they would not be. Unused
+inputs have no buffer and stay in their region.
 """
 
 from __future__ import annotations

@@ -1,19 +1,19 @@
-"""``npu-swap-axes``: windows over images one pixel wide work on the same images one pixel high.
+"""``npu-swap-axes``: turn images one pixel wide into images one pixel high.
 
-The array computes several pixels of a row at once, so of an image with one pixel in a row it uses one column.
+The array computes several pixels of a row at once, so for an image with one pixel per row it would use one column.
 
 Before::
 
     %1 = npu.conv %0 kernel [3, 1] stride [2, 1] … : tensor<1x28x1x40x…> -> tensor<1x13x1x64x…>
 
-After, with the same bytes in memory, weights in the other order of taps::
+After, with the same bytes in memory, and the taps of the weights transposed::
 
     %2 = npu.reshape %0 : tensor<1x28x1x40x…> -> tensor<1x1x28x40x…>
     %3 = npu.conv %2 kernel [1, 3] stride [1, 2] … : tensor<1x1x28x40x…> -> tensor<1x1x13x64x…>
     %1 = npu.reshape %3 : tensor<1x1x13x64x…> -> tensor<1x13x1x64x…>
 
-``npu-elide-reshapes`` removes the views between neighbours. Convolutions, depthwise too, and pooling, where images and
-results both are one pixel wide and at least one of them is higher. Results keep every bit.
+``npu-elide-reshapes`` removes the views between neighbours. Applies to convolutions (also depthwise) and pooling if
+images and results are one pixel wide and at least one of them is higher. Results are bit-exact.
 """
 
 from __future__ import annotations

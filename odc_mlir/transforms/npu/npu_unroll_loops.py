@@ -1,4 +1,4 @@
-"""``npu-unroll-loops``: hardware loops become the instructions that they issue; undoes ``npu-roll-loops``.
+"""``npu-unroll-loops``: expand hardware loops into the instructions that they issue; undoes ``npu-roll-loops``.
 
 Before::
 
@@ -15,9 +15,9 @@ After::
     npu.isa.conv … input %slot …
     …
 
-The same instructions are issued with the same addresses, so that a program can be read without loops, checked by
-``npu-verify-memory`` once more, and rolled again. Refuses nothing: an address that would leave its buffer does not
-verify before.
+The same instructions are issued with the same addresses, so a program can be read without loops, checked by
+``npu-verify-memory`` again, and rolled again. Rejects nothing: an address that would leave its buffer fails
+verification before.
 """
 
 from __future__ import annotations

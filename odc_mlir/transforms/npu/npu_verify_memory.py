@@ -1,8 +1,8 @@
-"""``npu-verify-memory``: prove that a finished program is safe; changes nothing.
+"""``npu-verify-memory``: prove that a finished program is safe, without changing it.
 
-Checked for every instruction: buffers lie inside their memory and accesses inside their buffer; buffers that share
-bytes of the arena are in use at different times; whatever conflicts between queues is ordered by semaphores; every wait
-is satisfied by an earlier post and no token is left over, so the program ends whatever the depth of the queues.
+Checked for every instruction: buffers are inside their memory and accesses inside their buffer; arena buffers that
+share bytes are in use at different times; conflicts between queues are ordered by semaphores; every wait is satisfied
+by an earlier post and no token is left over, so the program terminates whatever the depth of the queues.
 """
 
 from __future__ import annotations

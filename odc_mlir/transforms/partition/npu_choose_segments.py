@@ -1,18 +1,19 @@
-"""``npu-choose-segments``: of what the NPU can run, keep there what makes an inference faster.
+"""``npu-choose-segments``: keep on the NPU what makes an inference faster.
 
-Before: every operator is marked with what the target can run (``npu-mark-supported``)::
+Before: every operator is marked with whether the target supports it (``npu-mark-supported``)::
 
     %1 = circle.relu %0 {odc.placed = "npu"} : …
 
-After: what costs more with the way to the NPU and back than on the host is placed there, with the reason, and the
-module says which plan was chosen and what the others would have taken, in nanoseconds by estimate::
+After: operators that cost more on the NPU, transfers included, than on the host are placed on the host with the reason,
+and the module records which plan was chosen and the estimated times of the others, in nanoseconds::
 
     builtin.module attributes {odc.partition = {chosen = {name = "search", estimate_ns = 51200 : i64, …}, …}} {
       %1 = circle.relu %0 {odc.placed = "host", odc.reason = "cost: on the NPU an inference would take 0.003 ms longer"}
 
-An operator whose layers fit the target's local memories in no way goes to the host too. Groups stay together, and
-operators with ``odc.place = "npu"`` stay on the NPU. The preference of the chosen target counts: ``memory`` takes the
-plan with the fewest bytes among those nearly as fast as the fastest, ``compile-time`` only compares all with nothing.
+An operator whose layers do not fit the target's local memories with any tiling goes to the host too. Groups stay
+together, and operators with ``odc.place = "npu"`` stay on the NPU. The target's preference applies: ``memory`` takes
+the plan with the fewest bytes among those nearly as fast as the fastest, ``compile-time`` only compares everything with
+nothing.
 """
 
 from __future__ import annotations
@@ -57,16 +58,16 @@ class NpuChooseSegmentsPass(ModulePass):
     name = "npu-choose-segments"
 
     strategy: str = "cost"
-    """``cost``: the plan of least modelled time; ``supported``: everything that the NPU can run goes there."""
+    """``cost``: the plan with the least estimated time; ``supported``: everything that the NPU supports."""
 
     min_operators: int = 1
-    """A segment with fewer operators that compute something (views don't) stays on the host."""
+    """A segment with fewer compute operators (not counting views) stays on the host."""
 
     min_macs: int = 0
     """A segment with fewer multiply-accumulates stays on the host."""
 
     max_segments: int | None = None
-    """At most this many segments; those that gain least stay on the host. Default: any number."""
+    """Maximum number of segments; those that gain least stay on the host. Default: no limit."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         choice = target_of(op)

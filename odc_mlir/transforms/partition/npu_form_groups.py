@@ -1,12 +1,12 @@
-"""``npu-form-groups``: mark operators that become one operation of the NPU, so that no plan puts them apart.
+"""``npu-form-groups``: mark operators that become one NPU operation, so that no plan separates them.
 
 Before::
 
     %1 = circle.pad(%0, %p) attributes {odc.placed = "npu"} : …
     %2 = circle.conv_2d(%1, %w, %b) attributes {odc.placed = "npu"} : …
 
-After: both have ``odc.group = 0``. The patterns are those of :mod:`odc_mlir.transforms.partition.plans.groups`, the
-longest first; operators that the NPU cannot run are in no group.
+After: both have ``odc.group = 0``. The patterns are those of :mod:``odc_mlir.transforms.partition.plans.groups``,
+longest first; operators that the NPU does not support are in no group.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""``npu-form-segments``: gather the operators marked for the NPU into as few convex segments as a greedy order gives.
+"""``npu-form-segments``: gather the operators marked for the NPU into few convex segments, by a greedy order.
 
-Operators run in rounds: everything that is ready and stays on the host, then everything that is ready and goes to the
-NPU, and so on until all have run. The NPU operators of one round are one segment. Nothing leaves a segment and comes
-back into it, because what depends on a host operator of a later round runs in a later round itself.
+Operators run in rounds: everything ready that stays on the host, then everything ready that goes to the NPU, and so on
+until all have run. The NPU operators of one round form a segment. No path leaves a segment and re-enters it, because
+whatever depends on a host operator of a later round runs in a later round itself.
 
-Operators are put into that order, so that each segment is a contiguous run (constants first), and get
-``odc.segment = N``. What is not worth a segment goes back to the host with a reason.
+Operators are sorted into that order, so that each segment is contiguous (constants first), and get ``odc.segment = N``.
+Operators too small for a segment return to the host with a reason.
 
 Before::
 
@@ -13,7 +13,7 @@ Before::
     %2 = circle.floor … {odc.placed = "host", odc.reason = "…"}
     %3 = circle.conv_2d … {odc.placed = "npu"}          // does not read %2
 
-After: ``%1`` and ``%3`` follow each other with ``odc.segment = 0``, then ``%2``.
+After: ``%1`` and ``%3`` are adjacent with ``odc.segment = 0``, followed by ``%2``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class NpuFormSegmentsPass(ModulePass):
     name = "npu-form-segments"
 
     min_operators: int = 1
-    """A segment with fewer operators that compute something (views don't) stays on the host."""
+    """A segment with fewer compute operators (not counting views) stays on the host."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         block = main_function(op).body.block

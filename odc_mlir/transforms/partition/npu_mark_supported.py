@@ -1,4 +1,4 @@
-"""``npu-mark-supported``: decide for every operator whether the target can run it, and write down why not.
+"""``npu-mark-supported``: mark every operator that the target can run, and record why others cannot.
 
 Before::
 
@@ -8,9 +8,9 @@ After::
 
     %1 = circle.floor %0 {odc.placed = "host", odc.reason = "operator: FLOOR has no NPU form"} : …
 
-The rules are those of :mod:`odc_mlir.transforms.partition.rules.table`. An operator that the user wants on the host
-(``odc.place = "host"``) is not asked about. Only the main function is divided into segments; operators
-of functions that control flow calls stay on the host.
+The rules are those of :mod:``odc_mlir.transforms.partition.rules.table``. They are not applied to operators that the
+user wants on the host (``odc.place = "host"``). Only the main function is divided into segments; operators in functions
+called by control flow stay on the host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``odc-apply-annotations``: write down where the user wants operators, by opcode or by name of a result.
+"""``odc-apply-annotations``: record where the user wants operators to run, by opcode or result name.
 
 Before::
 
@@ -10,12 +10,12 @@ After ``odc-apply-annotations{host=conv npu=RELU}``::
     %1 = circle.conv_2d … {odc.place = "host"} loc("conv")
     %2 = circle.relu %1 … {odc.place = "npu"} loc("act")
 
-``npu-mark-supported`` and ``npu-choose-segments`` obey: an operator wanted on the host is there, and one wanted on the
-NPU is there whatever it costs, if the NPU can run it at all. A model may have these attributes already. Later ones win:
-the attribute, then the partition file (backends ``host`` or ``cpu``, and ``npu`` or the target's name), then ``host``,
-then ``npu``; in each, a name counts more than an opcode.
+``npu-mark-supported`` and ``npu-choose-segments`` honour these attributes: an operator marked ``host`` stays there, and
+one marked ``npu`` runs on the NPU whatever it costs, if the NPU supports it. A model may have the attributes already.
+Later sources take precedence: the attribute, then the partition file (backends ``host`` or ``cpu``, and ``npu`` or the
+target's name), then ``host``, then ``npu``; within each, a name takes precedence over an opcode.
 
-Refuses words that are neither an opcode nor the name of a result of the main function, and other backends.
+Rejects words that are neither an opcode nor the name of a result in the main function, and unknown backends.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class OdcApplyAnnotationsPass(ModulePass):
     """A partition file; see odc_mlir/formats/partition_ini.py."""
 
     host: tuple[str, ...] = ()
-    """Opcodes and result names that run on the host."""
+    """Opcodes and result names to run on the host."""
 
     npu: tuple[str, ...] = ()
-    """Opcodes and result names that run on the NPU."""
+    """Opcodes and result names to run on the NPU."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         found = list(operators(main_function(op)))

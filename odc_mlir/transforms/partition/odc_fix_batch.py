@@ -1,19 +1,19 @@
-"""``odc-fix-batch``: compile for one batch size where the model leaves it open.
+"""``odc-fix-batch``: fix the batch size if the model leaves it open.
 
 Before::
 
     func.func @main(%x: tensor<?x8xi8>) -> tensor<?x4xi8> {
       %0 = circle.fully_connected(%x, %w) : (tensor<?x8xi8>, …) -> tensor<?x4xi8>
 
-After: the first dimension is 1, and what the model says is kept beside it::
+After: the first dimension is 1, and the declared types are kept as attributes::
 
     func.func @main(%x: tensor<1x8xi8>) -> tensor<1x4xi8> attributes {odc.declared_inputs = [tensor<?x8xi8>]} {
       %0 = circle.fully_connected(%x, %w) attributes {odc.declared = [tensor<?x4xi8>]} : … -> tensor<1x4xi8>
 
-``restore_batch`` puts the declared types back when the model is written, so that the package's model accepts every
-batch: segments run the size they were compiled for, host kernels any other.
+``restore_batch`` restores the declared types when the model is written, so that the package's model accepts any batch
+size: segments run the size they were compiled for, host kernels any other.
 
-Only the first dimension of inputs is fixed. Other unknown dimensions stay unknown, and their operators on the host.
+Only the first dimension of inputs is fixed. Operators with other unknown dimensions stay on the host.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class OdcFixBatchPass(ModulePass):
     name = "odc-fix-batch"
 
     batch: int = 1
-    """How many samples segments process per run; 1 is what files store beside an open dimension."""
+    """Samples that segments process per run; 1 is what files store beside an open dimension."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if self.batch < 1:

@@ -1,8 +1,8 @@
-"""``odc-set-target``: write down once what the module is compiled for; every later pass reads it there.
+"""``odc-set-target``: record the target in the module, where every later pass reads it.
 
 After: the module has ``odc.target = #odc.target<"npu-256", memory = flash, prefer = performance, numerics = fixed>``.
 
-Refuses a target that is unknown or malformed, words that are no choice, and an SRAM limit above the target's capacity.
+Rejects an unknown or malformed target, invalid choices, and an SRAM limit above the target's capacity.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class OdcSetTargetPass(ModulePass):
     """A shipped target's name or the path of a .toml file."""
 
     memory: str = "flash"
-    """Where constants are at run time: flash (off-chip) or sram."""
+    """Where constants are stored at run time: flash (off-chip) or sram."""
 
     prefer: str = "performance"
     """What to optimise: performance, memory or compile-time."""
 
     sram_limit: int | None = None
-    """Most bytes of SRAM that activations and staged constants may take; default: all there is."""
+    """Limit on SRAM for activations and prefetched constants, in bytes; default: the capacity."""
 
     allow_host: bool = False
-    """Operators that do not fit in the SRAM limit go to the host; default: the limit is refused."""
+    """Move operators that do not fit in the SRAM limit to the host; default: an error."""
 
     numerics: str = "fixed"
     """Requantisation of fully connected layers: fixed (multipliers, as TFLite up to 2.19) or litert (host only)."""

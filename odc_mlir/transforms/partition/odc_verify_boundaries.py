@@ -1,11 +1,11 @@
-"""``odc-verify-boundaries``: what crosses the edge of a segment means the same on both sides, or a cast makes it so.
+"""``odc-verify-boundaries``: check that tensors have the same meaning on both sides of a segment boundary.
 
-Host kernels and the NPU exchange bare codes. If a pass changed the type of a tensor on one side of an edge only, every
-number behind it would be wrong and nothing would fail. So element type, scale, zero point and shape are compared:
+Host kernels and the NPU exchange raw integers. If a pass changed the type of a tensor on one side of a boundary only,
+every number after it would be wrong without any error. So element type, scale, zero point and shape are compared:
 between a segment's operand and the argument of its circle body, and between what that body yields and the segment's
-result. Where they differ and the values can be converted, an operator of the host converts them.
+result. If they differ and the values can be converted, a host operator converts them.
 
-Before (the segment's body works with another scale than the host has)::
+Before (the segment's body has another scale than the host)::
 
     %1 = odc.segment @segment_0(%0) : (tensor<4x!quant.uniform<i8:f32, 0.5>>) -> … circle {
     ^bb0(%a: tensor<4x!quant.uniform<i8:f32, 0.25:3>>):
@@ -15,7 +15,7 @@ After::
     %c = circle.quantize(%0) … -> tensor<4x!quant.uniform<i8:f32, 0.25:3>>
     %1 = odc.segment @segment_0(%c) : (tensor<4x!quant.uniform<i8:f32, 0.25:3>>) -> …
 
-Refuses what no operator converts, unknown shapes, and tensors without one usable scale.
+Rejects types that no operator converts, unknown shapes, and tensors without a single usable scale.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``convert-circle-to-quant``: make the element types that an assignment gives to values and constants real.
+"""``convert-circle-to-quant``: apply the assigned element types to values and constants.
 
 Before::
 
@@ -21,13 +21,13 @@ After, with ``io=float``::
       %2 = builtin.unrealized_conversion_cast %1 : … to tensor<1x2xf32>
       func.return %2 : tensor<1x2xf32>
 
-``quant-insert-requantize`` makes operators of the casts. A bias gets the scale of input times weights, whatever else
-the assignment says; one that does not fit its type is limited, with a warning. Constants are converted once for each
-type that they are wanted in. With ``io=quantized``, arguments and results of the function are codes where values are.
-``inputs`` and ``outputs`` say otherwise for single ones: real, or codes of a type that stand for the same range.
+``quant-insert-requantize`` turns the casts into operators. A bias gets the scale of input times weights, whatever the
+assignment says; a bias that overflows its type is clamped, with a warning. Constants are converted once for each
+required type. With ``io=quantized``, function arguments and results are quantised like the values. ``inputs`` and
+``outputs`` override this for single ones: float, or another quantised type for the same range.
 
-Functions without an assignment are left alone. Refused: a bias that is computed, a variable that an operator wants in
-other codes than it is assigned, and types of inputs and outputs that are not there or not real.
+Functions without an assignment are left unchanged. Rejects a computed bias, a variable that an operator requires in a
+type other than its own, and types for inputs and outputs that do not exist or are not float.
 """
 
 from __future__ import annotations
@@ -81,13 +81,13 @@ class ConvertCircleToQuantPass(ModulePass):
     name = "convert-circle-to-quant"
 
     io: Literal["float", "quantized"] | None = None
-    """What the model takes and gives; where it is left out, what ``quant.io`` of the module says, else float."""
+    """Types of inputs and outputs; default: the module's ``quant.io``, else float."""
 
     inputs: tuple[str, ...] = ()
-    """Types of inputs that differ: ``NAME=float``, ``NAME=uint8`` and so on; ``TYPE`` alone is for all others."""
+    """Types of single inputs: ``NAME=float``, ``NAME=uint8`` and so on; ``TYPE`` alone for all others."""
 
     outputs: tuple[str, ...] = ()
-    """The same of outputs."""
+    """The same for outputs."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)

@@ -1,4 +1,4 @@
-"""``quant-absorb-pairs``: take rounding out of a real model that was trained with it, and keep its parameters.
+"""``quant-absorb-pairs``: remove rounding from a float model that was trained with it, and keep its parameters.
 
 Before::
 
@@ -14,13 +14,13 @@ After::
                                               "w1" = !quant.uniform<i8:f32, 0.25>}} {
       %0 = circle.fully_connected(%x, %w1, %b) : … -> tensor<1x2xf32>                             // "y"
 
-QUANTIZE and DEQUANTIZE one after the other go, and FAKE_QUANT of 8 or 16 bits; what they rounded gets their parameters
-when it is quantised (``quant.given``). Of several in a row the last counts. A constant that DEQUANTIZE makes real gives
-its parameters too, and is left to constant folding. A value that the function returns keeps the name that it had
-behind the rounding.
+Consecutive QUANTIZE and DEQUANTIZE are removed, as is FAKE_QUANT with 8 or 16 bits; the values that they rounded will
+be quantised with their parameters (``quant.given``). Of several in a row, the last counts. A constant behind DEQUANTIZE
+passes on its parameters too, and is left to constant folding. A function result keeps the name that it had after the
+rounding.
 
-Modules without such rounding of values are left alone, as are codes that something else reads too, roundings of other
-numbers of bits, and those by channel of what is computed.
+Modules without such rounding are left unchanged, as are quantised values with other users, roundings to other numbers
+of bits, and per-channel rounding of computed values.
 """
 
 from __future__ import annotations

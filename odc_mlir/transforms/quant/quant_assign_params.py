@@ -1,4 +1,4 @@
-"""``quant-assign-params``: say which element type each value is to get, by its own range.
+"""``quant-assign-params``: assign an element type to each value, by its own range.
 
 Before::
 
@@ -10,11 +10,11 @@ After ``quant-assign-params{scheme=uint8}``::
     %0 = circle.relu(%x) attributes {quant.operands = [!quant.uniform<u8:f32, 0.01:100>],
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
-Parameters that ``quant.given`` of the module has for a value win over its range. Constants get
-types from their contents: weights one scale per channel or one in all. Biases are left alone, their
-scales follow from those of input and weights. An operator whose precision is ``float``, or that needs a range which
-nobody recorded, stays real and says why. What operators demand of each other is the next pass's business
-(``quant-propagate-params``). Does nothing where no scheme is named, by option or configuration.
+Parameters given for a value in the module's ``quant.given`` take precedence over its range. Constants get types from
+their contents: weights have one scale per channel or one in all. Biases are skipped, because their scales follow from
+those of input and weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays
+float, with the reason. Constraints between operators are left to the next pass (``quant-propagate-params``). Does
+nothing if no scheme is named, by option or configuration.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ class QuantAssignParamsPass(ModulePass):
     """Form of uint8 weights: asymmetric or symmetric."""
 
     reader: str = ""
-    """What is to run the file: ``litert``, ``npu``, or nothing but this project."""
+    """What will run the file: ``litert``, ``npu``, or (empty) only this project."""
 
     overrides: str = ""
     """Precision of single operators by a result's name: ``name:int16,name:float``."""
 
     config: str | None = None
-    """JSON file with the same and more; options win over it."""
+    """JSON file with the same and more; options take precedence."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         plan = PrecisionPlan() if self.config is None else read_config(self.config)

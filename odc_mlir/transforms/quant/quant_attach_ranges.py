@@ -1,4 +1,4 @@
-"""``quant-attach-ranges``: write the ranges that were recorded for values into their types.
+"""``quant-attach-ranges``: write recorded ranges of values into their types.
 
 Before::
 
@@ -8,12 +8,12 @@ After, where the values of ``relu`` were between 0 and 3.5::
 
     %0 = circle.relu(%x) : … -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [3.5]>> loc("relu")
 
-Values are found by name, in the main function only. One that was never recorded keeps the range that its type has, if
-any: files written by other recorders have them. The file is one of statistics, as recording makes it, or JSON with
-``{"relu": [0.0, 3.5]}``. Does nothing without ``records``.
+Values are matched by name, in the main function only. A value that was never recorded keeps the range that its type
+has, if any: files from other recorders contain them. The file holds recorded statistics, or JSON such as ``{"relu":
+[0.0, 3.5]}``. Does nothing without ``records``.
 
-Scores that a constant hides from SOFTMAX do not widen the range of what it reads: that ends a little below the smallest
-score that is shown.
+Scores that a constant masks before SOFTMAX do not widen the range of its operand, which ends slightly below the
+smallest unmasked score.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class QuantAttachRangesPass(ModulePass):
     name = "quant-attach-ranges"
 
     records: str | None = None
-    """File of recorded statistics, or of ranges."""
+    """File of recorded statistics or ranges."""
 
     mode: str = "minmax"
     """How a range is chosen: minmax, percentile, percentile-elements, moving-average, mse or entropy."""
@@ -70,10 +70,10 @@ class QuantAttachRangesPass(ModulePass):
     """Weight of a new batch in the moving average."""
 
     bits: int | None = None
-    """Width of codes that mse and entropy choose for."""
+    """Bit width that mse and entropy choose for."""
 
     symmetric: bool | None = None
-    """Whether mse and entropy choose for symmetric codes."""
+    """Whether mse and entropy choose for symmetric quantisation."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)

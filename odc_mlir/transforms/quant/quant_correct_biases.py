@@ -7,9 +7,9 @@ Before, with a file that says ``{"conv": [3, -2]}``::
 
 After: ``%b`` is ``[103, 198]``.
 
-Layers are named by their results. Corrections are whole numbers in the bias's own codes, real ones for a real bias;
-what its type cannot hold is limited, with a warning. Does nothing without ``corrections``. Refused: names that no
-layer has, layers without a constant bias, corrections of another length or kind.
+Layers are named by their results. Corrections are integers in units of the bias's own scale, float for a float bias;
+results that overflow the bias type are clamped, with a warning. Does nothing without ``corrections``. Rejects unknown
+names, layers without a constant bias, and corrections of the wrong length or kind.
 """
 
 from __future__ import annotations

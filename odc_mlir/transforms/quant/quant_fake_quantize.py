@@ -1,4 +1,4 @@
-"""``quant-fake-quantize``: let a real model round as its assignment says, without integers.
+"""``quant-fake-quantize``: round values of a float model as its assignment says, without integer arithmetic.
 
 Before (``%0`` is called "y")::
 
@@ -15,11 +15,11 @@ After::
     %4 = circle.dequantize(%3) : … -> tensor<4xf32>                                       // "y"
     func.return %4 : tensor<4xf32>
 
-Constants, biases included, are replaced by the real numbers that their codes would stand for. All operators run on real
-numbers, so what differs from the original is what rounding alone does. A rounded tensor keeps the name of the original
-one. Variables are not rounded. Functions without an assignment are left alone.
+Constants, biases included, are replaced by the numbers that their quantised values represent. All operators run in
+floating point, so that the difference from the original is the effect of rounding alone. A rounded tensor keeps the
+name of the original one. Variables are not rounded. Functions without an assignment are left unchanged.
 
-Refused: what ``convert-circle-to-quant`` refuses, for the same reasons.
+Rejects what ``convert-circle-to-quant`` rejects, for the same reasons.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``quant-flip-sign``: codes of int8 instead of uint8 or the other way round, without loss.
+"""``quant-flip-sign``: convert int8 to uint8 or the reverse, without loss.
 
 Before::
 
@@ -10,12 +10,12 @@ After ``quant-flip-sign{to=int8}``::
     %c = circle.const [-28, 72] : tensor<2x!quant.uniform<i8:f32, 0.5>>
     %0 = circle.add(%x, %c) : (tensor<2x!quant.uniform<i8:f32, 0.25:-125>>, …) -> …
 
-Every code and every zero point moves by 128, in all functions, inputs and outputs included: all values stand for the
-same real numbers. Whole numbers without a scale are left alone.
+Every quantised value and every zero point changes by 128, in all functions, inputs and outputs included, so that all
+values represent the same numbers. Integers without a scale are left unchanged.
 
-Refused, naming the operator: operators that look at codes themselves (CAST, BITCAST, custom ones), those whose kernel
-does not run on the other type, signed weights with a zero point (signed weights are symmetric), and codes as weights of
-real activations, whose meaning depends on their sign.
+Rejects, naming the operator: operators that depend on the integers themselves (CAST, BITCAST, custom ones), those whose
+kernel does not support the other type, signed weights with a zero point (signed weights are symmetric), and quantised
+weights of float activations, whose meaning depends on their sign.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class QuantFlipSignPass(ModulePass):
     name = "quant-flip-sign"
 
     to: Literal["int8", "uint8"]
-    """The element type that codes of the other one get; there is no default."""
+    """The element type to convert to; required."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         changed = set().union(*[self._flip(function) for function in functions(op)])

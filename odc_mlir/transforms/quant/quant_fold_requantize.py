@@ -1,4 +1,4 @@
-"""``quant-fold-requantize``: drop conversions that change no code, or that the next one undoes.
+"""``quant-fold-requantize``: drop conversions without effect, or that the next one undoes.
 
 Before::
 
@@ -10,17 +10,17 @@ After::
 
     %2 = circle.relu(%x) : …
 
-Every code stays what it is:
+Quantised values do not change:
 
-* QUANTIZE to the type that its operand has is dropped, and so is one that brings the codes of a DEQUANTIZE back.
-* Where QUANTIZE only moves codes by 128 (int8 to uint8 or back, same scale), a conversion behind it starts from the
-  codes before, and a QUANTIZE of real numbers in front of it makes the moved codes itself.
+* QUANTIZE to its operand's type is dropped, and so is one that undoes a DEQUANTIZE.
+* If QUANTIZE only changes values by 128 (int8 to uint8 or back, same scale), a conversion after it starts from the
+  values before, and a QUANTIZE from float before it produces the changed values directly.
 
-``superseded``: of two QUANTIZE one after the other the first is dropped as well, and so is a DEQUANTIZE between two
-QUANTIZE. The result is then rounded once instead of twice; some codes differ from those of the model as it was.
+``superseded``: of two consecutive QUANTIZE the first is dropped as well, and so is a DEQUANTIZE between two QUANTIZE.
+The result is then rounded once instead of twice, so some values differ from those of the original model.
 
-Left alone: codes of more than 16 bits, which a real number does not hold exactly; conversions per channel; what a
-function returns keeps the operator that gives it its name.
+Unchanged: values of more than 16 bits, which float cannot represent exactly; per-channel conversions; conversions that
+give a function result its name.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class QuantFoldRequantizePass(ModulePass):
     name = "quant-fold-requantize"
 
     superseded: bool = False
-    """Whether conversions are dropped too that only round a second time."""
+    """Whether to also drop conversions that only round a second time."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for item in list(operators(op)):

@@ -1,4 +1,4 @@
-"""``quant-insert-requantize``: QUANTIZE and DEQUANTIZE where values change between reals and codes.
+"""``quant-insert-requantize``: insert QUANTIZE and DEQUANTIZE where values change between float and quantised.
 
 Before::
 
@@ -16,11 +16,11 @@ After::
       %2 = circle.dequantize(%1) : …                                                 // "y"
       func.return %2 : tensor<1x4xf32>
 
-Codes become codes of another type by QUANTIZE. A converted value is called ``<tensor>_quantized`` or
-``<tensor>_dequantized``, numbered where the name is taken. What the function returns keeps the name that users know:
-the codes that it is made of get the other one. A cast to the type that its operand's operand has goes with it.
+QUANTIZE also converts between quantised types. A converted value is called ``<tensor>_quantized`` or
+``<tensor>_dequantized``, numbered if the name is taken. A function result keeps the name that users know; the quantised
+value behind it gets the other one. A cast back to the type before the previous cast is removed together with it.
 
-Refused: casts between types that no operator converts.
+Rejects casts between types that no operator converts.
 """
 
 from __future__ import annotations

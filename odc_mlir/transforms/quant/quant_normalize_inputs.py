@@ -1,11 +1,11 @@
-"""``quant-normalize-inputs``: give the channels of a model's inputs one size before they share a scale.
+"""``quant-normalize-inputs``: normalise the channels of a model's inputs before they share a scale.
 
-Before, with ``moments`` that say 0.3 ± 0.4 and 1200 ± 500 of the columns::
+Before, with ``moments`` of 0.3 ± 0.4 and 1200 ± 500 for the columns::
 
     %w = circle.const [4.0, 0.01] : tensor<1x2xf32>
     %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x2xf32>, tensor<1x2xf32>, tensor<1xf32>) -> tensor<1x1xf32>
 
-After: each column is 0 ± 1; the layer takes that back::
+After: each column is 0 ± 1; the layer compensates for it::
 
     %m = circle.const [0.3, 1200.0] : tensor<2xf32>
     %1 = circle.sub(%x, %m) attributes {quant.precision = "float"} : …
@@ -15,14 +15,14 @@ After: each column is 0 ± 1; the layer takes that back::
     %b = circle.const … : …
     %0 = circle.fully_connected(%2, %w, %b) : …
 
-One scale for columns of raw tables, or for channels of raw sensors, leaves the small ones no code at all; and where a
-normalisation was folded into the first layer, its weights differ as much the other way. Both operators stay real, so
-that codes begin behind them. Deviations count instead of the ends of ranges, which all columns then share: what goes
-beyond its own column's end is seldom clipped. A convolution with padding has its channels scaled only, by their root
-mean squares: what pads is zero.
+With one scale for the columns of raw tables, or for channels of raw sensors, small ones have no resolution at all; and
+if a normalisation was folded into the first layer, its weights differ as much in the opposite direction. Both operators
+stay float, so that quantised computation begins after them. Standard deviations are used instead of range limits, which
+all columns then share: a value beyond its own column's limit is rarely clipped. For a convolution with padding,
+channels are only scaled, by their root mean squares, because padding must stay zero.
 
-Only inputs that nothing but layers of constant weights read, and whose channels differ in size at least four times;
-nothing without ``moments``.
+Applies only to inputs that are read by layers with constant weights alone, and whose channels differ in magnitude by at
+least a factor of four; does nothing without ``moments``.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class QuantNormalizeInputsPass(ModulePass):
     name = "quant-normalize-inputs"
 
     moments: str = ""
-    """An .npz file with [2, channels], means and standard deviations, by input name."""
+    """An .npz file with arrays [2, channels] of means and standard deviations, by input name."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)

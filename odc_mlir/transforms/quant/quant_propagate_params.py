@@ -1,19 +1,19 @@
-"""``quant-propagate-params``: make the assigned element types fit together.
+"""``quant-propagate-params``: make the assigned element types consistent.
 
-``quant-assign-params`` looks at one value at a time. Here operators are heard:
+``quant-assign-params`` considers one value at a time. This pass applies the constraints of operators:
 
-1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get those. What ``quant.given`` of the
-   module says of other values is kept, and goes from results that are moved to what they are moved from.
-2. Operators that move codes (reshape, pooling, slices …) pass their operand's parameters on to their results.
-3. Operators in which codes of several values meet (concatenation, padding with a value, maximum …) pass the result's
-   parameters back to operands that nobody else uses; where all others agree, the result takes over theirs. What is left
-   is requantised for this operator alone.
-4. Each operator demands its operands as they then are, or in its own precision where that is another.
-5. The kernel of each operator is asked whether it runs on these types. One that does not stays real, and so do
-   operators that only move values between such ones. ``quant.reason`` says why.
-6. Weight scales grow where a bias would not fit its type, or what the reader of the file can add.
+1. Results whose operator fixes their parameters (softmax, logistic, tanh …) get those. Parameters in the module's
+   ``quant.given`` are kept, and propagate from results of data movement to their operands.
+2. Operators that move data (reshape, pooling, slices …) pass their operand's parameters on to their results.
+3. Operators that combine several values (concatenation, padding with a value, maximum …) pass the result's parameters
+   back to operands without other users; if all others agree, the result adopts theirs. Remaining operands are
+   requantised for this operator alone.
+4. Each operator requires its operands in the resulting types, or in its own precision if that differs.
+5. Each operator's kernel is asked whether it supports these types. If not, the operator stays float, and so do
+   operators that only move values between such operators. ``quant.reason`` says why.
+6. Weight scales are increased if a bias would overflow its type, or the accumulator of the file's reader.
 
-Before (scales of ``%1`` and ``%2`` as their own ranges have it)::
+Before (scales of ``%1`` and ``%2`` from their own ranges)::
 
     %1 = circle.reshape(%0, %s) attributes {quant.operands = [!quant.uniform<i8:f32, 0.5>, unit],
                                             quant.results = [!quant.uniform<i8:f32, 0.4>]}
@@ -26,7 +26,7 @@ After::
     %2 = circle.softmax(%1) attributes {quant.operands = […0.5…],
                                         quant.results = [!quant.uniform<i8:f32, 0.00390625:-128>]}
 
-Does nothing to a module that no scheme was assigned to.
+Does nothing to a module without an assigned scheme.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``quant-round-weights``: give layers of a quantised model other codes as weights.
+"""``quant-round-weights``: replace the quantised weights of layers.
 
 Before, with a file that says ``{"dense": [[13, -7], [0, 127]]}``::
 
@@ -7,10 +7,10 @@ Before, with a file that says ``{"dense": [[13, -7], [0, 127]]}``::
 
 After: ``%w`` is ``[13, -7, 0, 127]`` of the same type.
 
-Only which code stands for a weight changes, as calibration data shows to be best, and with ``scales`` what a step of
-weights behind a DEQUANTIZE is; scales that operators compute with stay. Layers are named by their results. Does nothing
-without ``codes``. Refused: names that no layer has, layers without constant weights, arrays of another shape, codes
-that the type does not have; scales that are not positive, stand alone, or are of weights that operators read as codes.
+Only the rounding of weights changes, to what calibration data shows to be best, and with ``scales`` the scales of
+weights behind a DEQUANTIZE; scales that operators compute with stay. Layers are named by their results. Does nothing
+without ``codes``. Rejects unknown names, layers without constant weights, arrays of another shape, values outside the
+type; scales that are not positive, are given without codes, or belong to weights that operators read quantised.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class QuantRoundWeightsPass(ModulePass):
     name = "quant-round-weights"
 
     codes: str = ""
-    """An .npz file with the codes of each layer's weights, by the name of its result."""
+    """An .npz file with the quantised weights of each layer, by the name of its result."""
 
     scales: str = ""
     """An .npz file with new scales of weights behind a DEQUANTIZE, one for each of the old, by the same names."""

@@ -1,16 +1,16 @@
-"""``quant-verify-params``: check the parameters of a quantised module. Changes nothing.
+"""``quant-verify-params``: check the parameters of a quantised module, without changing it.
 
-Of every operator that works on codes:
+For every quantised operator:
 
-* an activation has one scale, one of 16 bits the zero point 0; weights have theirs along their channel axis,
-  and signed ones of convolutions the zero point 0;
-* a bias has the scale of input times weights, zero point 0, and 64 bits where activations have 16, else 32;
+* an activation has one scale, and zero point 0 if it has 16 bits; weights have scales along their channel axis, and
+  zero point 0 if they are signed weights of convolutions;
+* a bias has the scale of input times weights, zero point 0, and 64 bits if activations have 16, else 32;
 * a result whose parameters the operator fixes (softmax, logistic …) has those of the module's scheme;
-* an operator that moves codes gives its result the parameters of what it moves;
-* its kernel runs on these types.
+* an operator that moves data gives its result the parameters of its operand;
+* its kernel supports these types.
 
-A check that fails ends the pass with an error that names operator and tensor. Modules that no scheme was assigned to
-are not looked at, unless ``scheme`` names one.
+A failed check is an error that names operator and tensor. Modules without an assigned scheme are not checked, unless
+``scheme`` names one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class QuantVerifyParamsPass(ModulePass):
     name = "quant-verify-params"
 
     scheme: str | None = None
-    """The scheme to check by, where it is not the one that the module was quantised with."""
+    """The scheme to check against, if not the one the module was quantised with."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         name, function = self.scheme or read_word(op, SCHEME), main_function(op)

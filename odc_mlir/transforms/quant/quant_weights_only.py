@@ -1,4 +1,4 @@
-"""``quant-weights-only``: weights as codes, everything else as it is.
+"""``quant-weights-only``: quantise weights, and nothing else.
 
 Before::
 
@@ -11,10 +11,9 @@ After::
     %1 = circle.dequantize(%w) : … -> tensor<2x4xf32>
     %0 = circle.fully_connected(%x, %1, %b) : (tensor<1x4xf32>, tensor<2x4xf32>, tensor<2xf32>) -> tensor<1x2xf32>
 
-Codes are symmetric, with one scale for each result channel. DEQUANTIZE of a constant runs once, when a model is loaded,
-and every runtime computes with the weights that the codes stand for. ``form=direct`` gives the codes of CONV_2D,
-DEPTHWISE_CONV_2D and FULLY_CONNECTED to the operator itself, which is smaller; but where weights are int8 or int4,
-runtimes then round activations to 8 bits as well.
+Quantisation is symmetric, with one scale for each result channel. DEQUANTIZE of a constant runs once, when a model is
+loaded, and every runtime computes with the dequantised weights. ``form=direct`` passes quantised weights to the
+operator itself, which is smaller; but for int8 and int4 weights, runtimes then round activations to 8 bits as well.
 
 Of tables that are looked up the codes are, and what was found is made real
 (:mod:`odc_mlir.transforms.quant.common.tables`).
@@ -66,10 +65,10 @@ class QuantWeightsOnlyPass(ModulePass):
     name = "quant-weights-only"
 
     dtype: Literal["int8", "int16", "int4"] = "int8"
-    """Element type of the codes."""
+    """Element type of quantised weights."""
 
     form: Literal["dequantize", "direct"] = "dequantize"
-    """Whether weights are made real again before the operator, or the operator takes the codes."""
+    """Whether weights are dequantised before the operator, or the operator reads them quantised."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):

@@ -83,7 +83,7 @@ def test_errors_of_standard_input_name_it(capsys: pytest.CaptureFixture[str]) ->
             "--list-passes",
             [
                 "passes of odc-mlir:\n  circle-infer-shapes          Give every result the shape",
-                "\n      min-operators=1          A segment with fewer operators",
+                "\n      min-operators=1          A segment with fewer compute",
                 "\npasses of xDSL:\n  apply-eqsat-pdl",
                 "\n  canonicalize",
             ],

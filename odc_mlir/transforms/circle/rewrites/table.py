@@ -52,7 +52,7 @@ def _fold(name: str, *operators: str) -> RewriteRule:
     listed = ", ".join(operators)
     return RewriteRule(
         name,
-        f"{listed} of constants is a constant",
+        f"fold {listed} of constants",
         "circle_fold_constants:FoldConstants",
         {"names": frozenset(operators)},
         is_early=True,  # weights as codes or half-precision numbers are constants before layers are looked at
@@ -63,7 +63,7 @@ def _drop(name: str, *operators: str, level: str = O1) -> RewriteRule:
     listed = ", ".join(operators)
     return RewriteRule(
         name,
-        f"drop {listed} that gives its operand",
+        f"remove {listed} without effect",
         "circle_simplify:DropIdentity",
         {"names": frozenset(operators)},
         level,
@@ -71,10 +71,10 @@ def _drop(name: str, *operators: str, level: str = O1) -> RewriteRule:
 
 
 def _fuse_behind(name: str, operators: Iterable[str], layer: str) -> RewriteRule:
-    listed = " and ".join(operators)
+    listed = ", ".join(operators)
     return RewriteRule(
         name,
-        f"{listed} with constants behind {layer} goes into its weights and bias",
+        f"fold {listed} with constants after {layer} into its weights and bias",
         "circle_fuse_batch_norm:FuseBehind",
         {"names": frozenset(operators), "layers": frozenset({layer})},
     )
@@ -83,7 +83,7 @@ def _fuse_behind(name: str, operators: Iterable[str], layer: str) -> RewriteRule
 def _substitute(name: str, operator: str) -> RewriteRule:
     return RewriteRule(
         name,
-        f"{operator} that keeps all elements in order is RESHAPE",
+        f"{operator} that keeps the order of elements becomes RESHAPE",
         "rewrites.substitutions:ToReshape",
         {"names": frozenset({operator})},
     )
@@ -92,7 +92,7 @@ def _substitute(name: str, operator: str) -> RewriteRule:
 def _resolve(name: str, code: str, operator: str) -> RewriteRule:
     return RewriteRule(
         name,
-        f"custom operator {code} is {operator}",
+        f"custom operator {code} becomes {operator}",
         "rewrites.customs:ResolveCustom",
         {"codes": frozenset({code})},
     )
@@ -133,7 +133,7 @@ RULES: tuple[RewriteRule, ...] = (
     _fuse_behind("fuse_add_with_tconv", _SUMS, "TRANSPOSE_CONV"),
     RewriteRule(
         "fuse_slice_with_tconv",
-        "SLICE that cuts rows and columns off TRANSPOSE_CONV is a smaller result of it",
+        "fold SLICE of rows and columns into TRANSPOSE_CONV",
         "rewrites.layers:CutTransposedConvolution",
     ),
     _fuse_behind("fuse_add_with_fully_connected", _SUMS, "FULLY_CONNECTED"),
@@ -150,135 +150,137 @@ RULES: tuple[RewriteRule, ...] = (
     _drop("remove_unnecessary_split", "SPLIT", "SPLIT_V"),
     _drop("remove_unnecessary_mul", "MUL", level=ON_REQUEST),
     _drop("remove_unnecessary_div", "DIV", level=ON_REQUEST),
-    RewriteRule(
-        "remove_redundant_reshape", "RESHAPE of a view reads what the view reads", "circle_simplify:MergeViews"
-    ),
-    RewriteRule(
-        "remove_redundant_transpose", "TRANSPOSE of a TRANSPOSE has one permutation", "circle_simplify:MergeTransposes"
-    ),
+    RewriteRule("remove_redundant_reshape", "RESHAPE of a view reads the view's operand", "circle_simplify:MergeViews"),
+    RewriteRule("remove_redundant_transpose", "merge two TRANSPOSEs into one", "circle_simplify:MergeTransposes"),
     RewriteRule(
         "substitute_transpose_to_reshape",
-        "TRANSPOSE that moves dimensions of extent 1 only is a RESHAPE",
+        "TRANSPOSE that moves only dimensions of extent 1 becomes RESHAPE",
         "circle_simplify:TransposeToReshape",
     ),
     RewriteRule(
         "forward_reshape_to_unaryop",
-        "RESHAPE moves behind an activation or function of each element, where it may meet another",
+        "move RESHAPE after an element-wise function, where it may merge with another",
         "rewrites.substitutions:ReshapeLater",
     ),
-    RewriteRule("fuse_mean_with_mean", "two MEANs in a row are one", "rewrites.algebra:MeanOfMean"),
-    RewriteRule("split_mean_axes", "MEAN along axes with a gap is one along each run", "rewrites.algebra:MeanOfRuns"),
-    RewriteRule("fuse_transpose_with_mean", "MEAN of a TRANSPOSE has other axes", "rewrites.algebra:MeanOfTranspose"),
+    RewriteRule("fuse_mean_with_mean", "merge two consecutive MEANs", "rewrites.algebra:MeanOfMean"),
+    RewriteRule(
+        "split_mean_axes", "split MEAN over non-adjacent axes into one per run of axes", "rewrites.algebra:MeanOfRuns"
+    ),
+    RewriteRule("fuse_transpose_with_mean", "fold TRANSPOSE into the axes of MEAN", "rewrites.algebra:MeanOfTranspose"),
     RewriteRule(
         "fuse_transpose_with_fully_connected",
-        "FULLY_CONNECTED of a TRANSPOSE that is seen as rows has its order in constant weights",
+        "fold TRANSPOSE before a flattening into the weights of FULLY_CONNECTED",
         "circle_simplify:OrderOfRows",
     ),
-    RewriteRule("fuse_mul_with_div", "(a / x) * b is (a * b) / x", "rewrites.algebra:ProductOfQuotient"),
-    RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM are a clamp", "circle_fuse_patterns:Clamp"),
+    RewriteRule("fuse_mul_with_div", "(a / x) * b becomes (a * b) / x", "rewrites.algebra:ProductOfQuotient"),
+    RewriteRule("transform_min_max_to_relu6", "MINIMUM and MAXIMUM become a clamp", "circle_fuse_patterns:Clamp"),
     RewriteRule(
         "transform_min_relu_to_relu6",
-        "MINIMUM and RELU are a clamp",
+        "MINIMUM and RELU become a clamp",
         "circle_fuse_patterns:Clamp",
         {"names": frozenset({"RELU"})},
     ),
-    RewriteRule("transform_sqrt_div_to_rsqrt_mul", "x / sqrt(y) is x * rsqrt(y)", "circle_fuse_patterns:Rsqrt"),
-    RewriteRule("fuse_rsqrt", "1 / sqrt(y) is rsqrt(y), x / sqrt(y) a product", "circle_fuse_patterns:Rsqrt"),
-    RewriteRule("fuse_prelu", "PRELU of its parts", "circle_fuse_patterns:Prelu"),
-    RewriteRule("fuse_gelu", "GELU of its parts", "circle_fuse_patterns:Gelu"),
-    RewriteRule("fuse_hardswish", "HARD_SWISH of its parts", "circle_fuse_patterns:Swish"),
-    RewriteRule("fuse_leakyrelu", "LEAKY_RELU of its parts", "circle_fuse_patterns:LeakyRelu"),
+    RewriteRule("transform_sqrt_div_to_rsqrt_mul", "x / sqrt(y) becomes x * rsqrt(y)", "circle_fuse_patterns:Rsqrt"),
+    RewriteRule("fuse_rsqrt", "1 / sqrt(y) becomes rsqrt(y), x / sqrt(y) a product", "circle_fuse_patterns:Rsqrt"),
+    RewriteRule("fuse_prelu", "fuse operators into PRELU", "circle_fuse_patterns:Prelu"),
+    RewriteRule("fuse_gelu", "fuse operators into GELU", "circle_fuse_patterns:Gelu"),
+    RewriteRule("fuse_hardswish", "fuse operators into HARD_SWISH", "circle_fuse_patterns:Swish"),
+    RewriteRule("fuse_leakyrelu", "fuse operators into LEAKY_RELU", "circle_fuse_patterns:LeakyRelu"),
     RewriteRule(
         "split_group_dimension",
-        "groups of channels that are normalised as rows get a dimension, and images need no TRANSPOSE",
+        "make the groups of group normalisation a dimension, so that images need no TRANSPOSE",
         "rewrites.norms:GroupsAsDimension",
         is_early=True,
     ),
     RewriteRule(
         "fuse_depth_to_space",
-        "TRANSPOSE that makes pixels of channels is DEPTH_TO_SPACE, of channels in its order",
+        "TRANSPOSE from channels to pixels becomes DEPTH_TO_SPACE",
         "rewrites.shuffles:DepthToSpace",
         is_early=True,
     ),
     RewriteRule(
         "fuse_channel_shuffle",
-        "layers before and behind channel shuffles take the order into their weights",
+        "fold channel shuffles into the weights of the layers around them",
         "circle_fuse_channel_shuffle:FuseChannelShuffle",
         is_late=True,
     ),
     RewriteRule(
         "fuse_activation_function",
-        "activations go into the operators before them",
+        "fuse activations into the operators before them",
         "circle_fuse_activation:FuseActivation",
         {"names": frozenset({"RELU", "RELU6", "RELU_N1_TO_1"})},
     ),
     RewriteRule(
         "fuse_horizontal_fc_layers",
-        "the sum of two FULLY_CONNECTED of one input is one",
+        "merge two FULLY_CONNECTED of one input whose results are added",
         "rewrites.layers:SumOfLayers",
     ),
     _substitute("substitute_expand_dims_to_reshape", "EXPAND_DIMS"),
     _substitute("substitute_squeeze_to_reshape", "SQUEEZE"),
     _substitute("substitute_pack_to_reshape", "PACK"),
     _substitute("substitute_strided_slice_to_reshape", "STRIDED_SLICE"),
-    RewriteRule("substitute_splitv_to_split", "SPLIT_V into equal parts is SPLIT", "rewrites.substitutions:EqualParts"),
+    RewriteRule(
+        "substitute_splitv_to_split", "SPLIT_V into equal parts becomes SPLIT", "rewrites.substitutions:EqualParts"
+    ),
     RewriteRule(
         "substitute_padv2_to_pad",
-        "padding below zero of what is not negative, before MAX_POOL_2D, is with zeros",
+        "pad non-negative values before MAX_POOL_2D with zeros instead of a negative value",
         "rewrites.substitutions:PadV2ToPad",
     ),
     _on_request(
         "fuse_add_to_fullyconnected_bias",
-        "ADD before FULLY_CONNECTED goes into its bias",
+        "fold ADD before FULLY_CONNECTED into its bias",
         "circle_fuse_batch_norm:FuseBefore",
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_SUMS)},
     ),
     _on_request(
         "fuse_mul_to_fullyconnected_weights",
-        "MUL before FULLY_CONNECTED goes into its weights, whose ranges may suffer when they are quantised",
+        "fold MUL before FULLY_CONNECTED into its weights, which may make them harder to quantise",
         "circle_fuse_batch_norm:FuseBefore",
         {"names": frozenset({"FULLY_CONNECTED"}), "affine": frozenset(_PRODUCTS)},
     ),
-    _on_request(ONE_SAMPLE, "an open first dimension of inputs is 1", ""),
-    _on_request("fuse_instnorm", "INSTANCE_NORM of its parts", "rewrites.norms:InstanceNorm"),
-    _on_request("fuse_rmsnorm", "RMS_NORM of its parts", "rewrites.norms:RmsNorm"),
-    _on_request("fuse_mul_with_rmsnorm", "MUL goes into RMS_NORM's gamma", "rewrites.norms:ScaleOfRmsNorm"),
-    _on_request("fuse_lstm", "UNIDIRECTIONAL_SEQUENCE_LSTM of its steps", "rewrites.sequences:SequenceLstm"),
-    _on_request("fuse_gru", "GRU of its steps", "rewrites.sequences:SequenceGru"),
-    _on_request("fuse_rope", "ROPE of its parts", "rewrites.norms:Rotary"),
+    _on_request(ONE_SAMPLE, "set an open first dimension of inputs to 1", ""),
+    _on_request("fuse_instnorm", "fuse operators into INSTANCE_NORM", "rewrites.norms:InstanceNorm"),
+    _on_request("fuse_rmsnorm", "fuse operators into RMS_NORM", "rewrites.norms:RmsNorm"),
+    _on_request("fuse_mul_with_rmsnorm", "fold MUL into RMS_NORM's gamma", "rewrites.norms:ScaleOfRmsNorm"),
+    _on_request("fuse_lstm", "fuse steps into UNIDIRECTIONAL_SEQUENCE_LSTM", "rewrites.sequences:SequenceLstm"),
+    _on_request("fuse_gru", "fuse steps into GRU", "rewrites.sequences:SequenceGru"),
+    _on_request("fuse_rope", "fuse operators into ROPE", "rewrites.norms:Rotary"),
     _on_request(
         "fuse_preactivation_batchnorm",
-        "MUL and ADD before RELU and CONV_2D go into the layers around them",
+        "fold MUL and ADD before RELU and CONV_2D into the layers around them",
         "rewrites.layers:PreActivation",
     ),
-    _on_request("replace_sub_with_add", "x - c is x + (-c)", "rewrites.algebra:DifferenceToSum"),
+    _on_request("replace_sub_with_add", "x - c becomes x + (-c)", "rewrites.algebra:DifferenceToSum"),
     _on_request(
         "replace_non_const_fc_with_batch_matmul",
-        "FULLY_CONNECTED with computed weights is BATCH_MATMUL",
+        "FULLY_CONNECTED with computed weights becomes BATCH_MATMUL",
         "rewrites.substitutions:ComputedWeights",
     ),
     _on_request(
         "replace_cw_mul_add_with_depthwise_conv",
-        "channel-wise sums and products are 1x1 DEPTHWISE_CONV_2Ds",
+        "channel-wise MUL and ADD become 1x1 DEPTHWISE_CONV_2D",
         "rewrites.layers:ChannelsToDepthwise",
     ),
     _on_request(
         "expand_broadcast_const",
-        "constants as large as results",
+        "expand broadcast constants to the size of the result",
         "rewrites.substitutions:WriteOutBroadcast",
     ),
     _on_request(
         "decompose_hardswish",
-        "HARD_SWISH in its parts",
+        "decompose HARD_SWISH",
         "rewrites.substitutions:HardSwishParts",
         undoes=["fuse_hardswish"],
     ),
-    _on_request("decompose_softmax", "SOFTMAX in its parts", "rewrites.substitutions:SoftmaxParts"),
-    _on_request("remove_redundant_quantize", "one QUANTIZE instead of two", "rewrites.codes:QuantizeAgain"),
-    _on_request("remove_quantdequant", "drop QUANTIZE and DEQUANTIZE", "rewrites.codes:BackToReal"),
-    _on_request("remove_qdq_for_mpo", "of two pairs the last stays", "rewrites.codes:LastPair"),
-    _on_request("remove_fakequant", "drop FAKE_QUANT", "rewrites.codes:DropFakeQuant"),
-    _on_request("remove_gather_guard", "indices are not negative", "rewrites.codes:GatherGuard"),
+    _on_request("decompose_softmax", "decompose SOFTMAX", "rewrites.substitutions:SoftmaxParts"),
+    _on_request("remove_redundant_quantize", "merge two consecutive QUANTIZEs", "rewrites.codes:QuantizeAgain"),
+    _on_request("remove_quantdequant", "remove QUANTIZE and DEQUANTIZE", "rewrites.codes:BackToReal"),
+    _on_request("remove_qdq_for_mpo", "of two QUANTIZE-DEQUANTIZE pairs keep the last", "rewrites.codes:LastPair"),
+    _on_request("remove_fakequant", "remove FAKE_QUANT", "rewrites.codes:DropFakeQuant"),
+    _on_request(
+        "remove_gather_guard", "remove the handling of negative indices before GATHER", "rewrites.codes:GatherGuard"
+    ),
 )
 
 

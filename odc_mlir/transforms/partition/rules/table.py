@@ -88,52 +88,56 @@ def _lines(rules: Sequence[Rule]) -> Iterator[str]:
 
 
 GENERIC: tuple[Rule, ...] = (
-    Rule("stateless", "no operand keeps a value between runs, but the operator's own state", check.stateless),
+    Rule("stateless", "no operand keeps a value between runs, except the operator's own state", check.stateless),
     Rule("has-input", "at least one operand is computed at run time", check.has_input),
-    Rule("static-shape", "all shapes are known when compiling", check.static_shapes),
+    Rule("static-shape", "all shapes are known at compile time", check.static_shapes),
     Rule("not-empty", "no tensor is empty", check.not_empty),
     Rule(
         "element-type",
-        f"everything computed is one of {', '.join(check.CODES)}; places of elements: of {', '.join(check.NUMBERS)}",
+        f"computed tensors are {', '.join(check.CODES)}; indices {', '.join(check.NUMBERS)}",
         check.codes,
     ),
-    Rule("quantised", "all codes computed have one positive scale and a zero point inside the type", check.quantised),
+    Rule("quantised", "quantised results have one positive scale and a zero point within the type", check.quantised),
     Rule(
         "fits-sram",
-        "operands and results fit in the SRAM together; of one image, the rows that one of the result needs",
+        "operands and results fit in the SRAM together; for a single image, the rows needed for one result row",
         check.fits_sram,
     ),
 )
 
 # Rules of every operator that are asked last, for what is left.
 GENERIC_LAST: tuple[Rule, ...] = (
-    Rule("understood", "no scale or zero point is one that the operator does not read", check.understood),
+    Rule("understood", "every scale and zero point is one that the operator uses", check.understood),
 )
 
 _ACTIVATION = Rule("activation", f"the fused activation is one of {', '.join(check.ACTIVATIONS)}", check.activation)
 _RANK4 = Rule("rank-4", "input and result are [N, H, W, C]", check.rank4)
-_SAME_TYPE = Rule("same-type", "all codes have one element type", check.same_type)
-_SAME_QUANT = Rule("same-quantisation", "codes are moved as they are: scales and zero points agree", check.same_quant)
+_SAME_TYPE = Rule("same-type", "quantised operands and results have the same element type", check.same_type)
+_SAME_QUANT = Rule("same-quantisation", "operands and results have the same scale and zero point", check.same_quant)
 _BROADCAST = Rule("broadcast", f"operands have at most {check.MOST_DIMENSIONS} dimensions", check.broadcastable)
 
 _WEIGHTS = Rule("constant-weights", "weights are constant", check.constant(1))
-_CENTRED = Rule("centred", "codes of 16 bits have zero point 0", sum_checks.centred_codes)
+_CENTRED = Rule("centred", "16-bit tensors have zero point 0", sum_checks.centred_codes)
 _SUMS = (
     Rule("one-type", "input and result have one element type", check.one_type),
     _CENTRED,
     Rule(
         "weights",
-        "weights have the input's type (int8: or int4, int16: or 8 bits), positive scales and a zero point, or nearly",
+        "weights have the input's type (int8: or int4, int16: or 8 bits), positive scales and nearly equal zero points",
         weight_checks.weights,
     ),
-    Rule("bias", "the bias fits int32, one value per result channel, scaled as input times weights", sum_checks.bias),
-    Rule("sums", "sums of 16-bit codes fit an accumulator and are scaled by less than 127", sum_checks.sums),
+    Rule(
+        "bias",
+        "the bias fits int32, has one value per result channel, and the scale of input times weights",
+        sum_checks.bias,
+    ),
+    Rule("sums", "sums of 16-bit products fit an accumulator and are scaled by less than 127", sum_checks.sums),
     Rule("channels", "channels fit the instruction", check.channels),
     _ACTIVATION,
 )
 _PRODUCT = (
     _WEIGHTS,
-    Rule("constant-bias", "the bias is constant or left out", check.constant(2)),
+    Rule("constant-bias", "the bias is constant or absent", check.constant(2)),
     *_SUMS,
 )
 
@@ -167,13 +171,13 @@ _POOL = (
 _REDUCTION = (
     _SAME_TYPE,
     Rule("constant-axes", "axes are constant", check.constant(1)),
-    Rule("axes", "what is reduced makes an image that fits the instruction", reduction_checks.reduction),
+    Rule("axes", "the reduced dimensions form an image that fits the instruction", reduction_checks.reduction),
 )
 
 _SEARCH = (
     Rule("constant-axis", "the axis is constant", check.constant(1)),
     _CENTRED,
-    Rule("searched-row", "what is searched fits the instruction and the tile buffer", search_checks.searched_row),
+    Rule("searched-row", "the searched row fits the instruction and the tile buffer", search_checks.searched_row),
 )
 
 _ARITHMETIC = (
@@ -188,10 +192,12 @@ _VIEW = (_SAME_TYPE, _SAME_QUANT)
 _RESIZE = (
     _RANK4,
     _SAME_QUANT,
-    Rule("positions", "positions that integers with a constant step give, blended exactly", check.resized),
+    Rule(
+        "positions", "positions follow from integers with a constant step and are interpolated exactly", check.resized
+    ),
 )
 
-_MOVES = Rule("moves", "results are codes of the operands in a few strided copies", check.moves)
+_MOVES = Rule("moves", "the data movement takes few strided copies", check.moves)
 
 # Rules of operators that only move codes.
 MOVING: tuple[Rule, ...] = (_SAME_QUANT, _MOVES)
@@ -217,7 +223,7 @@ MOVERS = (
 BY_TABLE: tuple[Rule, ...] = (
     Rule("one-input", "one operand is computed at run time, the others are constants of one element", check.one_input),
     Rule("same-shape", "the result has the input's shape", check.same_shape),
-    Rule("table", "a table holds the results, of 16-bit codes an interpolated one, or few steps", sum_checks.by_table),
+    Rule("table", "the function is a table (for 16 bits an interpolated one) or takes few steps", sum_checks.by_table),
 )
 
 # What each operator needs beyond the generic rules; one without an entry that is not element-wise stays on the host.
@@ -233,11 +239,11 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "TRANSPOSE_CONV": (
         _RANK4,
         _WEIGHTS,
-        Rule("constant-bias", "the bias is constant or left out", check.constant(3)),
+        Rule("constant-bias", "the bias is constant or absent", check.constant(3)),
         *_SUMS,
         _KERNEL,
         Rule("weight-scales", "several weight scales lie along axis 0", weight_checks.weight_axis(0)),
-        Rule("polyphase", "the result has polyphase components that the kernel's taps reach", check.transposed),
+        Rule("polyphase", "every polyphase component of the result has a kernel tap", check.transposed),
     ),
     "RESIZE_BILINEAR": _RESIZE,
     "RESIZE_NEAREST_NEIGHBOR": _RESIZE,
@@ -258,14 +264,16 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "BATCH_MATMUL": (
         _CENTRED,
         Rule(
-            "matrix-sums", "sums of 16-bit codes fit an accumulator and are scaled by less than 127", matrix_checks.sums
+            "matrix-sums",
+            "sums of 16-bit products fit an accumulator and are scaled by less than 127",
+            matrix_checks.sums,
         ),
         Rule(
             "matrix-scales",
-            "codes have one scale; of a single constant right matrix, one per column",
+            "operands have one scale; a single constant right matrix may have one per column",
             matrix_checks.scales,
         ),
-        Rule("matrices", "transposed and repeated matrices take a few strided copies", matrix_checks.moves),
+        Rule("matrices", "transposing and repeating matrices takes few strided copies", matrix_checks.moves),
     ),
     "ADD": _ARITHMETIC,
     "SUB": _ARITHMETIC,
@@ -278,7 +286,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "CONCATENATION": (
         Rule(
             "joined-quantisation",
-            "scales and zero points agree, but those of uint8, which are brought to the result's",
+            "scales and zero points agree, except for uint8, which is requantised",
             check.joined_quant,
         ),
         _MOVES,
@@ -286,7 +294,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "PRELU": (
         _SAME_TYPE,
         Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
-        Rule("slopes", "codes of 16 bits have zero point 0, or a table holds the results", sum_checks.slopes),
+        Rule("slopes", "16-bit tensors have zero point 0, or the function is a table", sum_checks.slopes),
         _BROADCAST,
     ),
     "AVERAGE_POOL_2D": _POOL,
@@ -299,7 +307,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         _SAME_QUANT,
         Rule(
             "position",
-            "the position is constant, or int32 and that of one slice along one axis",
+            "the position is constant, or an int32 position of one slice along one axis",
             search_checks.updated_slice,
         ),
         Rule("moves", _MOVES.text, search_checks.moves_where_constant(2)),
@@ -349,7 +357,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("constant-paddings", "paddings are constant", check.constant(1)),
         Rule(
             "paddings",
-            "height and width are padded, by what an instruction can add; or by a few strided copies",
+            "height and width are padded by what an instruction can add, or with few strided copies",
             check.either(check.image_padding, check.moves),
         ),
     ),

@@ -25,7 +25,7 @@ class Group:
 
     @property
     def dtype(self) -> str:
-        """Element type of the codes."""
+        """Element type of quantised weights."""
         found = params_of(self.type)
         assert found is not None
         return found[0]
