@@ -84,8 +84,7 @@ class CircleEqualizeChannelsPass(ModulePass):
     """A JSON file of layer pairs in the format of ONE's fm-equalize; empty: all pairs."""
 
     alpha: float = 0.5
-    """Which part of the channels' ranges moves to the weights that read them: with 1 the channels are even, with 0 the
-    weights are."""
+    """How much of the channels' ranges moves to the weights that read them: 1 equalises the channels, 0 the weights."""
 
     relu6: str = "keep"
     """``keep`` skips layers with RELU6; ``recorded`` makes it RELU if a recorded range ends below 6."""

@@ -1,4 +1,4 @@
-"""``npu-verify-memory``: prove that a finished program is safe, without changing it.
+"""``npu-verify-memory``: prove that a finished program is safe. Changes nothing.
 
 Checked for every instruction: buffers are inside their memory and accesses inside their buffer; arena buffers that
 share bytes are in use at different times; conflicts between queues are ordered by semaphores; every wait is satisfied

@@ -1,4 +1,4 @@
-"""``quant-verify-params``: check the parameters of a quantised module, without changing it.
+"""``quant-verify-params``: check the parameters of a quantised module. Changes nothing.
 
 For every quantised operator:
 
