@@ -255,7 +255,7 @@ def cycles() -> str:
         f"{math.exp(sum(map(math.log, found)) / len(found)):.2f}, worst {max(found):.2f}" for found in ratios.values()
     ]
     head = ("model", *(f"{target} {memory}" for target, memory in columns))
-    return table(head, [*rows, ["part of Vela's, geometric mean", *means]])
+    return table(head, [*rows, ["ratio to Vela, geometric mean", *means]])
 
 
 def releases() -> str:
