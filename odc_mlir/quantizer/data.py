@@ -40,7 +40,7 @@ class Data:
     """Samples to choose ranges by, and those held back to check on, with their labels if known.
 
     ``separate``: the latter take no part in choosing ranges. ``stands_out``: the number, from 0, of a calibration
-    sample whose values are far larger than those of all others.
+    sample whose values are far larger than those of all others. ``made_up``: nobody gave or recorded those held back.
     """
 
     fit: list[list[Array]]
@@ -49,6 +49,7 @@ class Data:
     separate: bool = False
     findings: list[str] = field(default_factory=list)
     stands_out: int | None = None
+    made_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +101,7 @@ def make_data(
     fitting = [sample for sample in recorded if _fits(infos, sample)]  # others were run in other shapes
     if fitting:
         return Data([], check_samples(infos, fitting), separate=True)
-    text = "there are no samples to check the model on; made-up inputs stand in for them"
-    return Data([], made_up_samples(infos, ranges or {}), separate=True, findings=[text])
+    return Data([], made_up_samples(infos, ranges or {}), separate=True, made_up=True)
 
 
 def _standing_out(samples: Sequence[Sequence[Array]]) -> int | None:

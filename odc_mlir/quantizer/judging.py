@@ -61,6 +61,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "checked_on": len(data.held),
                 "layers_examined_on": examination.samples,
                 "stands_out": data.stands_out,
+                "made_up": data.made_up,
             },
             saturated_biases(candidate.graph),
             driver.findings + notes + sample_advice(driver.limits, intervals, len(data.held)),
@@ -76,12 +77,15 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             coverage | {"leaked_attention": shares},
             intervals,
             _front(driver),
+            data.made_up,
         )
     )
 
 
 def _intervals(driver: Driver, candidate: Candidate, measured: Measurement) -> dict[str, Interval]:
-    """How sure ``measured`` is; see :mod:`.intervals`."""
+    """How sure ``measured`` is; see :mod:`.intervals`. Of inputs that are made up more would say nothing either."""
+    if driver.data.made_up:
+        return {}
     judged = driver.judged(candidate)
     itself = None if judged is None else driver.reference.measure(candidate.graph, keep=True)
     return intervals_of(driver.reference, measured, judged, itself)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,6 +30,7 @@ from odc_mlir.quantizer.given import Types, lost, ranges_of, scheme_of, taken_ou
 from odc_mlir.quantizer.judging import verdict_of
 from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
 from odc_mlir.quantizer.policy.applicable import check_samples
+from odc_mlir.quantizer.policy.verdict import caution
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -40,6 +42,8 @@ from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import read_given
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
+
+LOG = logging.getLogger(__name__)
 
 Source = str | os.PathLike[str] | bytes | ModuleOp
 RecordSource = str | os.PathLike[str] | Records
@@ -66,7 +70,8 @@ def quantize(
     ``evaluation``; ``max_samples`` and ``pictures`` are for reading them from files. ``labels``: the right answers for
     those that are checked on (``True``: array ``y`` of their file). ``records``: ranges recorded before, instead of
     calibration samples; ranges in the model's own types will do as well. ``chosen``: see
-    :class:`odc_mlir.quantizer.options.Options`. Raises OdcError.
+    :class:`odc_mlir.quantizer.options.Options`. Without samples, where none are needed, made-up inputs stand in for
+    those to check on: the verdict then is "unchecked" at best, which is logged. Raises OdcError.
     """
     module = loading.copied(model)
     stored, ready = export_model(module), taken_out(module)
@@ -99,6 +104,8 @@ def quantize(
         candidate = driver.run()
         driver.findings += lost(candidate.graph, brought)
         verdict = {"model": model_name(model), **verdict_of(driver, candidate)}
+    if (text := caution(verdict)) is not None:
+        LOG.warning("%s: %s", verdict["model"] or "the quantised model", text)
     found = joined((base.records, *base.held))
     found.digest = _digest(model)
     return Quantized(candidate.module, verdict, found, driver.statistics, stored)

@@ -11,7 +11,7 @@ from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Cell, Column, Html, bullets, data, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
-from odc_mlir.quantizer.policy.verdict import describe
+from odc_mlir.quantizer.policy.verdict import FAILED, PASSED, UNCHECKED, caution, describe
 from odc_mlir.quantizer.report_layers import (
     Drawing,
     anchor,
@@ -20,6 +20,13 @@ from odc_mlir.quantizer.report_layers import (
     layer_list,
     values_figure,
 )
+
+# The figure at the top: what it says, beside what, and its colour.
+_STATUSES = {
+    PASSED: ("passed", "against its limits", "good"),
+    FAILED: ("failed", "against its limits", "bad"),
+    UNCHECKED: ("not checked", "limits hold on made-up inputs only", "bad"),
+}
 
 _MOST_DB = 80.0  # a chart's full width; more is as good as exact
 _MOST_BARS = 30
@@ -55,12 +62,11 @@ def render(
         Section("How it was made", pairs(_choices(verdict["choices"]), caption="choices")),
         Section("Other values", _histograms(others), "How often values of inputs and the like occur, logarithmic."),
     ]
-    return render_page(title, _figures(verdict), sections, note=describe(verdict))
+    return render_page(title, _figures(verdict), sections, note=caution(verdict) or describe(verdict))
 
 
 def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
-    passed = bool(verdict["passed"])
-    yield Figure("verdict", "passed" if passed else "failed", "against its limits", "good" if passed else "bad")
+    yield Figure("verdict", *_STATUSES[verdict["status"]])
     for check in verdict["limits"]:
         metric = check["metric"]
         span = f"; 95 %: {_span(metric, check['interval'])}" if check["interval"] else ""
@@ -78,7 +84,10 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
     yield Figure("layers quantised", f"{quantised} of {len(verdict['layers'])}", str(verdict["choices"]["scheme"]))
     samples = verdict["samples"]
     note = f"checked on; ranges chosen by {count_text(samples['chosen_by'])}"
-    yield Figure("samples", count_text(samples["checked_on"]), note)
+    if samples["made_up"]:
+        yield Figure("samples", "none", f"checked on {count_text(samples['checked_on'])} made-up inputs", "bad")
+    else:
+        yield Figure("samples", count_text(samples["checked_on"]), note)
 
 
 def _span(metric: str, interval: Sequence[float]) -> str:

@@ -122,7 +122,7 @@ def _quantize(arguments: argparse.Namespace) -> None:
         arguments.files.write_json(arguments.report_json, made.verdict, "report_json")
     if arguments.report_html:
         arguments.files.write(arguments.report_html, made.report_html().encode(), "report_html")
-    accepted = made.passed or arguments.allow_accuracy_loss
+    accepted = not made.failed or arguments.allow_accuracy_loss
     if arguments.output and accepted:
         made.save(arguments.output, overwrite=arguments.overwrite)
     if not arguments.quiet:
@@ -135,10 +135,12 @@ def _quantize(arguments: argparse.Namespace) -> None:
 def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: whether it is good enough, what was chosen, and which layers lose most."""
     from odc_mlir.formats.quantities import counted, decibel_text, model_name, quality_name, quality_text
+    from odc_mlir.quantizer.policy.verdict import FAILED, caution
 
     choices, checked = verdict["choices"], verdict["samples"]
-    count = counted(checked["checked_on"], "sample")
-    yield f"{model_name(model)}: {choices['scheme']}, {'passed' if verdict['passed'] else 'FAILED'}"
+    count = counted(checked["checked_on"], "made-up input" if checked["made_up"] else "sample")
+    status = "FAILED" if verdict["status"] == FAILED else caution(verdict) or "passed"
+    yield f"{model_name(model)}: {choices['scheme']}, {status}"
     for check in verdict["limits"]:
         metric = check["metric"]
         value = "unknown" if check["value"] is None else quality_text(metric, check["value"])

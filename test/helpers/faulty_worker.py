@@ -31,6 +31,7 @@ QUANTIZED, COMPILED = Path(sys.argv[1]), Path(sys.argv[2])
 FAULT, _, STEP = (sys.argv[3] if len(sys.argv) > 3 else "").partition("@")
 
 PASSED = {
+    "status": "passed",
     "passed": True,
     "metric": "mpeir",
     "limit": 0.1,
@@ -40,7 +41,7 @@ PASSED = {
     "problems": [],
 }
 CHECK = {"metric": "mpeir", "limit": 0.1, "value": 0.5, "passed": False}
-FAILED = {**PASSED, "passed": False, "value": 0.5, "limits": [CHECK]}
+FAILED = {**PASSED, "status": "failed", "passed": False, "value": 0.5, "limits": [CHECK]}
 
 
 def quantize(*arguments: Any, **options: Any) -> build.QuantizedModel:

@@ -4,6 +4,10 @@ A verdict is a plain dictionary, ready for JSON. Measures are those of :mod:`odc
 ``drop`` is by how much a score with known answers falls: percentage points of right answers, dB of PSNR, or the growth
 of an RMSE in percent of the answers' range.
 
+A model "passed" only on samples that somebody gave or recorded. Where there are none, as schemes of weights alone and
+recorded ranges need none, made-up inputs stand in for them. What misses a limit on these has failed; what keeps all of
+them is "unchecked": nobody knows what it does on real inputs.
+
 Default limits, where the user names none:
 
 * With known answers: a ``drop`` of at most one percentage point or percent, or half a dB. That is what deployments
@@ -29,6 +33,11 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.quantities import quality_name, quality_text
 
 SCHEMA_VERSION = 1
+
+# What a verdict says; UNCHECKED: limits hold, but on made-up inputs only.
+PASSED, FAILED, UNCHECKED = "passed", "failed", "unchecked"
+_NOT_CHECKED = "not checked: no samples were given; limits hold on made-up inputs only"
+_GIVE_SAMPLES = "give samples: --calibration or --evaluation (in Python calibration or evaluation)"
 
 HIGHER_IS_BETTER = {
     "mpeir": False,
@@ -244,7 +253,8 @@ class Evidence:
 
     ``metrics`` are the integer model's, worst over the outputs (plus ``drop`` and scores where answers are known);
     ``fake_quantized`` those of the same model with float arithmetic between quantised values, None where not measured.
-    ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs.
+    ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs;
+    ``made_up``: nobody gave the inputs that the model was checked on.
     """
 
     limits: tuple[Limit, ...]
@@ -264,6 +274,7 @@ class Evidence:
     coverage: dict[str, Any] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     front: list[dict[str, Any]] = field(default_factory=list)
+    made_up: bool = False
 
 
 def make_verdict(evidence: Evidence) -> dict[str, Any]:
@@ -281,12 +292,14 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         }
         for limit in evidence.limits
     ]
-    passed = all(check["passed"] for check in checks) and not evidence.problems
+    holds = all(check["passed"] for check in checks) and not evidence.problems
+    status = FAILED if not holds else UNCHECKED if evidence.made_up else PASSED
     main = next((check for check in checks if not check["passed"]), checks[0])
     worst = worst_layers(evidence.layers)
     return {
         "schema_version": SCHEMA_VERSION,
-        "passed": passed,
+        "status": status,
+        "passed": status == PASSED,
         "metric": main["metric"],
         "limit": main["limit"],
         "value": main["value"],
@@ -295,6 +308,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "coverage": evidence.coverage,
         "front": evidence.front,
         "metrics": evidence.metrics,
+        "intervals": {metric: list(ends) for metric, ends in evidence.intervals.items()},
         "fake_quantized": evidence.fake_quantized,
         "outputs": evidence.outputs,
         "scores": evidence.scores,
@@ -312,16 +326,23 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
 
 def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
     """A verdict in one line: the failed limits (or the main one), and the worst layers of a failure."""
-    checks = [check for check in verdict["limits"] if check["passed"] is verdict["passed"]]
-    shown = checks if not verdict["passed"] else checks[:2]
-    texts = [check_text(check["metric"], check["limit"], check["value"]) for check in shown]
-    if verdict["passed"]:
-        return f"passed: {', '.join(texts)}"
+    failed = verdict["status"] == FAILED
+    checks = [check for check in verdict["limits"] if check["passed"] is not failed]
+    texts = [
+        check_text(check["metric"], check["limit"], check["value"]) for check in (checks if failed else checks[:2])
+    ]
+    if not failed:
+        return f"{'passed' if verdict['passed'] else _NOT_CHECKED}: {', '.join(texts)}"
     text = "; ".join([*verdict["problems"], *([", ".join(texts)] if texts else [])])
     if not texts:
         return f"failed: {text}"
     names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:layers]]
     return f"failed: {text}" + (f"; worst layers: {', '.join(names)}" if names else "")
+
+
+def caution(verdict: Mapping[str, Any]) -> str | None:
+    """What is to be said, and done, of a model that nobody could check; None where that was done."""
+    return f"{_NOT_CHECKED}; {_GIVE_SAMPLES}" if verdict["status"] == UNCHECKED else None
 
 
 def check_text(metric: str, bound: float, value: float | None) -> str:

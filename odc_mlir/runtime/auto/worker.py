@@ -40,7 +40,7 @@ from odc_mlir.plugins import codegen
 from odc_mlir.plugins.registry import extension_of
 from odc_mlir.process_limits import Limits
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
-from odc_mlir.quantizer.policy.verdict import describe
+from odc_mlir.quantizer.policy.verdict import FAILED, describe
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import target_facts
 from odc_mlir.runtime.auto.artefacts import (
@@ -233,7 +233,7 @@ class Worker:
         )
         self.announce(Step.QUANTIZED)
         result.stage, result.verdict = "check", _summary(made.verdict)
-        if not made.verdict["passed"]:
+        if made.verdict["status"] == FAILED:
             raise AccuracyError(f"the quantised model {describe(made.verdict)}", stage="check")
         result.verdict["saturation"] = build.normal_saturation(made.model, samples)
         self.announce(Step.CHECKED)

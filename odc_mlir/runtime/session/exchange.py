@@ -52,7 +52,7 @@ class Exchange:
 
     def quantize(self, loader: Loader, *, io: str, check: bool) -> Path:
         """The file of the quantised model, by what was recorded; raises OdcError."""
-        from odc_mlir.quantizer.policy.verdict import describe
+        from odc_mlir.quantizer.policy.verdict import FAILED, describe
         from odc_mlir.runtime.auto import build
 
         if self.quantized_path is None:
@@ -63,7 +63,7 @@ class Exchange:
             samples = build.recorded_inputs(records_path(loader.digest), loader.known_input_shapes)
             quantized = build.quantize(path, self.scheme, samples=samples, io=io)
         self.verdict = quantized.verdict
-        if check and not quantized.verdict["passed"]:
+        if check and quantized.verdict["status"] == FAILED:
             raise SessionError(
                 f"the quantised model {describe(quantized.verdict)}", hint="pass check=False to use it anyway"
             )

@@ -63,13 +63,14 @@ def test_labels_of_a_file(tmp_path: Path) -> None:
 
 def test_recorded_inputs_and_made_up_ones() -> None:
     recorded = make_data(GRAPH, None, recorded=_samples(3))
-    assert (recorded.fit, len(recorded.held), recorded.findings) == ([], 3, [])
+    assert (recorded.fit, len(recorded.held), recorded.made_up) == ([], 3, False)
     other = [np.zeros((5, *value.shape), np.float32) for value in _samples(1)[0]]  # of a run in other shapes
     assert len(make_data(GRAPH, None, recorded=[*_samples(3), other]).held) == 3
     made_up = make_data(GRAPH, None, ranges={"a": (2.0, 3.0)})
     assert not made_up.fit
     assert all(2.0 <= sample[0].min() <= sample[0].max() <= 3.0 for sample in made_up.held)
-    assert made_up.findings == ["there are no samples to check the model on; made-up inputs stand in for them"]
+    assert made_up.made_up
+    assert not make_data(GRAPH, None, _samples(3)).made_up
 
 
 @pytest.mark.parametrize(

@@ -90,12 +90,30 @@ def test_records_are_written_and_read(tmp_path: Path) -> None:
     assert quantize(file, records=direct.records, help=False).to_circle() == direct.to_circle()
 
 
-def test_weights_only_needs_no_data() -> None:
-    file, _ = _plain(squeeze_excite)
+def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCaptureFixture) -> None:
+    file, samples = _plain(squeeze_excite)
     made = quantize(file, scheme="int8_wo")
-    assert made.passed
-    assert made.verdict["findings"] == ["there are no samples to check the model on; made-up inputs stand in for them"]
+    assert (made.verdict["status"], made.passed, made.failed) == ("unchecked", False, False)
+    assert made.verdict["samples"] == {"made_up": True, "chosen_by": 0, "checked_on": 8} | {
+        key: made.verdict["samples"][key] for key in ("layers_examined_on", "stands_out")
+    }
+    assert not made.verdict["intervals"]
+    made.require_passed()
+    said = "not checked: no samples were given; limits hold on made-up inputs only"
+    hint = "give samples: --calibration or --evaluation (in Python calibration or evaluation)"
+    assert caplog.messages == [f"the quantised model: {said}; {hint}"]
+    assert said in repr(made)
+    assert "passed" not in repr(made)
+    assert quantize(file, scheme="int8_wo", evaluation=samples).verdict["status"] == "passed"
     assert len(made.to_circle()) < len(file)
+
+
+def test_what_misses_a_limit_on_made_up_inputs_has_failed() -> None:
+    file, _ = _plain(squeeze_excite)
+    made = quantize(file, scheme="int8_wo", metric="sqnr", limit=200.0)
+    assert (made.verdict["status"], made.passed, made.failed) == ("failed", False, True)
+    with pytest.raises(AccuracyError, match="the quantised model failed: SQNR "):
+        made.require_passed()
 
 
 def test_files_by_name(tmp_path: Path) -> None:

@@ -40,6 +40,16 @@ def test_the_top_says_what_counts() -> None:
     assert "<h1>a model quantised to int8</h1>" in page
 
 
+def test_what_was_not_checked_is_called_so() -> None:
+    module, _ = squeeze_excite()
+    page = quantize(module, scheme="int8_wo").report_html()
+    figures = _figures(page)
+    assert figures["verdict"] == ("not checked", "limits hold on made-up inputs only")
+    assert figures["samples"] == ("none", "checked on 8 made-up inputs")
+    assert "not checked: no samples were given; limits hold on made-up inputs only; give samples: " in page
+    assert "passed" not in page.split("<h2>")[0].split("<h1>")[1]
+
+
 @cache
 def _verdict_with_scores() -> dict[str, Any]:
     verdict = dict(_plain().verdict)

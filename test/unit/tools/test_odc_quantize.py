@@ -20,7 +20,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.options import Options
-from odc_mlir.tools import odc_quantize, quantizing
+from odc_mlir.tools import odc_compile, odc_quantize, quantizing
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +63,30 @@ def test_model_reports_and_records(
     assert _run(*common, "--records", store, "-o", again, "--allow-accuracy-loss", "-q") == 0
     assert again.read_bytes() == first
     assert capsys.readouterr().out == ""
+
+
+def test_what_is_checked_on_made_up_inputs_is_written_and_never_called_passed(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, _, data = files
+    said = "not checked: no samples were given; limits hold on made-up inputs only; give samples: --calibration"
+    assert _run(model, "--calibration", data, "--no-help", "--save-records", tmp_path / "minmax.bin") == 0
+    capsys.readouterr()
+    for number, given in enumerate(
+        (("--scheme", "int8_wo"), ("--records", tmp_path / "minmax.bin", "--metric", "mpeir"))
+    ):
+        out, report = tmp_path / f"q{number}.circle", tmp_path / f"q{number}.json"
+        assert _run(model, *given, "-o", out, "--report-json", report) == 0
+        caught = capsys.readouterr()
+        assert f"odc-quantize: warning: se: {said}" in caught.err
+        assert f", {said}" in caught.out.splitlines()[0]
+        assert " on 8 made-up inputs" in caught.out.splitlines()[1]
+        assert "passed" not in caught.out
+        assert json.loads(report.read_text())["status"] == "unchecked"
+        assert out.exists()
+    package = tmp_path / "package"
+    assert odc_compile.main([str(a) for a in (model, "--quantize", "int8_wo", "-o", package)]) == 0
+    assert said in capsys.readouterr().err
 
 
 def test_a_missed_limit_is_an_error_and_nothing_is_written(

@@ -8,9 +8,13 @@ import pytest
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.policy.verdict import (
     DEFAULT_DROP_DB,
+    FAILED,
+    PASSED,
+    UNCHECKED,
     Evidence,
     LayerError,
     Limit,
+    caution,
     choose_limits,
     describe,
     make_verdict,
@@ -137,6 +141,16 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
     verdict = make_verdict(Evidence((Limit("mpeir", 0.1), Limit("drop", 1.0)), {"mpeir": 0.05, "drop": 0.5}))
     assert verdict["passed"]
     assert describe(verdict) == "passed: mpeir 0.05 (at most 0.1 allowed), drop 0.5 (at most 1 allowed)"
+
+
+@pytest.mark.parametrize(
+    ("made_up", "value", "status"), [(True, 0.05, UNCHECKED), (True, 0.5, FAILED), (False, 0.05, PASSED)]
+)
+def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -> None:
+    verdict = make_verdict(Evidence((Limit("mpeir", 0.1),), {"mpeir": value}, made_up=made_up))
+    assert (verdict["status"], verdict["passed"]) == (status, status == PASSED)
+    assert (caution(verdict) is None) is (status != UNCHECKED)
+    assert describe(verdict).startswith({UNCHECKED: "not checked: no samples were given"}.get(status, f"{status}: "))
 
 
 def test_a_score_that_luck_may_have_does_not_count_alone() -> None:

@@ -20,7 +20,9 @@ from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefacts
 from odc_mlir.runtime.auto.job import Job
 from odc_mlir.runtime.auto.worker import Worker
+from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.recording import record as record_runs
 
 KEY = "0" * 40
 OTHER = ((2, 4), (2, 4))
@@ -101,3 +103,15 @@ def test_a_model_is_quantised_in_the_shapes_of_its_samples(tmp_path: Path) -> No
     made = build.quantize(model, "int8", samples=samples)
     assert [info.shape for info in build_graph(read_model(made.model)).input_infos()] == [SHAPE, SHAPE]
     assert made.verdict["samples"]["checked_on"] == 4
+
+
+def test_recorded_inputs_are_samples_to_check_on(tmp_path: Path) -> None:
+    """Few of them only check what records of more runs gave ranges to; schemes of weights alone can do without any."""
+    model = tmp_path / "model.circle"
+    model.write_bytes(model_bytes(add_model(SHAPE)))
+    samples = [[np.full(SHAPE, number, np.float32) for _ in range(2)] for number in range(1, 10)]
+    records = record_runs(HostExecutor(build_graph(read_model(model))), samples)
+    RecordStore(tmp_path / "minmax.db").append(records, (SHAPE, SHAPE), samples[:3])
+    for scheme, given in (("int8", samples), ("int8", samples[:3]), ("int8_wo", samples[:3]), ("int8_wo", [])):
+        made = build.quantize(model, scheme, samples=given, records=tmp_path / "minmax.db")
+        assert made.verdict["samples"]["made_up"] is (not given)

@@ -63,7 +63,7 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder of its own, and in place of quantiser and plugins something that gives the model back."""
 
     def quantize(*arguments: Any, **options: Any) -> build.QuantizedModel:
-        return build.QuantizedModel(MODEL, {"passed": True})
+        return build.QuantizedModel(MODEL, {"status": "passed", "passed": True})
 
     def generate(model: Path, target: str, output: Path, **options: Any) -> Path:
         output.write_bytes(MODEL)
