@@ -2,12 +2,13 @@
 
     python benchmarks/verdict_ranks.py [--data DIR] [--subsets 40] [--samples 48] [--scheme int8] [--plain] [MODEL ...]
 
-``--data`` holds ``models`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository). ``made/friedman`` needs none:
-a network of raw columns that scikit-learn trains here, on a function with as many samples as one wants. Each model is
-quantised by many small subsets of its calibration samples. Of every result the values of MPEIR and SQNR are ranked among
-as large draws from samples that nobody chose by, measured in the same way: an honest verdict's rank is 0.5 on the
-average, with a standard error of 0.289 / sqrt(subsets). The 95 % interval should hold the value of all these samples
-nearly always. Exits with 1 where a mean rank is three standard errors off, or fewer than 90 % of the intervals hold.
+``--data`` holds ``models`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository). ``made/friedman`` needs
+none: a network of raw columns that scikit-learn trains here, on a function with as many samples as one wants. Each
+model is quantised by many small subsets of its calibration samples. Of every result the values of MPEIR and SQNR are
+ranked among as large draws from samples that nobody chose by, measured in the same way: an honest verdict's rank is 0.5
+on the average, with a standard error of 0.289 / sqrt(subsets). The 95 % interval should hold the value of all these
+samples nearly always. Exits with 1 where a mean rank is three standard errors off, or fewer than 90 % of the intervals
+hold.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +65,7 @@ def _case(name: str, data: Path) -> Case:
 def _friedman() -> Case:
     """A regressor of ten columns, of which five count: Friedman's first function, in raw columns of several sizes."""
     from sklearn import datasets, neural_network
+
     from tabular import network
 
     sizes = 10.0 ** np.linspace(-1.0, 2.0, 10)
