@@ -49,6 +49,11 @@ class Samples:
     labels: Array | None = None
 
 
+def is_finite(sample: Sequence[Array]) -> bool:
+    """Whether there is no NaN and no infinity in a sample: no range can be made of these, and no error measured."""
+    return all(value.dtype.kind != "f" or bool(np.isfinite(value).all()) for value in sample)
+
+
 def read_samples(path: str | os.PathLike[str], ranks: Sequence[int | None], *, sample_axis: bool = False) -> Samples:
     """The samples in the NPZ or HDF5 file ``path`` for a model whose inputs have ``ranks`` (None: unknown).
 

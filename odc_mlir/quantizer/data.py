@@ -14,7 +14,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
-from odc_mlir.formats.samples import Samples, random_inputs
+from odc_mlir.formats.samples import Samples, is_finite, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.labels import check_varied
 from odc_mlir.runtime.execution.binding import fits
@@ -73,7 +73,7 @@ def make_data(
 
     ``ranges`` of inputs by name tell what made-up samples may be, which are checked on where there is no sample.
     ``labels`` belong to ``evaluation``, or without that to ``calibration``. Raises InputError for samples that do not
-    fit, OptionError for labels without samples.
+    fit or hold NaN or infinities, OptionError for labels without samples.
     """
     infos = graph.input_infos()
     if options.pictures is not None and not any(map(holds_pictures, (calibration, evaluation))):
@@ -89,16 +89,15 @@ def make_data(
         fit, answers = _load(calibration, infos, labels, evaluation is None, options)
     if evaluation is not None:
         held, answers = _load(evaluation, infos, labels, True, options)
-        findings = _not_finite(infos, [*fit, *held])
-        return Data(fit, held, answers, separate=True, findings=findings, stands_out=_standing_out(fit))
+        return Data(fit, held, answers, separate=True, stands_out=_standing_out(fit))
     if fit:
         data = split(fit, answers)
-        data.findings += _not_finite(infos, fit)
         data.stands_out = _standing_out(fit)
         return data
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
-    fitting = [sample for sample in recorded if _fits(infos, sample)]  # others were run in other shapes
+    # Others were run in other shapes, or on what no range can be made of.
+    fitting = [sample for sample in recorded if _fits(infos, sample) and is_finite(sample)]
     if fitting:
         return Data([], check_samples(infos, fitting), separate=True)
     return Data([], made_up_samples(infos, ranges or {}), separate=True, made_up=True)
@@ -123,21 +122,16 @@ def _fits(infos: Sequence[TensorInfo], sample: Sequence[Array]) -> bool:
     )
 
 
-def _not_finite(infos: Sequence[TensorInfo], samples: Sequence[Sequence[Array]]) -> list[str]:
-    """What there is to say of samples with infinities or NaN, of which no range can be made; names the first."""
-    odd = [
-        (number, info.name)
-        for number, sample in enumerate(samples)
-        for info, value in zip(infos, sample, strict=True)
-        if value.dtype.kind == "f" and not np.isfinite(value).all()
-    ]
-    if not odd:
-        return []
-    number, name = odd[0]
-    count = len({number for number, _ in odd})
-    return [
-        f"{count} of {len(samples)} samples hold values that are not finite, the first is sample {number} in {name!r}"
-    ]
+def _check_finite(infos: Sequence[TensorInfo], samples: Sequence[Sequence[Array]]) -> None:
+    """Raises InputError that names the first sample, and its input, with values that are not finite."""
+    odd = [number for number, sample in enumerate(samples) if not is_finite(sample)]
+    if odd:
+        name = next(info.name for info, value in zip(infos, samples[odd[0]], strict=True) if not is_finite([value]))
+        raise InputError(
+            f"sample {odd[0]} holds values that are not finite, as {len(odd)} of {len(samples)} samples do",
+            tensor=name,
+            hint="leave such samples out; masks do as well with a large negative number",
+        )
 
 
 def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
@@ -179,6 +173,7 @@ def _load(
         source = [sample if isinstance(sample, list | tuple) else [sample] for sample in source]
     found = read_calibration(source, infos, most=options.most, pictures=options.pictures)
     samples = check_samples(infos, found.records)
+    _check_finite(infos, samples)
     if not wanted or labels is None:
         return samples, None
     if labels is True:

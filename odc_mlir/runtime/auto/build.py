@@ -18,6 +18,7 @@ from odc_mlir.errors import OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
+from odc_mlir.formats.samples import is_finite
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.runtime.auto.coverage import check_channels, check_samples
@@ -46,11 +47,11 @@ class QuantizedModel(NamedTuple):
 def recorded_inputs(records: Path | None, shapes: Shapes | None = None) -> list[list[Array]]:
     """The raw inputs of ``shapes`` (None: of any) in the store at ``records``, oldest first; raises RecordsError.
 
-    There are none where there is no store.
+    There are none where there is no store. Those with NaN or infinities, of which no range can be made, are left out.
     """
     if records is None or not records.is_file():
         return []
-    return RecordStore(records, create=False).inputs(shapes=shapes)
+    return list(filter(is_finite, RecordStore(records, create=False).inputs(shapes=shapes)))
 
 
 def quantize(

@@ -10,12 +10,11 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder
 from helpers.nodes import node, quant, tensor
-from odc_mlir.errors import ModelError, OdcError
+from odc_mlir.errors import InputError, ModelError, OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.numerics.weight_rounding import Grid, round_weights
 from odc_mlir.ops.spec import TensorInfo
-from odc_mlir.quantizer.policy.verdict import describe
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.reporting.comparison import compare
@@ -45,17 +44,21 @@ def test_samples(value: float, scheme: str) -> None:
         found = odc_mlir.quantize(model, scheme=scheme, calibration=[[extreme], [sample]] * 3, max_seconds=1)
     except OdcError:
         return
+    assert np.isfinite(value)
     odc_mlir.run(found.model, [extreme])
-    said = any("samples hold values that are not finite" in text for text in found.verdict["findings"])
-    assert said == (not np.isfinite(value))
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_samples_of_which_nothing_is_finite_pass_no_limit(value: float) -> None:
-    sample = np.full((1, 8), value, np.float32)
-    found = odc_mlir.quantize(layers(1.0), calibration=[[sample]] * 2, max_seconds=1)
-    assert (found.passed, found.verdict["value"]) == (False, None)
-    assert "mpeir unknown" in describe(found.verdict)
+@pytest.mark.parametrize("options", [{"calibration": 3}, {"calibration": 0, "evaluation": 3}])
+def test_a_sample_that_is_not_finite_is_refused_by_name(value: float, options: dict[str, int]) -> None:
+    """Whichever part it has: to choose by, to check on, or none of these."""
+    random = np.random.default_rng(1)
+    given = {key: [[random.normal(size=(1, 8)).astype(np.float32)] for _ in range(12)] for key in options}
+    for key, count in options.items():
+        for sample in given[key][5 : 5 + count]:
+            sample[0][0, 2] = value
+    with pytest.raises(InputError, match=r"sample 5 holds values that are not finite, as 3 of 12 samples do.*'x'"):
+        odc_mlir.quantize(layers(1.0), help=False, **given)
 
 
 @pytest.mark.parametrize("factor", [np.nan, np.inf, 3.4e38, 1e-45])

@@ -325,7 +325,6 @@ def test_what_is_quantised_is_said() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (np.nan, "24 of 24 samples hold values that are not finite, the first is sample 0 in 'x'"),
         (0.0, "'x': all values of all samples are 0; this is no real data"),
         (1e-40, "'x': values reach from "),
     ],

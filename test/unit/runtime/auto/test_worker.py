@@ -112,6 +112,9 @@ def test_recorded_inputs_are_samples_to_check_on(tmp_path: Path) -> None:
     samples = [[np.full(SHAPE, number, np.float32) for _ in range(2)] for number in range(1, 10)]
     records = record_runs(HostExecutor(build_graph(read_model(model))), samples)
     RecordStore(tmp_path / "minmax.db").append(records, (SHAPE, SHAPE), samples[:3])
+    spoilt = [np.where(np.eye(*SHAPE) > 0, np.nan, value).astype(np.float32) for value in samples[0]]
+    RecordStore(tmp_path / "minmax.db").append(Records(runs=1), (SHAPE, SHAPE), [spoilt])
+    assert len(build.recorded_inputs(tmp_path / "minmax.db")) == 3, "what is not finite is no sample"
     for scheme, given in (("int8", samples), ("int8", samples[:3]), ("int8_wo", samples[:3]), ("int8_wo", [])):
         made = build.quantize(model, scheme, samples=given, records=tmp_path / "minmax.db")
         assert made.verdict["samples"]["made_up"] is (not given)
