@@ -51,8 +51,9 @@ def main() -> int:
         print(f"without {fallback.level} ({fallback.stage}): {fallback.reason}")
     if status.verdict is not None:
         for step in status.verdict.get("steps", ()):
-            if "sqnr_db" in step:
-                print(f"  tried {step['step']} {step['value']}: {step['sqnr_db']:.1f} dB{' *' if step['kept'] else ''}")
+            if "quality_db" in step:
+                kept = " *" if step["kept"] else ""
+                print(f"  tried {step['step']} {step['value']}: {step['quality_db']:.1f} dB{kept}")
     return 0
 
 

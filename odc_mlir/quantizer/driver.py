@@ -31,7 +31,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Measurement, Reference, Samples
-from odc_mlir.quantizer.intervals import TAIL, Judged
+from odc_mlir.quantizer.intervals import Judged
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import wider_values
 from odc_mlir.quantizer.options import Options, Progress
@@ -217,7 +217,7 @@ class Driver:
             before = best.measured.quality_db
             best = self._better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
             last = self.steps[-1]
-            self._rounding_helps = last["step"] == "rounding" and last["sqnr_db"] >= before
+            self._rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
         if self.data.fit and len(self.options.switched(self.options.correction)) > 1:
             best = self._better(best, best.model, replace(best.recipe, correction=True), "correction", True)
         return best
@@ -320,7 +320,7 @@ class Driver:
 
     def _noted(self, choice: _Choice, what: str, value: Any, *, kept: bool) -> _Choice:
         quality = choice.measured.quality_db
-        self.steps.append({"step": what, "value": value, "sqnr_db": quality, "kept": kept})
+        self.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
         self._say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
         return choice
 
@@ -450,7 +450,7 @@ class Driver:
             records = [record(executor, samples[fold::folds]) for fold in range(folds)]
             graphs = [self._without(candidate, fold, samples, records).graph for fold in range(folds)]
             reference = Reference(self.original, samples)
-            return Judged(reference.outputs, reference.measure(*graphs, keep=True).reals, TAIL)
+            return Judged(reference.outputs, reference.measure(*graphs, keep=True).reals)
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return None

@@ -241,8 +241,13 @@ class Reference:
     def has_own_columns(self, place: int) -> bool:
         """Whether columns of output ``place`` are few, each of its own size, and not shares of one range."""
         node = _last_operator(self.graph, self.graph.outputs[place])
-        is_bounded = node is not None and node.node.spec.name in _SPANS.keys() | _SOFTMAX
-        return len(self.columns[place].low) <= MOST_SINGLE and not is_bounded
+        shares = self.is_bounded(place) or (node is not None and node.node.spec.name in _SOFTMAX)
+        return len(self.columns[place].low) <= MOST_SINGLE and not shares
+
+    def is_bounded(self, place: int) -> bool:
+        """Whether output ``place`` has a range by its operator's definition, whatever samples show of it."""
+        node = _last_operator(self.graph, self.graph.outputs[place])
+        return node is not None and node.node.spec.name in _SPANS
 
     @cached_property
     def classifier(self) -> str | None:

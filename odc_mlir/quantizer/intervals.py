@@ -4,13 +4,17 @@ Few samples tell little of rare ones, and these decide most measures: a value be
 sample may be noisier than a hundred others. A bootstrap of what was seen promises too much then. So each of n samples
 stands for a random share of all inputs, and the share 1 / (n + 1) that was not seen for one more (n + 1 exponential
 weights; Learned-Miller and Thomas, "A new confidence interval for the mean of a bounded random variable", 2019, Rubin's
-Bayesian bootstrap of 1981 without the bound). At best that share adds no error at all. At worst its noise is
-:data:`TAIL` times the largest that was seen, though no more than the signal: a bound that must be assumed, as no sample
-shows it, and was checked on trained networks (``benchmarks/verdict_ranks.py``).
+Bayesian bootstrap of 1981 without the bound). At best that share adds no error at all. At worst its error lies beyond
+the largest that was seen, as far as a Pareto tail through the larger half of the errors reaches (Hill, "A simple
+general approach to inference about the tail of a distribution", 1975), though never beyond the signal. Where errors are
+much the same for all samples that is hardly more than the largest; where few samples have nearly all of the noise it is
+much more. ``benchmarks/verdict_ranks.py`` measures how often intervals hold, on trained networks.
 
-The worse end is of models that were made without the samples they are judged on; the better end also of the model as
-it is, whose ranges hold all samples, as it is judged by those that were held back. Shares have Wilson's interval, which
-is not empty where all samples agree.
+The range that MPEIR's errors are parts of is drawn again too: that of a few samples could be another.
+
+The worse end is of models that were made without the samples they are judged on, of which each knows fewer than the
+result does; the better end also of the model as it is, whose ranges hold all samples, on those held back. Shares have
+Wilson's interval, which is not empty where all samples agree.
 """
 
 from __future__ import annotations
@@ -32,21 +36,22 @@ _ENDS = (2.5, 97.5)  # percentiles
 _FEWEST = 2  # samples that differ
 SHARES = frozenset({"top1_match", "top1_decided"})  # of samples
 _NORMAL = 1.96  # standard errors of 95 %
-# How much more noise than any sample that was judged, in power, an unseen one is taken to have: where all samples were
-# judged, and where only those held back were, among which the oddest need not be.
-TAIL, TAIL_OF_HELD = 4.0, 32.0
+# Tails of few errors are drawn to this index, as by so many errors.
+_INDEX, _INDEX_WEIGHT = 1.0, 2.0
+# Fewer samples than this know too little of their tail: errors are taken to be larger by this power of what is missing.
+_KNOWING, _FEW = 48, 1.5
 
 Interval = tuple[float, float]
+Reals = NDArray[np.float64]
 Outputs = Sequence[Sequence[Array]]
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the float model and quantised ones gave for each sample; ``tail``: see :data:`TAIL`."""
+    """What the float model and quantised ones gave for each sample."""
 
     expected: Outputs
     found: Outputs
-    tail: float = TAIL_OF_HELD
 
 
 def intervals_of(
@@ -54,15 +59,15 @@ def intervals_of(
 ) -> dict[str, Interval]:
     """The interval of each measure that is made of what single samples give; none of a single sample.
 
-    ``measured`` are models made without the samples held back, which ``reference`` has; ``judged`` the same of more
+    ``measured`` are models made without the samples held back, which ``reference`` has; ``judged`` the same of all
     samples, where that was done; ``itself`` the model as it is. What ``measured`` says lies within.
     """
     count = len(measured.reals)
     if count < _FEWEST:
         return {}
-    result = _ends(reference.spans, judged or Judged(reference.outputs, measured.reals))
+    result = _ends(reference, judged or Judged(reference.outputs, measured.reals))
     if itself is not None:
-        result = _bettered(result, _ends(reference.spans, Judged(reference.outputs, itself.reals)))
+        result = _bettered(result, _ends(reference, Judged(reference.outputs, itself.reals)))
     for metric, value in measured.worst().items():
         if metric in result and value is not None:
             low, high = result[metric]
@@ -86,15 +91,17 @@ def _numbers(outputs: Outputs) -> list[int]:
     return [place for place, value in enumerate(outputs[0]) if value.dtype.kind in "iuf"]
 
 
-def _ends(spans: Sequence[float | None], judged: Judged) -> dict[str, Interval]:
+def _ends(reference: Reference, judged: Judged) -> dict[str, Interval]:
     """The interval of each measure, of the output for which that is worst."""
-    count = len(judged.expected)
-    weights = np.random.default_rng(_SEED).standard_exponential((_DRAWS, count + 1))
-    weights /= weights.sum(axis=1, keepdims=True)
+    draws = _Draws(len(judged.expected))
     found: dict[str, list[Interval]] = {}
     for place in _numbers(judged.expected):
-        pairs = [(a[place], b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]
-        for metric, interval in _of_output(pairs, spans[place], weights, judged.tail).items():
+        pairs = [(a[place].astype(np.float64), b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]
+        span = reference.spans[place]
+        spans = None if span is None else np.full(_DRAWS, span)
+        if spans is not None and not reference.is_bounded(place):
+            spans = draws.spans([a for a, _ in pairs], len(reference.samples), spans)
+        for metric, interval in _of_output(pairs, spans, draws).items():
             found.setdefault(metric, []).append(interval)
     worst = {m: (min if HIGHER_IS_BETTER[m] else max) for m in found}
     ends = {m: (worst[m](low for low, _ in every), worst[m](high for _, high in every)) for m, every in found.items()}
@@ -110,6 +117,69 @@ def _bettered(one: dict[str, Interval], other: dict[str, Interval]) -> dict[str,
     return found
 
 
+class _Draws:
+    """What inputs may be as a whole, drawn :data:`_DRAWS` times: shares of the samples, and how odd one more is."""
+
+    def __init__(self, count: int) -> None:
+        self._random = np.random.default_rng(_SEED)
+        weights = self._random.standard_exponential((_DRAWS, count + 1))
+        weights /= weights.sum(axis=1, keepdims=True)
+        self._seen, self._rest = weights[:, :-1], weights[:, -1]
+        self._odds = self._random.random(_DRAWS)
+        self._factor = max(1.0, _KNOWING / count) ** _FEW
+
+    def spans(self, values: Sequence[Array], count: int, spans: Reals) -> Reals:
+        """The ranges of ``count`` samples, any of those judged; ``spans`` where they have none."""
+        ends = [(value.min(), value.max()) for value in values if value.size and np.isfinite(value).all()]
+        if not ends:
+            return spans
+        low, high = np.array(ends).T
+        chosen = self._random.integers(0, len(ends), (_DRAWS, count))
+        found = high[chosen].max(axis=1) - low[chosen].min(axis=1)
+        return np.asarray(np.where(found > 0, found, spans))
+
+    def unseen(self, errors: Reals, most: float, power: float = 1.0) -> Reals:
+        """The error of one more sample at worst: hardly more than ``most``; ``errors`` are powers to ``power``."""
+        ordered = np.sort(errors[errors > 0])[::-1]
+        if not ordered.size:
+            return np.zeros(_DRAWS)
+        half = ordered.size // 2
+        logs = float(np.log(ordered[:half] / ordered[half]).sum())
+        index = (logs + power * _INDEX * _INDEX_WEIGHT) / (half + _INDEX_WEIGHT)
+        largest = float(ordered[0])
+        return np.asarray(np.minimum(self._factor**power * largest * self._odds**-index, max(most, largest)))
+
+    def ends(self, above: Reals, below: Reals, unseen: Reals, unit: Reals | float = 1.0) -> Interval:
+        """The ends of a ratio of weighted sums in ``unit``; the share not seen is 0 at best and ``unseen`` at worst."""
+        sums = (self._seen @ below + self._rest * below.mean()) * unit
+        seen = self._seen @ above
+        least, most = seen / sums, (seen + self._rest * unseen) / sums
+        return float(np.percentile(least, _ENDS[0])), float(np.percentile(most, _ENDS[1]))
+
+
+def _of_output(pairs: Sequence[tuple[Array, Array]], spans: Reals | None, draws: _Draws) -> dict[str, Interval]:
+    """The intervals of one output's measures, whose MPEIR is in parts of ``spans`` in each draw."""
+    errors = [np.abs(a - b) for a, b in pairs]
+    sizes = np.array([max(1, error.size) for error in errors], np.float64)
+    noise = np.array([np.square(error).sum() for error in errors])
+    total = np.array([error.sum() for error in errors])
+    signal = np.array([np.square(a).sum() for a, _ in pairs])
+    magnitude = max(float(np.abs(a).sum()) for a, _ in pairs)
+    odd = draws.unseen(noise, float(signal.max()))
+    result = {
+        "mae": draws.ends(total, sizes, draws.unseen(total, magnitude, 0.5)),
+        "mse": draws.ends(noise, sizes, odd),
+    }
+    if spans is not None:
+        largest = np.array([error.max(initial=0.0) for error in errors])
+        result["mpeir"] = draws.ends(largest, np.ones(len(errors)), draws.unseen(largest, spans.max(), 0.5), spans)
+    if noise.any() and signal.any():
+        low, high = draws.ends(noise, signal, odd)
+        if low > 0.0:
+            result["sqnr_db"] = (-10.0 * math.log10(high), -10.0 * math.log10(low))
+    return result
+
+
 def wilson(share: float, count: int) -> Interval:
     """The 95 % interval of a share of ``count`` samples (Wilson, 1927)."""
     squared = _NORMAL**2 / count
@@ -118,49 +188,12 @@ def wilson(share: float, count: int) -> Interval:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _of_output(
-    pairs: Sequence[tuple[Array, Array]], span: float | None, weights: NDArray[np.float64], tail: float
-) -> dict[str, Interval]:
-    """The intervals of one output's measures."""
-    errors = [np.abs(a.astype(np.float64) - b) for a, b in pairs]
-    sizes = np.array([max(1, error.size) for error in errors], np.float64)
-    noise = np.array([np.square(error).sum() for error in errors])
-    signal = np.array([np.square(a.astype(np.float64)).sum() for a, _ in pairs])
-    total = np.array([error.sum() for error in errors])
-    root = math.sqrt(tail)
-    largest_noise = tail * float(noise.max())
-    result = {
-        "mae": _ratio_ends(total, sizes, weights, root * float(total.max())),
-        "mse": _ratio_ends(noise, sizes, weights, largest_noise),
-    }
-    if span:
-        largest = np.array([error.max(initial=0.0) for error in errors]) / span
-        most = float(largest.max())
-        result["mpeir"] = _ratio_ends(largest, np.ones(len(errors)), weights, min(root * most, max(most, 1.0)))
-    if noise.any() and signal.any():
-        bound = min(largest_noise, max(float(signal.max()), float(noise.max())))
-        low, high = _ratio_ends(noise, signal, weights, bound)
-        if low > 0.0:
-            result["sqnr_db"] = (-10.0 * math.log10(high), -10.0 * math.log10(low))
-    return result
-
-
-def _ratio_ends(
-    above: NDArray[np.float64], below: NDArray[np.float64], weights: NDArray[np.float64], unseen: float
-) -> Interval:
-    """The ends of the ratio of weighted sums, where the last weight is of 0 at best and of ``unseen`` at worst."""
-    seen, rest = weights[:, :-1], weights[:, -1]
-    sums = seen @ below + rest * below.mean()
-    least, most = seen @ above / sums, (seen @ above + rest * unseen) / sums
-    return float(np.percentile(least, _ENDS[0])), float(np.percentile(most, _ENDS[1]))
-
-
 def _drops(reference: Reference, measured: Measurement) -> Interval:
     """By how many points fewer answers are right, by bootstrap."""
     labels = reference.labels
     assert labels is not None
 
-    def right(outputs: Sequence[Array]) -> NDArray[np.float64]:
+    def right(outputs: Sequence[Array]) -> Reals:
         rows = [o.reshape(-1, o.shape[-1]).argmax(axis=1) for o in outputs]
         return np.array([float(np.mean(row == np.ravel(label))) for row, label in zip(rows, labels, strict=True)])
 

@@ -138,7 +138,11 @@ def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> di
 
 
 def _front(driver: Driver) -> list[dict[str, Any]]:
-    """What was measured with other precisions: the accuracy that time or bytes buy; empty where nothing was."""
+    """What was measured with other precisions: the accuracy that time or bytes buy; empty where nothing was.
+
+    ``search``: on samples held back, of models as they are, whose ranges know these too. The verdict is of models
+    made without the samples, which would take two more of these for each point.
+    """
     if driver.widening is None:
         return []
     chosen = driver.widening.chosen
@@ -152,13 +156,17 @@ def _front(driver: Driver) -> list[dict[str, Any]]:
                 "time_ns": None if plan is None else plan.time_ns,
                 "bytes": file_bytes(tried.candidate),
                 "runs": None if plan is None else plan.share(),
-                **{limit.metric: tried.measures.get(limit.metric) for limit in driver.limits},
-                "sqnr_db": tried.measures.get("sqnr_db"),
+                "search": {metric: tried.measures.get(metric) for metric in _shown(driver)},
                 "holds": tried.holds(driver.limits),
                 "chosen": tried is chosen,
             }
         )
     return points
+
+
+def _shown(driver: Driver) -> list[str]:
+    """The measures that people look at: those that are limited, and the SQNR, which says the same in all units."""
+    return list(dict.fromkeys([*(limit.metric for limit in driver.limits), "sqnr_db"]))
 
 
 def _spread(tried: list[Tried], chosen: Tried | None) -> list[Tried]:

@@ -32,6 +32,7 @@ _MOST_DB = 80.0  # a chart's full width; more is as good as exact
 _MOST_BARS = 30
 _MOST_PLOTS = 120
 _SIDES = ("float", "quantized")
+_SEARCHED = "SQNR in the search"
 _MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine", "top1_match", "top5_match")
 
 
@@ -58,7 +59,11 @@ def render(
             "How often each occurs, logarithmic; the most harmful first.",
         ),
         *_front(verdict["front"]),
-        Section("What was tried", _steps(verdict["steps"])),
+        Section(
+            "What was tried",
+            _steps(verdict["steps"]),
+            "Quality: the mean SQNR of what decides the outputs, by which choices are compared.",
+        ),
         Section("How it was made", pairs(_choices(verdict["choices"]), caption="choices")),
         Section("Other values", _histograms(others), "How often values of inputs and the like occur, logarithmic."),
     ]
@@ -69,17 +74,17 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
     yield Figure("verdict", *_STATUSES[verdict["status"]])
     for check in verdict["limits"]:
         metric = check["metric"]
-        span = f"; 95 %: {_span(metric, check['interval'])}" if check["interval"] else ""
+        limit = f"limit {quality_text(metric, check['limit'])}"
         mark = "good" if check["passed"] else "bad"
-        value, limit = (quality_text(metric, check[key]) for key in ("value", "limit"))
-        yield Figure(quality_name(metric), value, f"limit {limit}{span}", mark)
+        yield _measure(metric, check["value"], check["interval"], limit, mark)
     if (scores := verdict["scores"]) is not None:
         values = " → ".join(quality_text(scores["metric"], scores[side]) for side in _SIDES)
         spans = scores.get("intervals")
         found = f"; 95 %: {' → '.join(_span(scores['metric'], spans[side]) for side in _SIDES)}" if spans else ""
         yield Figure(quality_name(scores["metric"]), values, f"float → quantised{found}")
-    worst = min((item["sqnr_db"] for item in verdict["outputs"] if item["sqnr_db"] is not None), default=None)
-    yield Figure("signal to noise", decibel_text(worst), "of the worst output")
+    if all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
+        worst, interval = verdict["metrics"].get("sqnr_db"), verdict["intervals"].get("sqnr_db")
+        yield _measure("sqnr_db", worst, interval, "of the worst output")
     quantised = sum(layer["scheme"] != "float" for layer in verdict["layers"])
     yield Figure("layers quantised", f"{quantised} of {len(verdict['layers'])}", str(verdict["choices"]["scheme"]))
     samples = verdict["samples"]
@@ -90,17 +95,25 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
         yield Figure("samples", count_text(samples["checked_on"]), note)
 
 
+def _measure(metric: str, value: float | None, interval: Sequence[float] | None, note: str, mark: str = "") -> Figure:
+    """One measure: the interval is what is known of it, the value what these samples happened to give."""
+    text = quality_text(metric, value)
+    if interval:
+        return Figure(quality_name(metric), _span(metric, interval), f"95 %; measured {text}; {note}", mark)
+    return Figure(quality_name(metric), text, note, mark)
+
+
 def _span(metric: str, interval: Sequence[float]) -> str:
     return " to ".join(quality_text(metric, end) for end in interval)
 
 
 def _limits(verdict: Mapping[str, Any]) -> Html:
-    columns = (Column("measure"), Column("value", number=True), Column("95 % interval"), Column("limit", number=True))
+    columns = (Column("measure"), Column("95 % interval"), Column("value", number=True), Column("limit", number=True))
     rows = [
         (
             quality_name(check["metric"]),
-            Cell(quality_text(check["metric"], check["value"]), check["value"]),
             _span(check["metric"], check["interval"]) if check["interval"] else "",
+            Cell(quality_text(check["metric"], check["value"]), check["value"]),
             Cell(quality_text(check["metric"], check["limit"]), check["limit"]),
             "kept" if check["passed"] else "missed",
         )
@@ -152,20 +165,20 @@ def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
         (
             f"{point['layers']} other layers{', chosen' if point['chosen'] else ''}",
             point["time_ns"] / 1e6 if timed else float(point["bytes"]),
-            point["sqnr_db"],
+            point["search"]["sqnr_db"],
             point["chosen"],
         )
         for point in points
-        if point["sqnr_db"] is not None
+        if point["search"]["sqnr_db"] is not None
     ]
-    labels = (cost, "SQNR (dB)")
-    chart = charts.scatter(places, labels, title=f"SQNR over {cost}", names=("measured", "chosen"))
+    labels = (cost, f"{_SEARCHED} (dB)")
+    chart = charts.scatter(places, labels, title=f"{_SEARCHED} over {cost}", names=("measured", "chosen"))
     columns = (
         Column("layers in other precisions", number=True),
         Column("modelled time", number=True),
         Column("bytes", number=True),
         Column("products on the target", number=True),
-        Column("SQNR", number=True),
+        Column(_SEARCHED, number=True),
         Column("limits"),
         Column("chosen"),
     )
@@ -175,19 +188,25 @@ def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
             Cell(NOTHING if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms", point["time_ns"]),
             Cell(f"{point['bytes']:,}", point["bytes"]),
             Cell(NOTHING if point["runs"] is None else f"{100 * point['runs']:.1f} %", point["runs"]),
-            _decibels(point["sqnr_db"]),
+            _decibels(point["search"]["sqnr_db"]),
             "hold" if point["holds"] else "missed",
             data(point["chosen"]),
         )
         for point in points
     ]
     found = joined((chart, table(columns, rows, caption="accuracy by cost")))
-    return [Section("Accuracy by cost", found, "What other precisions for some layers bring and take.")]
+    lead = (
+        "What other precisions for some layers bring and take, as the search measures it: the ranges of these models "
+        "know the samples held back. The verdict is of models made without them, and mostly somewhat worse."
+    )
+    return [Section("Accuracy by cost", found, lead)]
 
 
 def _steps(steps: Sequence[Mapping[str, Any]]) -> Html:
-    columns = (Column("step"), Column("choice"), Column("SQNR", number=True), Column("kept"))
-    rows = [(step["step"], data(step["value"]), _decibels(step.get("sqnr_db")), data(step["kept"])) for step in steps]
+    columns = (Column("step"), Column("choice"), Column("quality", number=True), Column("kept"))
+    rows = [
+        (step["step"], data(step["value"]), _decibels(step.get("quality_db")), data(step["kept"])) for step in steps
+    ]
     return table(columns, rows, caption="steps that were tried")
 
 

@@ -143,20 +143,18 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     yield f"{model_name(model)}: {choices['scheme']}, {status}"
     for check in verdict["limits"]:
         metric = check["metric"]
-        value = "unknown" if check["value"] is None else quality_text(metric, check["value"])
         mark = "" if check["passed"] else "  <- not kept"
-        limit = quality_text(metric, check["limit"])
-        within = "" if check["interval"] is None else f", 95 % interval {_interval(metric, check['interval'])}"
-        yield f"  {quality_name(metric)} {value} (limit {limit}{within}) on {count}{mark}"
+        limit = f" (limit {quality_text(metric, check['limit'])})"
+        yield f"  {quality_name(metric)} {_measured(metric, check['value'], check['interval'], count)}{limit}{mark}"
+    value = verdict["metrics"].get("sqnr_db")
+    if value is not None and all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
+        yield f"  {quality_name('sqnr_db')} {_measured('sqnr_db', value, verdict['intervals'].get('sqnr_db'), count)}"
     yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
     yield from _coverage(verdict["coverage"])
     yield from _front(verdict["front"])
     if verdict["scores"]:
         scores = verdict["scores"]
         yield f"  {scores['metric']} {scores['float']:.3f} float, {scores['quantized']:.3f} quantised"
-    measures = verdict["metrics"]
-    if measures.get("sqnr_db") is not None:
-        yield f"  SQNR of the outputs {decibel_text(measures['sqnr_db'])}"
     if "ranges" in choices:
         names = ("ranges", "headroom", "normalize", "equalize", "rounding", "correction")
         yield f"  chosen: {', '.join(f'{name} {choices[name]}' for name in names)}"
@@ -171,10 +169,14 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"  note: {shortened(finding)}"
 
 
-def _interval(metric: str, interval: Sequence[float]) -> str:
+def _measured(metric: str, value: float | None, interval: Sequence[float] | None, count: str) -> str:
+    """A measure of the worst output: the interval is what is known of it, the value what these samples gave."""
     from odc_mlir.formats.quantities import quality_text
 
-    return " to ".join(quality_text(metric, end) for end in interval)
+    text = "unknown" if value is None else quality_text(metric, value)
+    if interval is None:
+        return f"{text} on {count}"
+    return f"{' to '.join(quality_text(metric, end) for end in interval)} (95 %), {text} on {count}"
 
 
 def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
@@ -194,14 +196,15 @@ def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _front(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The accuracy that time or bytes buy, a line for each model that was measured."""
+    """The accuracy that time or bytes buy, a line for each model that was measured on the way."""
     if points:
         yield "  accuracy by cost, with layers in other precisions:"
     for point in points:
         cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
         share = "" if point["runs"] is None else f", {100 * point['runs']:.1f} % of the products"
         notes = f"{', keeps the limits' if point['holds'] else ''}{', chosen' if point['chosen'] else ''}"
-        sqnr = "" if point["sqnr_db"] is None else f", SQNR {point['sqnr_db']:.1f} dB"
+        found = point["search"]["sqnr_db"]
+        sqnr = "" if found is None else f", SQNR in the search {found:.1f} dB"
         yield f"    {counted(point['layers'], 'other layer')}: {cost}{share}{sqnr}{notes}"
 
 

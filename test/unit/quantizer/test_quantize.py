@@ -36,9 +36,9 @@ def test_help_finds_equalisation() -> None:
     assert not plain.passed
     assert helped.passed
     assert helped.verdict["choices"]["equalize"] in EQUALIZE[1:]
-    by_kind = {step["value"]: step["sqnr_db"] for step in helped.verdict["steps"] if step["step"] == "equalize"}
+    by_kind = {step["value"]: step["quality_db"] for step in helped.verdict["steps"] if step["step"] == "equalize"}
     assert by_kind[helped.verdict["choices"]["equalize"]] > by_kind["none"] + 15
-    assert by_kind["none"] > plain.verdict["steps"][0]["sqnr_db"] - 1
+    assert by_kind["none"] > plain.verdict["steps"][0]["quality_db"] - 1
 
 
 def test_a_failed_verdict_is_an_error_when_asked_for() -> None:

@@ -32,7 +32,11 @@ def test_the_top_says_what_counts() -> None:
     figures = _figures(page)
     (check,) = [item for item in verdict["limits"] if item["metric"] == "mpeir"]
     low, high = check["interval"]
-    assert figures["mpeir"] == (f"{check['value']:.4g}", f"limit 0.5; 95 %: {low:.4g} to {high:.4g}")
+    assert figures["mpeir"] == (f"{low:.4g} to {high:.4g}", f"95 %; measured {check['value']:.4g}; limit 0.5")
+    low, high = verdict["intervals"]["sqnr_db"]
+    value = verdict["metrics"]["sqnr_db"]
+    assert low <= value <= high
+    assert figures["SQNR"] == (f"{low:.1f} dB to {high:.1f} dB", f"95 %; measured {value:.1f} dB; of the worst output")
     assert figures["right answers"][0] == "90.0 % → 80.0 %"
     assert figures["right answers"][1] == "float → quantised; 95 %: 70.0 % to 95.0 % → 60.0 % to 90.0 %"
     assert figures["samples"][0] == str(verdict["samples"]["checked_on"])
