@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odc_mlir.ops.spec import Node
+from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.quantizer.layers import CASTS, coded_constants, precision_of
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -35,9 +35,13 @@ class Counts:
 
 @dataclass(slots=True)
 class Coverage:
-    """Counts by precision; layers that compute nothing real are left out."""
+    """Counts by precision, without layers that compute nothing real; ``computing``: precisions that are computed in.
+
+    Operators that only move or select values, such as RESHAPE, give codes back as they got them.
+    """
 
     by_precision: dict[str, Counts] = field(default_factory=dict)
+    computing: set[str] = field(default_factory=set)
 
     def total(self, unit: str) -> int:
         """All of this unit."""
@@ -56,8 +60,8 @@ class Coverage:
         return (total - left) / total if total else None
 
     def has(self, scheme: str) -> bool:
-        """Whether there is any layer of ``scheme``."""
-        return scheme in self.by_precision
+        """Whether any layer computes with codes of ``scheme``, or has its weights in them."""
+        return scheme in self.computing
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a verdict."""
@@ -84,7 +88,10 @@ def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str,
         if precision == FLOAT and not _is_real(node):
             continue
         weights = sum(_elements(node, index) for index in node.spec.quant.trained(node.options))
-        counts = found.by_precision.setdefault(precision if weights else names.get(precision, precision), Counts())
+        name = precision if weights else names.get(precision, precision)
+        counts = found.by_precision.setdefault(name, Counts())
+        if weights or Trait.SAME_QUANT not in node.spec.traits:
+            found.computing.add(name)
         counts.layers += 1
         counts.macs += node.macs
         counts.weights += weights

@@ -26,6 +26,7 @@ import numpy as np
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
@@ -93,6 +94,11 @@ class Driver:
         self._known_errors = self._errors_told()
         self.reference = Reference(self.original, self.data.held, self.data.labels)
         self.limits = self._limits()
+        if self.reference.scores is not None and not self.reference.is_telling:
+            self.findings.append(
+                f"the {counted(len(self.data.held), 'label')} fit what the float model answers no better than luck may "
+                "have it, so that scores by them say nothing; give right ones, or more of them"
+            )
         if self.data.fit:
             self._record(self.base)
             self.findings += [str(finding) for finding in self.base.records.findings if finding.severity != "note"]

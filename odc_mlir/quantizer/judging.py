@@ -214,7 +214,8 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
     # Who limits time or bytes takes any type that keeps them.
     others = (NARROWER.get(scheme, scheme), *with_wide_weights(ladder_of(scheme))[:-1])
     if not any(map(found.has, (scheme, *(others if driver.options.has_budget else ())))):
-        problems.append(f"nothing is quantised to {scheme}")
+        moving = " but operators that only move values" if scheme in found.by_precision else ""
+        problems.append(f"nothing{moving} is quantised to {scheme}")
     elif target is not None and driver.scheme_is_taken:
         share = coverage["target"]["runs_of_possible"]
         if share is None:

@@ -78,6 +78,16 @@ def integers() -> tuple[bytes, Samples]:
     return _file(builder.finish([a], [b])), [[np.arange(4, dtype=np.int32)[None] - i] for i in range(COUNT)]
 
 
+def moved() -> tuple[bytes, Samples]:
+    """A model that computes nothing, and samples."""
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 2, 4)), builder.tensor("y", (1, 4, 2))
+    order = builder.tensor("order", (3,), "int32", data=np.array([0, 2, 1], np.int32))
+    builder.operator("TRANSPOSE", [x, order], [y])
+    rng = np.random.default_rng(7)
+    return _file(builder.finish([x], [y])), [[rng.normal(size=(1, 2, 4)).astype(np.float32)] for _ in range(COUNT)]
+
+
 def _file(model: Any) -> bytes:
     for tensor in model.subgraphs[0].tensors:
         tensor.quantization = None
@@ -300,6 +310,28 @@ def test_numbers_that_have_nothing_to_do_with_answers_do_not_count_alone() -> No
     noise = np.random.default_rng(0).normal(size=COUNT)
     made = [odc_mlir.quantize(file, calibration=samples, labels=y, help=False) for y in (answers + 0.1 * noise, noise)]
     assert [[check["metric"] for check in q.verdict["limits"]] for q in made] == [["drop"], ["drop", "mpeir"]]
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_few_labels_that_luck_may_explain_do_not_count_alone(wrong: bool) -> None:
+    file, samples = regressor(4)
+    answers = [int(np.argmax(odc_mlir.run(file, list(sample))[0])) for sample in samples]
+    chosen = [i for i, answer in enumerate(answers) if answers[:i].count(answer) < 3]
+    labels = np.array([answers[i] for i in chosen])
+    given = [samples[i] for i in chosen]
+    options: dict[str, Any] = {"evaluation": given, "labels": np.roll(labels, 2) if wrong else labels}
+    verdict = odc_mlir.quantize(file, calibration=samples, help=False, **options).verdict
+    assert [check["metric"] for check in verdict["limits"]] == (["drop", "mpeir"] if wrong else ["drop"])
+    text = f"the {len(given)} labels fit what the float model answers no better than luck may have it"
+    assert any(finding.startswith(text) for finding in verdict["findings"]) is wrong
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int16x8"])
+def test_what_only_moves_values_is_not_quantised(scheme: str) -> None:
+    file, samples = moved()
+    made = odc_mlir.quantize(file, calibration=samples, scheme=scheme, help=False)
+    assert not made.passed
+    assert made.verdict["problems"] == [f"nothing but operators that only move values is quantised to {scheme}"]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
