@@ -183,7 +183,9 @@ class Driver:
         if not self.data.fit:
             return self._builder.build(self.base, self._recipe(), {})
         model, recipe = self._root()
-        return self._refit(self._refined(self._first(model, recipe, "codes", "nearest"))).candidate
+        best = self._refit(self._refined(self._first(model, recipe, "codes", "nearest")))
+        self.model, self.statistics = best.model, {}
+        return self._widened(best, best.candidate) if self.options.searches_precisions else best.candidate
 
     def _choose(self) -> _Choice:
         """Try what help there is, one kind after the other, each on top of the best so far."""

@@ -293,9 +293,8 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             "equalize": recipe.equalize,
             "ranges": recipe.ranges,
             "headroom": recipe.headroom,
-            "precisions": {name: choice.precision for name, choice in recipe.precisions},
         }
-    return result
+    return result | {"precisions": {name: choice.precision for name, choice in recipe.precisions}}
 
 
 def saturated_biases(graph: Graph) -> dict[str, list[int]]:

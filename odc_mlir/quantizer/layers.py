@@ -115,7 +115,7 @@ class Examination:
         """How many constant weights each operator has, by the names of its results."""
         result: dict[str, int] = {}
         for item in self.graph.nodes:
-            infos = [item.node.optional(index) for index in item.node.spec.quant.weights]
+            infos = [item.node.optional(index) for index in item.node.spec.quant.trained(item.node.options)]
             count = sum(info.array().size for info in infos if info is not None and info.is_const)
             result |= dict.fromkeys((self.graph.tensors[index].name for index in item.outputs), count)
         return result
@@ -134,7 +134,9 @@ class Examination:
         """The precision of every operator of ``quantised`` that computes something of the float model."""
         names, coded = float_names(quantised, self._index), coded_constants(quantised)
         return {
-            next(names[index] for index in item.outputs if index in names): precision_of(item, quantised, coded)
+            next(names[index] for index in item.outputs if index in names): precision_of(
+                lookup_of(item, quantised, names), quantised, coded
+            )
             for item in quantised.nodes
             if item.node.spec.name not in CASTS and any(index in names for index in item.outputs)
         }
@@ -311,6 +313,19 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
         return f"{weights[0]}_wo" if weights else "float"
     by_weights = (name for name, (values, kind) in _BY_WEIGHTS.items() if values == moving[0] and kind in weights)
     return next(by_weights, moving[0])
+
+
+def lookup_of(item: GraphNode, graph: Graph, names: Mapping[int, str]) -> GraphNode:
+    """The lookup whose rows ``item`` only shapes, where the float model has one operator for both; else ``item``.
+
+    ``names``: of tensors that stand for one of the float model.
+    """
+    source = item.node.spec.quant.source
+    if source is None or item.inputs[source] in names:
+        return item
+    maker = next((other for other in graph.nodes if item.inputs[source] in other.outputs), item)
+    table = maker.node.spec.quant.source
+    return item if table is None or not graph.tensors[maker.inputs[table]].is_const else maker
 
 
 def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:

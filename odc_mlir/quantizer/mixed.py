@@ -39,9 +39,11 @@ LADDERS: Mapping[str, tuple[str, ...]] = {
     "uint8": ("int16", FLOAT),
     "int16": (FLOAT,),
     "int16x8": (FLOAT,),
+    "int4_wo": ("int8_wo", FLOAT),
+    "int8_wo": (FLOAT,),
 }
 
-NARROWER: Mapping[str, str] = {"int8": "int8x4"}
+NARROWER: Mapping[str, str] = {"int8": "int8x4", "int8_wo": "int4_wo"}
 """What layers of a scheme may be taken to where a budget asks for less: weights of half the bits."""
 
 WIDE_WEIGHTS = "int16"  # values and weights of 16 bits
@@ -56,7 +58,7 @@ _SOURCE, _SINK = 0, 1
 
 
 def ladder_of(scheme: str) -> tuple[str, ...]:
-    """The precisions that layers of ``scheme`` can be taken to, cheapest first; none for weights-only schemes."""
+    """The precisions that layers of ``scheme`` can be taken to, cheapest first; none where nothing is to be gained."""
     return LADDERS.get(scheme, ())
 
 

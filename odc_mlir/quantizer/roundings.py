@@ -16,7 +16,7 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.layers import CASTS, Examination, coded_constants, float_names
+from odc_mlir.quantizer.layers import CASTS, Examination, coded_constants, float_names, lookup_of
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 
@@ -89,6 +89,10 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
                 and info.quant is not None
                 and info.info.is_integer
             }
+            lookup = lookup_of(item, quantised, names)
+            if lookup is not item:
+                table = quantised.tensors[lookup.inputs[lookup.node.spec.quant.source or 0]]
+                constants = {original.node.spec.quant.source or 0: to_reals(table, table.array())}
             found += _of_constants(examination, original, constants)
     return [effect for effect in found if any(effect.noise)]
 

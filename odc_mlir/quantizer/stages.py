@@ -335,6 +335,10 @@ class Builder:
         """The candidate with every constant rounded to the nearest code."""
         module = model.module.clone()
         if self.scheme.weights_only:
+            precisions = dict(recipe.precisions)
+            for op in quant_ir.operators(_main(module)):
+                if (choice := precisions.get(op_name(op))) is not None:
+                    quant_ir.write_word(op, quant_ir.PRECISION, choice.precision)
             run_passes(self._context, module, [make_pass("quant-weights-only", dtype=self.scheme.weights)])
             quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
             return Candidate(recipe, module)
@@ -419,6 +423,12 @@ class Builder:
         run_passes(self._context, module, [make_pass(_PROPAGATE), make_pass("quant-fake-quantize")])
         _take_constants(module, candidate.module)
         return graph_of(module)
+
+
+def _main(module: ModuleOp) -> FuncOp:
+    function = quant_ir.main_function(module)
+    assert function is not None
+    return function
 
 
 def _entries(types: Mapping[str, str]) -> tuple[str, ...]:

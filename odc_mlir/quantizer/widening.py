@@ -178,7 +178,7 @@ class Widening:
     @property
     def _wide_runs(self) -> bool:
         """Whether the target computes with values of the first wider scheme."""
-        wider = wider_values(self.options.scheme)
+        wider = FLOAT if self.options.definition.weights_only else wider_values(self.options.scheme)
         return self.rules is not None and wider != FLOAT and self.rules.takes(wider)
 
     def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
@@ -225,7 +225,7 @@ class Widening:
         """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
         precisions = self.examination.precisions(candidate.graph)
         weights = self.examination.weights()
-        rows = self._bytes() if self.options.max_bytes is not None else self._times(candidate, host=host)
+        rows = self._bytes() if self._counts_bytes else self._times(candidate, host=host)
         for name, row in zip(self.names, rows, strict=True):
             if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
                 row[1:] = [math.inf] * (len(row) - 1)
@@ -238,6 +238,11 @@ class Widening:
     def _keep_values(self) -> list[bool]:
         """Of each level but the first, whether it differs from that before in weights alone."""
         return [values_of(low) == values_of(high) for low, high in itertools.pairwise(self._levels)]
+
+    @property
+    def _counts_bytes(self) -> bool:
+        """Whether bytes of weights are what layers cost: codes of weights alone save nothing else."""
+        return self.options.max_bytes is not None or self.options.definition.weights_only
 
     def _bytes(self) -> list[list[float]]:
         """Bytes of weights at each level."""
@@ -288,7 +293,7 @@ class Widening:
 
     def _borders(self) -> list[Border]:
         """What it costs to convert between two layers."""
-        if self.options.max_bytes is not None:
+        if self._counts_bytes:
             return []
         places, found = {name: place for place, name in enumerate(self.names)}, []
         for maker, reader, elements in self.examination.edges():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.mixed import LADDERS
+from odc_mlir.quantizer.mixed import LADDERS, NARROWER, wider_values
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
 
@@ -25,7 +25,8 @@ class Applies:
 
 
 _VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
-_WIDER = tuple(name for name, steps in LADDERS.items() if steps[0] != FLOAT)
+_WIDER = tuple(name for name in LADDERS if wider_values(name) != FLOAT)
+_MIXED = tuple({*LADDERS, *NARROWER})
 
 
 def _of_values(why: str, *nothing: Any, by_samples: bool = False) -> Applies:
@@ -50,8 +51,8 @@ APPLICABLE: Mapping[str, Applies] = {
     "headroom": _of_values(_NO_RANGES, None),
     "equalize": _of_values("scales move between no layers", "auto", "none", by_samples=True),
     "layers": _of_values(_NO_PRECISIONS, ()),
-    "mixed": _of_values(_NO_PRECISIONS, "auto", "off"),
-    "visq_file": _of_values(_NO_PRECISIONS, None),
+    "mixed": Applies(_MIXED, ("auto", "off"), f"has no wider scheme; {_NO_PRECISIONS}"),
+    "visq_file": Applies(_MIXED, (None,), f"has no wider scheme; {_NO_PRECISIONS}"),
     "patterns": Applies(_WIDER, ((),), "has no wider scheme for patterns"),
     **dict.fromkeys(("normalize", "rounding", "correction"), _SWITCH),
     **dict.fromkeys(("help", "metric", "limit", "max_drop", "max_seconds", "max_time_ms", "max_bytes"), _ANY),

@@ -19,7 +19,8 @@ Of tables that are looked up the codes are, and what was found is made real
 (:mod:`odc_mlir.transforms.quant.common.tables`).
 
 These are the constants that the operator table calls weights or stored: of layers, recurrent cells, BATCH_MATMUL,
-GATHER and lookups. What shares them goes on doing so. Left alone: weights in other layouts, vectors, computed ones,
+GATHER and lookups. What shares them goes on doing so. An operator whose ``quant.precision`` is another scheme
+gets codes of that, or none in ``float``. Left alone: weights in other layouts, vectors, computed ones,
 those that are codes already, those with elements that are not finite, and, but for weights of layers, what would save
 no bytes.
 """
@@ -45,10 +46,11 @@ from odc_mlir.formats.names import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.policy.parameters import quantize_constant, weight_params
+from odc_mlir.quantizer.policy.schemes import FLOAT, scheme
 from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
-from odc_mlir.transforms.quant.common.ir import constant_of, is_real, operators
+from odc_mlir.transforms.quant.common.ir import PRECISION, constant_of, is_real, operators, read_word
 from odc_mlir.transforms.quant.common.tables import look_up, takes_codes, takes_rows
 
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
@@ -82,21 +84,21 @@ class _Weights:
     dtype: str
     direct: bool
     names: Names
-    made: dict[tuple[ConstOp, int | None], ConstOp | None] = field(default_factory=dict)
+    made: dict[tuple[ConstOp, int | None, str], ConstOp | None] = field(default_factory=dict)
     reals: dict[ConstOp, SSAValue] = field(default_factory=dict)
 
     def convert(self, function: FuncOp) -> None:
         uses = list(_weights(function, self.dtype))
         counts = Counter(use.constant for use in uses)
         for use in uses:
-            key = use.constant, use.axis
+            key = use.constant, use.axis, use.dtype
             if key not in self.made:
                 stays = len(set(use.constant.result.uses)) > counts[use.constant]
-                self.made[key] = self._codes(*key, stays=stays or any(done is use.constant for done, _ in self.made))
+                self.made[key] = self._codes(*key, stays=stays or any(done is use.constant for done, *_ in self.made))
             codes = self.made[key]
             if codes is None:
                 continue
-            if takes_codes(use.op, use.index, self.dtype):
+            if takes_codes(use.op, use.index, use.dtype):
                 look_up(use.op, codes.result, self.names)
             elif self.direct and use.op.SPEC.name in DIRECT:
                 use.op.operands[use.index] = codes.result
@@ -107,17 +109,17 @@ class _Weights:
             if constant.result.first_use is None:
                 Rewriter.erase_op(constant)
 
-    def _codes(self, constant: ConstOp, axis: int | None, *, stays: bool) -> ConstOp | None:
+    def _codes(self, constant: ConstOp, axis: int | None, dtype: str, *, stays: bool) -> ConstOp | None:
         """What takes the place of the constant; it leaves its name unless it ``stays``. None where it has no codes."""
         info = info_of(constant.result)
         info.data = constant.blob.data  # raises an error where the bytes are missing
         array = info.array()
         try:
-            params = weight_params(array, axis, self.dtype, symmetric=True, smallest=_SMALLEST_SCALE)
+            params = weight_params(array, axis, dtype, symmetric=True, smallest=_SMALLEST_SCALE)
         except ModelError:
             return None
-        codes = encode_constant(quantize_constant(array, params, self.dtype), self.dtype)
-        made = ConstOp(BlobAttr.of(codes), tensor_type(self.dtype, info.shape, params))
+        codes = encode_constant(quantize_constant(array, params, dtype), dtype)
+        made = ConstOp(BlobAttr.of(codes), tensor_type(dtype, info.shape, params))
         named(made, self.names.fresh(f"{info.name}_quantized") if stays else info.name)
         Rewriter.insert_op(made, InsertPoint.before(constant))
         return made
@@ -135,17 +137,21 @@ class _Weights:
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """Operand ``index`` of ``op``, the weights ``constant`` with their channel axis (None: one scale)."""
+    """Operand ``index`` of ``op``, ``constant``, with the type and channel axis (None: one scale) of its codes."""
 
     op: CircleOp
     index: int
     axis: int | None
     constant: ConstOp
+    dtype: str
 
 
-def _weights(function: FuncOp, dtype: str) -> Iterator[_Use]:
+def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
     for op in operators(function):
-        weights = op.SPEC.quant.weights
+        weights, precision = op.SPEC.quant.weights, read_word(op, PRECISION)
+        if precision == FLOAT:
+            continue
+        dtype = default if precision is None else scheme(precision).weights
         if op.unverified is not None or op.option("weights_format") not in (None, "default"):
             continue
         for index, axis in op.SPEC.quant.trained(node_of(op).options).items():
@@ -157,7 +163,7 @@ def _weights(function: FuncOp, dtype: str) -> Iterator[_Use]:
                 axis = None
             axis = None if axis is None else axis % max(len(shape), 1)
             if len(shape) > 1 and (index in weights or _saves(shape, axis, dtype)):
-                yield _Use(op, index, axis, constant)
+                yield _Use(op, index, axis, constant, dtype)
 
 
 def _saves(shape: tuple[int, ...], axis: int | None, dtype: str) -> bool:

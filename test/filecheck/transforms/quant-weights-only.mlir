@@ -97,3 +97,20 @@ func.func @main(%ids: tensor<2xi32>) -> (tensor<16x2xf32>, tensor<2x2xf32>) {
 // CHECK-NEXT: %[[CODES:.*]] = circle.gather(%[[T]], %ids) {axis = 1} : {{.*}} -> tensor<16x2x!quant.uniform<i8:f32, 0.11811024>>
 // CHECK-NEXT: circle.dequantize(%[[CODES]]) : {{.*}} loc("columns")
 // CHECK-NEXT: circle.gather(%[[S]], %ids)
+
+// -----
+
+// An operator may have a precision of its own, or stay as it is.
+func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [2.0, -1.0, 0.5, 4.0] : tensor<2x2xf32> loc("w")
+  %0 = "circle.fully_connected"(%x, %w) {quant.precision = "int4_wo"} : (tensor<1x2xf32>, tensor<2x2xf32>) -> tensor<1x2xf32>
+  %1 = circle.fully_connected(%0, %w) : (tensor<1x2xf32>, tensor<2x2xf32>) -> tensor<1x2xf32>
+  %2 = "circle.fully_connected"(%1, %w) {quant.precision = "float"} : (tensor<1x2xf32>, tensor<2x2xf32>) -> tensor<1x2xf32>
+  func.return %2 : tensor<1x2xf32>
+}
+// CHECK-DAG: %[[FOUR:.*]] = circle.dequantize(%{{.*}}) : (tensor<2x2x!quant.uniform<i4:f32:0,
+// CHECK-DAG: %[[EIGHT:.*]] = circle.dequantize(%{{.*}}) : (tensor<2x2x!quant.uniform<i8:f32:0,
+// CHECK-DAG: %[[REAL:.*]] = circle.const [2.0, -1.0, 0.5, 4.0]
+// CHECK: circle.fully_connected(%x, %[[FOUR]])
+// CHECK-NEXT: circle.fully_connected(%{{.*}}, %[[EIGHT]])
+// CHECK-NEXT: circle.fully_connected(%{{.*}}, %[[REAL]])

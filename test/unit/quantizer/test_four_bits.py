@@ -9,6 +9,7 @@ import pytest
 
 import odc_mlir
 from helpers.float_models import recurrent, squeeze_excite
+from helpers.float_nets import FloatNet
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, values_of, wider_values
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -86,3 +87,27 @@ def test_a_budget_may_take_weights_to_four_bits(budget: str) -> None:
     if budget == "bytes":
         assert len(made.to_circle()) <= limit["max_bytes"]
     assert made.verdict["metrics"]["sqnr_db"] > least.verdict["metrics"]["sqnr_db"] - 0.5
+
+
+def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
+    rng = np.random.default_rng(3)
+    net = FloatNet(2)
+    ids = net.input(rng.integers(0, 100, (1, 6)).astype(np.int32))
+    words = net.add("GATHER", net.weights(100, 24), ids, axis=0, name="words")
+    hidden = net.add("FULLY_CONNECTED", words, net.weights(24, 24), net.weights(24), name="hidden", keep_num_dims=True)
+    scores = net.add("FULLY_CONNECTED", hidden, net.weights(8, 24), net.weights(8), name="scores", keep_num_dims=True)
+    module = net.module(scores)
+    options: dict[str, Any] = {"calibration": [[rng.integers(0, 100, (1, 6)).astype(np.int32)] for _ in range(16)]}
+    options |= {"metric": "sqnr", "rounding": "off", "correction": "off", "normalize": "off"}
+    narrow, wide = (odc_mlir.quantize(module, scheme=f"{name}_wo", limit=0.0, **options) for name in ("int4", "int8"))
+    best, least = (made.verdict["metrics"]["sqnr_db"] for made in (wide, narrow))
+    mixed = odc_mlir.quantize(module, scheme="int4_wo", limit=least + 3, **options)
+    assert mixed.passed, mixed
+    assert best > mixed.verdict["metrics"]["sqnr_db"] > least
+    assert set(mixed.verdict["choices"]["precisions"].values()) == {"int8_wo"}
+    assert len(narrow.to_circle()) < len(mixed.to_circle()) < len(wide.to_circle())
+    budget = len(mixed.to_circle()) + 16
+    small = odc_mlir.quantize(module, scheme="int8_wo", limit=0.0, max_bytes=budget, **options)
+    assert small.passed, small
+    assert len(small.to_circle()) <= budget
+    assert "int4_wo" in small.verdict["choices"]["precisions"].values()
