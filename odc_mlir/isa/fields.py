@@ -191,6 +191,11 @@ class Instruction:
         return tuple(f.name for f in self.places)
 
     @cached_property
+    def memory_names(self) -> tuple[str, ...]:
+        """The names of those of :attr:`places` that are in memory, not in a local one."""
+        return tuple(f.name for f in self.places if f.kind is Kind.MEMORY)
+
+    @cached_property
     def place_steps(self) -> tuple[tuple[int, bool, int], ...]:
         """Of each of :attr:`places`: its number, whether loops leave it as it is, the width of its step."""
         return tuple((number, field.fixed, field.step_bits) for number, field in enumerate(self.places))

@@ -58,7 +58,7 @@ class NpuRollLoopsPass(ProgramPass):
         program = [item for item in job.block.ops if type(item) not in _DECLARATIONS]
         homes = _Homes(job.program.attributes.get(FUSED))
         issues = [_issue(item, homes) for item in program]
-        memories = _Memories(job.block)
+        memories = _Memories(job.block, homes)
         for loop in find_loops(issues, job.target.fetch.loop_buffer_bytes):
             _roll(program, issues, loop, memories, homes)
         memories.drop_unused_slots()
@@ -117,25 +117,23 @@ def _issue(op: Operation, homes: _Homes) -> Issue:
 class _Memories:
     """The memories that the buffers of a block lie in."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: Block, homes: Homes) -> None:
         self.block = block
         self.buffers: list[BufferOp] = []
         self._whole: dict[Space, MemoryOp] = {}
+        self._ends: dict[Space, int] = {}  # of what is in them
         for op in block.ops:
             if type(op) is BufferOp:
                 self.buffers.append(op)
+                space, address = homes.of(op, op.results[0])
+                self._ends[space] = max(self._ends.get(space, 0), address + op.size)
             elif type(op) is MemoryOp:
                 self._whole[op.space] = op
 
     def whole(self, space: Space, like: Operation) -> SSAValue:
         """All of the memory ``space``, as large as its buffers make it."""
         if space not in self._whole:
-            ends = [
-                op.address.value.data + op.size
-                for op in self.buffers
-                if op.address is not None and isinstance(op.buffer.type, BufferType) and op.buffer.type.space == space
-            ]
-            made = MemoryOp(flat_type(space, max(ends)))
+            made = MemoryOp(flat_type(space, self._ends[space]))
             made.location = like.location
             self.block.insert_op_before(made, next(iter(self.block.ops)))
             self._whole[space] = made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,18 +16,17 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 class Interval:
     """A buffer and the first and last command that use it.
 
-    ``alignment``: bytes of one SRAM burst, so that no transfer touches a burst too many.
+    ``alignment``: bytes of one SRAM burst, so that no transfer touches a burst too many; ``size``: those reserved.
     """
 
     buffer: Buffer
     first: int
     last: int
     alignment: int
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """Bytes reserved."""
-        return -(-self.buffer.size // self.alignment) * self.alignment
+    def __post_init__(self) -> None:
+        self.size = -(-self.buffer.size // self.alignment) * self.alignment
 
     def meets(self, other: Interval) -> bool:
         """Whether both are in use at some time."""
@@ -44,9 +43,17 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
     index = -1
     arena = Space.ARENA
     for command in commands:
-        prefetch = command.immediates.mnemonic == "copy" and is_prefetch(command)
+        names = command.immediates.spec.memory_names
+        if not names:  # as computation, which is most of a program
+            index += 1
+            continue
+        prefetch = is_prefetch(command)
         index += not prefetch
-        for buffer, _ in command.places.values():
+        places = command.places
+        for name in names:
+            if name not in places:
+                continue
+            buffer = places[name][0]
             if buffer.space is not arena:
                 continue
             if buffer.live is not None:
@@ -113,10 +120,10 @@ def overlapping(intervals: Sequence[Interval]) -> tuple[Interval, Interval] | No
     active: list[Interval] = []
     for interval in sorted(intervals, key=lambda i: i.first):
         active = [other for other in active if other.last >= interval.first]
+        start, end = _address(interval), _address(interval) + interval.buffer.size
         for other in active:
-            if _address(other) < _address(interval) + interval.buffer.size and _address(interval) < (
-                _address(other) + other.buffer.size
-            ):
+            address = other.buffer.address or 0
+            if address < end and start < address + other.buffer.size:
                 return other, interval
         active.append(interval)
     return None
@@ -198,10 +205,10 @@ def _place(fixed: Sequence[Interval], free: Sequence[Interval]) -> tuple[dict[in
     used = int(placed[1].max(initial=0))
     for interval in free:
         starts, ends, firsts, lasts = placed[:, :count]
-        alive = np.flatnonzero((firsts <= interval.last) & (lasts >= interval.first))
+        alive = ((firsts <= interval.last) & (lasts >= interval.first)).nonzero()[0]
         address = _lowest_gap(starts[alive], ends[alive], interval.size)
         addresses[id(interval.buffer)] = address
-        place = int(np.searchsorted(starts, address))
+        place = int(starts.searchsorted(address))
         placed[:, place + 1 : count + 1] = placed[:, place:count].copy()
         placed[:, place] = address, address + interval.size, interval.first, interval.last
         count += 1

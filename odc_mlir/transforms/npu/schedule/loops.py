@@ -50,12 +50,6 @@ class Loop(NamedTuple):
     iterations: int
 
 
-class _Candidate(NamedTuple):
-    length: int
-    iterations: int
-    size_bytes: int
-
-
 def find_loops(program: Sequence[Issue], buffer_bytes: int) -> list[Loop]:
     """The loops of the cheapest form of ``program``, in order; their bodies fit in ``buffer_bytes``."""
     chosen = _best_loops(program, buffer_bytes)
@@ -66,33 +60,43 @@ def find_loops(program: Sequence[Issue], buffer_bytes: int) -> list[Loop]:
         if loop is None:
             index += 1
             continue
-        loops.append(Loop(index, loop.length, loop.iterations))
+        loops.append(loop)
         index += loop.length * loop.iterations
     return loops
 
 
-def _best_loops(program: Sequence[Issue], buffer_bytes: int) -> list[_Candidate | None]:
+def _best_loops(program: Sequence[Issue], buffer_bytes: int) -> list[Loop | None]:
     """For each position, the loop that starts there in the cheapest cover of the rest of the program."""
     candidates = _candidates(program, buffer_bytes)
-    size = len(program)
-    cost = [0] * (size + 1)
-    chosen: list[_Candidate | None] = [None] * size
-    for index in range(size - 1, -1, -1):
-        cost[index] = cost[index + 1] + program[index].size_bytes
-        for loop in candidates.get(index, ()):
-            total = loop.size_bytes + cost[index + loop.length * loop.iterations]
-            if total < cost[index]:
-                cost[index], chosen[index] = total, loop
+    from_the_end = np.argsort(-candidates[0], kind="stable")  # at each position the shortest body first
+    following = zip(*candidates[:, from_the_end].tolist(), strict=True)
+    cost = [0] * (len(program) + 1)
+    chosen: list[Loop | None] = [None] * len(program)
+    start, length, count, size = next(following, _NO_CANDIDATE)
+    for index in range(len(program) - 1, -1, -1):
+        least = cost[index + 1] + program[index].size_bytes
+        while start == index:
+            total = size + cost[index + length * count]
+            if total < least:
+                least, chosen[index] = total, Loop(index, length, count)
+            start, length, count, size = next(following, _NO_CANDIDATE)
+        cost[index] = least
     return chosen
 
 
-def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_Candidate]]:
-    """Position -> loops that can start there, each with as many iterations as possible."""
+_NO_CANDIDATE = (-1, 0, 0, 0)
+
+
+def _candidates(program: Sequence[Issue], buffer_bytes: int) -> NDArray[np.int64]:
+    """Loops with as many iterations as possible, as columns: position, instructions, iterations, bytes of each.
+
+    They are in order of the length of their bodies.
+    """
     kinds, addresses, sizes = _arrays(program)
     low, high = _step_limits(program)
     starts = np.concatenate(([0], np.cumsum(sizes)))
     of_one_layer = _run_lengths(np.array([one.layer == two.layer for one, two in pairwise(program)], bool))
-    found: dict[int, list[_Candidate]] = {}
+    found = [np.zeros((len(_NO_CANDIDATE), 0), np.int64)]
     repeats = kinds >= 0
     for length in range(1, min(LONGEST_BODY, len(program) // 2) + 1):
         equal = (kinds[:-length] == kinds[length:]) & repeats[:-length]
@@ -113,10 +117,11 @@ def _candidates(program: Sequence[Issue], buffer_bytes: int) -> dict[int, list[_
         bodies += STEP_BLOCK_BYTES * (stepped[places + length] - stepped[places])
         straight = starts[places + length * counts] - starts[places]
         shorter = (bodies <= buffer_bytes) & (bodies + _FRAME_BYTES < straight)
-        chosen = (places[shorter].tolist(), counts[shorter].tolist(), bodies[shorter].tolist())
-        for index, count, body in zip(*chosen, strict=True):
-            found.setdefault(index, []).append(_Candidate(length, count, body + _FRAME_BYTES))
-    return found
+        chosen = np.zeros((len(_NO_CANDIDATE), int(shorter.sum())), np.int64)
+        chosen[0], chosen[1], chosen[2] = places[shorter], length, counts[shorter]
+        chosen[3] = bodies[shorter] + _FRAME_BYTES
+        found.append(chosen)
+    return np.concatenate(found, axis=1)
 
 
 def _arrays(program: Sequence[Issue]) -> tuple[Numbers, Numbers, Numbers]:

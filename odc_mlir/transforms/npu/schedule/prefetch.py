@@ -181,9 +181,10 @@ Reads = dict[int, list[Buffer]]
 def _reads(commands: Sequence[Command]) -> Reads:
     found: Reads = {}
     for index, item in enumerate(commands):
-        for buffer, _ in item.places.values():
-            if buffer.space is Space.CONSTANTS:
-                found.setdefault(index, []).append(buffer)
+        for name in item.immediates.spec.memory_names:
+            place = item.places.get(name)
+            if place is not None and place[0].space is Space.CONSTANTS:
+                found.setdefault(index, []).append(place[0])
     return found
 
 

@@ -55,6 +55,9 @@ def _verify_bounds(commands: Sequence[Command]) -> None:
         places = command.places
         for areas in command.immediates.effects:
             for area in areas:
+                buffer, start = places[area.field]
+                if area.ring is None and 0 <= start < start + area.size <= buffer.size:
+                    continue
                 for buffer, start, end in spans(places, area):
                     if not 0 <= start < end <= buffer.size:
                         raise CompileError(
