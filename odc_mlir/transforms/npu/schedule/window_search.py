@@ -102,9 +102,16 @@ def too_large(window: Window, target: Target) -> CompileError:
     )
 
 
-Estimate = tuple[float, float, tuple[int, int], WindowTiling, float]
-"""Cycles of the layer, bytes of its program, shape of the array and height of a tile, which are not in the tiling that
-follows, cycles until the first weights are there.
+class _Cut(NamedTuple):
+    """Sizes of tiles in result pixels. Those of a tiling are set when it has been chosen, as most are not."""
+
+    rows: int
+    cols: int
+
+
+Estimate = tuple[float, float, tuple[int, _Cut], WindowTiling, float]
+"""Cycles of the layer, bytes of its program, shape of the array and sizes of tiles, the rest of the tiling, cycles
+until the first weights are there.
 """
 
 _cost = itemgetter(0, 1)
@@ -147,39 +154,40 @@ class _Search:
         """The tilings of all sizes of ``plans`` that no other beats in cycles and program bytes, fastest first."""
         front = self._front = []
         for plan in plans:
-            for tiling, rows in self._sized(plan):
-                for found in self._estimates(tiling, rows):
+            for tiling, cut in self._sized(plan):
+                for found in self._estimates(tiling, cut):
                     cycles, program = _cost(found)
                     if not self._is_beaten(cycles, program):
                         front[:] = [known for known in front if known[0] < cycles or known[1] < program]
                         front.append(found)
         front.sort(key=_cost)
         return tuple(
-            Choice(replace(tiling, rows=rows, shape=shape), cycles, program, lead)
-            for cycles, program, (shape, rows), tiling, lead in front
+            Choice(replace(tiling, rows=cut.rows, cols=cut.cols, shape=shape), cycles, program, lead)
+            for cycles, program, (shape, cut), tiling, lead in front
         )
 
     def _is_beaten(self, cycles: float, program: float) -> bool:
         """Whether a tiling with these estimates, or higher ones, is of no use beside those found so far."""
         return any(found[0] <= cycles and found[1] <= program for found in self._front)
 
-    def _sized(self, plan: WindowTiling) -> Iterator[tuple[WindowTiling, int]]:
-        """``plan`` with tile sizes that fit, whole rows first, and the height of a tile: most are not chosen."""
+    def _sized(self, plan: WindowTiling) -> Iterator[tuple[WindowTiling, _Cut]]:
+        """``plan`` with slots and tile sizes that fit, whole rows first."""
         window, used = self.window, 0
         widest = 1 if self.room.quick else 12 if window.out_height == 1 else 3
         if max(window.pad_left, window.span_x) > MAX_PAD or max(window.pad_top, window.span_y) > MAX_PAD:
             return
+        variants = list(self._variants(plan))
         for cols in even_splits(window.out_width, window.out_width, 64):
             if window.in_cols(cols) > MAX_RUNS:
                 continue
             found = False
-            for variant in self._variants(replace(plan, cols=cols)):
-                rows = self._most_rows(variant)
+            for variant in variants:
+                rows = self._most_rows(variant, cols)
                 found |= rows > 0
                 few = variant.in_slots == 1 and not variant.ring
                 heights = 1 if self.room.quick else 2 if few else 6
                 for size in even_splits(window.out_height, rows, heights) if rows else ():
-                    yield variant, size
+                    yield variant, _Cut(size, cols)
             used += found
             if used >= widest:
                 return
@@ -202,12 +210,12 @@ class _Search:
         if self.weighted and window.overlap_y and window.out_height > 1 and one_group and not plan.sliced:
             yield replace(plan, ring=True)
 
-    def _most_rows(self, plan: WindowTiling) -> int:
+    def _most_rows(self, plan: WindowTiling, cols: int) -> int:
         """Largest tile height that fits, 0 where none does."""
         low, high = 0, self.window.out_height
         while low < high:
             middle = (low + high + 1) // 2
-            size = footprint(self.window, plan, rows=middle, weighted=self.weighted)
+            size = footprint(self.window, plan, (middle, cols), weighted=self.weighted)
             if size.fits(self.target, self.room.tile_bytes):
                 low = middle
             else:
@@ -221,7 +229,7 @@ class _Search:
             self._tiles[key] = _axis_tiles(self.window, step, vertical=vertical, ring=ring)
         return self._tiles[key]
 
-    def _traffic(self, tiling: WindowTiling, height: int) -> _Traffic:
+    def _traffic(self, tiling: WindowTiling, cut: _Cut) -> _Traffic:
         """Totals over all tiles and result channels."""
         window = self.window
         channels = tiling.tile_channels(window)
@@ -232,17 +240,17 @@ class _Search:
             groups = -(-window.out_channels // tiling.group)
             passes = window.in_channels / channels if window.depthwise else groups
         slots = (tiling.in_slots > 0, tiling.out_slots > 0, tiling.operand_slots > 0)
-        cut = (height, tiling.cols, tiling.group, tiling.ring, *slots)
-        if (cut, channels, passes) not in self._traffics:
-            self._traffics[cut, channels, passes] = self._count_traffic(tiling, height, channels, passes)
-        return self._traffics[cut, channels, passes]
+        key = (*cut, tiling.group, tiling.ring, *slots)
+        if (key, channels, passes) not in self._traffics:
+            self._traffics[key, channels, passes] = self._count_traffic(tiling, cut, channels, passes)
+        return self._traffics[key, channels, passes]
 
-    def _count_traffic(self, tiling: WindowTiling, height: int, channels: int, passes: float) -> _Traffic:
+    def _count_traffic(self, tiling: WindowTiling, cut: _Cut, channels: int, passes: float) -> _Traffic:
         """What tiles of ``channels`` input channels move that read the input ``passes`` times."""
         window, burst, item = self.window, self.target.sram.burst_bytes, self.window.item_bytes
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
-        for row in self._axis(height, vertical=True, ring=tiling.ring):
-            for col in self._axis(tiling.cols, vertical=False, ring=False):
+        for row in self._axis(cut.rows, vertical=True, ring=tiling.ring):
+            for col in self._axis(cut.cols, vertical=False, ring=False):
                 count = window.batch * row.times * col.times
                 total.tiles += count
                 size = (row.size, col.size)
@@ -270,13 +278,13 @@ class _Search:
             Runs(channels * item, cols, pixel, rows, window.out_width * pixel), self.target.sram.burst_bytes
         )
 
-    def _estimates(self, tiling: WindowTiling, height: int) -> Iterator[Estimate]:
+    def _estimates(self, tiling: WindowTiling, cut: _Cut) -> Iterator[Estimate]:
         """What the layer costs with each shape of the array.
 
         Nothing where there were too many instructions, or where what is moved takes longer than a tiling found already.
-        Tiles of ``tiling`` have ``height`` rows, whatever it says itself.
+        Tiles are as large as ``cut`` says, whatever ``tiling`` does.
         """
-        window, target, traffic = self.window, self.target, self._traffic(tiling, height)
+        window, target, traffic = self.window, self.target, self._traffic(tiling, cut)
         kinds = self._kinds(tiling)
         steps = sum(times for _, times in kinds)
         latency, width = target.sram.read_latency_cycles, target.sram.bytes_per_cycle
@@ -314,9 +322,9 @@ class _Search:
         ends = latency * (min(loads, 1) + min(stores, 1)) + jobs * cost.step_cycles(target)
         if self._is_beaten(max(moved, dma, decode, again, lanes) + ends, program):
             return
-        anew = self._ring_starts(tiling, height, groups if by_groups else 1)
+        anew = self._ring_starts(tiling, cut, groups if by_groups else 1)
         for shape in self.shapes:
-            compute = self._compute(tiling, height, traffic, kinds, shape)
+            compute = self._compute(tiling, cut, traffic, kinds, shape)
             tail = compute / (traffic.tiles * (steps if not tiling.resident or by_groups else 1))
             if fused:
                 tail += vector / fused
@@ -336,9 +344,9 @@ class _Search:
             cycles = max(cycles, serial, self._in_turns(tiling, traffic, shape))
             lead = min(first_weights, max(0.0, compute + edge + first_weights - cycles))
             cycles += ends
-            yield cycles, program, (shape, height), tiling, lead
+            yield cycles, program, (shape, cut), tiling, lead
 
-    def _ring_starts(self, tiling: WindowTiling, height: int, turns: int) -> float:
+    def _ring_starts(self, tiling: WindowTiling, cut: _Cut, turns: int) -> float:
         """Cycles in which the first rows of strips arrive in a ring that the strip before needed whole until then.
 
         ``turns``: how often all strips are computed.
@@ -346,10 +354,10 @@ class _Search:
         if not tiling.ring:
             return 0.0
         window, sram = self.window, self.target.sram
-        starts = turns * window.batch * -(-window.out_width // tiling.cols) - 1
-        rows = clip(-window.pad_top, window.in_rows(height), window.in_height).length
+        starts = turns * window.batch * -(-window.out_width // cut.cols) - 1
+        rows = clip(-window.pad_top, window.in_rows(cut.rows), window.in_height).length
         size = tiling.tile_channels(window) * window.item_bytes
-        loaded = Runs(size, window.in_cols(tiling.cols), window.pixel_bytes, rows, window.row_bytes)
+        loaded = Runs(size, window.in_cols(cut.cols), window.pixel_bytes, rows, window.row_bytes)
         return starts * (transfer_bytes(loaded, sram.burst_bytes) / sram.bytes_per_cycle + 2 * sram.read_latency_cycles)
 
     def _in_turns(self, tiling: WindowTiling, traffic: _Traffic, shape: int) -> float:
@@ -393,10 +401,10 @@ class _Search:
         return self._steps[key]
 
     def _compute(
-        self, tiling: WindowTiling, height: int, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
+        self, tiling: WindowTiling, cut: _Cut, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
     ) -> float:
         """Cycles of all compute instructions, which slots and the order of transfers do not change."""
-        key = (height, tiling.cols, tiling.group, tiling.block, tiling.k_slice, shape)
+        key = (*cut, tiling.group, tiling.block, tiling.k_slice, shape)
         if key not in self._computes:
             self._computes[key] = sum(
                 count * times * self._cycles(kind, rows, cols, shape)

@@ -59,16 +59,19 @@ def aligned(size: int) -> int:
     return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
 
 
-def footprint(window: Window, tiling: WindowTiling, *, rows: int = 0, weighted: bool = True) -> Footprint:
-    """What ``tiling`` occupies, or would with ``rows``; without ``weighted`` (pooling) there are no weights and
-    parameters.
+def footprint(
+    window: Window, tiling: WindowTiling, cut: tuple[int, int] | None = None, *, weighted: bool = True
+) -> Footprint:
+    """What ``tiling`` occupies, or would with tiles of the rows and columns of ``cut``.
+
+    Without ``weighted`` (pooling) there are no weights and parameters.
     """
-    rows = rows or tiling.rows
+    rows, cols = cut or (tiling.rows, tiling.cols)
     in_rows = ring_rows(window, rows) if tiling.ring else window.in_rows(rows)
-    in_bytes = aligned(in_rows * window.in_cols(tiling.cols) * tiling.tile_channels(window) * window.item_bytes)
+    in_bytes = aligned(in_rows * window.in_cols(cols) * tiling.tile_channels(window) * window.item_bytes)
     in_slots = min(1, tiling.in_slots) if tiling.ring else tiling.in_slots
-    out_bytes = aligned(rows * tiling.cols * tiling.group * window.item_bytes)
-    pixels = rows * tiling.cols
+    out_bytes = aligned(rows * cols * tiling.group * window.item_bytes)
+    pixels = rows * cols
     if not weighted:
         return Footprint(in_bytes, in_slots, out_bytes, tiling.out_slots, 0, 0, 0, 0, 0, 0)
     depth = window.taps * (1 if window.depthwise else tiling.k_slice)
