@@ -41,7 +41,7 @@ def quantised(path: Path, scheme: str, calibration: Sequence[Array], io: str) ->
     assert function is not None
     attach_ranges(function, ranges_of(statistics, "minmax"))
     for name, options in (
-        ("quant-assign-params", {"scheme": scheme}),
+        ("quant-assign-params", {"scheme": scheme, "reader": "litert"}),
         ("quant-propagate-params", {}),
         ("convert-circle-to-quant", {"io": io}),
         ("quant-insert-requantize", {}),
@@ -67,7 +67,7 @@ def litert_outputs(made: Any, x: Array) -> Array:
     return np.asarray(made.get_tensor(made.get_output_details()[0]["index"]))
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int16x8"])
+@pytest.mark.parametrize("scheme", ["int8", "int8x4", "int16x8"])
 @pytest.mark.parametrize("name", MODELS)
 def test_litert_computes_the_same_codes(test_data: Path, name: str, scheme: str) -> None:
     """Newer versions of LiteRT requantise fully connected layers in real numbers, so our host is asked to as well."""
