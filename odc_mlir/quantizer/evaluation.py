@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,6 @@ from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.units import Watcher
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
 from odc_mlir.runtime.reporting.scoring import LOWER_IS_BETTER, scores
 
@@ -187,12 +186,12 @@ class Reference:
         self.labels = labels
         self._decisive = [_decisive_tensor(graph, index) for index in graph.outputs]
         self._known = {graph.tensors[index].name: index for index in self._decisive}
-        executor = HostExecutor(graph)
+        run = _runner(graph, self._decisive)
         self.outputs: list[list[Array]] = []
         self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample
         for sample in samples:
-            found: dict[int, Array] = {}
-            self.outputs.append(_run(executor, sample, _keeping({i: i for i in self._decisive}, found)))
+            outputs, found = run(sample)
+            self.outputs.append(outputs)
             self._expected.append(found)
         firsts = [outputs[0] for outputs in self.outputs]
         if labels is not None:
@@ -336,12 +335,17 @@ class Reference:
 
     def _runs(self, graph: Graph) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
         """A function that runs ``graph`` on a sample: its outputs, and the decisive tensors, as reals."""
-        executor, inputs, outputs = HostExecutor(graph), graph.input_infos(), graph.output_infos()
-        wanted = {index: self._known[name] for index, name in float_names(graph, self._known).items()}
+        inputs, outputs = graph.input_infos(), graph.output_infos()
+        names = float_names(graph, self._known)
+        computed = (*graph.inputs, *(index for item in graph.nodes for index in item.outputs))
+        # Of tensors that stand for the same the last has been through all that there is.
+        last = {names[index]: index for index in computed if index in names}
+        wanted = {index: self._known[name] for name, index in last.items()}
+        run_codes = _runner(graph, wanted)
 
         def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
-            kept: dict[int, Array] = {}
-            found = _run(executor, list(map(to_codes, inputs, sample)), _keeping(wanted, kept, graph))
+            found, codes = run_codes(list(map(to_codes, inputs, sample)))
+            kept = {wanted[index]: to_reals(graph.tensors[index], value) for index, value in codes.items()}
             return [to_reals(info, value) for info, value in zip(outputs, found, strict=True)], kept
 
         return run
@@ -383,17 +387,14 @@ def _decisive_tensor(graph: Graph, output: int) -> int:
     return node.inputs[0] if node is not None and node.node.spec.name in _SQUASHING else output
 
 
-def _keeping(wanted: Mapping[int, int], found: dict[int, Array], graph: Graph | None = None) -> Watcher:
-    """A watcher that puts the tensors ``wanted`` into ``found``, as reals by the index that they stand for."""
+def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
+    """What runs ``graph`` on a sample, state anew: its outputs, and the tensors ``wanted`` by index."""
+    more = tuple(dict.fromkeys(wanted))
+    executor, count = HostExecutor(dataclasses.replace(graph, outputs=(*graph.outputs, *more))), len(graph.outputs)
 
-    def keep(index: int, value: Array) -> None:
-        key = wanted.get(index)
-        if key is not None:
-            found[key] = value.copy() if graph is None else to_reals(graph.tensors[index], value)
+    def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
+        executor.reset()
+        found = executor.run(sample)
+        return found[:count], dict(zip(more, found[count:], strict=True))
 
-    return keep
-
-
-def _run(executor: HostExecutor, sample: Sequence[Array], watch: Watcher) -> list[Array]:
-    executor.reset()
-    return executor.run(sample, watch=watch)
+    return run

@@ -17,6 +17,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,10 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, OptionError
 
 Range = tuple[float, float]
+_Ends = NDArray[np.float64]
 
 _CANDIDATES = 64
+_BLOCK_ELEMENTS = 1 << 15  # of what is computed at a time
 _ROUNDS = 4
 _ENTROPY_BINS = 2048
 _ENTROPY_STEPS = 256
@@ -109,57 +112,83 @@ def mse(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> Rang
     error = _Error(centres[used], counts[used].astype(np.float64), counted.width, bits)
     low, high = min(stats.minimum, 0.0), max(stats.maximum, 0.0)
     if symmetric:
-        reach = _best(lambda end: error.symmetric(end), max(-low, high))
+        reach = _best(error.symmetric, max(-low, high))
         return _within(stats, -reach, reach)
-    for _ in range(_ROUNDS):
-        before = low
+    for number in range(_ROUNDS):
+        before = low, high
         if high > 0:
-            high = _best(lambda end, low=low: error.asymmetric(low, end), max(stats.maximum, 0.0))  # type: ignore[misc]
+            high = _best(partial(error.asymmetric, low), max(stats.maximum, 0.0))
+        if number and high == before[1]:
+            break  # the other end is the best for this one
         if low < 0:
-            low = -_best(lambda end, high=high: error.asymmetric(-end, high), -min(stats.minimum, 0.0))  # type: ignore[misc]
-        if low == before:
+            low = -_best(lambda ends, high=high: error.asymmetric(-ends, high), -min(stats.minimum, 0.0))  # type: ignore[misc]
+        if low == before[0]:
             break  # another round would find the same
     return _within(stats, low, high)
 
 
 class _Error:
-    """The summed squared error of ``counts`` values at ``centres``, in bins of ``width``, for a range of codes."""
+    """The summed squared error of ``counts`` values at ``centres``, in bins of ``width``, for ranges of codes."""
 
     def __init__(self, centres: NDArray[Any], counts: NDArray[Any], width: float, bits: int) -> None:
         self._centres, self._counts, self._width, self._bits = centres, counts, width, bits
 
-    def symmetric(self, reach: float) -> float:
-        most = (1 << (self._bits - 1)) - 1
-        return self._of(reach / most, -most, most)
+    def symmetric(self, reaches: _Ends) -> _Ends:
+        """For each of the ranges from ``-reaches`` to ``reaches``."""
+        most = np.full(len(reaches), (1 << (self._bits - 1)) - 1.0)
+        return self._of(reaches / most, -most, most)
 
-    def asymmetric(self, low: float, high: float) -> float:
+    def asymmetric(self, low: _Ends | float, high: _Ends | float) -> _Ends:
+        """For each of the ranges from ``low`` to ``high``, of which one is an array."""
         most = (1 << self._bits) - 1
-        scale = (high - low) / most
-        zero = round(-low / scale) if scale else 0
-        return self._of(scale, -zero, most - zero)
+        scales = np.asarray((high - low) / most, np.float64)
+        zeros = np.rint(np.divide(-low, scales, out=np.zeros_like(scales), where=scales > 0))
+        return self._of(scales, -zeros, most - zeros)
 
-    def _of(self, scale: float, least: int, most: int) -> float:
-        if not scale:
-            return float(self._counts @ (self._centres * self._centres))
-        codes = self._centres / scale
+    def _of(self, scales: _Ends, least: _Ends, most: _Ends) -> _Ends:
+        found = np.empty(len(scales))
+        rows = max(1, _BLOCK_ELEMENTS // max(1, len(self._centres)))
+        for start in range(0, len(scales), rows):
+            part = slice(start, start + rows)
+            found[part] = self._of_some(scales[part], least[part], most[part])
+        return found
+
+    def _of_some(self, scales: _Ends, least: _Ends, most: _Ends) -> _Ends:
+        steps = np.where(scales > 0, scales, 1.0)[:, np.newaxis]
+        codes = self._centres / steps
         # Steps finer than bins cannot be told apart: there rounding errs evenly over a step.
-        fine = scale < 2 * self._width
-        nearest = codes if fine else np.rint(codes)
-        apart = (np.clip(nearest, least, most) - codes) * scale
-        result = float(self._counts @ (apart * apart))
-        return result + float(self._counts.sum()) * scale * scale / 12 if fine else result
+        fine = scales < 2 * self._width
+        apart = np.rint(codes)
+        apart[fine] = codes[fine]
+        np.maximum(apart, least[:, np.newaxis], out=apart)
+        np.minimum(apart, most[:, np.newaxis], out=apart)
+        apart -= codes
+        apart *= steps
+        apart[scales <= 0] = self._centres
+        apart *= apart
+        # One sum at a time: how a product of matrices adds up depends on how many there are.
+        result = np.array([self._counts @ row for row in apart])
+        return result + np.where(fine & (scales > 0), self._counts.sum() * scales * scales / 12, 0.0)
 
 
-def _best(error: Callable[[float], float], largest: float) -> float:
-    """The end in (0, largest] with the least ``error``: a coarse search, and a fine one around what it finds."""
+def _best(error: Callable[[_Ends], _Ends], largest: float) -> float:
+    """The end in (0, largest] with the least ``error``: a coarse search, and a fine one around what it finds.
+
+    Of ends with equal errors the largest.
+    """
     if not largest:
         return 0.0
     ends = largest * np.arange(1, _CANDIDATES + 1) / _CANDIDATES
-    place = min(range(_CANDIDATES), key=lambda i: (error(float(ends[i])), -i))
+    place = _last_least(error(ends))
     step = largest / _CANDIDATES
     finer = ends[place] + step * np.linspace(-1, 1, 2 * 16 + 1)
-    inside = [float(end) for end in finer if 0 < end <= largest]
-    return min([float(ends[place]), *inside], key=lambda end: (error(end), -end))
+    inside = np.sort(np.append(finer[(finer > 0) & (finer <= largest)], ends[place]))
+    return float(inside[_last_least(error(inside))])
+
+
+def _last_least(errors: _Ends) -> int:
+    """The place of the least error, of equal ones the last."""
+    return len(errors) - 1 - int(np.argmin(errors[::-1]))
 
 
 def entropy(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> Range:
