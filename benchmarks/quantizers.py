@@ -87,7 +87,8 @@ class Row:
     seconds: float
 
 
-def _samples(path: Path) -> tuple[list[list[Array]], Array | None]:
+def samples_of(path: Path) -> tuple[list[list[Array]], Array | None]:
+    """The samples of a file, and the right answers where it has some."""
     with np.load(path) as archive:
         data, labels = archive["in_0"], archive["y"] if "y" in archive.files else None
     return [[data[i : i + 1]] for i in range(len(data))], labels
@@ -154,7 +155,7 @@ def main() -> int:
     for task in TASKS:
         if arguments.models and task.name not in arguments.models:
             continue
-        samples, labels = _samples(arguments.data / "models" / f"{task.evaluation}.npz")
+        samples, labels = samples_of(arguments.data / "models" / f"{task.evaluation}.npz")
         graph = build_graph(read_model(arguments.data / "models" / f"{task.model}.circle"))
         reference = Reference(graph, samples, labels)
         for scheme in arguments.schemes.split(","):

@@ -1,7 +1,7 @@
 """The search: from a float model and data to a quantised model with a verdict.
 
 1. The model is optimised and folded; its ranges are recorded on all samples.
-2. With help: rounding of weights, correction of biases, equalisation and ways to choose ranges are tried one after the
+2. With help: equalisation, rounding of weights, correction of biases and ways to choose ranges are tried one after the
    other on the samples held back. Each is kept only if it makes the outputs better, sample by sample, than chance
    would; ranges are those that the result will have, codes are rounded by the other samples.
 3. If the limits do not hold on those held back, layers are taken to more bits or to float (:mod:`.widening`), where the
@@ -195,11 +195,11 @@ class Driver:
         if not kinds:
             self.findings.append(f"equalize {self.options.equalize} changes nothing: no pair of layers it could change")
             kinds = ["none"]
-        first = replace(recipe, equalize=kinds[0])
-        best = self._refined(self._first(models[kinds[0]], first, "equalize", kinds[0]))
+        best = self._first(models[kinds[0]], replace(recipe, equalize=kinds[0]), "equalize", kinds[0])
         for kind in kinds[1:]:
             best = self._better(best, models[kind], replace(best.recipe, equalize=kind), "equalize", kind)
-        return self._refit(self._ranged(best))
+        # Rounding and corrections last: of channels that one scale cannot hold they say nothing.
+        return self._refit(self._ranged(self._refined(best)))
 
     def _root(self) -> tuple[FloatModel, Recipe]:
         """The float model to start from, whose inputs are normalised where that helps, and the recipe for it."""

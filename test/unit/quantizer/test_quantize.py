@@ -39,6 +39,8 @@ def test_help_finds_equalisation() -> None:
     by_kind = {step["value"]: step["quality_db"] for step in helped.verdict["steps"] if step["step"] == "equalize"}
     assert by_kind[helped.verdict["choices"]["equalize"]] > by_kind["none"] + 15
     assert by_kind["none"] > plain.verdict["steps"][0]["quality_db"] - 1
+    order = [step["step"] for step in helped.verdict["steps"]]
+    assert order.index("rounding") > len(order) - 1 - order[::-1].index("equalize"), "of the channels that are left"
 
 
 def test_a_failed_verdict_is_an_error_when_asked_for() -> None:
