@@ -301,11 +301,6 @@ class InstructionOp(IRDLOperation):
         """Give the instruction other values of its fields; raises VerifyException for what it does not have."""
         self.properties[FIELDS] = fields_attr(fields)
 
-    @property
-    def queue_number(self) -> Queue:
-        """The queue that the instruction runs in."""
-        return self.field_values.queue
-
     def places(self) -> Iterator[tuple[Field, SSAValue, int]]:
         """(address field, buffer, offset) of the address fields that are used."""
         for (field, offset, _), operand in zip(self.field_values.used(), self._operands, strict=True):

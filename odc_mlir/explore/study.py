@@ -26,7 +26,6 @@ from odc_mlir.explore.space import MOST_POINTS, Axis, Machines, Point, points, s
 if TYPE_CHECKING:
     import optuna
 
-SAMPLERS = ("grid", "random", "bayes")
 Sampler = Literal["grid", "random", "bayes"]
 
 _DEFINITION, _OUTCOME, _FAILURE = "odc_definition", "odc_outcome", "odc_failure"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from odc_mlir.runtime.execution.graph import Graph
-from odc_mlir.runtime.execution.units import Unit, operator_units
+from odc_mlir.runtime.execution.units import Unit
 
 
 class Backend(Protocol):
@@ -16,13 +16,3 @@ class Backend(Protocol):
 
     def units(self, graph: Graph, operators: Sequence[int]) -> list[Unit]:
         """Units for ``operators``; every tensor that others read is among the ``writes`` of one of them."""
-
-
-class HostBackend:
-    """Our own kernels."""
-
-    name = "host"
-
-    def units(self, graph: Graph, operators: Sequence[int]) -> list[Unit]:
-        """One unit for each operator."""
-        return list(operator_units(graph, operators))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from xdsl.ir import BlockArgument, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.transforms.circle.functions.common import VIEWS, Function, between, pairs, plain
-from odc_mlir.transforms.common.rewriting import constant, is_real, producer, real_constant, real_scalar, shape_of
+from odc_mlir.transforms.common.rewriting import constant, producer, real_scalar, shape_of
 
 ATTENTION, ROPE = "Attention", "RoPE"
 MASK, CACHE = "mask", "cache"
@@ -193,16 +192,3 @@ def _half(value: SSAValue, extent: int) -> tuple[SSAValue, int] | None:
         if int(op.option("begin_mask") or 0) >> (len(shape) - 1) & 1:
             start = 0
     return (op.operands[0], start // (extent // 2)) if start in (0, extent // 2) else None
-
-
-def rotations(ops: list[CircleOp]) -> Iterator[Rotation]:
-    """Every rotary embedding among ``ops``."""
-    for op in ops:
-        found = rotation(op)
-        if found is not None and is_real(found.x):
-            yield found
-
-
-def has_constant_tables(found: Rotation) -> bool:
-    """Whether sine and cosine are constants."""
-    return real_constant(found.sine) is not None and real_constant(found.cosine) is not None

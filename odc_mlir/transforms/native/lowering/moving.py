@@ -37,10 +37,6 @@ class Table:
     starts: NDArray[np.int32]
     run: int
 
-    @property
-    def leaves_gaps(self) -> bool:
-        return bool((self.starts < 0).any())
-
 
 Move = Box | Table
 
