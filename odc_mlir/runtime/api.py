@@ -1,6 +1,6 @@
-"""The functions of ``odc_mlir``: run, compile and inspect models.
+"""The public functions of ``odc_mlir``: run, compile and inspect models.
 
-This is the only module of the runtime that reaches the compiler, by imports inside the functions that compile: running
+Only this module of the runtime imports the compiler, inside the functions that need it: running
 a model file or a package loads none of it.
 """
 
@@ -104,18 +104,17 @@ def run(
     threads: int = 1,
     tensors: Iterable[str] | None = None,
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
-    """The model's outputs for ``inputs``: arrays in graph order, of the model's element types, not changed.
+    """The model's outputs for ``inputs``: arrays in graph order, with the model's element types, unmodified.
 
-    ``model``: what :func:`compile` takes, or what it gave. ``auto`` runs a model file or module on the host and a
-    compiled package on what it was compiled for; ``npu`` compiles a model for ``target`` and ``memory`` first,
-    ``native`` for the machine that runs this. A segment that the device cannot run is run by host kernels, which give
-    the same result; ``strict`` makes that an error, and so is what compiling leaves to the host. ``max_bytes`` bounds
-    the activations alive at one time; ``threads`` run native code together, and change no result. ``custom_ops``
-    computes custom operators, the default registry unless given.
-    ``microscaling`` allows tensors of microscaling types and ``binary_codes`` says how binary-coded weights are read:
-    files leave both open, so they are refused without. ``tensors``: names of tensors anywhere in the model, whose
-    values are then returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays that do
-    not fit and other OdcErrors.
+    ``model``: anything that :func:`compile` accepts or returns. ``backend`` ``auto`` runs a model file or module on the
+    host and a package on the target it was compiled for; ``npu`` first compiles a model for ``target`` and ``memory``,
+    ``native`` for this machine. Host kernels run segments that the device cannot run, with the same result; with
+    ``strict`` that is an error, as are operators that compiling leaves on the host. ``max_bytes`` limits the
+    activations alive at one time; ``threads`` is the number of threads of native code, which does not affect results.
+    ``custom_ops`` implements custom operators (default: the global registry). ``microscaling`` enables tensors of
+    microscaling types, and ``binary_codes`` says how to read binary-coded weights: files leave both open, so they are
+    errors otherwise. ``tensors``: names of tensors inside the model whose values are returned beside the outputs, as
+    ``(outputs, {name: value})``. Raises InputError for arrays that do not fit, and other OdcErrors.
     """
     executor = open_executor(
         model,
@@ -157,12 +156,12 @@ def open_executor(
     signature: str | None = None,
     all_tensors: bool = False,
 ) -> Executor:
-    """What :func:`run` runs, for many runs.
+    """An executor for many calls of what :func:`run` does once.
 
     ``resize`` also accepts inputs that change static dimensions; ``signature`` runs the subgraph of that signature, on
-    the host if it is not the first. ``numerics`` "litert" computes where LiteRT's codes differ from ours as it does
-    (fully connected layers in float64, coarse int16 tables and image positions), which only the host can.
-    ``all_tensors``: keep every tensor visible that the backend can show.
+    the host if it is not the first. ``numerics`` "litert" follows LiteRT where its results differ from ours (fully
+    connected layers in float64, coarse int16 tables and image positions), which is possible only on the host.
+    ``all_tensors``: make every tensor available that the backend can provide.
     """
     check_choice("backend", backend, BACKENDS)
     check_choice("numerics", numerics, NUMERICS)
@@ -225,7 +224,7 @@ def _is_native(opened: Package | Graph) -> bool:
 
 
 def native_in_place(model: Any, *, strict: bool) -> Package:
-    """Native code for this machine, from the cache where it was compiled before."""
+    """Native code for this machine, from the cache if it was compiled before."""
     from odc_mlir.runtime.execution.native_cache import remembered
 
     source = _model_of(model)
@@ -306,7 +305,7 @@ def lower(
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
 ) -> Module:
-    """A copy of ``module`` at the end of a stage of ``odc-opt --list-stages``; raises OdcError, else as `compile`."""
+    """A copy of ``module`` after a stage of ``odc-opt --list-stages``, options as for `compile`. Raises OdcError."""
     from odc_mlir import compiler
 
     return compiler.lower(
@@ -340,21 +339,22 @@ def compile(
     remember: bool = False,
     **quantizing: Any,
 ) -> Package:
-    """Compile a model for an NPU, which computes with integers: a quantised one, or one that is quantised first.
+    """Compile a model for an NPU: a quantised model, or a float model with ``quantize``.
 
     ``target``: a shipped target or a .toml file; ``memory``: where constants are stored, flash or sram; ``prefer``:
-    performance, memory or compile-time; ``sram_limit`` in bytes, or ``"100K"`` (default: the target's capacity), that
-    operators may go to the host for with ``allow_host``. What the target cannot run, or what costs less there, stays on
-    the host with the reason; ``strict`` makes that an error. ``placement``: where the user wants operators, and bounds
-    of segments; the keys are those of :func:`odc_mlir.compiler.compile`.
+    performance, memory or compile-time; ``sram_limit``: in bytes, or ``"100K"`` (default: the target's capacity); with
+    ``allow_host`` operators that do not fit in it go to the host. Operators that the target cannot run, or that cost
+    less on the host, stay there with the reason; ``strict`` makes that an error. ``placement``: where operators should
+    run, and limits on segments, with the keys of :func:`odc_mlir.compiler.compile`.
 
-    ``quantize``: a scheme, with what else :func:`quantize` takes in ``quantizing`` (``calibration``, ``labels``,
-    ``max_drop``, ``io`` …). A model that misses its limits is an AccuracyError unless ``allow_accuracy_loss``.
+    ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels``,
+    ``max_drop``, ``io`` …). A model that misses its accuracy limits raises AccuracyError unless
+    ``allow_accuracy_loss``.
 
-    ``time_limit``: seconds for all of it, after which a TimeLimitError is raised and there is no package; quantising
-    stops trying after half of them, or after its own ``max_seconds``. ``progress`` is told what is being done, how far
-    it is, and out of how much where that is known. ``verify_each``: the IR is verified after every pass, not stage.
-    ``remember``: tilings are looked up in the user's cache and kept there, which saves time only. Raises OdcError.
+    ``time_limit``: seconds for everything, after which TimeLimitError is raised and there is no package; the quantiser
+    stops trying after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity,
+    how far it is, and the total if known. ``verify_each``: verify the IR after every pass instead of every stage.
+    ``remember``: use the cache of tilings, which affects only compile time. Raises OdcError.
     """
     from odc_mlir import compiler
 
@@ -414,11 +414,11 @@ def optimize(
     max_rewrites: int | None = None,
     verify: bool = False,
 ) -> Optimized:
-    """Rewrite a model into an equivalent, cheaper one; the model given stays as it is.
+    """Rewrite a model into an equivalent, cheaper one; the given model is not modified.
 
-    ``level``: ``O1``, everything that keeps results, or None for only the ``rewrites`` that are named; ``without``
-    leaves some out. ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store images there channels last where
-    that saves work. ``max_rewrites`` stops after so many. ``verify`` runs both models on random inputs; see
+    ``level``: ``O1``, all rewrites that preserve results, or None for only those named in ``rewrites``; ``without``
+    disables some. ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store image inputs and outputs channels last
+    where that saves work. ``max_rewrites`` stops after that many. ``verify`` runs both models on random inputs; see
     ``Optimized.difference``. Raises OptionError for unknown names, and other OdcErrors.
     """
     from odc_mlir import optimizer
@@ -435,7 +435,7 @@ def optimize(
 
 
 def lint(model: ModelSource | Module, *, target: str | None = None) -> list[Finding]:
-    """What will hurt in a model, with remedies; ``target``: hardware to hold it against, else all NPUs."""
+    """Problems of a model, with remedies; ``target``: the hardware to check against, default all NPUs."""
     from odc_mlir import linter
 
     return linter.lint(_model_of(model), target=target)
@@ -482,15 +482,15 @@ def quantize(
     reader: str | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
 ) -> Quantized:
-    """Quantise a float model, and say how close the result is to it.
+    """Quantise a float model, and measure the accuracy of the result.
 
     ``scheme``: int8 (default), int8x4, uint8, int16, int16x8, or for weights only int8_wo, int16_wo, int4_wo.
     ``calibration``: a file of samples, or an iterable of lists of arrays in graph input order; some are held back to
-    check on, unless ``evaluation`` gives others. ``labels``: right answers for those that are checked on, True for
-    array ``y`` of their file; ``max_drop`` then bounds the loss in points. ``records``: ranges recorded before,
-    instead. ``target``: the machine that the model is for, which has a say in types; ``min_coverage``: the share of
-    the products that it has to compute. ``max_time_ms`` (modelled) or ``max_bytes`` (of the file): a budget.
-    docs/quantisation.md explains all. Raises OdcError; a model that misses its limits is no error: see
+    check on, unless ``evaluation`` gives others. ``labels``: labels of the samples used for the check, True for
+    array ``y`` of their file; ``max_drop`` then limits the loss in points. ``records``: recorded ranges
+    instead. ``target``: the machine that the model is for, whose rules restrict types; ``min_coverage``: the share of
+    products that it must compute. ``max_time_ms`` (modelled) or ``max_bytes`` (of the file): a budget.
+    docs/quantisation.md explains everything. Raises OdcError; a model that misses its limits is not an error: see
     ``Quantized.verdict``.
     """
     asked = dict(locals())  # all of what the quantiser takes, by the same names
