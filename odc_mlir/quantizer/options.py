@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Any
 
 from odc_mlir.errors import OptionError
@@ -195,6 +197,7 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
             raise OptionError("a configuration is given twice", hint="give it as config or as mixed")
         config, mixed = mixed, OFF
     plan = _plan(overrides, config)
+    given = _of_their_kinds(given)
     for name, read in _READ.items():
         given[name] = read(given.get(name) or ())
     scheme = given.pop("scheme", None) or plan.scheme or "int8"
@@ -211,6 +214,39 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "copied_parameters": parse_copies,
     "patterns": parse_patterns,
 }
+
+
+_NUMBER, _TEXTS = "a number", "text, or a list or mapping of it"
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "float": (Real, _NUMBER),
+    "int": (Real, _NUMBER),
+    "str": (str, "text"),
+    "bool": (bool, "True or False"),
+    "Mapping": (Mapping, "a mapping"),
+}
+
+
+def _of_their_kinds(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``given`` with paths as text; raises OptionError for a value of another kind than the option's.
+
+    None is as if nothing was given.
+    """
+    found = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
+    for item in fields(Options):
+        kind = str(item.type).partition("[")[0].removesuffix(" | None")
+        if item.name in _READ:
+            _check_kind(item.name, found.get(item.name), (Sequence, Mapping), _TEXTS)
+        elif kind in _KINDS:
+            _check_kind(item.name, found.get(item.name), *_KINDS[kind])
+    for name, value in (found.get("range_options") or {}).items():
+        _check_kind(f"the option {name!r} of ranges", value, Real, _NUMBER)
+    return found
+
+
+def _check_kind(what: str, value: Any, allowed: type | tuple[type, ...], text: str) -> None:
+    is_truth = isinstance(value, bool) and allowed is not bool  # which Python counts among the numbers
+    if value is not None and (is_truth or not isinstance(value, allowed)):
+        raise OptionError(f"{what} is {value!r}, expected {text}")
 
 
 def _plan(overrides: Any, config: Any) -> PrecisionPlan:

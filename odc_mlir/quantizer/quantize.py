@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from odc_mlir import loading, targets
 from odc_mlir.calibration.minmax_file import is_minmax, read_minmax
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore
-from odc_mlir.errors import InputError, ModelError, OptionError, RecordsError
+from odc_mlir.errors import InputError, ModelError, OptionError, RecordsError, parsing
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.calibration import Pictures
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.quantities import model_name
+from odc_mlir.formats.samples import Samples
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.process_limits import one_blas_thread
@@ -31,6 +32,7 @@ from odc_mlir.quantizer.judging import verdict_of
 from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
 from odc_mlir.quantizer.policy.applicable import check_samples
 from odc_mlir.quantizer.policy.verdict import caution
+from odc_mlir.quantizer.repeats import repeated
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -77,6 +79,7 @@ def quantize(
     stored, ready = export_model(module), taken_out(module)
     brought = read_given(ready)
     options = _with_brought(make_options(**_as_target_likes(_scheme_brought(chosen, brought))), brought)
+    _check_sources(calibration, evaluation, labels, records)
     if records is not None and calibration is not None:
         raise OptionError(
             "records and calibration samples both say the ranges", hint="give one; evaluation samples may come on top"
@@ -97,6 +100,7 @@ def quantize(
         base.records = known
     if not data.fit:
         check_samples(options.by_name())
+    data.findings += repeated(data)
     # The products are many and small: several threads would wait for one another longer than they work. Numbers that
     # are not finite show in the verdict, which they fail.
     with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):
@@ -108,7 +112,21 @@ def quantize(
         LOG.warning("%s: %s", verdict["model"] or "the quantised model", text)
     found = joined((base.records, *base.held))
     found.digest = _digest(model)
-    return Quantized(candidate.module, verdict, found, driver.statistics, stored)
+    return Quantized(candidate.module, verdict, found, driver.statistics, stored, driver.model.equalization)
+
+
+def _check_sources(
+    calibration: Calibration | None, evaluation: Calibration | None, labels: Labels | None, records: object
+) -> None:
+    """Raises InputError and OptionError for what is neither samples, nor labels, nor records."""
+    for what, source in (("calibration", calibration), ("evaluation", evaluation)):
+        if not isinstance(source, Iterable | os.PathLike | Samples | None):
+            raise InputError(f"{what} is {source!r}, expected samples", hint="give a file, or a list of samples")
+    if not isinstance(records, str | os.PathLike | Records | None):
+        raise OptionError(f"records is {records!r}", hint="give a file, or what recording returned")
+    if not isinstance(labels, bool | None):
+        with parsing("the labels are no array", InputError):
+            np.asarray(labels)
 
 
 # Options that choose parameters, with the values that ask for nothing of a model that brings its own.

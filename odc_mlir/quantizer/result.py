@@ -32,6 +32,7 @@ class Quantized(ModelFile):
     ``model``: the module, in the circle dialect on quantised types. ``verdict``: how close it is to the float model;
     see docs/quantisation.md for its keys. ``records``: what was recorded of the float model, if anything.
     ``statistics``: of the tensors that ranges were chosen for, after equalisation. ``original``: the float model.
+    ``equalization``: between which layers scales were moved, as ``equalize`` takes it in a ``.json`` file.
     """
 
     model: ModuleOp
@@ -39,6 +40,7 @@ class Quantized(ModelFile):
     records: Records = field(default_factory=Records)
     statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
     original: Model = field(default_factory=Model)
+    equalization: list[dict[str, Any]] = field(default_factory=list)
 
     def to_tflite(self) -> bytes:
         """The model as a TFLite file; raises UnsupportedError for operators on codes that LiteRT does not run."""

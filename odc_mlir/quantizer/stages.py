@@ -7,6 +7,7 @@ candidate for each.
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -92,13 +93,15 @@ class FloatModel:
     """A float model ready to be quantised.
 
     ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back, of
-    which :data:`PARTS` take turns; ``known`` is what rounding found out, by the number of samples.
+    which :data:`PARTS` take turns; ``known`` is what rounding found out, by the number of samples. ``equalization``:
+    pairs of layers between which scales were moved, as ONE's fm-equalize has them.
     """
 
     module: ModuleOp
     records: Records = field(default_factory=Records)
     held: list[Records] = field(default_factory=list)
     known: dict[int, Known] = field(default_factory=dict)
+    equalization: list[dict[str, Any]] = field(default_factory=list)
     _without: dict[int, Statistics] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -237,11 +240,14 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     attach_ranges(function, ranges_of(statistics, "minmax"))
     patterns = kind if is_pattern_file(kind) else ""
     arrays = _channel_magnitudes(statistics) if kind.startswith("activations") or patterns else None
-    options = {"patterns": patterns, "alpha": share_moved(kind), "relu6": "recorded"}
-    if not _changed(module, arrays, "circle-equalize-channels", "ranges", **options):
-        return None
+    with tempfile.TemporaryDirectory(prefix="odc-pairs-") as folder:
+        moved = Path(folder) / "pairs.json"
+        options = {"patterns": patterns, "alpha": share_moved(kind), "relu6": "recorded", "save": str(moved)}
+        if not _changed(module, arrays, "circle-equalize-channels", "ranges", **options):
+            return None
+        pairs = json.loads(moved.read_text("utf-8"))
     _drop_ranges(module)
-    return FloatModel(module)
+    return FloatModel(module, equalization=pairs)
 
 
 def normalized(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel | None:

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import short_name, shortened
-from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, json_kind
+from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, Kind, json_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
+
+def _holds_pairs(path: Path) -> bool:
+    import json
+
+    found = json.loads(path.read_bytes())
+    return isinstance(found, list) and all({"front", "back", "type"} <= entry.keys() for entry in found)
+
+
 VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
+PAIRS = Kind("pairs of layers", _holds_pairs, suffixes=(".json",), is_text=True)
 CIRCLE = MODEL._replace(suffixes=(".circle",))
 _LAYERS_SHOWN = 5
 _FINDINGS_SHOWN = 8
@@ -58,6 +68,13 @@ def build_parser() -> argparse.ArgumentParser:
     quantizing.add_limit_flags(parser.add_argument_group("limit (default: mpeir 0.1, and top1 0.99 for classifiers)"))
     reports = parser.add_argument_group("reports")
     add_output(reports, "--report-json", metavar="FILE", kind=VERDICT, help="write the verdict as JSON")
+    add_output(
+        reports,
+        "--save-equalization",
+        metavar="FILE.json",
+        kind=PAIRS,
+        help="write the pairs of layers between which scales were moved, for --equalize",
+    )
     add_output(reports, "--report-html", metavar="FILE", kind=PAGE, help="write the verdict as a page with charts")
     return parser
 
@@ -69,8 +86,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
-    if not (arguments.output or arguments.report_json or arguments.report_html or arguments.save_records):
-        return usage_error(parser, "give -o, a report to write or --save-records")
+    written = (arguments.output, arguments.report_json, arguments.report_html, arguments.save_records)
+    if not (any(written) or arguments.save_equalization):
+        return usage_error(parser, "give -o, a report to write, --save-records or --save-equalization")
     if arguments.min_max_only:
         if not arguments.output or not arguments.calibration:
             return usage_error(parser, "--min-max-only needs --calibration and -o")
@@ -118,6 +136,8 @@ def _quantize(arguments: argparse.Namespace) -> None:
         quantizing.end_progress(arguments.quiet)
     if arguments.save_records:
         made.save_records(arguments.save_records, overwrite=arguments.overwrite)
+    if arguments.save_equalization:
+        arguments.files.write_json(arguments.save_equalization, made.equalization, "save_equalization")
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, made.verdict, "report_json")
     if arguments.report_html:

@@ -20,7 +20,9 @@ def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str
         entries = [entries]
     found: dict[str, str] = {}
     for entry in entries:
-        name, _, type = str(entry).rpartition("=")
+        name, equals, type = str(entry).rpartition("=")
+        if equals and not name:
+            raise OptionError(f"{str(entry)!r} has an empty name", hint="write NAME=TYPE, or TYPE alone")
         if type not in BOUNDARY_TYPES:
             raise OptionError(
                 f"unknown type {type!r} of an input or output", hint=f"use one of {', '.join(BOUNDARY_TYPES)}"

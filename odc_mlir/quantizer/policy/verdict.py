@@ -123,22 +123,32 @@ def metric_name(text: str) -> str:
 # Where bounds of a measure can lie; outside nothing could miss them, or nothing keep them.
 _BOUNDS = {
     "mpeir": (0.0, 1.0),
-    "cosine": (-1.0, 1.0),
+    "cosine": (0.0, 1.0),
     "top1_match": (0.0, 1.0),
     "top5_match": (0.0, 1.0),
     "top1_decided": (0.0, 1.0),
-    "sqnr_db": (-math.inf, math.inf),
+    "sqnr_db": (0.0, math.inf),
+    "mape_percent": (0.0, 100.0),
 }
+# Bounds that outputs of nothing but zeros, or answers of nothing but one class, keep as well as any model.
+_KEPT_BY_NOTHING = {"cosine": 0.0, "top1_match": 0.0, "top5_match": 0.0, "top1_decided": 0.0}
+_KEPT_BY_NOTHING |= {"sqnr_db": 0.0, "mape_percent": 100.0}
+_ALL_POINTS = 100.0
 
 
-def _checked(limit: Limit) -> Limit:
-    """``limit``; raises OptionError for a bound that is not a number, or out of the measure's range."""
+def _checked(limit: Limit, score: str | None = None) -> Limit:
+    """``limit``; raises OptionError for a bound that is no number, out of the measure's range, or kept by anything."""
     low, high = _BOUNDS.get(limit.metric, (0.0, math.inf))
     if not math.isfinite(limit.bound) or not low <= limit.bound <= high:
-        least = "a number" if low == -math.inf else f"a number of at least {low:g}"
         raise OptionError(
-            f"the limit of {limit.metric} is {limit.bound:g}, expected {least}"
+            f"the limit of {limit.metric} is {limit.bound:g}, expected a number of at least {low:g}"
             + ("" if high == math.inf else f" and at most {high:g}")
+        )
+    loses_all = limit.metric == "drop" and score == "top1_percent" and limit.bound >= _ALL_POINTS
+    if loses_all or limit.bound == _KEPT_BY_NOTHING.get(limit.metric):
+        raise OptionError(
+            f"the limit of {limit.metric} is {limit.bound:g}, which outputs that say nothing keep as well",
+            hint="give one that can be missed",
         )
     return limit
 
@@ -162,7 +172,7 @@ def choose_limits(
     chosen = _chosen_limits(metric, limit, max_drop, score, classifier, samples)
     if score is not None and not is_telling and metric is None and limit is None:
         chosen = (*chosen, Limit("mpeir", _DEFAULT_BOUNDS["mpeir"]))
-    return tuple(map(_checked, chosen))
+    return tuple(_checked(item, score) for item in chosen)
 
 
 def _chosen_limits(

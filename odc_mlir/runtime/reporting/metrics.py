@@ -88,7 +88,7 @@ class ErrorMeter:
             self._intervals.append(largest / (self._interval or _interval(a) or 1.0))
         if self._top and a.dtype.kind != "c":
             for k in TOP:
-                if a.size >= k:
+                if a.size > k:  # of fewer all are among the largest
                     self._matches[k].append(len(_largest(a, k) & _largest(b, k)) / k)
 
     def _add_piece(self, a: Array, b: Array, rtol: float) -> float:

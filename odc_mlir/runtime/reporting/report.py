@@ -116,7 +116,9 @@ def modelled_inference(executor: PlanExecutor) -> Modelled:
 
 def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
     if package.plan is None:
-        raise PackageError("nothing in the package is compiled, so there is no report", location=package.files.location)
+        raise PackageError(
+            "nothing in this package is compiled, so there is no report", location=package.files.location
+        )
     if not is_modelled(package.plan):
         text = f"there is no model of code for {package.plan.target}"
         raise UnsupportedError(text, hint="measure its runs; odc-compile --report-json has sizes and placement")

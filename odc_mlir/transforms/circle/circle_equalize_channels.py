@@ -83,6 +83,9 @@ class CircleEqualizeChannelsPass(ModulePass):
     patterns: str = ""
     """A JSON file of layer pairs in the format of ONE's fm-equalize; empty: all pairs."""
 
+    save: str = ""
+    """A JSON file to write what was moved to, as ``patterns`` reads it."""
+
     alpha: float = 0.5
     """How much of the channels' ranges moves to the weights that read them: 1 equalises the channels, 0 the weights."""
 
@@ -122,6 +125,8 @@ class CircleEqualizeChannelsPass(ModulePass):
         note_factors(op, {name: row for pair in pairs for name, row in pair.moved_factors().items()})
         for front in fronts:
             front.write()
+        if self.save:
+            write_patterns(self.save, pairs)
 
     def _found(self, module: ModuleOp) -> tuple[list[Front], list[Pair]]:
         """Everything that makes channels, the layers among them, and the pairs that begin with these."""
@@ -188,6 +193,20 @@ def _pattern(entry: object, path: str) -> Pattern:
     if not factors.size or not np.isfinite(factors).all() or (factors < 0).any():
         raise OptionError(f"act_scale of pattern {front!r} is not a list of numbers of at least 0", location=path)
     return Pattern(front, back, np.where(factors > 0, factors, 1.0))  # a channel of nothing has no scale
+
+
+def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
+    """Write the pairs that were moved, and by what, for :func:`read_patterns`; raises OptionError."""
+    found = [
+        {"front": pair.front.name, "back": pair.backs[0][0].name, "type": "ScaleOnly"}
+        | {"act_scale": pair.front.factors.tolist()}
+        for pair in pairs
+        if pair.is_moved
+    ]
+    try:
+        Path(path).write_text(json.dumps(found), "utf-8")
+    except OSError as error:
+        raise OptionError(f"cannot write the patterns: {error.strerror}", location=path) from None
 
 
 def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[Pattern], balance: Balance) -> list[Pair]:

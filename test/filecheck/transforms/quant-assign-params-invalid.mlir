@@ -9,10 +9,10 @@
 func.func @main(%x: tensor<4xf32> loc("x")) -> tensor<4xf32> {
   func.return %x : tensor<4xf32>
 }
-// SCHEME: error: unknown quantisation scheme 'int9'{{.*}}; use one of uint8, int8, int16, int16x8
+// SCHEME: error: unknown quantisation scheme 'int9'{{.*}}; use one of uint8, int8, int8x4, int16, int16x8
 // WEIGHTS: error: scheme 'int8_wo' quantises weights only{{.*}}; run quant-weights-only instead
 // GRANULARITY: error: scheme 'int16' has one scale per channel; granularity 'tensor' is not possible
 // FORM: error: weights of scheme 'int8' are symmetric; only uint8 ones can be asymmetric{{.*}}; use the scheme 'uint8'
 // NAME: error: no operator has a result 'z'
-// PRECISION: error: unknown precision 'int7'{{.*}}; use one of uint8, int8, int16, int16x8, float
+// PRECISION: error: unknown precision 'int7'{{.*}}; use one of uint8, int8, int8x4, int16, int16x8, float
 // CONFIG: error: cannot read the configuration: {{.*}}quant-assign-params-invalid.mlir

@@ -111,6 +111,22 @@ def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
         quantize(_normalised("MUL"), **chosen)
 
 
+def test_what_was_equalised_can_be_written_and_done_again(tmp_path: Path) -> None:
+    file, samples = _mobile()
+    chosen: dict[str, Any] = {"calibration": samples, "help": False, "limit": 1.0}
+    made = quantize(file, equalize="weights", **chosen)
+    assert made.equalization
+    assert all(entry["type"] == "ScaleOnly" and entry["act_scale"] for entry in made.equalization)
+    path = tmp_path / "pairs.json"
+    path.write_text(json.dumps(made.equalization))
+    again = quantize(file, equalize=str(path), **chosen)
+    assert again.verdict["metrics"]["sqnr_db"] == pytest.approx(made.verdict["metrics"]["sqnr_db"], abs=0.1)
+    assert [entry["front"] for entry in again.equalization] == [entry["front"] for entry in made.equalization]
+    for before, after in zip(made.equalization, again.equalization, strict=True):
+        np.testing.assert_allclose(after["act_scale"], before["act_scale"])
+    assert quantize(file, equalize="none", **chosen).equalization == []
+
+
 def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
     file, samples = _mobile()
     path = tmp_path / "pairs.json"

@@ -246,6 +246,34 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "a column that is small beside another": _columned(1000.0, 1.0),
     "columns of three sizes": _columned(1e5, 1.0, 1e-5),
     "an output that no sample moves": _columned(1.0, 1.0, beside="silent"),
+    "limit of sqnr that zeros keep": _with(metric="sqnr", limit=0.0),
+    "limit of sqnr below zero": _with(metric="sqnr", limit=-300.0),
+    "limit of cosine that zeros keep": _with(metric="cosine", limit=0.0),
+    "limit of cosine below zero": _with(metric="cosine", limit=-1.0),
+    "limit of mape that zeros keep": _with(metric="mape", limit=100.0),
+    "limit of answers that all may miss": lambda: {
+        "model": classifier()[0],
+        "calibration": classifier()[1],
+        "metric": "top1",
+        "limit": 0.0,
+    },
+    "answers of one column": _with(metric="top1", limit=0.9),
+    "all points may be lost": _labelled(lambda answers: answers, max_drop=100.0),
+    "limit that is text": _with(limit="0.1"),
+    "limit that is a truth": _with(limit=True),
+    "headroom that is text": _with(headroom="1"),
+    "bytes that are text": _with(max_bytes="9 kB"),
+    "scheme that is a list": _with(scheme=["int8"]),
+    "equalize that is a number": _with(equalize=1),
+    "help that is text": _with(help="no"),
+    "parameters that are a number": _with(parameters=5),
+    "patterns that are a number": _with(patterns=5),
+    "percentiles that are text": _with(ranges="percentile", range_options={"high": "99"}),
+    "percentiles that are truths": _with(ranges="percentile", range_options={"high": True}),
+    "samples that are a number": lambda: {"calibration": 5},
+    "samples to check on that are a number": _with(evaluation=5),
+    "records that are a number": lambda: {"records": 5},
+    "labels of two lengths": _with(labels=[[1], [1, 2]] * (COUNT // 2)),
     "unknown metric": _with(metric="accuracy"),
     "drop without labels": _with(metric="drop"),
     "no layer of that name": _with(overrides={"nobody": "float"}),
@@ -332,6 +360,18 @@ def test_what_only_moves_values_is_not_quantised(scheme: str) -> None:
     made = odc_mlir.quantize(file, calibration=samples, scheme=scheme, help=False)
     assert not made.passed
     assert made.verdict["problems"] == [f"nothing but operators that only move values is quantised to {scheme}"]
+
+
+def test_samples_that_are_seen_twice_are_told() -> None:
+    file, samples = regressor(4)
+    made = odc_mlir.quantize(file, calibration=samples, evaluation=samples, help=False)
+    assert [
+        text for text in made.verdict["findings"] if "24 of 24 samples that the model is checked on are also" in text
+    ]
+    few = odc_mlir.quantize(file, calibration=samples[:1] * 12 + samples[1:13], help=False)
+    assert [text for text in few.verdict["findings"] if "that the model is checked on repeat others" in text]
+    apart = odc_mlir.quantize(file, calibration=samples, help=False)
+    assert not [text for text in apart.verdict["findings"] if "checked on" in text]
 
 
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])

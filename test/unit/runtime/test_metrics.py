@@ -33,13 +33,18 @@ def test_known_values() -> None:
     assert found.sqnr_db == pytest.approx(10 * math.log10(88 / 6))
     assert found.cosine == pytest.approx((4 + 8 + 64 + 5) / math.sqrt(88 * (1 + 4 + 4 + 64 + 7)))
     assert found.top1_match == pytest.approx((1 + 0) / 2)
-    assert found.top5_match is None, "no record has five elements"
+    assert found.top5_match is None, "no record has more than five elements"
 
 
 def test_equal_values() -> None:
-    found = _errors(([1, 2, 3, 4, 5], [1, 2, 3, 4, 5]))
+    found = _errors(([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]))
     assert (found.differing, found.mae, found.mpeir, found.sqnr_db) == (0, 0, 0, None)
     assert (found.cosine, found.top1_match, found.top5_match) == (pytest.approx(1), 1, 1)
+
+
+def test_the_largest_of_all_there_are_say_nothing() -> None:
+    assert _errors(([1], [9])).top1_match is None
+    assert _errors(([1, 2, 3, 4, 5], [5, 4, 3, 2, 1])).top5_match is None
 
 
 def test_nothing_to_measure() -> None:

@@ -196,5 +196,5 @@ def test_operators_that_stay_on_the_host_are_said_with_the_reason(tmp_path: Path
 def test_what_is_not_compiled_has_no_report(model: Path, tmp_path: Path) -> None:
     plain = tmp_path / "p"
     assert odc_package.main(["pack", str(model), "-o", str(plain)]) == 0
-    with pytest.raises(PackageError, match="nothing in the package is compiled, so there is no report"):
+    with pytest.raises(PackageError, match="nothing in this package is compiled, so there is no report"):
         _ = Package.from_path(plain).report

@@ -167,7 +167,9 @@ def test_recording_takes_no_option_that_it_has_no_use_for(
     model.write_text("no model")
     flags = ["--min-max-only", "--calibration", tmp_path / "given.json", "-o", tmp_path / "o.circle"]
     used = action.dest in odc_quantize.RECORDING
-    if action.dest == "save_records":
+    if action.dest == "save_equalization":
+        flags += ["--save-equalization", tmp_path / "pairs.json"]
+    elif action.dest == "save_records":
         flags += ["--save-records", tmp_path / "minmax.bin"]
     elif action.dest not in {"min_max_only", "calibration", "output"}:
         value = [str(tmp_path / f"out{action.dest[-5:].replace('_', '.')}")] if "report" in action.dest else None
@@ -197,6 +199,16 @@ def test_recording_reads_what_it_says_it_uses(
     assert read & known == odc_quantize.RECORDING - {"min_max_only"}
 
 
+def test_equalisation_is_written_and_read_again(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    _, hard, data = files
+    pairs, calibration = tmp_path / "pairs.json", data.with_name("hard.npz")
+    common = (hard, "--no-help", "--calibration", calibration, "--allow-accuracy-loss", "-q")
+    for _ in range(2):  # our own file may be replaced
+        assert _run(*common, "--equalize", "weights", "--save-equalization", pairs) == 0
+    assert {"front", "back", "type", "act_scale"} == json.loads(pairs.read_text())[0].keys()
+    assert _run(*common, "--equalize", pairs, "-o", tmp_path / "q.circle") == 0
+
+
 def test_a_tflite_file_holds_what_litert_runs(
     files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -214,7 +226,7 @@ def test_a_tflite_file_holds_what_litert_runs(
 @pytest.mark.parametrize(
     ("flags", "code", "text"),
     [
-        ([], 2, "give -o, a report to write or --save-records"),
+        ([], 2, "give -o, a report to write, --save-records or --save-equalization"),
         (["-o", "q.circle", "--min-max-only"], 2, "--min-max-only needs --calibration and -o"),
         (["-o", "q.circle"], 1, "quantising activations needs input samples or recorded ranges"),
         (["-o", "q.circle", "--calibration", "{data}", "--limit", "1", "--metric", "far"], 1, "unknown metric 'far'"),
