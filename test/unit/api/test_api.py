@@ -101,7 +101,7 @@ def test_run_packages_of_other_tools(test_data: Path) -> None:
     inputs = [np.ones(spec.shape, spec.dtype) for spec in package.inputs]
     (out,) = odc_mlir.run(package, inputs)
     assert out.shape == package.outputs[0].shape
-    with pytest.raises(PackageError, match="nothing in the package is compiled, so there is no report"):
+    with pytest.raises(PackageError, match="nothing in this package is compiled, so there is no report"):
         _ = package.report
 
 
