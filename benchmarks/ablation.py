@@ -32,7 +32,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.runtime.execution.graph import build_graph
-from quantizers import TASKS, Task, samples_of
+from quantizer_tasks import TASKS, Task, samples_of
 from tabular import network
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -6,6 +6,8 @@
 repository). Each model is quantised in every scheme by its calibration samples and measured on its evaluation samples,
 which the quantiser never sees: score in the models' own units, SQNR against the float model by our kernels, bytes.
 8-bit models also run on the NPU, where every result must be that of the host. ``--plain`` switches help off.
+``peer.csv`` beside this has what ai-edge-quantizer reaches in every way that it has (``peer.py`` writes it): the gain
+is that over its best.
 """
 
 from __future__ import annotations
@@ -28,45 +30,15 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.graph import build_graph
+from peer import NAMES
+from quantizer_tasks import TASKS, Prepared, Task, prepare
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMES = ("int8", "uint8", "int16", "int16x8", "int8_wo", "int16_wo", "int4_wo")
 ON_NPU = ("int8", "uint8")
 NPU_SAMPLES = 16
-# The peer's schemes that ours are compared with.
-PEERS = {
-    "int8": ("static_int8_minmax", "static_int8"),
-    "int16x8": ("static_int16x8_minmax",),
-    "int8_wo": ("weight_only_int8",),
-}
-
-
-@dataclass(frozen=True)
-class Task:
-    """A float model, what it is calibrated by and what it is measured on, below ``models``."""
-
-    model: str
-    calibration: str
-    evaluation: str
-
-    @property
-    def name(self) -> str:
-        return Path(self.model).stem
-
-    @property
-    def inputs(self) -> str:
-        """How the peers' table calls the data."""
-        path = Path(self.evaluation)
-        return f"scoring/{path.name}" if path.parent.name == "scoring" else path.name
-
-
-DIGITS = ("digits_cnn", "digits_mobile", "digits_mobile_hard", "digits_dynbatch")
-ZOO = {"ad01_fp32": "ad", "pretrainedResnet": "ic", "vww_96_float": "vww", "kws_ref_model_float32": "kws"}
-TASKS = (
-    *(Task(f"digits/{name}", "digits/calibration", "digits/evaluation") for name in DIGITS),
-    Task("digits/digits_unet", "digits/calibration_denoise", "digits/evaluation_denoise"),
-    *(Task(f"zoo/{name}", f"zoo/calibration/{task}", f"zoo/scoring/{task}") for name, task in ZOO.items()),
-)
+PEERS = Path(__file__).with_name("peer.csv")
+BEST = "ai-edge-quantizer"
 
 
 @dataclass(frozen=True)
@@ -84,36 +56,38 @@ class Row:
     float_bytes: int
     passed: bool
     npu: str  # whether the NPU gives the host's numbers
-    seconds: float
+    seconds: float  # of CPU, for quantising
 
-
-def samples_of(path: Path) -> tuple[list[list[Array]], Array | None]:
-    """The samples of a file, and the right answers where it has some."""
-    with np.load(path) as archive:
-        data, labels = archive["in_0"], archive["y"] if "y" in archive.files else None
-    return [[data[i : i + 1]] for i in range(len(data))], labels
+    @property
+    def gain_db(self) -> float | None:
+        """Over ai-edge-quantizer's best."""
+        best = self.peers.get(BEST)
+        return None if best is None or self.sqnr_db is None else self.sqnr_db - best
 
 
 def _peers(path: Path, task: Task, scheme: str) -> dict[str, float]:
-    if not path.is_file():
-        return {}
-    with path.open(newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == "sqnr_db" and row["model"] == task.name]
-    found = {}
-    for row in rows:
-        if Path(row["inputs"]).stem == Path(f"{task.inputs}.npz").stem and row["scheme"] in PEERS.get(scheme, ()):
-            twin = "twin" in row["tool"]
-            if twin or row["scheme"] == PEERS[scheme][0]:
-                found["twin" if twin else row["scheme"]] = float(row["value_ref"])
+    """The best of ai-edge-quantizer's ways, and the int8 model that ships beside the float one."""
+    found: dict[str, float] = {}
+    for table in (PEERS, path):
+        if not table.is_file():
+            continue
+        with table.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if (row["metric"], row["model"]) == ("sqnr_db", task.name)]
+        for row in rows:
+            name = "twin" if "twin" in row["tool"] else BEST if table == PEERS else ""
+            ours = (
+                row["scheme"].startswith(NAMES.get(scheme, "?")) and Path(row["inputs"]).stem == Path(task.inputs).stem
+            )
+            if name and ours and row["value_ref"]:
+                found[name] = max(float(row["value_ref"]), found.get(name, -np.inf))
     return found
 
 
-def measure(data: Path, task: Task, scheme: str, reference: Reference, options: dict[str, Any]) -> Row:
+def measure(data: Path, task: Task, ready: Prepared, scheme: str, reference: Reference, options: dict[str, Any]) -> Row:
     """Quantise, run on the evaluation samples, compare with the NPU."""
-    model = data / "models" / f"{task.model}.circle"
-    start = time.perf_counter()
-    made = odc_mlir.quantize(model, scheme=scheme, calibration=data / "models" / f"{task.calibration}.npz", **options)
-    seconds = time.perf_counter() - start
+    start = time.process_time()
+    made = odc_mlir.quantize(ready.file, scheme=scheme, calibration=[*map(list, ready.calibration)], **options)
+    seconds = time.process_time() - start
     file = made.to_circle()
     measured = reference.measure(build_graph(read_model(file)))
     return Row(
@@ -125,7 +99,7 @@ def measure(data: Path, task: Task, scheme: str, reference: Reference, options: 
         measured.quality_db,
         _peers(data / "baselines" / "quantizers.csv", task, scheme),
         len(file),
-        model.stat().st_size,
+        ready.float_bytes,
         made.passed,
         _on_npu(file, reference.samples[:NPU_SAMPLES]) if scheme in ON_NPU else "",
         seconds,
@@ -151,17 +125,19 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="without help")
     arguments = parser.parse_args()
     rows = []
-    print(f"{'model':<24}{'scheme':<9}{'score':>9}{'float':>9}{'SQNR':>8}{'decisive':>9}  bytes, NPU, peers' SQNR")
+    print(f"{'model':<34}{'scheme':<9}{'score':>9}{'float':>9}{'SQNR':>8}{'decisive':>9}{'gain':>7}  bytes, NPU, peers")
     for task in TASKS:
         if arguments.models and task.name not in arguments.models:
             continue
-        samples, labels = samples_of(arguments.data / "models" / f"{task.evaluation}.npz")
-        graph = build_graph(read_model(arguments.data / "models" / f"{task.model}.circle"))
-        reference = Reference(graph, samples, labels)
+        ready = prepare(arguments.data / "models", task)
+        reference = ready.reference
         for scheme in arguments.schemes.split(","):
-            row = measure(arguments.data, task, scheme, reference, {"help": not arguments.plain})
+            row = measure(arguments.data, task, ready, scheme, reference, {"help": not arguments.plain})
             rows.append(row)
             print(_line(row), flush=True)
+    gains = [row.gain_db for row in rows if row.gain_db is not None]
+    if gains:
+        print(f"gain over {BEST}'s best: least {min(gains):+.2f} dB, median {np.median(gains):+.2f} dB")
     if arguments.csv:
         _write(arguments.csv, rows)
     return 0
@@ -173,8 +149,8 @@ def _line(row: Row) -> str:
 
     peers = ", ".join(f"{name} {value:.1f}" for name, value in row.peers.items())
     return (
-        f"{row.model:<24}{row.scheme:<9}{number(row.score, 9)}{number(row.float_score, 9)}"
-        f"{number(row.sqnr_db, 8)}{row.quality_db:>9.2f}  {row.bytes} of {row.float_bytes}"
+        f"{row.model:<34}{row.scheme:<9}{number(row.score, 9)}{number(row.float_score, 9)}"
+        f"{number(row.sqnr_db, 8)}{row.quality_db:>9.2f}{number(row.gain_db, 8)}  {row.bytes} of {row.float_bytes}"
         f"{' NPU ' + row.npu if row.npu else ''}{'' if row.passed else ' FAILED'} {row.seconds:.1f}s {peers}"
     )
 

@@ -181,9 +181,12 @@ class Driver:
     def _weights_only(self) -> Candidate:
         """Weights as codes, rounded by what samples show where that helps."""
         if not self.data.fit:
-            return self._builder.build(self.base, self._recipe(), {})
+            return self._builder.build(self.base, replace(self._recipe(), fitted=self.options.help), {})
         model, recipe = self._root()
-        best = self._refit(self._refined(self._first(model, recipe, "codes", "nearest")))
+        best = self._first(model, recipe, "codes", "nearest")
+        if self.options.help:
+            best = self._better(best, model, replace(recipe, fitted=True), "scales", "fitted")
+        best = self._refit(self._refined(best))
         self.model, self.statistics = best.model, {}
         return self._widened(best, best.candidate) if self.options.searches_precisions else best.candidate
 
@@ -198,8 +201,11 @@ class Driver:
         best = self._first(models[kinds[0]], replace(recipe, equalize=kinds[0]), "equalize", kinds[0])
         for kind in kinds[1:]:
             best = self._better(best, models[kind], replace(best.recipe, equalize=kind), "equalize", kind)
-        # Rounding and corrections last: of channels that one scale cannot hold they say nothing.
-        return self._refit(self._ranged(self._refined(best)))
+        # Rounding and corrections last: of channels that one scale cannot hold they say nothing. What did not help is
+        # tried again with other ranges.
+        best = self._refined(best)
+        ranged = self._ranged(best)
+        return self._refit(best if ranged is best else self._refined(ranged))
 
     def _root(self) -> tuple[FloatModel, Recipe]:
         """The float model to start from, whose inputs are normalised where that helps, and the recipe for it."""
@@ -220,13 +226,14 @@ class Driver:
         return best.model, best.recipe
 
     def _refined(self, best: _Choice) -> _Choice:
-        """The choice with weights rounded by samples, and with corrected biases, where each helps."""
-        if self.data.fit and len(self.options.switched(self.options.rounding)) > 1:
+        """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""
+        options = self.options
+        if self.data.fit and not best.recipe.rounding and len(options.switched(options.rounding)) > 1:
             before = best.measured.quality_db
             best = self._better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
             last = self.steps[-1]
             self._rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
-        if self.data.fit and len(self.options.switched(self.options.correction)) > 1:
+        if self.data.fit and not best.recipe.correction and len(options.switched(options.correction)) > 1:
             best = self._better(best, best.model, replace(best.recipe, correction=True), "correction", True)
         return best
 

@@ -127,13 +127,23 @@ class Powers:
         parts *= 10.0 / math.log(10.0) / max(1, len(self.noise))
         return gain, float(parts.std(ddof=1) / math.sqrt(count))
 
+    def gains_nearly_always(self, other: Powers) -> bool:
+        """Whether more samples are better here than in ``other`` than chance would have it, whatever each gains.
+
+        Where few loud samples make most of the noise, these alone decide the gain over all, and leave it in doubt.
+        """
+        gains = np.mean(_sqnr_db(self.signal, self.noise) - _sqnr_db(other.signal, other.noise), axis=0)
+        won, lost = int((gains > 0).sum()), int((gains < 0).sum())
+        return won + lost > 0 and (won - lost) / 2 > self._doubt(math.sqrt(won + lost) / 2)
+
     def better_than(self, other: Powers, least_db: float) -> bool:
         """Whether this is better by ``least_db`` and by more than chance would make it of so few samples.
 
-        No tensor may pay for the others: none gets worse by half a dB and more than chance.
+        Chance is ruled out by the size of the gain, or by the number of samples that gain. No tensor may pay for the
+        others: none gets worse by half a dB and more than chance.
         """
         gain, error = self.gain_db(other)
-        if not gain > max(least_db, self._doubt(error)):
+        if not gain > least_db or not (gain > self._doubt(error) or self.gains_nearly_always(other)):
             return False
         for place in range(len(self.noise)):
             one, two = (Powers(p.signal[place : place + 1], p.noise[place : place + 1]) for p in (self, other))

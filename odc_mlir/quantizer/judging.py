@@ -287,7 +287,9 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         if given := getattr(driver.options, name):
             result[name] = dict(given)
     result |= {"help": driver.options.help, "rounding": recipe.rounding, "correction": recipe.correction}
-    if not scheme.weights_only:
+    if scheme.weights_only:
+        result["scales"] = "fitted" if recipe.fitted else "range"
+    else:
         result |= {
             "normalize": recipe.normalize,
             "equalize": recipe.equalize,

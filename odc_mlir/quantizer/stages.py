@@ -70,7 +70,8 @@ Statistics = Mapping[str, TensorStatistics]
 class Recipe:
     """All choices beside those of the scheme.
 
-    ``headroom``: by which part ranges are wider than what was seen; ``precisions``: of layers that differ.
+    ``headroom``: by which part ranges are wider than what was seen; ``fitted``: whether scales of weights that nothing
+    else depends on fit these best; ``precisions``: of layers that differ.
     """
 
     normalize: bool = False
@@ -78,6 +79,7 @@ class Recipe:
     ranges: str = "minmax"
     range_options: tuple[tuple[str, Any], ...] = ()
     headroom: float = 0.0
+    fitted: bool = False
     rounding: bool = False
     correction: bool = False
     precisions: tuple[tuple[str, Choice], ...] = ()
@@ -345,7 +347,9 @@ class Builder:
             for op in quant_ir.operators(_main(module)):
                 if (choice := precisions.get(op_name(op))) is not None:
                     quant_ir.write_word(op, quant_ir.PRECISION, choice.precision)
-            run_passes(self._context, module, [make_pass("quant-weights-only", dtype=self.scheme.weights)])
+            scales = "fitted" if recipe.fitted else None
+            made = make_pass("quant-weights-only", dtype=self.scheme.weights, scales=scales)
+            run_passes(self._context, module, [made])
             quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
             return Candidate(recipe, module)
         self.assign(module, recipe, statistics)

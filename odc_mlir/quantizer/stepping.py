@@ -39,6 +39,7 @@ class Stepper:
         self._last = {index: item.index for item in graph.nodes for index in item.inputs}
         self._next = 0
         self._constants: dict[int, TensorInfo] = {}
+        self._replaced: set[int] = set()  # tensors that are not to be computed any more
 
     def _refuse_what_does_not_fit(self) -> None:
         for item, node in zip(self.graph.nodes, self._shaped.nodes, strict=True):
@@ -69,11 +70,20 @@ class Stepper:
         info = self.graph.tensors[index]
         if not info.is_const:
             self._values[index] = [array] * self._count
+            self._replaced.add(index)
             return
         data = memoryview(encode_constant(array, info.dtype))
         self._constants[index] = dataclasses.replace(info, data=data, _array=None)
 
     def _step(self, item: GraphNode) -> None:
+        if not self._replaced.issuperset(item.outputs):
+            self._compute(item)
+        for index in item.inputs:
+            if self._last[index] == item.index:
+                self._values.pop(index, None)
+        self._next = item.index + 1
+
+    def _compute(self, item: GraphNode) -> None:
         kernel, node = self._kernel(item)
         found: list[Sequence[Array]] = []
         constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
@@ -88,10 +98,6 @@ class Stepper:
         for place, index in enumerate(item.outputs):
             values = [results[place] for results in found]
             self._values[index] = values * (self._count if runs == 1 else 1)
-        for index in item.inputs:
-            if self._last[index] == item.index:
-                self._values.pop(index, None)
-        self._next = item.index + 1
 
     def _kernel(self, item: GraphNode) -> tuple[Execute, Node]:
         node = self._shaped.nodes[item.index]

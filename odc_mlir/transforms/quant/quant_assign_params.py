@@ -11,7 +11,8 @@ After ``quant-assign-params{scheme=uint8}``::
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
 Parameters given for a value in the module's ``quant.given`` take precedence over its range. Constants get types from
-their contents: weights have one scale per channel or one in all. Biases are skipped, because their scales follow from
+their contents: weights have one scale per channel or one in all, that of the grid that they lie
+on if there is one (:mod:`odc_mlir.quantizer.policy.grids`). Biases are skipped, because their scales follow from
 those of input and weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays
 float, with the reason. Constraints between operators are left to the next pass (``quant-propagate-params``). Does
 nothing if no scheme is named, by option or configuration.
@@ -33,6 +34,7 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, State
+from odc_mlir.quantizer.policy.grids import on_grid
 from odc_mlir.quantizer.policy.parameters import activation_params, cell_state_params, weight_params
 from odc_mlir.quantizer.policy.precision import Choice, PrecisionPlan, parse_overrides, read_config
 from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
@@ -216,9 +218,10 @@ class Assignment:
         if (given := given_weights(self._given, op, index, dtype)) is not None:
             return given
         axis = axis if used.granularity == "channel" else None
+        contents = contents_of(operand)
         try:
             params = weight_params(
-                contents_of(operand),
+                contents,
                 axis,
                 dtype,
                 symmetric=used.symmetric_weights,
@@ -227,7 +230,7 @@ class Assignment:
             )
         except OdcError as error:
             raise _StaysReal(error.message) from error
-        return quantised(dtype, params, per_axis=axis is not None)
+        return quantised(dtype, on_grid(contents, params, dtype), per_axis=axis is not None)
 
     def _state(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         if op.SPEC.quant.states[index] is State.OUTPUT:

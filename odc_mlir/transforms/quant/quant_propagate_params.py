@@ -46,6 +46,7 @@ from odc_mlir.dialects.circle_attributes import NO_CONTENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, State
 from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.grids import on_grid
 from odc_mlir.quantizer.policy.parameters import least_weight_scales, represented_range, weight_params
 from odc_mlir.quantizer.policy.schemes import Scheme, scheme
 from odc_mlir.support.locations import op_name
@@ -247,15 +248,16 @@ class Propagation:
             if (least <= np.asarray(weights[1].scales)).all():
                 continue
             per_axis = not weights[1].per_tensor
+            contents = contents_of(op.operands[bias.weights])
             params = weight_params(
-                contents_of(op.operands[bias.weights]),
+                contents,
                 op.SPEC.quant.weights[bias.weights] if per_axis else None,
                 weights[0],
                 symmetric=weights[0] != "uint8" or self._symmetric_weights,
                 smallest=used.smallest_scale,
                 least_scales=least,
             )
-            needs[bias.weights] = quantised(weights[0], params, per_axis=per_axis)
+            needs[bias.weights] = quantised(weights[0], on_grid(contents, params, weights[0]), per_axis=per_axis)
         set_operand_types(op, needs)
 
 

@@ -14,6 +14,8 @@ After::
 Quantisation is symmetric, with one scale for each result channel. DEQUANTIZE of a constant runs once, when a model is
 loaded, and every runtime computes with the dequantised weights. ``form=direct`` passes quantised weights to the
 operator itself, which is smaller; but for int8 and int4 weights, runtimes then round activations to 8 bits as well.
+A channel's scale is that of its range, or of the grid that its weights lie on if there is one; with ``scales=fitted``
+the one that minimises the error of results (:mod:`odc_mlir.quantizer.policy.grids`).
 
 Of tables that are looked up the codes are, and what was found is made real
 (:mod:`odc_mlir.transforms.quant.common.tables`).
@@ -45,6 +47,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.formats.names import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.quantizer.policy.grids import fitted, on_grid
 from odc_mlir.quantizer.policy.parameters import quantize_constant, weight_params
 from odc_mlir.quantizer.policy.schemes import FLOAT, scheme
 from odc_mlir.transforms.common.placement import functions
@@ -72,9 +75,12 @@ class QuantWeightsOnlyPass(ModulePass):
     form: Literal["dequantize", "direct"] = "dequantize"
     """Whether weights are dequantised before the operator, or the operator reads them quantised."""
 
+    scales: Literal["range", "fitted"] = "range"
+    """What scales are chosen by."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):
-            _Weights(self.dtype, self.form == "direct", names_in(function)).convert(function)
+            _Weights(self.dtype, self.form == "direct", self.scales == "fitted", names_in(function)).convert(function)
 
 
 @dataclass
@@ -83,6 +89,7 @@ class _Weights:
 
     dtype: str
     direct: bool
+    fitted: bool
     names: Names
     made: dict[tuple[ConstOp, int | None, str], ConstOp | None] = field(default_factory=dict)
     reals: dict[ConstOp, SSAValue] = field(default_factory=dict)
@@ -118,6 +125,9 @@ class _Weights:
             params = weight_params(array, axis, dtype, symmetric=True, smallest=_SMALLEST_SCALE)
         except ModelError:
             return None
+        params = on_grid(array, params, dtype)
+        if self.fitted:
+            params = fitted(array, params, dtype)
         codes = encode_constant(quantize_constant(array, params, dtype), dtype)
         made = ConstOp(BlobAttr.of(codes), tensor_type(dtype, info.shape, params))
         named(made, self.names.fresh(f"{info.name}_quantized") if stays else info.name)

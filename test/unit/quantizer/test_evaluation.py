@@ -153,3 +153,19 @@ def test_outputs_are_measured_beside_what_they_are_squashed_from() -> None:
     found = reference.measure(build_graph(export_model(quantize(module, calibration=samples, help=False).model)))
     assert found.results.quality_db == pytest.approx(found.worst()["sqnr_db"])
     assert found.results.quality_db != pytest.approx(found.decisive.quality_db, abs=0.1)
+
+
+def test_a_few_loud_samples_leave_no_doubt_of_what_nearly_all_samples_gain() -> None:
+    """Four samples make nearly all noise: over all samples the gain may be chance, by the number of them it is not."""
+    noise, factors = np.ones((1, 20)), np.full((1, 20), 0.9)
+    noise[0, :4], factors[0, :4] = 1000.0, (0.1, 1.02, 0.3, 0.95)
+    before, after = Powers(np.ones((1, 20)), noise), Powers(np.ones((1, 20)), noise * factors)
+    gain, error = after.gain_db(before)
+    assert 2.0 < gain < 1.96 * error
+    assert after.better_than(before, 0.1)
+    assert not before.better_than(after, 0.1)
+    factors[0, 4:] = np.resize([0.9, 1.1], 16)
+    assert not Powers(np.ones((1, 20)), noise * factors).better_than(before, 0.1)
+    # what nearly all samples gain does not count where the loud ones lose it
+    factors[0] = np.where(np.arange(20) < 4, 1.1, 0.7)
+    assert not Powers(np.ones((1, 20)), noise * factors).better_than(before, 0.1)

@@ -139,6 +139,22 @@ def test_stepping_goes_on_with_replaced_constants() -> None:
         np.testing.assert_array_equal(value, bias[None])
 
 
+def test_stepping_goes_on_with_replaced_results_of_constants() -> None:
+    """What stands for a DEQUANTIZE of weights is not computed again with the scales of before."""
+    builder = ModelBuilder()
+    x, real, y, z = (builder.tensor(name, (1, 4)) for name in ("x", "real", "y", "z"))
+    codes = builder.tensor("codes", (1, 4), "int8", quant=(0.5, 0), data=np.ones((1, 4), np.int8))
+    builder.operator("DEQUANTIZE", [codes], [real])
+    builder.operator("ADD", [x, real], [y])
+    builder.operator("RELU", [y], [z])
+    graph = build_graph(builder.finish([x], [z]))
+    stepper = Stepper(graph, [[np.zeros((1, 4), np.float32)]])
+    stepper.replace(real, np.full((1, 4), 3.0, np.float32))
+    stepper.go_to(graph.nodes[-1])
+    (value,) = stepper.reals(y)
+    np.testing.assert_array_equal(value, np.full((1, 4), 3.0, np.float32))
+
+
 def test_state_cannot_be_stepped() -> None:
     builder = ModelBuilder()
     x = builder.tensor("x", (1, 4))
