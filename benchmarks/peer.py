@@ -111,16 +111,19 @@ def others(file: bytes, samples: Sequence[Sequence[Array]], scheme: str) -> Iter
         for way, algorithm in ALGORITHMS.items():
             made = quantizer.Quantizer(str(path))
             made.load_quantization_recipe(_recipe(scheme, algorithm))
-            with contextlib.redirect_stdout(io.StringIO()):
-                if not made.need_calibration:
-                    yield way, bytes(made.quantize(None).quantized_model)
-                    continue
-                for name, update in updates.items():
+            if not made.need_calibration:
+                with contextlib.redirect_stdout(io.StringIO()):
+                    result = made.quantize(None)
+                yield way, bytes(result.quantized_model)
+                continue
+            for name, update in updates.items():
+                with contextlib.redirect_stdout(io.StringIO()):
                     if name not in known:
                         seen = calibrator.Calibrator(file, 1, qsv_update_func=update)
                         seen.calibrate(data, made._recipe_manager)
                         known[name] = seen.get_model_qsvs()
-                    yield way + name, bytes(made.quantize(known[name]).quantized_model)
+                    result = made.quantize(known[name])
+                yield way + name, bytes(result.quantized_model)
 
 
 def _recipe(scheme: str, algorithm: str) -> list[dict[str, Any]]:

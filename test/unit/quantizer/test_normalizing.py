@@ -10,6 +10,7 @@ import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder
+from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.import_circle import import_model
@@ -100,7 +101,9 @@ def test_who_asks_for_it_gets_it_without_help() -> None:
 
 def test_inputs_that_are_codes_stay_codes() -> None:
     file, samples = table()
-    made = odc_mlir.quantize(file, calibration=samples, io="quantized", normalize="on", mixed="off", **PLAIN)
+    with pytest.raises(OptionError, match="inputs are normalised before they are codes"):
+        odc_mlir.quantize(file, calibration=samples, io="quantized", normalize="on", mixed="off", **PLAIN)
+    made = odc_mlir.quantize(file, calibration=samples, io="quantized", mixed="off", **PLAIN)
     assert not made.verdict["choices"]["normalize"]
     assert [tensor.dtype for tensor in read_model(made.to_circle()).subgraphs[0].tensors[:1]] == ["int8"]
 
