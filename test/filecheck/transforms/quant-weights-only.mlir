@@ -92,9 +92,9 @@ func.func @main(%ids: tensor<2xi32>) -> (tensor<16x2xf32>, tensor<2x2xf32>) {
   %1 = circle.gather(%s, %ids) {axis = 0} : (tensor<2x2xf32>, tensor<2xi32>) -> tensor<2x2xf32>
   func.return %0, %1 : tensor<16x2xf32>, tensor<2x2xf32>
 }
-// CHECK: %[[T:.*]] = circle.const {{.*}} : tensor<16x8x!quant.uniform<i8:f32, 0.11811024>> loc("t")
+// CHECK: %[[T:.*]] = circle.const {{.*}} : tensor<16x8x!quant.uniform<i8:f32, 0.125>> loc("t")
 // CHECK-NEXT: %[[S:.*]] = circle.const [2.0, -1.0, 0.5, 4.0]
-// CHECK-NEXT: %[[CODES:.*]] = circle.gather(%[[T]], %ids) {axis = 1} : {{.*}} -> tensor<16x2x!quant.uniform<i8:f32, 0.11811024>>
+// CHECK-NEXT: %[[CODES:.*]] = circle.gather(%[[T]], %ids) {axis = 1} : {{.*}} -> tensor<16x2x!quant.uniform<i8:f32, 0.125>>
 // CHECK-NEXT: circle.dequantize(%[[CODES]]) : {{.*}} loc("columns")
 // CHECK-NEXT: circle.gather(%[[S]], %ids)
 
