@@ -25,7 +25,7 @@ from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_clip_masks import HIDDEN, mask_of
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
-from odc_mlir.transforms.common.rewriting import Layer, constant, is_real, shape_of
+from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, shape_of
 from odc_mlir.transforms.partition.rules.table import rules_of
 from odc_mlir.transforms.partition.rules.weight_checks import has_wide_weights
 from odc_mlir.universe import make_context
@@ -262,10 +262,10 @@ def _zero_points(model: Model) -> Iterator[Finding]:
         )
 
 
-def _layers(model: Model) -> Iterator[tuple[Layer, NDArray[Any]]]:
+def _layers(model: Model) -> Iterator[tuple[WeightedLayer, NDArray[Any]]]:
     """Layers with constant weights, and the weights as distances from zero, output channels first."""
     for op in model.operators:
-        layer = Layer.of(op)
+        layer = WeightedLayer.of(op)
         array = None if layer is None else constant(op.operands[layer.weights])
         if layer is None or array is None or array.dtype.kind not in "fiu" or not array.size:
             continue
@@ -306,7 +306,7 @@ def _not_finite(model: Model) -> Iterator[Finding]:
 def _saturated(model: Model) -> Iterator[Finding]:
     found = []
     for op in model.operators:
-        layer = Layer.of(op)
+        layer = WeightedLayer.of(op)
         bias = None if layer is None else constant(layer.bias_value)
         if bias is None or bias.dtype.kind != "i":
             continue

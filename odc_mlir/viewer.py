@@ -45,7 +45,7 @@ class Rewrite:
 
 
 @dataclass
-class Step:
+class PassRun:
     """A pass that ran: ``before`` and ``after`` are lines of text, ``nodes`` the operators that it left."""
 
     stage: str
@@ -67,14 +67,14 @@ class Viewer:
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
-        self.steps: list[Step] = []
+        self.steps: list[PassRun] = []
         self._last = self._lines()
         self._tried = ""
 
     @contextmanager
     def watching(self, stage: str, name: str) -> Generator[None]:
         """While this is open, a pass runs."""
-        step = Step(stage, name, self._last)
+        step = PassRun(stage, name, self._last)
         self.steps.append(step)
         with observed(self):
             yield
@@ -153,32 +153,32 @@ def render(name: str, views: Sequence[Viewer]) -> str:
     return render_page(f"Passes over {Path(name).name}", figures, sections, note=note)
 
 
-def _growth(steps: Sequence[Step]) -> str:
+def _growth(steps: Sequence[PassRun]) -> str:
     return f"{count_text(len(steps[0].before))} → {count_text(len(steps[-1].after))}" if steps else "0"
 
 
-def _lead(step: Step) -> str:
+def _lead(step: PassRun) -> str:
     counted = ", ".join(f"{count} by {name}" for name, count in step.patterns.most_common())
     return f"Stage {step.stage}" + (f"; rewrites: {counted}." if counted else ".")
 
 
-def _step(step: Step) -> Html:
+def _step(step: PassRun) -> Html:
     return tag("div", _graph(step), tag("div", *_rewrites(step), _whole(step)), class_="beside")
 
 
-def _graph(step: Step) -> Html:
+def _graph(step: PassRun) -> Html:
     shown = charts.graph(step.nodes[:MOST_NODES], title=f"operators after {step.name}")
     left = len(step.nodes) - MOST_NODES
     return tag("div", shown, tag("p", f"and {count_text(left)} more") if left > 0 else "")
 
 
-def _rewrites(step: Step) -> Iterable[Html]:
+def _rewrites(step: PassRun) -> Iterable[Html]:
     for item in step.rewrites:
         title = joined((tag("strong", item.pattern), f" at {item.op.strip()}, ", tag("code", item.source)))
         yield tag("details", tag("summary", title), _text(item.difference))
 
 
-def _whole(step: Step) -> Html:
+def _whole(step: PassRun) -> Html:
     """What the whole pass changed; open where no rewrites say it in parts."""
     if max(len(step.before), len(step.after)) > MOST_LINES:
         return tag("p", f"{count_text(len(step.before))} lines became {count_text(len(step.after))}.")

@@ -1,6 +1,7 @@
 """Values on their way into statistics: gathered and looked at together, for one by one numpy's overhead takes longer.
 
-A ``Slot`` takes the values of one tensor as they come, a ``Block`` those of many tensors that each run computes once.
+A ``TensorGatherer`` takes the values of one tensor as they come, a ``Block`` those of many tensors that each run
+computes once.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _MOST_KEPT = 64
 _NO = np.zeros(1, np.bool_)
 
 
-class Slot:
+class TensorGatherer:
     """Statistics of one tensor, and values that wait to be looked at: row i of ``_rows`` is of run ``_runs[i]``.
 
     ``room`` is how many elements may wait.
@@ -119,9 +120,9 @@ class Slot:
         """Of the values that wait."""
         return int(self._rows[: self._fill].nbytes)
 
-    def successor(self) -> Slot:
+    def successor(self) -> TensorGatherer:
         """An empty one for the values to come, which looks at as many in detail as this one would."""
-        found = Slot(self._room)
+        found = TensorGatherer(self._room)
         found._looked = self._looked + self._fill
         return found
 
@@ -132,7 +133,7 @@ class Block:
     Each run computes each of them once. ``room`` is how many elements may wait to be looked at in detail.
     """
 
-    def __init__(self, slots: Sequence[Slot], shapes: Sequence[Shape], room: int) -> None:
+    def __init__(self, slots: Sequence[TensorGatherer], shapes: Sequence[Shape], room: int) -> None:
         self.shapes = list(shapes)
         self._slots = slots
         bounds = np.cumsum([0, *map(math.prod, shapes)])
@@ -211,7 +212,7 @@ class Block:
         self._kept[self._kept_fill : self._kept_fill + len(rows)] = rows
         self._kept_fill += len(rows)
 
-    def _each(self, rows: NDArray[np.float32]) -> Iterator[tuple[Slot, NDArray[np.float32], int]]:
+    def _each(self, rows: NDArray[np.float32]) -> Iterator[tuple[TensorGatherer, NDArray[np.float32], int]]:
         """Each tensor's slot, its part of the rows, and its channels."""
         for slot, part, shape in zip(self._slots, self._parts, self.shapes, strict=True):
             yield slot, np.ascontiguousarray(rows[:, part]), _channels(shape)

@@ -10,7 +10,7 @@ from odc_mlir.explore.space import Axis
 from odc_mlir.explore.study import Definition, Trial
 from odc_mlir.formats.quantities import count_text
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Cell, Column, Html, bullets, table
+from odc_mlir.pages.markup import Column, Html, TableCell, bullets, table
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 
@@ -62,11 +62,11 @@ def _table(definition: Definition, trials: Sequence[Trial], caption: str) -> Htm
     rows = []
     for trial in trials:
         outcome = trial.outcome
-        cells = [Cell(f"{v:,}" if isinstance(v, int) else v, v) for v in trial.point.values()]
+        cells = [TableCell(f"{v:,}" if isinstance(v, int) else v, v) for v in trial.point.values()]
         if outcome.failure is None:
-            cells += [Cell(_number(v), v) for v in map(outcome.value, MEASURES)]
+            cells += [TableCell(_number(v), v) for v in map(outcome.value, MEASURES)]
         else:
-            cells += [Cell(None)] * len(MEASURES)
+            cells += [TableCell(None)] * len(MEASURES)
         rows.append([*cells, outcome.failure or ""])
     return table(columns, rows, caption=caption)
 

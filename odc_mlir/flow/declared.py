@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odc_mlir.errors import OptionError, parsing
-from odc_mlir.flow.steps import Flow, Step
+from odc_mlir.flow.steps import Flow, FlowStep
 
 
 class _Kind(NamedTuple):
@@ -90,7 +90,7 @@ def read_toml(path: str) -> Flow:
     return Flow(tuple(steps))
 
 
-def _step(name: str, kind: _Kind, options: Mapping[str, Any], source: str, stem: str, base: str) -> Step:
+def _step(name: str, kind: _Kind, options: Mapping[str, Any], source: str, stem: str, base: str) -> FlowStep:
     given = {key.replace("_", "-"): value for key, value in options.items()}
     source = os.path.join(base, given.pop("input")) if "input" in given else source
     output = os.path.join(base, given.pop("output")) if "output" in given else f"{stem}{kind.suffix}"
@@ -111,4 +111,4 @@ def _step(name: str, kind: _Kind, options: Mapping[str, Any], source: str, stem:
             elif key in _WRITTEN:
                 writes.append(text := beside)
             words.append(text)
-    return Step(name, kind.command, tuple(words), tuple(reads), tuple(writes))
+    return FlowStep(name, kind.command, tuple(words), tuple(reads), tuple(writes))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import OptionError, UnsupportedError, parsing
-from odc_mlir.flow.steps import Flow, Step
+from odc_mlir.flow.steps import Flow, FlowStep
 
 Options = Mapping[str, str]
 _ORDER = (
@@ -45,7 +45,7 @@ def read_cfg(path: str, *, target: str = "npu-256") -> Flow:
     return Flow(tuple(_of_cfg(path, notes)), tuple(notes.lines))
 
 
-def _of_cfg(path: str, notes: _Notes) -> list[Step]:
+def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     with parsing("not a configuration", OptionError, location=path):
@@ -75,7 +75,7 @@ def read_workflow(path: str, *, target: str = "npu-256") -> Flow:
     if not isinstance(names, list) or not names:
         raise OptionError("the list of workflows is missing", location=path)
     notes = _Notes(target)
-    steps: list[Step] = []
+    steps: list[FlowStep] = []
     for name in _ordered(names, document, path):
         steps += _workflow(name, document[name], path, notes)
     return Flow(tuple(steps), tuple(notes.lines))
@@ -102,7 +102,7 @@ def _ordered(names: list[Any], document: Mapping[str, Any], path: str) -> list[s
     return found
 
 
-def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> list[Step]:
+def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> list[FlowStep]:
     has_steps, reference = "steps" in entry, entry.get("cfg-reference")
     if has_steps == (reference is not None):
         raise OptionError(f"workflow {name!r} must have either steps or a cfg-reference", location=path)
@@ -122,7 +122,7 @@ def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> 
     return made
 
 
-def _step(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
+def _step(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
     if name.startswith("one-import") and name not in ("one-import", "one-import-tflite"):
         raise UnsupportedError(
             f"{name} imports from a framework, which is not supported",
@@ -140,15 +140,15 @@ def _paths(name: str, options: Options) -> tuple[str, str]:
     return options["input_path"], options["output_path"]
 
 
-def _simple(command: str, *words: str) -> Callable[[str, Options, _Notes, list[str]], Step]:
-    def make(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
+def _simple(command: str, *words: str) -> Callable[[str, Options, _Notes, list[str]], FlowStep]:
+    def make(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
         source, output = _paths(name, options)
-        return Step(name, command, (*words, source, "-o", output), (source,), (output,))
+        return FlowStep(name, command, (*words, source, "-o", output), (source,), (output,))
 
     return make
 
 
-def _optimize(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
+def _optimize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
     from odc_mlir.transforms.circle.rewrites.table import rules
 
     source, output = _paths(name, options)
@@ -166,7 +166,7 @@ def _optimize(name: str, options: Options, notes: _Notes, level: list[str]) -> S
     asked_for = "O1" in level or any(options.get(key, "").strip().lower() in _TRUE for key in ("all", "O1"))
     if asked_for or not any(flag[2:] in known for flag in flags):
         flags.insert(0, "--O1")
-    return Step(name, "odc-optimize", (source, "-o", output, *flags), (source,), (output,))
+    return FlowStep(name, "odc-optimize", (source, "-o", output, *flags), (source,), (output,))
 
 
 _SCHEMES = {"uint8": "uint8", "int16": "int16"}
@@ -176,7 +176,7 @@ _QUANTIZE = frozenset(
 _RANGES = {"percentile": "percentile", "moving_average": "moving-average"}
 
 
-def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
+def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
     source, output = _paths(name, options)
     dtype = options.get("quantized_dtype", "uint8")
     if dtype not in _SCHEMES:
@@ -198,13 +198,13 @@ def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> S
     for key in options:
         if key not in _QUANTIZE | _SILENT | {"mode"}:
             notes.add(f"{name}: {key} is not supported; see odc-quantize --help")
-    return Step(name, "odc-quantize", tuple(words), tuple(reads), (output,))
+    return FlowStep(name, "odc-quantize", tuple(words), tuple(reads), (output,))
 
 
-def _resize(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
+def _resize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
     source, output = _paths(name, options)
     words = ("resize", source, "-o", output, "--shapes", options.get("input_shapes", ""))
-    return Step(name, "odc-circle", words, (source,), (output,))
+    return FlowStep(name, "odc-circle", words, (source,), (output,))
 
 
 def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
@@ -226,7 +226,7 @@ def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
     return source, output
 
 
-def _codegen(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
+def _codegen(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
     source, output = _command_paths(name, options)
     if output is None:
         raise OptionError(f"{name} does not say which file it writes")
@@ -234,7 +234,7 @@ def _codegen(name: str, options: Options, notes: _Notes, level: list[str]) -> St
     target = backend if backend in _targets() else notes.target
     if target != backend:
         notes.add(f"{name}: backend {backend or 'of the target'!r} is not supported; compiling for {target}")
-    return Step(name, "odc-compile", (source, "-o", output, "--target", target), (source,), (output,))
+    return FlowStep(name, "odc-compile", (source, "-o", output, "--target", target), (source,), (output,))
 
 
 def _targets() -> tuple[str, ...]:
@@ -243,22 +243,22 @@ def _targets() -> tuple[str, ...]:
     return (*targets.names(), "cpu")
 
 
-def _run(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
+def _run(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
     source, _ = _command_paths(name, options)
-    return Step(name, "odc-run", (source,), (source,), ())
+    return FlowStep(name, "odc-run", (source,), (source,), ())
 
 
-def _partition(name: str, options: Options, notes: _Notes, level: list[str]) -> Step:
+def _partition(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
     source, part = options.get("input_file") or options.get("input_path"), options.get("part_file")
     if source is None or part is None:
         raise OptionError(f"input_file and part_file of {name} are missing")
     output = options.get("work_path") or f"{Path(source).stem}.parts"
     words = ("partition", source, "--part-file", part, "-o", output)
-    return Step(name, "odc-circle", words, (source, part), (output,))
+    return FlowStep(name, "odc-circle", words, (source, part), (output,))
 
 
 _IMPORT = _simple("odc-opt", "-q", "-t", "circle")
-_MAKERS: Mapping[str, Callable[[str, Options, _Notes, list[str]], Step]] = {
+_MAKERS: Mapping[str, Callable[[str, Options, _Notes, list[str]], FlowStep]] = {
     "one-import": _IMPORT,
     "one-import-tflite": _IMPORT,
     "one-resize": _resize,

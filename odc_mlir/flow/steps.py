@@ -21,7 +21,7 @@ Run = Callable[[str, Sequence[str]], int]
 
 
 @dataclass(frozen=True)
-class Step:
+class FlowStep:
     """One command: ``command`` with ``arguments`` reads ``reads`` and writes ``writes`` (files or folders)."""
 
     name: str
@@ -40,7 +40,7 @@ class Step:
 class Flow:
     """``steps`` in order; ``notes`` tell what of the file has no counterpart here."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[FlowStep, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -63,13 +63,13 @@ def _of_file(path: Path) -> str:
     return whole.hexdigest()
 
 
-def key_of(step: Step) -> str:
+def key_of(step: FlowStep) -> str:
     """What the result of ``step`` depends on: its command line, this version, and contents of what it reads."""
     parts = [__version__, step.text, *(f"{path} {digest_of(path)}" for path in step.reads)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
-def is_done(step: Step, state: Mapping[str, Any]) -> bool:
+def is_done(step: FlowStep, state: Mapping[str, Any]) -> bool:
     """Whether ``state`` says that this very step was run, and its outputs are what it wrote."""
     entry = state.get(step.text)
     if not isinstance(entry, dict) or entry.get("key") != key_of(step):
@@ -80,7 +80,7 @@ def is_done(step: Step, state: Mapping[str, Any]) -> bool:
     )
 
 
-def record_of(step: Step) -> dict[str, Any]:
+def record_of(step: FlowStep) -> dict[str, Any]:
     """What :func:`is_done` compares with."""
     return {"key": key_of(step), "writes": {path: digest_of(path) for path in step.writes}}
 
@@ -102,7 +102,7 @@ def state_document(steps: Mapping[str, Any]) -> dict[str, Any]:
 
 def run(
     flow: Flow, state: dict[str, Any], call: Run, keep: Callable[[Mapping[str, Any]], None], *, force: bool = False
-) -> Iterator[tuple[Step, bool]]:
+) -> Iterator[tuple[FlowStep, bool]]:
     """Run the steps that are not done; yields each before it is run, and whether it has to be.
 
     ``call`` runs a command and gives its exit code, ``keep`` gets the new state after each step. Raises OptionError

@@ -126,7 +126,7 @@ def parse_plan(data: bytes, location: str = "plan.json") -> Plan:
     """The plan that ``data`` holds; raises PackageError, naming the key, for anything that is not exactly a plan."""
     with parsing("not valid JSON", PackageError, location=location):
         document = json.loads(data, object_pairs_hook=lambda pairs: _unique_keys(pairs, location))
-    return _Reader(location).plan(document)
+    return _PlanReader(location).plan(document)
 
 
 def is_member_name(name: str) -> bool:
@@ -144,7 +144,7 @@ def _unique_keys(pairs: list[tuple[str, Any]], location: str) -> dict[str, Any]:
     return result
 
 
-class _Reader:
+class _PlanReader:
     """Turns parsed JSON into records; ``path`` arguments name the place in errors, such as ``steps[2].file``."""
 
     def __init__(self, location: str) -> None:

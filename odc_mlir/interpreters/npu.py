@@ -61,7 +61,7 @@ def _lstm_cell(op: npu.LstmOp) -> lstm.IntegerLstm:
             inputs, np.split(bias, op.gates), scales[0], recurrent, scales[1], strict=True
         )
     ]
-    cell = lstm.Cell(
+    cell = lstm.CellParameters(
         _integer(op.cell_exponent),
         _integer(op.clip),
         lstm.Factor(*op.out_scale.values),

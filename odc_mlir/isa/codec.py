@@ -63,7 +63,7 @@ class Instr:
         return next(f for f in self.spec.fields if f.name == field).values[self[field]]
 
 
-class _Slot(NamedTuple):
+class _BitField(NamedTuple):
     """Where a field sits in the instruction's integer, and which values it takes."""
 
     name: str
@@ -73,20 +73,20 @@ class _Slot(NamedTuple):
     high: int
 
 
-def _slots(fields: Sequence[Field], shift: int) -> tuple[_Slot, ...]:
+def _slots(fields: Sequence[Field], shift: int) -> tuple[_BitField, ...]:
     slots = []
     for field in fields:
-        slots.append(_Slot(field.name, shift, (1 << field.bits) - 1, *field.range))
+        slots.append(_BitField(field.name, shift, (1 << field.bits) - 1, *field.range))
         shift += field.bits
     return tuple(slots)
 
 
-def _end(slots: tuple[_Slot, ...], start: int) -> int:
+def _end(slots: tuple[_BitField, ...], start: int) -> int:
     """The first bit behind ``slots``, which begin at bit ``start``."""
     return slots[-1].shift + slots[-1].mask.bit_length() if slots else start
 
 
-def _step_slots(spec: Instruction) -> tuple[_Slot, ...]:
+def _step_slots(spec: Instruction) -> tuple[_BitField, ...]:
     steps = [Field(f.name, f.step_bits, "", signed=True) for f in spec.addresses]
     if sum(f.bits for f in steps) > 8 * STEP_BLOCK_BYTES:
         raise ValueError(f"the steps of {spec.mnemonic} do not fit in a step block")
@@ -213,7 +213,7 @@ def _check_frame(instr: Instr) -> None:
             _check_range(spec, slot, step, "step of field")
 
 
-def _check_range(spec: Instruction, slot: _Slot, value: int, what: str) -> None:
+def _check_range(spec: Instruction, slot: _BitField, value: int, what: str) -> None:
     if not slot.low <= value <= slot.high:
         raise CompileError(
             f"instruction {spec.mnemonic}: {what} {slot.name} is {value}, allowed: {slot.low}..{slot.high}"
@@ -285,7 +285,7 @@ def decode_one(view: memoryview, offset: int, place: int) -> Instr:
     return Instr(spec, values, waits, posts, Queue(head["queue"]), steps)
 
 
-def _extract(word: int, slot: _Slot) -> int:
+def _extract(word: int, slot: _BitField) -> int:
     value = word >> slot.shift & slot.mask
     return value - slot.mask - 1 if slot.low < 0 and value > slot.high else value
 

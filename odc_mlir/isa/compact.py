@@ -116,7 +116,7 @@ def read_code(code: bytes | memoryview) -> Code:
     """The program in ``code``, plain or compact; raises SimulationError that names the byte of a malformed one."""
     view = memoryview(code)
     if is_compact(view):
-        return _Reader(view).read()
+        return _ProgramExpander(view).read()
     instructions, offset = [], 0
     while offset < len(view):
         instructions.append(decode_one(view, offset, offset))
@@ -124,7 +124,7 @@ def read_code(code: bytes | memoryview) -> Code:
     return Code(tuple(instructions), tuple(instr.size_bytes for instr in instructions), None)
 
 
-class _Reader:
+class _ProgramExpander:
     """Expands a compact program."""
 
     def __init__(self, view: memoryview) -> None:

@@ -131,7 +131,7 @@ class Window:
         return max(rows, 0), max(columns, 0)
 
 
-class Tile(NamedTuple):
+class ResultTile(NamedTuple):
     """One tile of a result: where it goes, and where its input comes from."""
 
     place: tuple[slice, slice, slice]  # in the result
@@ -145,7 +145,7 @@ class _Tiling(NamedTuple):
     """A result ``[N, rows, columns, ...]`` in tiles; several images, some rows of one, or part of a row each."""
 
     shape: tuple[int, int, int]
-    tiles: tuple[Tile, ...]
+    tiles: tuple[ResultTile, ...]
 
 
 def _ranges(size: int, step: int) -> list[Pair]:
@@ -176,7 +176,7 @@ def _tiling(image: tuple[int, int, int], window: Window, pixels: int) -> _Tiling
     return _Tiling((batch, rows, columns), tiles)
 
 
-def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair) -> Tile:
+def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair) -> ResultTile:
     (sy, sx), (ey, ex) = window.stride, window.extent
     top, left = y[0] * sy - window.pads[0], x[0] * sx - window.pads[1]
     bottom, right = (y[1] - 1) * sy + ey - window.pads[0], (x[1] - 1) * sx + ex - window.pads[1]
@@ -184,7 +184,7 @@ def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair
     y1, x1 = max(y0, min(bottom, image[1])), max(x0, min(right, image[2]))
     images = slice(*n)
     inside = (y0, y1, x0, x1) == (top, bottom, left, right)
-    return Tile(
+    return ResultTile(
         place=(images, slice(*y), slice(*x)),
         shape=(n[1] - n[0], y[1] - y[0], x[1] - x[0]),
         source=(images, slice(y0, y1), slice(x0, x1)),
@@ -193,7 +193,7 @@ def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair
     )
 
 
-def _input_of(x: NDArray[Any], tile: Tile, in_zero: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _input_of(x: NDArray[Any], tile: ResultTile, in_zero: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Padded input of a tile with the zero point taken off, ``[n, h, w, C]`` in ``dtype``; a view where possible."""
     inside = x[tile.source]
     if tile.padded is None:
@@ -229,7 +229,7 @@ def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Windo
     return _tiling(image, window, _pixels(weights.dtype.itemsize * (taps + weights.out_channels)))
 
 
-def single_tile(shape: tuple[int, int, int, int], weights: ConvFilter, window: Window) -> Tile | None:
+def single_tile(shape: tuple[int, int, int, int], weights: ConvFilter, window: Window) -> ResultTile | None:
     """The tile of a convolution of ``x`` of this shape, None where it has more or none."""
     tiles = _conv_tiling(shape[:3], weights, window, shape[3]).tiles
     return tiles[0] if len(tiles) == 1 else None
@@ -240,7 +240,9 @@ def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, win
     return _tiling(image, window, _pixels(6 * weights.weights.itemsize * int(weights.weights.shape[2])))
 
 
-def single_depthwise_tile(shape: tuple[int, int, int, int], weights: DepthwiseFilter, window: Window) -> Tile | None:
+def single_depthwise_tile(
+    shape: tuple[int, int, int, int], weights: DepthwiseFilter, window: Window
+) -> ResultTile | None:
     """As :func:`single_tile`, of a depthwise convolution."""
     tiles = _depthwise_tiling(shape[:3], weights, window).tiles
     return tiles[0] if len(tiles) == 1 else None
@@ -262,7 +264,7 @@ def conv2d(
     compute, channels = weights.dtype, weights.out_channels
     tiling = _conv_tiling(x.shape[:3], weights, window, x.shape[3])
 
-    def results(tile: Tile) -> NDArray[Any]:
+    def results(tile: ResultTile) -> NDArray[Any]:
         sums = _tile_sums(_input_of(x, tile, in_zero, compute), weights, window, tile.shape)
         return finish(sums) if finish else sums
 
@@ -270,7 +272,7 @@ def conv2d(
 
 
 def _assemble(
-    tiling: _Tiling, channels: int, dtype: np.dtype[Any], results: Callable[[Tile], NDArray[Any]]
+    tiling: _Tiling, channels: int, dtype: np.dtype[Any], results: Callable[[ResultTile], NDArray[Any]]
 ) -> NDArray[Any]:
     """The whole result from ``results`` of each tile."""
     shape = (*tiling.shape, channels)
@@ -307,7 +309,7 @@ def depthwise(
     compute, channels = weights.weights.dtype, int(weights.weights.shape[2])
     tiling = _depthwise_tiling(x.shape[:3], weights, window)
 
-    def results(tile: Tile) -> NDArray[Any]:
+    def results(tile: ResultTile) -> NDArray[Any]:
         padded = _input_of(x, tile, in_zero, compute)
         sums = narrow(depthwise_tile(padded, weights, window, tile.shape), weights.sums).reshape(-1, channels)
         return finish(sums) if finish else sums

@@ -77,7 +77,7 @@ class Projection:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class CellParameters:
     """Everything beside the gates: ``exponent`` is of the cell state's scale, ``clip`` 0 for none, in codes."""
 
     exponent: int
@@ -91,7 +91,7 @@ class Cell:
 class IntegerLstm:
     """A prepared cell; the input gate is None where it is coupled to the forget gate."""
 
-    def __init__(self, gate_list: Sequence[Gate | None], cell: Cell) -> None:
+    def __init__(self, gate_list: Sequence[Gate | None], cell: CellParameters) -> None:
         self.present = [index for index, gate in enumerate(gate_list) if gate is not None]
         self.gates: list[Gate] = [gate for gate in gate_list if gate is not None]
         self.cell = cell

@@ -24,7 +24,7 @@ MAX_ITERATIONS = 1 << 16
 
 
 @dataclass(slots=True)
-class State:
+class ExecutionState:
     """State beside the variable tensors; ``resources`` by kind and name, ``private`` by the operator's place."""
 
     resources: dict[Hashable, Any] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class BinaryCodes:
 class Context:
     """Shared by all operators that one executor runs; an operator prepared without one has one of its own."""
 
-    state: State = field(default_factory=State)
+    state: ExecutionState = field(default_factory=ExecutionState)
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     max_iterations: int = MAX_ITERATIONS
     max_bytes: int | None = None  # largest activation, which also bounds results whose size only a run can tell

@@ -34,7 +34,7 @@ class Bias:
     weights: int
 
 
-class State(StrEnum):
+class StateParameters(StrEnum):
     """Parameters of what an operator keeps from run to run."""
 
     OUTPUT = "output"  # those of the result
@@ -60,7 +60,7 @@ class QuantRule:
     weights: Mapping[int, int | None] = field(default_factory=lambda: MappingProxyType({}))
     stored: Mapping[int, Axis] = field(default_factory=lambda: MappingProxyType({}))
     biases: Mapping[int, Bias] = field(default_factory=lambda: MappingProxyType({}))
-    states: Mapping[int, State] = field(default_factory=lambda: MappingProxyType({}))
+    states: Mapping[int, StateParameters] = field(default_factory=lambda: MappingProxyType({}))
     source: int | None = None
     joined: tuple[int, ...] = ()
     left: tuple[int, ...] = ()
@@ -128,5 +128,5 @@ def gates(
         stored=MappingProxyType(dict.fromkeys(stored, 0)),
         weights=MappingProxyType(dict.fromkeys(weights)),
         biases=MappingProxyType(dict(biases)),
-        states=MappingProxyType({output: State.OUTPUT, cell: State.CELL}),
+        states=MappingProxyType({output: StateParameters.OUTPUT, cell: StateParameters.CELL}),
     )

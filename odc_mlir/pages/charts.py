@@ -122,7 +122,7 @@ def area(points: Sequence[tuple[float, float]], end: float, *, title: str, mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class StackedSeries:
     """A named amount at instants of a chart, from the instant numbered ``first`` on; nothing before and behind."""
 
     name: str
@@ -130,7 +130,7 @@ class Layer:
     amounts: Sequence[float]
 
 
-def layers(items: Sequence[Layer], cycles: Sequence[float], end: float, *, mark: float, title: str) -> Html:
+def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, *, mark: float, title: str) -> Html:
     """Amounts on top of each other at ``cycles``, each holding until the next; a dashed line at the cycle ``mark``."""
     if not items or end <= 0:
         return Html("")

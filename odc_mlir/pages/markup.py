@@ -62,7 +62,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """What a cell shows, and by which value it is sorted."""
 
     shown: object
@@ -74,10 +74,10 @@ def table(
 ) -> Html:
     """A table that can be sorted by every column, searched, and unfolded where it is long.
 
-    ``rows``: one :class:`Cell` or value per column; a column that is empty in all of them is left out. ``classes``: one
-    per row, or none. Nothing without rows.
+    ``rows``: one :class:`TableCell` or value per column; a column that is empty in all of them is left out.
+    ``classes``: one per row, or none. Nothing without rows.
     """
-    listed = [[item if isinstance(item, Cell) else Cell(item) for item in row] for row in rows]
+    listed = [[item if isinstance(item, TableCell) else TableCell(item) for item in row] for row in rows]
     used = [any(row[place].shown not in _EMPTY for row in listed) for place in range(len(columns))]
     columns = [column for column, wanted in zip(columns, used, strict=True) if wanted]
     listed = [[item for item, wanted in zip(row, used, strict=True) if wanted] for row in listed]
@@ -104,7 +104,7 @@ def table(
     return tag("div", whole, class_="table", data_rows=len(body))
 
 
-def _cell(column: Column, cell: Cell) -> Html:
+def _cell(column: Column, cell: TableCell) -> Html:
     shown = NOTHING if cell.shown in _EMPTY else cell.shown
     value = cell.value
     if value is None and isinstance(cell.shown, int | float):

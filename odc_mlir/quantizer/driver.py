@@ -37,7 +37,7 @@ from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import wider_values
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
-from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
 from odc_mlir.quantizer.stages import (
@@ -108,17 +108,17 @@ class Driver:
         self.widening: Widening | None = None
         self._twins: tuple[Candidate, list[Candidate]] | None = None  # what was judged last, and by which models
         self._unseen: tuple[Candidate, Measurement] | None = None  # what was judged last, and how it was found
-        self._plain: _Choice | None = None  # what was tried first
+        self._plain: _BestCandidate | None = None  # what was tried first
         self._rounding_helps = False  # on the average, if not beyond doubt
 
-    def _fixed_precisions(self) -> dict[str, Choice]:
+    def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
         """Precisions that the user chose; parameters are given for codes of the scheme, or of what is chosen."""
         names = _names(self.base)
         given = {*self.options.parameters, *self.options.copied_parameters}.intersection(names)
-        found = dict.fromkeys(sorted(given), Choice(self.options.scheme))
+        found = dict.fromkeys(sorted(given), PrecisionChoice(self.options.scheme))
         for pattern in self.options.patterns:
             layers = layers_of(self.base.graph, pattern)
-            found |= dict.fromkeys(layers, Choice(wider_values(self.options.scheme)))
+            found |= dict.fromkeys(layers, PrecisionChoice(wider_values(self.options.scheme)))
             if not layers:
                 self.findings.append(f"the pattern {pattern} is nowhere in the optimised model")
         return found | self.options.plan.resolve(names)
@@ -190,7 +190,7 @@ class Driver:
         self.model, self.statistics = best.model, {}
         return self._widened(best, best.candidate) if self.options.searches_precisions else best.candidate
 
-    def _choose(self) -> _Choice:
+    def _choose(self) -> _BestCandidate:
         """Try what help there is, one kind after the other, each on top of the best so far."""
         root, recipe = self._root()
         models = {"none": root}
@@ -225,7 +225,7 @@ class Driver:
         best = self._better(best, found, chosen, "normalize", True)
         return best.model, best.recipe
 
-    def _refined(self, best: _Choice) -> _Choice:
+    def _refined(self, best: _BestCandidate) -> _BestCandidate:
         """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""
         options = self.options
         if self.data.fit and not best.recipe.rounding and len(options.switched(options.rounding)) > 1:
@@ -237,7 +237,7 @@ class Driver:
             best = self._better(best, best.model, replace(best.recipe, correction=True), "correction", True)
         return best
 
-    def _refit(self, best: _Choice) -> _Choice:
+    def _refit(self, best: _BestCandidate) -> _BestCandidate:
         """The choice with codes refined by all samples, where those not held back are few: each one more counts.
 
         In large models each sample gives many rows to refine by, and takes long.
@@ -251,7 +251,7 @@ class Driver:
         self._say("refined by all samples", made=1)
         return replace(best, candidate=candidate)
 
-    def _ranged(self, best: _Choice) -> _Choice:
+    def _ranged(self, best: _BestCandidate) -> _BestCandidate:
         """The choice with other ranges, if that is better. They are compared without refining codes, which is slow."""
         options = self.options
         if len(options.range_modes) == 1 or not self._in_time():
@@ -304,12 +304,12 @@ class Driver:
         """What ranges of ``model`` are chosen by: all samples. What is judged has the ranges of the result."""
         return model.fitted if self.data.separate else model.complete
 
-    def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
+    def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _BestCandidate:
         """The choice that others are compared with."""
         choice = self._plain
         if choice is None or choice.model is not model or choice.recipe != recipe:
             candidate = self._builder.build(model, recipe, self._statistics(model))
-            choice = _Choice(model, recipe, candidate, self.measured(candidate))
+            choice = _BestCandidate(model, recipe, candidate, self.measured(candidate))
         self._plain = self._plain or choice
         return self._noted(choice, what, value, kept=True)
 
@@ -319,7 +319,7 @@ class Driver:
             candidate.measured = self.reference.measure(candidate.graph)
         return candidate.measured
 
-    def _better(self, best: _Choice, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _Choice:
+    def _better(self, best: _BestCandidate, model: FloatModel, recipe: Recipe, what: str, value: Any) -> _BestCandidate:
         """The choice with this recipe if its outputs are better than those of the best so far, else that."""
         if not self._in_time():
             return best
@@ -330,10 +330,10 @@ class Driver:
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)
             return best
         kept = measured.better_than(best.measured, LEAST_GAIN_DB)
-        found = self._noted(_Choice(model, recipe, candidate, measured), what, value, kept=kept)
+        found = self._noted(_BestCandidate(model, recipe, candidate, measured), what, value, kept=kept)
         return found if kept else best
 
-    def _noted(self, choice: _Choice, what: str, value: Any, *, kept: bool) -> _Choice:
+    def _noted(self, choice: _BestCandidate, what: str, value: Any, *, kept: bool) -> _BestCandidate:
         quality = choice.measured.quality_db
         self.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
         self._say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
@@ -341,7 +341,7 @@ class Driver:
 
     # More bits where they are needed.
 
-    def _widened(self, best: _Choice, candidate: Candidate) -> Candidate:
+    def _widened(self, best: _BestCandidate, candidate: Candidate) -> Candidate:
         """``candidate``, or where limits do not hold one in which as few layers as possible have other precisions."""
         model, first, plain = best.model, candidate.recipe, self._plain
         assert plain is not None
@@ -377,9 +377,9 @@ class Driver:
         found = self.widening.run(candidate)
         if found is candidate or found.recipe.correction or len(self.options.switched(self.options.correction)) == 1:
             return found
-        return self._corrected(_Choice(model, found.recipe, found, self.measured(found)))
+        return self._corrected(_BestCandidate(model, found.recipe, found, self.measured(found)))
 
-    def _corrected(self, choice: _Choice) -> Candidate:
+    def _corrected(self, choice: _BestCandidate) -> Candidate:
         """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
         recipe = replace(choice.recipe, correction=True)
         better = self._better(choice, choice.model, recipe, "mixed, correction", True)
@@ -508,7 +508,7 @@ class Driver:
 
 
 @dataclass(frozen=True, slots=True)
-class _Choice:
+class _BestCandidate:
     """The best so far."""
 
     model: FloatModel

@@ -14,7 +14,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.layers import float_names
-from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.support.locations import value_name
@@ -33,7 +33,7 @@ _CLOSE = 1e-6  # of scales, which files keep as float32
 
 
 def types_of(
-    module: ModuleOp, parameters: Parameters, default: Scheme, precisions: Mapping[str, Choice]
+    module: ModuleOp, parameters: Parameters, default: Scheme, precisions: Mapping[str, PrecisionChoice]
 ) -> dict[str, Attribute]:
     """The element types that ``parameters`` mean; raises OptionError for names and zero points that cannot be."""
     values = _values(module)

@@ -88,8 +88,8 @@ class Examination:
         """
         names = float_names(quantised, self._index)
         coded = coded_constants(quantised)
-        found: dict[int, _Layer] = {
-            node.index: _Layer(node, quantised, names, coded)
+        found: dict[int, _OperatorErrors] = {
+            node.index: _OperatorErrors(node, quantised, names, coded)
             for node in quantised.nodes
             if node.node.spec.name not in CASTS and any(index in names for index in node.outputs)
         }
@@ -143,7 +143,7 @@ class Examination:
 
     def _isolated(
         self,
-        layer: _Layer,
+        layer: _OperatorErrors,
         shaped: SpecializedGraph,
         run: Run,
         names: Mapping[int, str],
@@ -231,7 +231,7 @@ class Examination:
             found = run.values[index]
         return found.copy() if written else found
 
-    def _accumulate(self, quantised: Graph, layers: Iterable[_Layer], names: Mapping[int, str]) -> None:
+    def _accumulate(self, quantised: Graph, layers: Iterable[_OperatorErrors], names: Mapping[int, str]) -> None:
         by_tensor = {index: layer for layer in layers for index in layer.item.outputs if index in names}
         executor = HostExecutor(quantised)
         for run, sample in zip(self.runs, self._samples, strict=True):
@@ -248,7 +248,7 @@ class Examination:
             executor.run(list(map(to_codes, quantised.input_infos(), sample)), watch=compare)
 
 
-class _Layer:
+class _OperatorErrors:
     """Adds up the errors of one operator."""
 
     def __init__(

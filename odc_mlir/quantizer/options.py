@@ -13,7 +13,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.patterns import parse_patterns
 from odc_mlir.quantizer.policy.applicable import APPLICABLE, check_applicable
 from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary, parse_copies, parse_parameters
-from odc_mlir.quantizer.policy.precision import Layer, PrecisionPlan, parse_overrides, plan_of, read_config
+from odc_mlir.quantizer.policy.precision import PrecisionEntry, PrecisionPlan, parse_overrides, plan_of, read_config
 from odc_mlir.quantizer.policy.ranges import MODES
 from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS
 from odc_mlir.quantizer.policy.schemes import PRECISIONS, Scheme
@@ -259,7 +259,7 @@ def _plan(overrides: Any, config: Any) -> PrecisionPlan:
     return plan
 
 
-def _layers_of(overrides: Any) -> tuple[Layer, ...]:
+def _layers_of(overrides: Any) -> tuple[PrecisionEntry, ...]:
     if isinstance(overrides, str):
         return parse_overrides(overrides)
     if not isinstance(overrides, Mapping):

@@ -123,7 +123,7 @@ def refine(
 
 
 def _learn(
-    reference: Graph, layers: Sequence[_Layer], samples: Samples, known: Known, *, rounding: bool, damping: float
+    reference: Graph, layers: Sequence[_LayerPair], samples: Samples, known: Known, *, rounding: bool, damping: float
 ) -> None:
     """Run the float model once for all layers of which something is not known yet."""
     ideal: Stepper | None = None
@@ -147,7 +147,7 @@ def _means(product: Product, values: Iterable[Array]) -> Floats:
 
 
 @dataclass
-class _Layer:
+class _LayerPair:
     """A layer of both models."""
 
     product: Product
@@ -235,7 +235,7 @@ def _grid(product: Product, params: QuantParams, dtype: str) -> Grid:
     return Grid(scales, zero_points, least + (dtype in _SYMMETRIC_NARROW), most)
 
 
-def _layers(reference: Graph, quantised: Graph) -> list[_Layer]:
+def _layers(reference: Graph, quantised: Graph) -> list[_LayerPair]:
     """The layers that have real weights in one model and codes in the other, in the order of the quantised model."""
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
     # What the model gives keeps its name, and the codes that it is made of get another.
@@ -253,7 +253,7 @@ def _layers(reference: Graph, quantised: Graph) -> list[_Layer]:
         if original.node.operand(1).quant is not None:
             continue  # codes already in the float model: nothing is rounded here
         bias = _codes(quantised, item, 2, makers) or _real(quantised, item, 2)
-        found.append(_Layer(product, original, item, weights, bias))
+        found.append(_LayerPair(product, original, item, weights, bias))
     return found
 
 

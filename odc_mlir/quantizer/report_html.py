@@ -8,7 +8,7 @@ from typing import Any
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.formats.quantities import NOTHING, count_text, decibel_text, quality_name, quality_text
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Cell, Column, Html, bullets, data, joined, pairs, short_name, table, tag
+from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.quantizer.policy.verdict import FAILED, PASSED, UNCHECKED, caution, describe
@@ -113,8 +113,8 @@ def _limits(verdict: Mapping[str, Any]) -> Html:
         (
             quality_name(check["metric"]),
             _span(check["metric"], check["interval"]) if check["interval"] else "",
-            Cell(quality_text(check["metric"], check["value"]), check["value"]),
-            Cell(quality_text(check["metric"], check["limit"]), check["limit"]),
+            TableCell(quality_text(check["metric"], check["value"]), check["value"]),
+            TableCell(quality_text(check["metric"], check["limit"]), check["limit"]),
             "kept" if check["passed"] else "missed",
         )
         for check in verdict["limits"]
@@ -131,13 +131,13 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
     for side in ("float", "quantised"):
         columns += [Column(side, number=True), Column(f"{side}, 95 % interval")]
     metric, spans = scores["metric"], scores.get("intervals") or {}
-    first: list[Cell | str] = [quality_name(metric)]
+    first: list[TableCell | str] = [quality_name(metric)]
     for side in _SIDES:
-        first.append(Cell(quality_text(metric, scores[side]), scores[side]))
+        first.append(TableCell(quality_text(metric, scores[side]), scores[side]))
         first.append(_span(metric, spans[side]) if side in spans else "")
     rows = [first]
     for name, values in scores.get("others", {}).items():
-        before, after = (Cell(quality_text(name, value), value) for value in values)
+        before, after = (TableCell(quality_text(name, value), value) for value in values)
         rows.append([quality_name(name), before, "", after, ""])
     return table(columns, rows, caption="scores of both models")
 
@@ -149,7 +149,7 @@ def _choices(choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
     columns = [Column("output"), *(Column(quality_name(name), number=True) for name in _MEASURES)]
     rows = [
-        [short_name(output["name"]), *(Cell(quality_text(name, output[name]), output[name]) for name in _MEASURES)]
+        [short_name(output["name"]), *(TableCell(quality_text(name, output[name]), output[name]) for name in _MEASURES)]
         for output in outputs
     ]
     return table(columns, rows, caption="outputs beside those of the float model")
@@ -184,10 +184,10 @@ def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
     )
     rows = [
         (
-            Cell(str(point["layers"]), point["layers"]),
-            Cell(NOTHING if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms", point["time_ns"]),
-            Cell(f"{point['bytes']:,}", point["bytes"]),
-            Cell(NOTHING if point["runs"] is None else f"{100 * point['runs']:.1f} %", point["runs"]),
+            TableCell(str(point["layers"]), point["layers"]),
+            TableCell(NOTHING if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms", point["time_ns"]),
+            TableCell(f"{point['bytes']:,}", point["bytes"]),
+            TableCell(NOTHING if point["runs"] is None else f"{100 * point['runs']:.1f} %", point["runs"]),
             _decibels(point["search"]["sqnr_db"]),
             "hold" if point["holds"] else "missed",
             data(point["chosen"]),
@@ -210,8 +210,8 @@ def _steps(steps: Sequence[Mapping[str, Any]]) -> Html:
     return table(columns, rows, caption="steps that were tried")
 
 
-def _decibels(value: float | None) -> Cell:
-    return Cell(NOTHING if value is None else decibel_text(value), value)
+def _decibels(value: float | None) -> TableCell:
+    return TableCell(NOTHING if value is None else decibel_text(value), value)
 
 
 def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> Html:

@@ -21,7 +21,7 @@ from odc_mlir.quantizer.layers import CASTS, coded_constants, float_names
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph
 
-Layer = Mapping[str, Any]
+LayerRow = Mapping[str, Any]
 Statistics = Mapping[str, TensorStatistics]
 
 MOST_OPEN = 30  # layers that are listed at once, as many as a table shows
@@ -49,7 +49,7 @@ class Drawing:
     weights: Mapping[str, Weights] = field(default_factory=dict)
 
 
-def drawing_of(graph: Graph, layers: Sequence[Layer]) -> Drawing:
+def drawing_of(graph: Graph, layers: Sequence[LayerRow]) -> Drawing:
     """What there is to draw of the quantised ``graph`` with these layers; conversions belong to none."""
     names = float_names(graph, {layer["name"]: 0 for layer in layers})
     coded = coded_constants(graph)
@@ -92,7 +92,7 @@ def _counted(info: TensorInfo) -> Weights:
     return Weights(counts, low, high, text)
 
 
-def by_harm(layers: Sequence[Layer]) -> list[Layer]:
+def by_harm(layers: Sequence[LayerRow]) -> list[LayerRow]:
     """The layers, the most harmful first; those that do nothing to the outputs last."""
     return sorted(layers, key=lambda layer: (layer["output_sqnr_db"] is None, layer["output_sqnr_db"] or 0.0))
 
@@ -102,7 +102,7 @@ def anchor(place: int) -> str:
     return f"layer-{place}"
 
 
-def colours(layers: Sequence[Layer]) -> dict[str, str]:
+def colours(layers: Sequence[LayerRow]) -> dict[str, str]:
     """The colour of every layer that does harm: nine from yellow to red, for equal parts in dB."""
     harms = {layer["name"]: layer["output_sqnr_db"] for layer in layers if layer["output_sqnr_db"] is not None}
     if not harms:
@@ -113,7 +113,7 @@ def colours(layers: Sequence[Layer]) -> dict[str, str]:
     return {name: COLOURS[round(last * (best - db) / span)] for name, db in harms.items()}
 
 
-def graph_chart(layers: Sequence[Layer], drawing: Drawing) -> Html:
+def graph_chart(layers: Sequence[LayerRow], drawing: Drawing) -> Html:
     """The graph of layers, each in the colour of its harm and a link to more of it."""
     if not drawing.names:
         return Html("")
@@ -132,7 +132,7 @@ def graph_chart(layers: Sequence[Layer], drawing: Drawing) -> Html:
     return tag("details", tag("summary", f"the graph of {count_text(len(drawing.names))} layers"), chart)
 
 
-def _legend(ordered: Sequence[Layer]) -> Html:
+def _legend(ordered: Sequence[LayerRow]) -> Html:
     harmful = [layer["output_sqnr_db"] for layer in ordered if layer["output_sqnr_db"] is not None]
     if not harmful:
         return Html("")
@@ -144,7 +144,7 @@ def _legend(ordered: Sequence[Layer]) -> Html:
     return tag("div", *boxes, class_="legend")
 
 
-def layer_list(layers: Sequence[Layer], drawing: Drawing, statistics: Statistics) -> Html:
+def layer_list(layers: Sequence[LayerRow], drawing: Drawing, statistics: Statistics) -> Html:
     """What each layer gives and what weights it has, folded, the most harmful first."""
     found = [
         tag(
@@ -160,7 +160,7 @@ def layer_list(layers: Sequence[Layer], drawing: Drawing, statistics: Statistics
     return joined((*found[:MOST_OPEN], more))
 
 
-def _harm(layer: Layer) -> str:
+def _harm(layer: LayerRow) -> str:
     db = layer["output_sqnr_db"]
     return "does nothing to the outputs" if db is None else f"{decibel_text(db)} at the outputs"
 

@@ -36,7 +36,7 @@ from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.given import check_kept, copied, types_of
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.options import WIDE_HEADROOM, Options, is_pattern_file, share_moved
-from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.ranges import Range
 from odc_mlir.quantizer.policy.schemes import SCHEMES, Scheme
 from odc_mlir.quantizer.refinement import Known, refine
@@ -82,11 +82,11 @@ class Recipe:
     fitted: bool = False
     rounding: bool = False
     correction: bool = False
-    precisions: tuple[tuple[str, Choice], ...] = ()
+    precisions: tuple[tuple[str, PrecisionChoice], ...] = ()
 
-    def with_precisions(self, precisions: Mapping[str, str], fixed: Mapping[str, Choice]) -> Recipe:
+    def with_precisions(self, precisions: Mapping[str, str], fixed: Mapping[str, PrecisionChoice]) -> Recipe:
         """The recipe with the precisions that a search found; what the user asked for wins."""
-        chosen = {name: Choice(precision) for name, precision in precisions.items()}
+        chosen = {name: PrecisionChoice(precision) for name, precision in precisions.items()}
         return replace(self, precisions=tuple(sorted({**chosen, **fixed}.items())))
 
 

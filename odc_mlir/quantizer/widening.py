@@ -41,7 +41,7 @@ from odc_mlir.quantizer.mixed import (
     without_needless,
 )
 from odc_mlir.quantizer.options import ON, Options
-from odc_mlir.quantizer.policy.precision import Choice
+from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
 from odc_mlir.quantizer.policy.verdict import Limit
@@ -106,7 +106,7 @@ class Widening:
 
     options: Options
     limits: tuple[Limit, ...]
-    fixed: Mapping[str, Choice]
+    fixed: Mapping[str, PrecisionChoice]
     examination: Examination
     build: Callable[[Mapping[str, str], bool], Candidate]
     measure: Callable[[Mapping[str, str], Candidate], Tried]

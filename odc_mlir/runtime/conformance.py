@@ -31,7 +31,7 @@ from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.validity import State, check
+from odc_mlir.runtime.validity import PackageState, check
 from odc_mlir.runtime.verification import verify_package
 
 _RUNS = 4
@@ -120,7 +120,7 @@ class _Suite:
                 if item.problem is not None:
                     raise _FailedError(f"{name!r}: {item.what}: {item.problem}")
             found = check(package)
-            if found.state is not State.RUNS:
+            if found.state is not PackageState.RUNS:
                 raise _FailedError(f"{name!r}: {found.state}: {found.reason}")
         segments = sum(len(package.plan.segments) for package in packages.values() if package.plan is not None)
         if packages and not segments:

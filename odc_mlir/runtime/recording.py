@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.calibration.coverage import coverage
-from odc_mlir.calibration.gathering import Between, Block, Slot, detailed
+from odc_mlir.calibration.gathering import Between, Block, TensorGatherer, detailed
 from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, shapes_of
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.calibration.statistics import TensorStatistics
@@ -73,7 +73,7 @@ class Recorder:
         self._seen = 0  # the last run that gave anything
         self._taken = 0
 
-    def _begin(self, slots: dict[int, list[Slot | None]]) -> None:
+    def _begin(self, slots: dict[int, list[TensorGatherer | None]]) -> None:
         """With nothing gathered, in these slots by graph."""
         self._slots = slots
         self._main = slots[id(self.graph)]
@@ -182,7 +182,7 @@ class Gathered:
     ``records`` knows all else of these runs.
     """
 
-    def __init__(self, records: Records, slots: list[tuple[TensorKey, Slot]], groups: list[_Group]) -> None:
+    def __init__(self, records: Records, slots: list[tuple[TensorKey, TensorGatherer]], groups: list[_Group]) -> None:
         self._records = records
         self._slots, self._groups = slots, groups
 
@@ -205,7 +205,7 @@ class Gathered:
 class _Group:
     """The tensors of ``slots``, by index, which runs show together. ``room`` is what a block of them gets."""
 
-    def __init__(self, slots: Mapping[int, Slot], room: int) -> None:
+    def __init__(self, slots: Mapping[int, TensorGatherer], room: int) -> None:
         self._slots = slots
         self._room = room
         self._shapes: list[tuple[int, ...]] = []
@@ -376,11 +376,11 @@ def _shown(graph: Graph) -> list[int]:
     return [index for index in dict.fromkeys(every) if graph.tensors[index].info.kind == "float"]
 
 
-def _slots(graph: Graph, room: int) -> list[Slot | None]:
+def _slots(graph: Graph, room: int) -> list[TensorGatherer | None]:
     """A slot for each tensor that is recorded, by index."""
-    result: list[Slot | None] = [None] * len(graph.tensors)
+    result: list[TensorGatherer | None] = [None] * len(graph.tensors)
     for index in _shown(graph):
-        result[index] = Slot(room)
+        result[index] = TensorGatherer(room)
     return result
 
 

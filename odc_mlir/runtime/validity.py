@@ -26,7 +26,7 @@ from odc_mlir.runtime.devices.base import ExaminingDevice
 from odc_mlir.runtime.package import Package
 
 
-class State(StrEnum):
+class PackageState(StrEnum):
     """What can be done with a package, best first."""
 
     RUNS = "runs"  # as it is
@@ -40,12 +40,12 @@ class State(StrEnum):
 class Validity:
     """``reason`` says why it does not run, or what runs it; ``target`` is what it was compiled for, None: nothing."""
 
-    state: State
+    state: PackageState
     reason: str
     target: str | None = None
 
 
-_Finding = tuple[State, str]
+_Finding = tuple[PackageState, str]
 _NOTHING_COMPILED = "nothing in it is compiled: host kernels run it"
 
 
@@ -59,30 +59,30 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
         files = package.files if isinstance(package, Package) else package
         files = files if isinstance(files, PackageFiles) else read_package(files)
         if (reason := _unknown_kernels(files.model)) is not None:
-            return Validity(State.CANNOT, reason)
+            return Validity(PackageState.CANNOT, reason)
     except OdcError as error:
-        return Validity(State.CANNOT, str(error))
+        return Validity(PackageState.CANNOT, str(error))
     plan = files.plan
     if plan is None:
         return _uncompiled(chosen)
-    found = sorted(_findings(files, plan, chosen), key=lambda item: list(State).index(item[0]), reverse=True)
+    found = sorted(_findings(files, plan, chosen), key=lambda item: list(PackageState).index(item[0]), reverse=True)
     fits = f"all of it fits what is here for {plan.target}" if plan.segments else _NOTHING_COMPILED
-    state, reason = found[0] if found else (State.RUNS, fits)
+    state, reason = found[0] if found else (PackageState.RUNS, fits)
     return Validity(state, reason, plan.target)
 
 
 def _uncompiled(chosen: Chosen | None) -> Validity:
     if chosen is None:
-        return Validity(State.RUNS, _NOTHING_COMPILED)
+        return Validity(PackageState.RUNS, _NOTHING_COMPILED)
     missing = _no_compiler(chosen.codegen)
-    return Validity(*(missing or (State.REBUILD, "nothing in it is compiled")))
+    return Validity(*(missing or (PackageState.REBUILD, "nothing in it is compiled")))
 
 
 def _findings(files: PackageFiles, plan: Plan, chosen: Chosen | None) -> Iterator[_Finding]:
     """Everything that is against running it."""
     codegen = f"{plan.extension}{registry.SUFFIX}" if chosen is None else chosen.codegen
     missing = _no_compiler(codegen)
-    rebuild = State.REBUILD if missing is None else State.CANNOT
+    rebuild = PackageState.REBUILD if missing is None else PackageState.CANNOT
     but = "" if missing is None else f", and {missing[1]}"
     if plan.compiler_version != __version__:
         yield rebuild, f"it was compiled by version {plan.compiler_version or 'unknown'}, this is {__version__}{but}"
@@ -91,7 +91,7 @@ def _findings(files: PackageFiles, plan: Plan, chosen: Chosen | None) -> Iterato
         return
     device = open_device(plan.extension)
     if isinstance(device, MissingDevice) and plan.segments:
-        yield State.CANNOT, str(device.reason)
+        yield PackageState.CANNOT, str(device.reason)
         return
     machine = None if chosen is None else chosen.machine
     for step in plan.segments:
@@ -119,11 +119,11 @@ def _no_compiler(codegen: str) -> _Finding | None:
     try:
         source = registry.find(codegen)
     except OdcError as error:
-        return State.CANNOT, error.message
+        return PackageState.CANNOT, error.message
     from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator
 
     if source.is_ours and codegen == f"cpu{registry.SUFFIX}" and not has_code_generator():
-        return State.CANNOT, f"native code needs the package {EXTRA}; {HINT}"
+        return PackageState.CANNOT, f"native code needs the package {EXTRA}; {HINT}"
     return None
 
 

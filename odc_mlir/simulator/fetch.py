@@ -15,7 +15,7 @@ from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.memories import strict_cycles
 from odc_mlir.simulator.ordering import START, Clock, Semaphores
-from odc_mlir.simulator.program import Program, Step
+from odc_mlir.simulator.program import DynamicInstruction, Program
 from odc_mlir.simulator.queues import Engines, Entry, with_own
 from odc_mlir.simulator.resources import Phase, Resource
 from odc_mlir.simulator.timeline import BUSY, Meter, Timeline
@@ -39,7 +39,7 @@ class Fetch:
         self._engines = engines
         self._timeline = timeline
         self._semaphores = semaphores
-        self._steps: Iterator[Step] = program.steps()
+        self._steps: Iterator[DynamicInstruction] = program.steps()
         flash = program.memory == "flash"
         self._port = program.target.offchip if flash else program.target.sram
         self.resource = Resource.OFFCHIP if flash else Resource.SRAM

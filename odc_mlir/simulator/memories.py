@@ -20,7 +20,7 @@ from odc_mlir.simulator.boxes import Box, burst_bytes, overlap, repeats, view
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.ordering import START, AccessLog, Clock
 from odc_mlir.simulator.resources import Resource
-from odc_mlir.targets import MemoryMode, Port, Target
+from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
 PARAM_COLUMNS = 3  # bias, multiplier, exponent
 
@@ -55,7 +55,7 @@ class Space:
         size: int,
         *,
         data: NDArray[Any] | None,
-        port: Port | None = None,
+        port: MemoryPort | None = None,
         resources: tuple[Resource | None, Resource | None] = (None, None),
         writable: bool = True,
         unit_bytes: int = 1,
@@ -144,7 +144,7 @@ class Memories:
         return space, offset
 
 
-def strict_cycles(port: Port, moved: int, *, write: bool) -> float:
+def strict_cycles(port: MemoryPort, moved: int, *, write: bool) -> float:
     """Least duration of a transfer with so few bursts in flight that each latency is felt (memory model "strict")."""
     latency = port.write_latency_cycles if write else port.read_latency_cycles
     return moved * latency / (port.strict_outstanding_bursts * port.burst_bytes)

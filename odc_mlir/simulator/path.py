@@ -59,7 +59,7 @@ def critical_path(trace: Trace) -> list[Span]:
     return _Walk(trace).spans()
 
 
-Step = tuple[Callable[[Any], Any], Any]  # how to go on, and from what
+Continuation = tuple[Callable[[Any], Any], Any]  # how to go on, and from what
 
 
 class _Walk:
@@ -101,7 +101,7 @@ class _Walk:
 
     def spans(self) -> list[Span]:
         """The whole path, first cycle first."""
-        step: Step | None = (self._issue, self.issues[-1])
+        step: Continuation | None = (self._issue, self.issues[-1])
         while step is not None:
             step = step[0](step[1])
         return self.found[::-1]
@@ -110,7 +110,7 @@ class _Walk:
         if end > begin:
             self.found.append(Span(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
 
-    def _issue(self, issue: Issue) -> Step | None:
+    def _issue(self, issue: Issue) -> Continuation | None:
         """An instruction leaves the fetch engine: when it was issued, or when what it waited for there was over."""
         if issue.handed > issue.ready + _SAME and (step := self._held(issue)) is not None:
             return step
@@ -120,7 +120,7 @@ class _Walk:
         self._cover(earlier.handed if earlier else 0.0, issue.ready, "fetch")
         return None if earlier is None else (self._issue, earlier)
 
-    def _held(self, issue: Issue) -> Step | None:
+    def _held(self, issue: Issue) -> Continuation | None:
         instr = self.instructions[issue.index]
         if instr.queue != Queue.FETCH:  # its queue was full until another one started
             started = self.starts.get((instr.queue, _instant(issue.handed)))
@@ -130,12 +130,12 @@ class _Walk:
             awaited += [max(self.events, key=_end_of)] if self.events else []
         return self._after(max(awaited, key=_end_of), issue.handed) if awaited else None
 
-    def _after(self, poster: Event | Issue, until: float) -> Step:
+    def _after(self, poster: Event | Issue, until: float) -> Continuation:
         """Until then a token of ``poster`` was under way."""
         self._cover(_end_of(poster), until, "token")
         return (self._issue if isinstance(poster, Issue) else self._end, poster)
 
-    def _end(self, event: Event) -> Step:
+    def _end(self, event: Event) -> Continuation:
         own = _OF_QUEUE.get(event.queue, "latency")
         self._cover(event.done, event.ended, "lanes")
         self._cover(event.began, event.done, _phase(event, own))
@@ -146,7 +146,7 @@ class _Walk:
         self._cover(event.started, event.began - event.start, "latency")
         return self._start, event
 
-    def _start(self, event: Event) -> Step:
+    def _start(self, event: Event) -> Continuation:
         """What came last of its tokens, its issue, its engine and its turn to start."""
         when = event.started
         self.seen.add(id(event))

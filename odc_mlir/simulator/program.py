@@ -20,7 +20,7 @@ TARGET_DESCRIPTION = "target_description"  # metadata key: canonical text of a t
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DynamicInstruction:
     """One dynamic instruction: its ``index`` in the program, its ``iteration``, and what it takes to issue it."""
 
     index: int
@@ -86,7 +86,7 @@ class Program:
         """Program bytes fetched in one run: a loop body that fits in the loop buffer only once."""
         return sum(step.fetched_bytes for step in self.steps())
 
-    def steps(self) -> Iterator[Step]:
+    def steps(self) -> Iterator[DynamicInstruction]:
         """Instructions in the order in which they are issued, up to halt."""
         index = 0
         while True:
@@ -103,12 +103,12 @@ class Program:
                         yield self._step(inner, iteration, kept=kept and iteration > 0)
                 index = body.stop
 
-    def _step(self, index: int, iteration: int = 0, *, kept: bool = False) -> Step:
+    def _step(self, index: int, iteration: int = 0, *, kept: bool = False) -> DynamicInstruction:
         """``kept``: the instruction is in the loop buffer. In compact form it expands at a pace as it is issued."""
         fetched, cycles = 0 if kept else self.code.sizes[index], self.target.fetch.issue_cycles
         if self.code.history_bytes is not None:
             cycles *= max(1, -(-fetched // GRANULE_BYTES))
-        return Step(index, iteration, fetched, cycles)
+        return DynamicInstruction(index, iteration, fetched, cycles)
 
     def _body_length(self, loop: int) -> int:
         """Instructions between ``loop`` and its end."""

@@ -32,7 +32,7 @@ _MAX_FILE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
-class Port:
+class MemoryPort:
     """A memory port. ``write_latency_cycles`` 0 means read only."""
 
     bytes_per_cycle: int
@@ -43,7 +43,7 @@ class Port:
 
 
 @dataclasses.dataclass(frozen=True)
-class Sram(Port):
+class Sram(MemoryPort):
     capacity_bytes: int
 
 
@@ -131,7 +131,7 @@ class Target:
     compares_with: str
     clock_hz: int
     sram: Sram
-    offchip: Port
+    offchip: MemoryPort
     local: Local
     tile_ports: TilePorts
     array: MacArray

@@ -171,7 +171,7 @@ def _verify(arguments: argparse.Namespace) -> int | None:
 
 
 def _check(arguments: argparse.Namespace) -> int | None:
-    from odc_mlir.runtime.validity import State, check
+    from odc_mlir.runtime.validity import PackageState, check
 
     found = check(arguments.package, arguments.target)
     if arguments.json:
@@ -180,7 +180,7 @@ def _check(arguments: argparse.Namespace) -> int | None:
         print(json.dumps({"state": found.state, "reason": found.reason, "target": found.target}, ensure_ascii=False))
     else:
         print(f"{found.state}: {found.reason}")
-    return None if found.state is State.RUNS else EXIT_USER
+    return None if found.state is PackageState.RUNS else EXIT_USER
 
 
 def _rollback(arguments: argparse.Namespace) -> None:

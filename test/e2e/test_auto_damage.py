@@ -26,7 +26,7 @@ from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto.job import Step
+from odc_mlir.runtime.auto.job import Milestone
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.status import Level
 
@@ -80,7 +80,7 @@ class Case:
             raise RecordsError("the records cannot be used now: database or disk is full", passing=True)
 
         self.patch.setattr(RecordStore, "append", full)
-        self.worker = f"full@{self.random.choice([Step.MODEL_READ, Step.COMPILED, Step.COMMITTING])}"
+        self.worker = f"full@{self.random.choice([Milestone.MODEL_READ, Milestone.COMPILED, Milestone.COMMITTING])}"
 
     def fault_read_only(self) -> None:
         for place in (self.cache, *self.cache.rglob("*")):
@@ -113,7 +113,7 @@ class Case:
 
     def fault_worker(self) -> None:
         fault = self.random.choice(["kill", "raise", "refuse", "fail", "inaccurate"])
-        self.worker = f"{fault}@{self.random.choice(list(Step))}"
+        self.worker = f"{fault}@{self.random.choice(list(Milestone))}"
 
     def _damage(self, file: Path) -> None:
         if not file.is_file():

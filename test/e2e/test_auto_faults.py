@@ -21,7 +21,7 @@ from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
 from odc_mlir.runtime.auto.artefacts import SCHEMA_VERSION
-from odc_mlir.runtime.auto.job import Step
+from odc_mlir.runtime.auto.job import Milestone
 from odc_mlir.runtime.auto.pruning import entries
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.devices.simulator import SimulatorDevice, SimulatorProgram
@@ -114,13 +114,13 @@ def test_all_is_well(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch, cach
     assert second.levels == [Level.COMPILED]
 
 
-@pytest.mark.parametrize("step", [step for step in Step if step not in (Step.INSTALLED, Step.MEASURED)])
-def test_killed_at(step: Step, made: Made, run: Any, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
+@pytest.mark.parametrize("step", [step for step in Milestone if step not in (Milestone.INSTALLED, Milestone.MEASURED)])
+def test_killed_at(step: Milestone, made: Made, run: Any, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use_worker(monkeypatch, made, f"kill@{step}")
     killed = run()
     killed.until_settled()
     assert not left_behind(cache)
-    if step in (Step.COMMITTED, Step.DONE):  # what was made is there
+    if step in (Milestone.COMMITTED, Milestone.DONE):  # what was made is there
         assert killed.status.serving is Level.COMPILED
         return
     assert killed.levels == [Level.ORIGINAL] * (RECORDS + 3)

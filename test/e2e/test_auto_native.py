@@ -20,7 +20,7 @@ from odc_mlir.codegen import features
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
 from odc_mlir.runtime.auto.aim import aim_at
-from odc_mlir.runtime.auto.job import Step
+from odc_mlir.runtime.auto.job import Milestone
 from odc_mlir.runtime.auto.status import Level, Phase
 
 Array = np.ndarray[Any, Any]
@@ -137,8 +137,8 @@ def test_fault(fault: str, levels: tuple[Level, ...], reason: str, run: Any, cac
 
 
 @soak
-@pytest.mark.parametrize("step", [step for step in Step if step is not Step.INSTALLED])
-def test_killed_at(step: Step, run: Any, cache: Path) -> None:
+@pytest.mark.parametrize("step", [step for step in Milestone if step is not Milestone.INSTALLED])
+def test_killed_at(step: Milestone, run: Any, cache: Path) -> None:
     killed = run(f"kill@{step}")
     killed.until_settled()
     assert not left_behind(cache)

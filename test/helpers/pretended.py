@@ -13,7 +13,7 @@ from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.artefacts import Artefacts, Result
-from odc_mlir.runtime.auto.job import Job, Step
+from odc_mlir.runtime.auto.job import Job, Milestone
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending
 
@@ -50,8 +50,8 @@ class Pretended:
             self.finish()
 
     def finish(self) -> None:
-        for step in (Step.STARTED, Step.QUANTIZING, Step.QUANTIZED, Step.COMPILING, Step.DONE):
-            if not self.job.quantized or step not in (Step.QUANTIZING, Step.QUANTIZED):
+        for step in (Milestone.STARTED, Milestone.QUANTIZING, Milestone.QUANTIZED, Milestone.COMPILING, Milestone.DONE):
+            if not self.job.quantized or step not in (Milestone.QUANTIZING, Milestone.QUANTIZED):
                 self._tell({"step": step})
         artefacts = Artefacts(Path(self.job.folder))
         work = artefacts.new_folder(self.job.key)

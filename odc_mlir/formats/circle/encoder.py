@@ -36,7 +36,7 @@ _FLAGS = {
 _OFFSET_BYTES = 4
 
 
-class _Slot(NamedTuple):
+class _TableField(NamedTuple):
     """One entry of a table that is about to be written; ``flags`` None marks an offset."""
 
     nbytes: int
@@ -73,7 +73,7 @@ class Encoder:
         stray = record.keys() - table.by_name.keys()
         if stray:
             raise MalformedError(f"{sorted(stray)[0]!r} is not a field of {table.name}")
-        slots: list[_Slot] = []
+        slots: list[_TableField] = []
         for field in table.live:
             value = record.get(field.name)
             if value is not None:
@@ -91,19 +91,21 @@ class Encoder:
                 self._builder.PrependSlot(entry.flags, entry.slot, entry.value, entry.default)
         return int(self._builder.EndObject())
 
-    def _slots(self, field: Field, value: Any) -> list[_Slot]:
+    def _slots(self, field: Field, value: Any) -> list[_TableField]:
         """The slots that a field takes; what it refers to is written now."""
         if field.kind in ("scalar", "enum") and field.scalar is not None:
             default = self._code(field, field.default)
-            return [_Slot(field.scalar.size, field.slot, self._code(field, value), _FLAGS[field.scalar.name], default)]
+            return [
+                _TableField(field.scalar.size, field.slot, self._code(field, value), _FLAGS[field.scalar.name], default)
+            ]
         if field.kind != "union":
-            return [_Slot(_OFFSET_BYTES, field.slot, self._object(field, value))]
+            return [_TableField(_OFFSET_BYTES, field.slot, self._object(field, value))]
         name, record = value
         tag = self._schema.unions[field.type].tags.get(name)
         if tag is None:
             raise MalformedError(f"{name!r} is not a member of {field.type}")
         table = self._table(self._schema.tables[name], record)
-        return [_Slot(1, field.slot - 1, tag, _FLAGS["ubyte"], 0), _Slot(_OFFSET_BYTES, field.slot, table)]
+        return [_TableField(1, field.slot - 1, tag, _FLAGS["ubyte"], 0), _TableField(_OFFSET_BYTES, field.slot, table)]
 
     def _code(self, field: Field, value: Any) -> Any:
         """The number stored for a scalar or enum value, range-checked."""

@@ -92,7 +92,7 @@ def _read_bytes(data: memoryview) -> Model:
         seen = f"its bytes 4 to 7 are {bytes(data[4:8])!r}" if len(data) >= 8 else f"it has only {len(data)} bytes"
         raise ModelError(f"this is no Circle or TFLite model: {seen}; the identifier CIR0 or TFL3 is expected there")
     try:
-        return _Reader(data, schema).read()
+        return _RecordReader(data, schema).read()
     except MalformedError as error:
         raise error.public() from None
 
@@ -104,13 +104,13 @@ def read_operator_codes(data: bytes | memoryview) -> list[tuple[str, int]]:
     if schema is None:
         raise ModelError("this is no Circle or TFLite model", hint="the identifier CIR0 or TFL3 is expected")
     try:
-        reader = _Reader(view, schema)
+        reader = _RecordReader(view, schema)
         return [reader.operator_code(record)[:2] for record in reader.decoder.root_field("operator_codes") or ()]
     except MalformedError as error:
         raise error.public() from None
 
 
-class _Reader:
+class _RecordReader:
     """Turns decoded tables into records; ``_budget`` bounds the number of records by the size of the file."""
 
     def __init__(self, data: memoryview, schema: Schema) -> None:

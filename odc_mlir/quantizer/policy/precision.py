@@ -27,7 +27,7 @@ _LAYER_FIELDS = ("name", "names", "dtype", "granularity", "alternate")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PrecisionChoice:
     """Precision of one layer, and the granularity of its weights (None: the model's)."""
 
     precision: str
@@ -35,11 +35,11 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class PrecisionEntry:
     """One entry: names under each of its variants, the one that it is written with first."""
 
     variants: tuple[tuple[str, ...], ...]
-    choice: Choice
+    choice: PrecisionChoice
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,11 @@ class PrecisionPlan:
 
     scheme: str | None = None
     granularity: str | None = None
-    layers: tuple[Layer, ...] = field(default=())
+    layers: tuple[PrecisionEntry, ...] = field(default=())
 
-    def resolve(self, names: Sequence[str]) -> dict[str, Choice]:
+    def resolve(self, names: Sequence[str]) -> dict[str, PrecisionChoice]:
         """The choice for each name that has one; raises OptionError for what is not in ``names``, and for doubles."""
-        known, found = set(names), dict[str, Choice]()
+        known, found = set(names), dict[str, PrecisionChoice]()
         for layer in self.layers:
             for name in _variant(layer, known):
                 if name in found:
@@ -61,7 +61,7 @@ class PrecisionPlan:
         return found
 
 
-def _variant(layer: Layer, known: set[str]) -> tuple[str, ...]:
+def _variant(layer: PrecisionEntry, known: set[str]) -> tuple[str, ...]:
     """The names of the one variant that is there."""
     there = [variant for variant in layer.variants if known.issuperset(variant)]
     if len(there) == 1:
@@ -74,14 +74,14 @@ def _variant(layer: Layer, known: set[str]) -> tuple[str, ...]:
     raise OptionError(f"exactly one of the variants of a layer ({variants}) must be in the graph; {what}")
 
 
-def parse_overrides(text: str) -> tuple[Layer, ...]:
+def parse_overrides(text: str) -> tuple[PrecisionEntry, ...]:
     """``name:precision,name:precision`` as layers; a name may contain colons. Raises OptionError."""
     layers = []
     for entry in filter(None, text.split(",")):
         name, colon, precision = entry.rpartition(":")
         if not colon or not name:
             raise OptionError(f"{entry!r} is not an override", hint="write NAME:PRECISION, separated by commas")
-        layers.append(Layer(((name,),), Choice(_known("precision", precision, PRECISIONS))))
+        layers.append(PrecisionEntry(((name,),), PrecisionChoice(_known("precision", precision, PRECISIONS))))
     return tuple(layers)
 
 
@@ -110,7 +110,7 @@ def plan_of(content: Any) -> PrecisionPlan:
     )
 
 
-def _layer(content: Any) -> Layer:
+def _layer(content: Any) -> PrecisionEntry:
     fields = _table(content, "a layer", _LAYER_FIELDS)
     if ("name" in fields) == ("names" in fields):
         raise OptionError(f"a layer has either name or names, found {', '.join(fields) or 'neither'}")
@@ -121,9 +121,9 @@ def _layer(content: Any) -> Layer:
     alternates = fields.get("alternate", {})
     if not isinstance(alternates, dict):
         raise OptionError(f"alternate of layer {names[0]!r} is {alternates!r}, must map tags to lists of names")
-    return Layer(
+    return PrecisionEntry(
         (names, *map(_names, alternates.values())),
-        Choice(
+        PrecisionChoice(
             _known("dtype", fields["dtype"], PRECISIONS), None if granularity is None else _granularity(granularity)
         ),
     )

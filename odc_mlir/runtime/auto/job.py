@@ -19,7 +19,7 @@ from odc_mlir.runtime.auto.settings import AutoSettings
 from odc_mlir.runtime.auto.status import Phase
 
 
-class Step(StrEnum):
+class Milestone(StrEnum):
     """What the process says when it gets there, in this order; some may be left out."""
 
     STARTED = "started"
@@ -40,11 +40,11 @@ class Step(StrEnum):
     DONE = "done"
 
 
-PHASES: Mapping[Step, Phase] = MappingProxyType(
+PHASES: Mapping[Milestone, Phase] = MappingProxyType(
     {
-        Step.QUANTIZING: Phase.QUANTIZING,
-        Step.QUANTIZED: Phase.CHECKING,
-        Step.COMPILING: Phase.COMPILING,
+        Milestone.QUANTIZING: Phase.QUANTIZING,
+        Milestone.QUANTIZED: Phase.CHECKING,
+        Milestone.COMPILING: Phase.COMPILING,
     }
 )
 """The phase that begins with a step."""

@@ -13,7 +13,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Result, retry_seconds
 from odc_mlir.runtime.auto.background import weakly
-from odc_mlir.runtime.auto.job import PHASES, Job, Step, make_job
+from odc_mlir.runtime.auto.job import PHASES, Job, Milestone, make_job
 from odc_mlir.runtime.auto.shared import Shared
 from odc_mlir.runtime.auto.specialization import Specialization
 from odc_mlir.runtime.auto.status import NEXT, Fallback, Phase
@@ -148,11 +148,11 @@ class JobRunner(ABC):
         """The process says how far it is: in a thread of its supervisor."""
         with self.shared.lock:
             step = facts["step"]
-            if step == Step.TARGET_ASKED:
+            if step == Milestone.TARGET_ASKED:
                 state.scheme = str(facts.get("scheme"))
             if step == "not installed":
                 state.fallbacks.append(Fallback("package", "install", str(facts.get("reason"))))
-            phase = PHASES.get(Step(step)) if step in set(Step) else None
+            phase = PHASES.get(Milestone(step)) if step in set(Milestone) else None
             # What was to be compiled only may have to be quantised again: the phase stays then.
             if phase is not None and state.is_working and phase in NEXT[state.phase]:
                 state.enter(phase, state.reason)

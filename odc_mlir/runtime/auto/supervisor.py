@@ -16,7 +16,7 @@ from odc_mlir.errors import is_passing
 from odc_mlir.plugins.process import isolated_command, isolated_environment
 from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group
 from odc_mlir.runtime.auto.artefacts import PASSING
-from odc_mlir.runtime.auto.job import Job, Step, read_progress
+from odc_mlir.runtime.auto.job import Job, Milestone, read_progress
 
 # The process ends itself when its time is over, unless it is stuck where it cannot.
 _GRACE_SECONDS = 5.0
@@ -106,7 +106,7 @@ class Supervisor:
             self._reason, self._passing = str(found.get("reason")), found.get("passing") is True
             return
         self._last_step = found["step"]
-        if self._last_step == Step.STARTED:
+        if self._last_step == Milestone.STARTED:
             self._start_timer()  # it counts from here as well
         self._tell(found)
 

@@ -56,7 +56,7 @@ from odc_mlir.runtime.auto.artefacts import (
     is_final,
 )
 from odc_mlir.runtime.auto.coverage import CoverageError
-from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Step, progress_line
+from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Milestone, progress_line
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.measuring import LEAST_GAIN
 from odc_mlir.runtime.auto.pruning import prune
@@ -101,13 +101,13 @@ class Worker:
     def run(self) -> None:
         """Do it all; raises OdcError only when nothing can be kept, not even a reason."""
         job = self.job
-        self.announce(Step.STARTED)
+        self.announce(Milestone.STARTED)
         with file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
-            self.announce(Step.LOCKED)
+            self.announce(Milestone.LOCKED)
             found, _ = self.artefacts.find(job.key)
             if found is None or job.again or not is_final(found.result, job.budget, time.time()):
                 self._make(found)
-            self.announce(Step.DONE)
+            self.announce(Milestone.DONE)
 
     def _make(self, found: Artefact | None) -> None:
         work = self.artefacts.new_folder(self.job.key)
@@ -156,7 +156,7 @@ class Worker:
             raise _ChangedError("the model file has changed since it was loaded", location=job.model)
         if target_facts(job.plugin, job.target[_PLUGIN_FACTS:]) != job.target:
             raise _ChangedError("the plugin or the machine has changed since the model was loaded")
-        self.announce(Step.MODEL_READ)
+        self.announce(Milestone.MODEL_READ)
         source = Path(job.model)
         result.verdict = job.verdict
         if job.direct:
@@ -176,17 +176,17 @@ class Worker:
             fixed.write_bytes(build.with_shapes(source, job.fixed_shapes))
             source = fixed
         result.stage = "compile"
-        self.announce(Step.COMPILING)
+        self.announce(Milestone.COMPILING)
         with self._timed("compile"):
             compiled = self._compile(source, work)
-        self.announce(Step.COMPILED)
+        self.announce(Milestone.COMPILED)
         if job.twin is not None:
             result.twin = self._compile_twin(source, work, job.twin)
         level = Level.DIRECT if job.direct else Level.COMPILED
         if job.must_be_faster:
             result.stage = "measure"
             self._measure(level, compiled)
-            self.announce(Step.MEASURED)
+            self.announce(Milestone.MEASURED)
         result.compiled, result.level, result.stage = compiled.name, str(level), None
 
     def _measure(self, level: Level, compiled: Path) -> None:
@@ -210,15 +210,15 @@ class Worker:
         if self._scheme is None:
             self._scheme = codegen.describe(job.plugin, limits=self._limits()).quantization or _DEFAULT_SCHEME
         result.scheme = self._scheme
-        self.announce(Step.TARGET_ASKED, scheme=self._scheme)
+        self.announce(Milestone.TARGET_ASKED, scheme=self._scheme)
         samples = build.recorded_inputs(Path(job.records), tuple(map(tuple, job.shapes)))
         if not samples and not scheme_of(self._scheme).weights_only:  # those that are kept are all of other shapes
             raise CoverageError("no recorded input of these shapes is kept", stage="check")
-        self.announce(Step.SAMPLES_READ, samples=len(samples))
+        self.announce(Milestone.SAMPLES_READ, samples=len(samples))
         if job.patience_runs:
             wanted, channels = job.patience_runs // TIMES_ENOUGH, job.runs < job.patience_runs
             build.check_coverage(Path(job.model), samples, wanted=wanted, channels=channels)
-        self.announce(Step.QUANTIZING)
+        self.announce(Milestone.QUANTIZING)
         made = build.quantize(
             Path(job.model),
             self._scheme,
@@ -231,14 +231,14 @@ class Worker:
             target=job.machine,
             progress=lambda text, done, total: self.announce("quantizer", text=text),
         )
-        self.announce(Step.QUANTIZED)
+        self.announce(Milestone.QUANTIZED)
         result.stage, result.verdict = "check", _summary(made.verdict)
         if made.verdict["status"] == FAILED:
             raise AccuracyError(f"the quantised model {describe(made.verdict)}", stage="check")
         result.verdict["saturation"] = build.normal_saturation(made.model, samples)
-        self.announce(Step.CHECKED)
+        self.announce(Milestone.CHECKED)
         private.write_file(output, made.model)
-        self.announce(Step.MODEL_KEPT)
+        self.announce(Milestone.MODEL_KEPT)
 
     def _compile(self, source: Path, work: Path) -> Path:
         job = self.job
@@ -263,10 +263,10 @@ class Worker:
         for entry in work.iterdir():  # what the result does not name is of no use to anyone
             if entry.name not in (MODEL_NAME, self.result.compiled, self.result.twin) or self.result.level is None:
                 _remove(entry)
-        self.announce(Step.COMMITTING)
+        self.announce(Milestone.COMMITTING)
         tempfile.tempdir = None
         made = self.artefacts.commit(self.job.key, work, self.result)
-        self.announce(Step.COMMITTED)
+        self.announce(Milestone.COMMITTED)
         if self.job.package is not None and made.compiled is not None:
             self._install(made.compiled, self.job.package)
         kept = frozenset({self.job.key, Path(self.job.records).parent.name, Path(self.job.model).name})
@@ -276,7 +276,7 @@ class Worker:
         """Put the result into the package as well; where that cannot be written, the cache has it."""
         try:
             install(package, read_package(compiled))
-            self.announce(Step.INSTALLED)
+            self.announce(Milestone.INSTALLED)
         except OdcError as error:
             self.announce("not installed", reason=str(error))
 

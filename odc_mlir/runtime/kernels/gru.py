@@ -30,7 +30,7 @@ def gru(node: Node) -> Execute:
     names = [name for stem in (by_input, by_state) for name in (stem, f"{stem}_bias")]
     require_float(node, "input", "state", *names)
     x_of, state_of = fetch(node, 0), fetch(node, position(node, "state"))
-    cell_of = when_known(node, names, lambda values: _Cell(values, by_state, by_input))
+    cell_of = when_known(node, names, lambda values: _GruCell(values, by_state, by_input))
     (_, features), (_, units) = required(node, by_input).static_shape, required(node, by_state).static_shape
     declared, whole = node.results[0].shape, bool(option(node, "return_sequences"))
 
@@ -50,7 +50,7 @@ def gru(node: Node) -> Execute:
     return execute
 
 
-class _Cell:
+class _GruCell:
     """One step; gates in the matrices: update, reset, new state."""
 
     def __init__(self, values: Values, by_state: str, by_input: str) -> None:

@@ -40,7 +40,7 @@ _NORM_EPSILON = np.float32(1e-8)
 
 def unidirectional_sequence_lstm(node: Node) -> Execute:
     """``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, O]``; states ``[N, O]`` and ``[N, C]`` go on."""
-    x_of, layer = fetch(node, 0), _Layer(node)
+    x_of, layer = fetch(node, 0), _LstmLayer(node)
 
     def execute(operands: Operands) -> list[Array]:
         out = layer.run(operands, time_first(node, x_of(operands)))
@@ -53,7 +53,7 @@ def lstm(node: Node) -> Execute:
     """One step for ``x [N, I]``, result ``[N, O]``."""
     if is_basic(node):
         return basic_lstm(node)
-    x_of, layer = fetch(node, 0), _Layer(node)
+    x_of, layer = fetch(node, 0), _LstmLayer(node)
 
     def execute(operands: Operands) -> list[Array]:
         x = x_of(operands)
@@ -71,7 +71,7 @@ def bidirectional_sequence_lstm(node: Node) -> Execute:
     """
     if node.operand(0).dtype != "float32":
         raise unsupported(node, f"an input of {node.operand(0).dtype} is not supported; float32 is")
-    forward, backward = (_Layer(node, direction) for direction in DIRECTIONS)
+    forward, backward = (_LstmLayer(node, direction) for direction in DIRECTIONS)
     x_of, aux_of, merge = fetch(node, 0), aux_source(node), bool(option(node, "merge_outputs"))
     beside = has_aux_weights(node)
 
@@ -86,7 +86,7 @@ def bidirectional_sequence_lstm(node: Node) -> Execute:
     return execute
 
 
-class _Layer:
+class _LstmLayer:
     """A cell of an operator with its weights and state; ``direction`` is the prefix of their names."""
 
     def __init__(self, node: Node, direction: str = "") -> None:

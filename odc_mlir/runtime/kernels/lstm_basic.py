@@ -15,7 +15,8 @@ from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, input_error, scale_of, unsupported
 from odc_mlir.runtime.kernels.sequences import Operands, keep, state_of, when_known
 
-Step = Callable[[Array, Array], tuple[Array, Array, Array]]  # input beside last output, cell state -> results 0, 1, 3
+# Input beside last output, cell state -> results 0, 1, 3.
+LstmStep = Callable[[Array, Array], tuple[Array, Array, Array]]
 
 _REAL = ("float32",) * 9
 _CODES = ("uint8", "uint8", "uint8", "int32", "int16", "uint8", "int16", "uint8", "int16")
@@ -56,7 +57,7 @@ def basic_lstm(node: Node) -> Execute:
     return execute
 
 
-def _real_step(node: Node, weights: Array, bias: Array) -> Step:
+def _real_step(node: Node, weights: Array, bias: Array) -> LstmStep:
     def step(x: Array, state: Array) -> tuple[Array, Array, Array]:
         sums = x @ weights.T + bias
         entry, modulation, forget, output = np.split(sums, 4, axis=1)
@@ -66,7 +67,7 @@ def _real_step(node: Node, weights: Array, bias: Array) -> Step:
     return step
 
 
-def _integer_step(node: Node, weights: Array, bias: Array) -> Step:
+def _integer_step(node: Node, weights: Array, bias: Array) -> LstmStep:
     for info in (node.operand(0), node.operand(_LAST), node.results[0]):
         if scale_of(node, info) != (1 / ZERO, ZERO):
             scale, zero = scale_of(node, info)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from odc_mlir.numerics import lstm
-from odc_mlir.numerics.lstm import Cell, Gate, GateNorm, IntegerLstm, Projection
+from odc_mlir.numerics.lstm import CellParameters, Gate, GateNorm, IntegerLstm, Projection
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.lstm import gates_of
 from odc_mlir.ops.infer.named import named, required
@@ -66,7 +66,7 @@ class _Scales:
         projection = self._projection(scale, zero)
         return IntegerLstm(
             [self._gate(index, gate) if gate in gates else None for index, gate in enumerate(GATES)],
-            Cell(
+            CellParameters(
                 exponent=self._exponent,
                 clip=lstm.clip_code(option(self._node, "cell_clip"), self._cell_scale, 32767),
                 hidden_factor=lstm.hidden_factor(scale),

@@ -29,7 +29,7 @@ from odc_mlir.runtime.kernels.sequences import (
 Values = Mapping[str, Array]
 
 
-class _Cell:
+class _RnnCell:
     """One step; an auxiliary input adds to its sums."""
 
     def __init__(self, node: Node, values: Values, direction: str) -> None:
@@ -54,14 +54,14 @@ class _Cell:
         return (self._activation(inputs + self._recurrent(state[0])),)
 
 
-class _Layer:
+class _RnnLayer:
     """A cell with its weights and state; ``direction`` is the prefix of their names."""
 
     def __init__(self, node: Node, direction: str = "") -> None:
         self._node, self._state = node, f"{direction}hidden_state"
         require_float(node, "input", f"{direction}bias", self._state)
         names = [f"{direction}{name}" for name in ("input_weights", "recurrent_weights", "bias", "aux_input_weights")]
-        self._cell_of = when_known(node, names, lambda values: _Cell(node, values, direction))
+        self._cell_of = when_known(node, names, lambda values: _RnnCell(node, values, direction))
         self._units, self._features = required(node, names[0]).static_shape
 
     def run(self, operands: Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
@@ -78,7 +78,7 @@ class _Layer:
 
 def rnn(node: Node) -> Execute:
     """One step for ``x [N, I]``, result ``[N, U]``."""
-    x_of, layer = fetch(node, 0), _Layer(node)
+    x_of, layer = fetch(node, 0), _RnnLayer(node)
 
     def execute(operands: Operands) -> list[Array]:
         x = x_of(operands)
@@ -91,7 +91,7 @@ def rnn(node: Node) -> Execute:
 
 def unidirectional_sequence_rnn(node: Node) -> Execute:
     """``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, U]``."""
-    x_of, layer = fetch(node, 0), _Layer(node)
+    x_of, layer = fetch(node, 0), _RnnLayer(node)
 
     def execute(operands: Operands) -> list[Array]:
         out = layer.run(operands, time_first(node, x_of(operands)))
@@ -105,7 +105,7 @@ def bidirectional_sequence_rnn(node: Node) -> Execute:
 
     An auxiliary input with weights of its own adds to both; without them it is the backward layer's input.
     """
-    forward, backward = (_Layer(node, direction) for direction in DIRECTIONS)
+    forward, backward = (_RnnLayer(node, direction) for direction in DIRECTIONS)
     x_of, aux_of, merge = fetch(node, 0), aux_source(node), bool(option(node, "merge_outputs"))
     beside = named(node, "fw_aux_input_weights") is not None
 

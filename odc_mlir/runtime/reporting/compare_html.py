@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, middle_cut, time_text
-from odc_mlir.pages.markup import Cell, Column, Html, bullets, joined, short_name, table, tag
+from odc_mlir.pages.markup import Column, Html, TableCell, bullets, joined, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.runtime.reporting.report_compare import MEASURES, LayerChange, changes, explanation, measure, titles
@@ -46,7 +46,9 @@ def _measures(reports: Sequence[Report], names: Sequence[str]) -> Html:
             [
                 label,
                 *(
-                    Cell(text if value is values[0] or not values[0] else f"{text} ({value / values[0]:.2f})", value)
+                    TableCell(
+                        text if value is values[0] or not values[0] else f"{text} ({value / values[0]:.2f})", value
+                    )
                     for text, value in zip(shown, values, strict=True)
                 ),
             ]
@@ -70,7 +72,7 @@ def _difference(before: Report, after: Report) -> Html:
             short_name(change.name),
             _cycles(change.before),
             _cycles(change.after),
-            Cell(f"{change.cycles:+,}", change.cycles),
+            TableCell(f"{change.cycles:+,}", change.cycles),
             change.cause,
         )
         for change in found
@@ -80,8 +82,8 @@ def _difference(before: Report, after: Report) -> Html:
     return joined((bullets(explanation(before, after)), table(columns, rows, caption="operators that changed"), rest))
 
 
-def _cycles(layer: Mapping[str, Any] | None) -> Cell:
-    return Cell(NOTHING) if layer is None else Cell(count_text(layer["cycles"]), layer["cycles"])
+def _cycles(layer: Mapping[str, Any] | None) -> TableCell:
+    return TableCell(NOTHING) if layer is None else TableCell(count_text(layer["cycles"]), layer["cycles"])
 
 
 def text_lines(reports: Sequence[Report], *, top: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Cell, Column, Html, bullets, joined, pairs, short_name, table, tag
+from odc_mlir.pages.markup import Column, Html, TableCell, bullets, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.runtime.reporting.explanation import help_text
@@ -159,8 +159,8 @@ def _causes(report: Mapping[str, Any]) -> Html:
     rows = [
         (
             joined((tag("strong", name), f" {CAUSES.get(name, '')}")),
-            Cell(count_text(cycles), cycles),
-            Cell(share_text(cycles / total), cycles),
+            TableCell(count_text(cycles), cycles),
+            TableCell(share_text(cycles / total), cycles),
             charts.stack({name: cycles}, [name], full),
         )
         for name, cycles in causes.items()
@@ -212,7 +212,7 @@ def _partition(partition: Mapping[str, Any]) -> Html:
         (
             item["name"],
             len(item["operators"]),
-            Cell(count_text(item["macs"]), item["macs"]),
+            TableCell(count_text(item["macs"]), item["macs"]),
             _tensors(item["inputs"]),
             _tensors(item["outputs"]),
             None if item["npu_ns"] is None else _parts(item),
@@ -243,7 +243,7 @@ def _engines(engines: Mapping[str, Mapping[str, float]]) -> Html:
     rows = [
         (
             joined((tag("strong", engine), f" {_ENGINES.get(engine, '')}")),
-            *(Cell(count_text(entry[state]), entry[state]) for state in states),
+            *(TableCell(count_text(entry[state]), entry[state]) for state in states),
             charts.stack({name: entry[state] for name, state in zip(names, states, strict=True)}, names, total),
         )
         for engine, entry in engines.items()
@@ -274,10 +274,10 @@ def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
     return charts.time_line(rows, spans, max(ends), title=f"operators of {segment} over cycles")
 
 
-def _number(operator: int, code: Mapping[int, OperatorCode]) -> Cell:
+def _number(operator: int, code: Mapping[int, OperatorCode]) -> TableCell:
     """The place of an operator in the model, which leads to its instructions where they are known."""
     known = operator in code
-    return Cell(tag("a", operator, href=f"#{anchor(operator)}") if known else operator, operator)
+    return TableCell(tag("a", operator, href=f"#{anchor(operator)}") if known else operator, operator)
 
 
 def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode]) -> Html:
@@ -306,13 +306,15 @@ def _layers(layers: Sequence[Mapping[str, Any]], code: Mapping[int, OperatorCode
             layer["op"],
             short_name(layer["name"]),
             layer["segment"] or layer["placed"],
-            Cell(count_text(layer["macs"]), layer["macs"]),
-            Cell(count_text(layer["cycles"]), layer["cycles"]),
-            Cell(share_text(layer["cycles"] / total), layer["cycles"]) if layer["placed"] == "npu" else None,
-            Cell(charts.stack(entry, parts, full), sum(entry.values())),
+            TableCell(count_text(layer["macs"]), layer["macs"]),
+            TableCell(count_text(layer["cycles"]), layer["cycles"]),
+            TableCell(share_text(layer["cycles"] / total), layer["cycles"]) if layer["placed"] == "npu" else None,
+            TableCell(charts.stack(entry, parts, full), sum(entry.values())),
             bound_by(layer),
             help_text(layer),
-            None if layer["placed"] == "npu" else Cell(time_text(layer["host_modelled_ns"]), layer["host_modelled_ns"]),
+            None
+            if layer["placed"] == "npu"
+            else TableCell(time_text(layer["host_modelled_ns"]), layer["host_modelled_ns"]),
             layer["reason"] or "",
         )
         for layer, entry in zip(layers, spent, strict=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Cell, Column, Html, joined, short_name, table, tag
+from odc_mlir.pages.markup import Column, Html, TableCell, joined, short_name, table, tag
 
 # Resource of ``amounts`` -> its name, the key of ``hardware`` that says how much of it there is in a cycle, one of it.
 _ROOFS = {
@@ -52,8 +52,8 @@ def energy(found: Mapping[str, Any]) -> Html:
     rows = [
         (
             name.replace("_", " "),
-            Cell(f"{part:.3g}", part),
-            Cell(share_text(part / total), part),
+            TableCell(f"{part:.3g}", part),
+            TableCell(share_text(part / total), part),
             charts.stack({name: part}, [name], full),
         )
         for name, part in sorted(found["parts_uj"].items(), key=lambda item: -item[1])
@@ -107,15 +107,15 @@ def _live_segment(live: Mapping[str, Any]) -> Html:
     peak, owners = live["peak_bytes"], [own["name"] for own in live["owners"]]
     at = f"cycle {count_text(round(live['peak_cycle']))} of {live['segment']}"
     text = f"{size_text(peak)} are in use at {at}, the most; {size_text(live['reserved_bytes'])} are reserved"
-    layers = [charts.Layer(own["name"], own["first"], own["bytes"]) for own in live["owners"]]
+    layers = [charts.StackedSeries(own["name"], own["first"], own["bytes"]) for own in live["owners"]]
     title = f"bytes in use over cycles of {live['segment']}"
     chart = charts.layers(layers, live["cycles"], live["run_cycles"], mark=live["peak_cycle"], title=title)
     columns = (Column("of"), Column("bytes", number=True), Column("share", number=True), Column(" "))
     rows = [
         (
             short_name(name),
-            Cell(size_text(size), size),
-            Cell(share_text(size / peak), size),
+            TableCell(size_text(size), size),
+            TableCell(share_text(size / peak), size),
             charts.stack({name: size}, owners, peak),
         )
         for name, size in live["held"].items()

@@ -31,7 +31,7 @@ _KIND_SEPARATORS = str.maketrans("", "", "_")
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class BackendChoice:
     """``backends`` in order of preference, empty: what was compiled, else the host. ``by_index`` and ``by_kind`` say
     which backend one operator, or all operators of a kind, must have. ``threads`` run native code together."""
 
@@ -68,7 +68,7 @@ def parse_assignments(text: str) -> dict[int, str]:
     return found
 
 
-def open_executor(graph: Graph, package: Package | None, choice: Choice, context: Context) -> Executor:
+def open_executor(graph: Graph, package: Package | None, choice: BackendChoice, context: Context) -> Executor:
     """What runs ``graph`` as chosen; raises SessionError where no backend takes an operator, and other OdcErrors."""
     plan = package.plan if package is not None and graph.subgraph == 0 else None
     order = usable_backends(choice.backends, plan)
@@ -93,12 +93,12 @@ def open_executor(graph: Graph, package: Package | None, choice: Choice, context
     return graph_executor(graph, order[0], context=context, **options)
 
 
-def wants_native(choice: Choice, plan: Plan | None) -> bool:
+def wants_native(choice: BackendChoice, plan: Plan | None) -> bool:
     """Whether the model is to run as code for this processor, compiled in place; raises SessionError as below."""
     return bool(choice.backends) and usable_backends(choice.backends, plan)[0] == NATIVE
 
 
-def open_native(package: Package, choice: Choice, context: Context) -> Executor:
+def open_native(package: Package, choice: BackendChoice, context: Context) -> Executor:
     """What runs ``package``, the native code of a model; what has none runs on the host, as with the NPU."""
     shared = context.custom_ops is package.graph.custom_ops
     graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops)
@@ -130,7 +130,7 @@ def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _forced(graph: Graph, choice: Choice) -> dict[int, str]:
+def _forced(graph: Graph, choice: BackendChoice) -> dict[int, str]:
     """Our name of the backend that each operator must have; an index that the model lacks is left out."""
     found: dict[int, str] = {}
     by_kind = {_kind(name): backend for name, backend in choice.by_kind.items()}

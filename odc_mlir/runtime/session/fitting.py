@@ -8,7 +8,7 @@ from odc_mlir.errors import SessionError
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import Executor
-from odc_mlir.runtime.session.tensors import Port
+from odc_mlir.runtime.session.tensors import SessionPort
 
 
 class Fitted:
@@ -17,7 +17,7 @@ class Fitted:
     Raises SessionError when it cannot stand in for the model that ``inputs`` and ``outputs`` are of.
     """
 
-    def __init__(self, executor: Executor, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+    def __init__(self, executor: Executor, inputs: Sequence[SessionPort], outputs: Sequence[SessionPort]) -> None:
         self.executor = executor
         self._coded_inputs = _coded(inputs, executor.graph.input_infos())
         self._coded_outputs = _coded(outputs, executor.graph.output_infos())
@@ -37,7 +37,7 @@ class Fitted:
         return arrays
 
 
-def _coded(ports: Sequence[Port], infos: Sequence[TensorInfo]) -> tuple[tuple[int, TensorInfo], ...]:
+def _coded(ports: Sequence[SessionPort], infos: Sequence[TensorInfo]) -> tuple[tuple[int, TensorInfo], ...]:
     """Where real values of the user are codes of the executor."""
     found = []
     for place, (port, info) in enumerate(zip(ports, infos, strict=True)):

@@ -20,7 +20,7 @@ from odc_mlir.runtime.execution.graph import Graph, tensor_info
 from odc_mlir.runtime.execution.specialization import is_static
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.backends import (
-    Choice,
+    BackendChoice,
     open_executor,
     open_native,
     parse_assignments,
@@ -30,7 +30,7 @@ from odc_mlir.runtime.session.backends import (
 )
 from odc_mlir.runtime.session.settings import Settings
 from odc_mlir.runtime.session.source import Source, model_bytes, model_digest, without_installed
-from odc_mlir.runtime.session.tensors import Port, layout_of, port_at, tensorinfo
+from odc_mlir.runtime.session.tensors import SessionPort, layout_of, port_at, tensorinfo
 
 INTERNAL_OUTPUTS = "ENABLE_INTERNAL_OUTPUT_ALLOC"
 
@@ -62,8 +62,8 @@ class Loader:
         self.choices = choices
         self.settings = Settings({} if source is None else source.config, choices.settings)
         self.prepare_configs: set[str] = {INTERNAL_OUTPUTS} if self.settings.flag("INTERNAL_OUTPUT_ALLOC") else set()
-        self.inputs: tuple[Port, ...] = ()
-        self.outputs: tuple[Port, ...] = ()
+        self.inputs: tuple[SessionPort, ...] = ()
+        self.outputs: tuple[SessionPort, ...] = ()
         self.input_shapes: dict[int, tuple[int, ...]] = {}
         self.output_shapes: list[Shape | None] = []
         self._source = source
@@ -143,21 +143,21 @@ class Loader:
         return self._backends if self._backends is not None else split_backends(self.settings.get("BACKENDS"))
 
     @property
-    def choice(self) -> Choice:
+    def choice(self) -> BackendChoice:
         """All that was chosen about backends."""
         by_index = parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
         by_kind = self.settings.op_backends()
-        return Choice(
+        return BackendChoice(
             self.backends, by_index, by_kind, self.choices.strict, self.choices.max_bytes, self.settings.threads
         )
 
-    def set_layout(self, ports: Sequence[Port], index: int, layout: Any, what: str) -> None:
+    def set_layout(self, ports: Sequence[SessionPort], index: int, layout: Any, what: str) -> None:
         """Which layout arrays for a port have."""
         port = port_at(ports, index, what)
         self._refuse_after_signature("layout")
         port.layout = layout_of(layout)
 
-    def set_type(self, ports: Sequence[Port], index: int, dtype: Any, what: str) -> None:
+    def set_type(self, ports: Sequence[SessionPort], index: int, dtype: Any, what: str) -> None:
         """Which element type arrays for a port have."""
         port = port_at(ports, index, what)
         self._refuse_after_signature("type")
@@ -278,19 +278,20 @@ class Loader:
         return native_in_place(model_bytes(self.source), strict=self.choice.strict)
 
 
-def _ports(source: Source, subgraph: int) -> tuple[tuple[Port, ...], tuple[Port, ...]]:
+def _ports(source: Source, subgraph: int) -> tuple[tuple[SessionPort, ...], tuple[SessionPort, ...]]:
     """The inputs and outputs of a subgraph."""
     record = source.records.subgraphs[subgraph] if source.records.subgraphs else None
     if record is None:
         raise SessionError("the model has no subgraphs")
     tensors = record.named()
     inputs, outputs = (
-        tuple(Port(tensor_info(tensors, {}, index)) for index in indices) for indices in (record.inputs, record.outputs)
+        tuple(SessionPort(tensor_info(tensors, {}, index)) for index in indices)
+        for indices in (record.inputs, record.outputs)
     )
     return inputs, outputs
 
 
-def _warn_of_other_shape(port: Port, index: int, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
+def _warn_of_other_shape(port: SessionPort, index: int, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
     declared = port.info.shape
     if declared is None:
         return

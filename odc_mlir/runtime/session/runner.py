@@ -14,7 +14,7 @@ from odc_mlir.errors import InputCountError, InputError, InsufficientOutputError
 from odc_mlir.ops.spec import Array, Shape
 from odc_mlir.runtime.session.loader import INTERNAL_OUTPUTS, Loader
 from odc_mlir.runtime.session.states import State
-from odc_mlir.runtime.session.tensors import Port, port_at
+from odc_mlir.runtime.session.tensors import SessionPort, port_at
 
 Compute = Callable[[list[Array]], list[Array]]
 """Gives the model's outputs for its inputs, both in the element types that users see."""
@@ -217,7 +217,7 @@ class _Background:
             self._work()
 
 
-def converted(port: Port, value: Any, index: int) -> Array:
+def converted(port: SessionPort, value: Any, index: int) -> Array:
     """``value`` as an array of the port's element type; raises InputError where that would lose what it says."""
     if isinstance(value, np.ndarray) and value.dtype == port.numpy:
         return value
@@ -234,7 +234,7 @@ def _as_read_only(value: Array) -> Array:
     return view
 
 
-def _check_room(port: Port, buffer: Array, needed: int, error: type[SessionError]) -> None:
+def _check_room(port: SessionPort, buffer: Array, needed: int, error: type[SessionError]) -> None:
     if buffer.size < needed:
         raise error(f"the buffer holds {buffer.size} elements, the output has {needed}", tensor=port.info.name)
 

@@ -68,7 +68,7 @@ def layout_of(layout: Any) -> str:
     return str(name)
 
 
-class Port:
+class SessionPort:
     """One input or output as the user wants it: ``layout`` of arrays of rank 4, and float32 values for codes.
 
     ``info`` is the tensor as the user knows it, which does not change when another model takes over behind the session.
@@ -176,14 +176,14 @@ class Port:
         return f"convert it with astype({self.numpy.name!r})"
 
 
-def port_at(ports: Sequence[Port], index: Any, what: str) -> Port:
+def port_at(ports: Sequence[SessionPort], index: Any, what: str) -> SessionPort:
     """``ports[index]``; raises SessionError when there is none."""
     if not isinstance(index, (int, np.integer)) or isinstance(index, bool) or not 0 <= index < len(ports):
         raise SessionError(f"there is no {what} {index!r}, the model has {len(ports)}")
     return ports[int(index)]
 
 
-def index_of(ports: Sequence[Port], name: str, what: str) -> int:
+def index_of(ports: Sequence[SessionPort], name: str, what: str) -> int:
     """The first port called ``name``; raises SessionError when there is none."""
     for index, port in enumerate(ports):
         if port.info.name == name:

@@ -10,7 +10,7 @@ from odc_mlir.isa.cost import WIDTHS
 from odc_mlir.isa.effects import Area, Runs
 from odc_mlir.isa.fields import Instruction, Kind, Region
 from odc_mlir.simulator.resources import Resource
-from odc_mlir.targets import MemoryMode, Port, Target
+from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
 Values = Mapping[str, int]
 _RESOURCES = (
@@ -54,14 +54,14 @@ def charge(spec: Instruction, v: Values, target: Target, memory: MemoryMode, *, 
     return c
 
 
-def _port(address: int, target: Target, memory: MemoryMode) -> tuple[Port, Resource]:
+def _port(address: int, target: Target, memory: MemoryMode) -> tuple[MemoryPort, Resource]:
     """The port that an address lies behind."""
     if split_address(address)[0] == Region.CONSTANTS and memory == "flash":
         return target.offchip, Resource.OFFCHIP
     return target.sram, Resource.SRAM
 
 
-def _move(c: Charge, address: int, area: Area, port: tuple[Port, Resource], *, write: bool, strict: bool) -> None:
+def _move(c: Charge, address: int, area: Area, port: tuple[MemoryPort, Resource], *, write: bool, strict: bool) -> None:
     """Charge latency and bursts for the contiguous runs of ``area`` from ``address`` on."""
     (memory, resource), offset = port, split_address(address)[1]
     burst = memory.burst_bytes

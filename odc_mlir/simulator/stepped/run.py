@@ -16,7 +16,7 @@ from odc_mlir.simulator.engines.machine import Machine, Work
 from odc_mlir.simulator.fetch import field_values
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.ordering import START
-from odc_mlir.simulator.program import Program, Step
+from odc_mlir.simulator.program import DynamicInstruction, Program
 from odc_mlir.simulator.resources import PORTS, Resource, widths
 from odc_mlir.simulator.stepped.charges import charge
 from odc_mlir.simulator.stepped.sharing import speeds
@@ -123,7 +123,7 @@ class Stepped:
         self.request_bytes = max(burst, target.fetch.buffer_bytes // 2 // burst * burst)
         self.stream = program.fetched_bytes
         self.steps = program.steps()
-        self.step: Step = next(self.steps)
+        self.step: DynamicInstruction = next(self.steps)
         self.requests: deque[Request] = deque()
         self.requested = self.arrived = self.consumed = self.fetched = 0
         self.fetching = "program"  # or issuing, issued

@@ -63,7 +63,7 @@ from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.channel_factors import NAME, decode, encode
 from odc_mlir.formats.npz import read_npz
-from odc_mlir.transforms.circle.equalizing.fronts import Floats, Front, State, fronts_of
+from odc_mlir.transforms.circle.equalizing.fronts import Floats, Front, LayerFront, fronts_of
 from odc_mlir.transforms.circle.equalizing.pairs import Balance, Pair
 from odc_mlir.transforms.circle.equalizing.tracing import Tracer
 from odc_mlir.transforms.common.placement import operators
@@ -131,7 +131,7 @@ class CircleEqualizeChannelsPass(ModulePass):
     def _found(self, module: ModuleOp) -> tuple[list[Front], list[Pair]]:
         """Everything that makes channels, the layers among them, and the pairs that begin with these."""
         ops = list(operators(module))
-        layers = {op: state for op in ops if (state := State.of(op)) is not None}
+        layers = {op: state for op in ops if (state := LayerFront.of(op)) is not None}
         fronts = fronts_of(ops, layers)
         order = {op: place for place, op in enumerate(module.walk())}
         tracer = Tracer(order, layers, self.crossing, self.relu6)

@@ -35,8 +35,8 @@ from xdsl.pattern_rewriter import PatternRewriter
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.transforms.common.rewriting import (
     LAYERS,
-    Layer,
     OperatorPattern,
+    WeightedLayer,
     activation,
     apply_patterns,
     constant_name,
@@ -105,7 +105,7 @@ class FuseBehind(OperatorPattern):
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         affine = affine_of(op)
-        layer = None if affine is None else Layer.of(producer(affine.value, *self.layers))
+        layer = None if affine is None else WeightedLayer.of(producer(affine.value, *self.layers))
         if affine is None or layer is None or activation(layer.op) != "none" or not is_used_once(layer.result):
             return
         weights = layer.real_weights()
@@ -131,7 +131,7 @@ class FuseBefore(OperatorPattern):
     most_ratio: float = math.inf
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        layer = Layer.of(op)
+        layer = WeightedLayer.of(op)
         before = None if layer is None else producer(op.operands[layer.input], *self.affine)
         if layer is None or before is None or activation(before) != "none" or not is_used_once(before.results[0]):
             return
@@ -161,7 +161,7 @@ def per_channel(array: NDArray[Any], channels: int) -> NDArray[Any] | None:
     return None
 
 
-def _per_input(layer: Layer, affine: Affine, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def _per_input(layer: WeightedLayer, affine: Affine, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Factor and shift of the input in shapes that broadcast against the weights."""
     shape = shape_of(affine.value)
     if shape is None:
@@ -188,7 +188,7 @@ def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> ND
     return rows[0] if len(rows) and np.array_equal(rows, np.broadcast_to(rows[0], rows.shape)) else None
 
 
-def _ratio(layer: Layer, factor: NDArray[Any], weights: NDArray[Any]) -> float:
+def _ratio(layer: WeightedLayer, factor: NDArray[Any], weights: NDArray[Any]) -> float:
     """How much the factors that are not 0 differ at most among the inputs of one output."""
     every = np.broadcast_to(np.abs(factor), weights.shape)
     rows = np.moveaxis(every, layer.axis, 0).reshape(weights.shape[layer.axis], -1)
@@ -196,12 +196,12 @@ def _ratio(layer: Layer, factor: NDArray[Any], weights: NDArray[Any]) -> float:
     return float((most / least).max(initial=0.0))
 
 
-def _sum_per_output(layer: Layer, products: NDArray[Any]) -> NDArray[Any]:
+def _sum_per_output(layer: WeightedLayer, products: NDArray[Any]) -> NDArray[Any]:
     others = tuple(axis for axis in range(products.ndim) if axis != layer.axis)
     return np.asarray(products.sum(axis=others))
 
 
-def _sees_everything(layer: Layer) -> bool:
+def _sees_everything(layer: WeightedLayer) -> bool:
     """Whether every output is a sum over all weights: nothing is padded, and no tap falls beside the result."""
     if layer.op.SPEC.name == "TRANSPOSE_CONV":
         return False
@@ -209,7 +209,7 @@ def _sees_everything(layer: Layer) -> bool:
 
 
 def replace_layer(
-    layer: Layer,
+    layer: WeightedLayer,
     op: CircleOp,
     weights: NDArray[Any],
     bias: NDArray[Any],

@@ -44,9 +44,9 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import replace_layer
 from odc_mlir.transforms.circle.layout.channels import Channel, Region, shuffle_of
 from odc_mlir.transforms.common.rewriting import (
-    Layer,
     OperatorPattern,
     Reals,
+    WeightedLayer,
     activation,
     apply_patterns,
     constant,
@@ -181,9 +181,9 @@ def _runs(channels: Iterable[Channel]) -> list[Run]:
     return found
 
 
-def _layer(op: Operation, axis: int) -> Layer | None:
+def _layer(op: Operation, axis: int) -> WeightedLayer | None:
     """``op`` as a layer on real numbers with constant parts that sums over all channels of ``axis``, its last."""
-    layer = Layer.of(op)
+    layer = WeightedLayer.of(op)
     if layer is None or layer.op.SPEC.name not in _LAST:
         return None
     weights, shapes = layer.real_weights(), [static_shape_of(v) for v in (op.operands[layer.input], layer.result)]
@@ -207,7 +207,7 @@ def _keeps_channels(op: Operation, axis: int) -> bool:
     if name in _POOLS:
         return axis == 3
     if name == _DEPTHWISE:
-        layer = Layer.of(op)
+        layer = WeightedLayer.of(op)
         weights = None if layer is None else layer.real_weights()
         channels = (shapes[0] or ())[axis]
         return bool(
@@ -289,7 +289,7 @@ class _Writer:
 
     def _reorder(self, op: Operation, outputs: list[int] | None, change: Callable[[Reals], Reals]) -> None:
         """Give a layer other weights, and its bias the order ``outputs``."""
-        layer = Layer.of(op)
+        layer = WeightedLayer.of(op)
         weights = None if layer is None else layer.real_weights()
         assert layer is not None
         assert weights is not None

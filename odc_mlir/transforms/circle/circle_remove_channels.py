@@ -37,7 +37,7 @@ from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.transforms.circle.channels.kinds import Kind, Layers, Mask
+from odc_mlir.transforms.circle.channels.kinds import ChannelKind, Mask, ProductKind
 from odc_mlir.transforms.circle.channels.needed import CodeRanges, unneeded_channels
 from odc_mlir.transforms.circle.channels.spans import Span
 from odc_mlir.transforms.common.placement import functions
@@ -63,7 +63,7 @@ class CircleRemoveChannelsPass(ModulePass):
 class Job(NamedTuple):
     """What becomes of one operator: the channels of its result that are left, and of a layer's input."""
 
-    kind: Kind
+    kind: ChannelKind
     kept: Mask
     inputs: Mask | None
     source: Span | None
@@ -74,7 +74,7 @@ def jobs_of(ranges: CodeRanges, share: int) -> dict[Operation, Job]:
     kept = unneeded_channels(ranges, share)
     jobs = {}
     for op, kind in ranges.kinds.items() if kept else ():
-        value = kind.input if isinstance(kind, Layers) else None
+        value = kind.input if isinstance(kind, ProductKind) else None
         inputs = None if value is None else kept.get(value.owner) if isinstance(value.owner, Operation) else None
         if op in kept or inputs is not None:
             mask = kept.get(op, np.ones(kind.channels, np.bool_))

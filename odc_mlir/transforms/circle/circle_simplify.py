@@ -39,8 +39,8 @@ from odc_mlir.ops.spec import Shape
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.layout.rules import is_simple
 from odc_mlir.transforms.common.rewriting import (
-    Layer,
     OperatorPattern,
+    WeightedLayer,
     activation,
     apply_patterns,
     constant,
@@ -142,7 +142,7 @@ class OrderOfRows(OperatorPattern):
     names = frozenset({"FULLY_CONNECTED"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        layer, view = Layer.of(op), producer(op.operands[0], "RESHAPE")
+        layer, view = WeightedLayer.of(op), producer(op.operands[0], "RESHAPE")
         turned = None if view is None else producer(view.operands[0], "TRANSPOSE")
         if layer is None or view is None or turned is None or layer.input != 0:
             return

@@ -280,7 +280,7 @@ def copy_of(
 
 
 @dataclass(frozen=True)
-class Layer:
+class WeightedLayer:
     """An operator that multiplies an activation by weights, by its parts."""
 
     op: CircleOp
@@ -290,7 +290,7 @@ class Layer:
     axis: int  # of the weights: output channels
 
     @classmethod
-    def of(cls, op: Operation | None) -> Layer | None:
+    def of(cls, op: Operation | None) -> WeightedLayer | None:
         """``op`` as a layer; None for other operators, and for weights in a layout of their own."""
         if not isinstance(op, CircleOp) or op.SPEC.name not in LAYERS or op.unverified is not None:
             return None
@@ -344,7 +344,7 @@ class Layer:
 LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"})
 
 
-def stack_inputs(layer: Layer, weights: NDArray[Any], channels: int) -> NDArray[Any] | None:
+def stack_inputs(layer: WeightedLayer, weights: NDArray[Any], channels: int) -> NDArray[Any] | None:
     """Number of the input channel that each weight multiplies, in a shape that broadcasts against ``weights``.
 
     None where groups make that depend on the output channel.

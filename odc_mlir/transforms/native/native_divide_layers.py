@@ -87,7 +87,7 @@ class NativeDivideLayersPass(ModulePass):
 
 
 @dataclass(frozen=True)
-class _Layer:
+class _DivisibleCall:
     """A call of a kernel that can be divided. ``places``: of its operands, by the name of the kernel's parameter."""
 
     places: Mapping[str, int]
@@ -115,7 +115,7 @@ class _Layer:
         return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES if self.tail else 0
 
 
-def _layer_of(module: ModuleOp, call: func.CallOp) -> _Layer | None:
+def _layer_of(module: ModuleOp, call: func.CallOp) -> _DivisibleCall | None:
     """What a call computes, None where it cannot be divided."""
     declared = SymbolTable.lookup_symbol(module, call.callee.root_reference.data)
     assert declared is not None
@@ -136,7 +136,7 @@ def _layer_of(module: ModuleOp, call: func.CallOp) -> _Layer | None:
     assert isinstance(output, MemRefType)
     assert isinstance(output.element_type, FixedBitwidthType)
     channels, pixels = number("channels"), number("pixels")
-    layer = _Layer(
+    layer = _DivisibleCall(
         places,
         options["rows"],
         pixels,
@@ -155,7 +155,7 @@ def _number(value: SSAValue) -> int:
     return value.owner.value.value.data
 
 
-def _divide(module: ModuleOp, function: func.FuncOp, layers: Sequence[_Layer | None]) -> None:
+def _divide(module: ModuleOp, function: func.FuncOp, layers: Sequence[_DivisibleCall | None]) -> None:
     """Add the function of one part; ``layers`` belong to the calls, None where only the first part makes the call."""
     part = function.clone()
     part.sym_name = StringAttr(f"{function.sym_name.data}_part")
@@ -187,7 +187,7 @@ class _Parts:
         self._location: LocationAttr = UnknownLoc()
         self._constants: dict[int, SSAValue] = {}
 
-    def rewrite(self, layers: Sequence[_Layer | None]) -> None:
+    def rewrite(self, layers: Sequence[_DivisibleCall | None]) -> None:
         """Let the first part make the calls that are not divided, and all parts wait for one another in between."""
         calls = [op for op in self._block.ops if isinstance(op, func.CallOp)]
         end = next(op for op in self._block.ops if isinstance(op, memref.LoadOp | func.ReturnOp))
@@ -221,7 +221,7 @@ class _Parts:
                 self._block.detach_op(call)
                 self._add(call, call.location)
 
-    def _by_all(self, call: func.CallOp, layer: _Layer) -> None:
+    def _by_all(self, call: func.CallOp, layer: _DivisibleCall) -> None:
         """A call for some of the pixels in every part, as long as there are pixels enough."""
         part, parts = self._arguments["part"], self._arguments["parts"]
         busy = self._emit(arith.MinSIOp(parts, self._constant(layer.most_parts)))
@@ -236,12 +236,12 @@ class _Parts:
                 self._call(call, layer, first, self._emit(arith.SubiOp(end, first)))
         Rewriter.erase_op(call)
 
-    def _tile_start(self, part: SSAValue, parts: SSAValue, layer: _Layer) -> SSAValue:
+    def _tile_start(self, part: SSAValue, parts: SSAValue, layer: _DivisibleCall) -> SSAValue:
         """The first pixel of a part: tiles are divided as evenly as can be."""
         share = self._times(part, layer.pixels // layer.rows)
         return self._times(self._emit(arith.DivUIOp(share, parts)), layer.rows)
 
-    def _aside(self, call: func.CallOp, layer: _Layer, first: SSAValue, end: SSAValue) -> None:
+    def _aside(self, call: func.CallOp, layer: _DivisibleCall, first: SSAValue, end: SSAValue) -> None:
         """All pixels from ``first`` to ``end``, the last of which are computed in a place of their own."""
         tail = self._constant(layer.tail)
         last = self._emit(arith.SubiOp(end, tail))
@@ -262,7 +262,7 @@ class _Parts:
     def _call(
         self,
         call: func.CallOp,
-        layer: _Layer,
+        layer: _DivisibleCall,
         first: SSAValue,
         pixels: SSAValue,
         output: tuple[SSAValue, SSAValue] | None = None,

@@ -66,7 +66,7 @@ class _Local:
 
 
 @dataclass(slots=True)
-class _Layer:
+class _LayerBuffers:
     """The buffers that stand together in front of a layer's instructions."""
 
     buffers: list[_Local] = field(default_factory=list)
@@ -111,9 +111,9 @@ def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target:
         item.address = address
 
 
-def _read(block: Block) -> list[_Layer]:
+def _read(block: Block) -> list[_LayerBuffers]:
     """The layers of a block with what they declare, and when it is last used."""
-    layers: list[_Layer] = []
+    layers: list[_LayerBuffers] = []
     known: dict[int, _Local] = {}  # by the id of the value, which hashes faster than the value
     declares = False
     for op in block.ops:
@@ -129,7 +129,7 @@ def _read(block: Block) -> list[_Layer]:
         if not space.is_local:
             continue
         if not declares:
-            layers.append(_Layer())
+            layers.append(_LayerBuffers())
             declares = True
         index = len(layers) - 1
         size = aligned(kind.size) if space is Space.TILE else kind.size

@@ -50,7 +50,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import (
     TiledLayer,
     write_program,
 )
-from odc_mlir.transforms.npu.schedule.layer_ir import Layers, read_layers
+from odc_mlir.transforms.npu.schedule.layer_ir import ProgramLayers, read_layers
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
@@ -90,7 +90,7 @@ def _lower(ctx: Context, job: TargetedProgram) -> None:
     job.program.body.add_block(block)
 
 
-def _tiled(ctx: Context, job: TargetedProgram, layers: Layers, end: LocationAttr) -> Iterator[TiledLayer]:
+def _tiled(ctx: Context, job: TargetedProgram, layers: ProgramLayers, end: LocationAttr) -> Iterator[TiledLayer]:
     """All layers in plain order, then the copies of outputs that nothing computes."""
     memories, pool = LocalMemories(job.target), ConstantPool()
     together: dict[str, Attribute] = {}

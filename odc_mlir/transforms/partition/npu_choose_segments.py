@@ -48,7 +48,16 @@ from odc_mlir.transforms.common.placement import (
 )
 from odc_mlir.transforms.partition.npu_form_segments import dependencies
 from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
-from odc_mlir.transforms.partition.plans.plans import Bounds, Choice, Item, Placement, Problem, Segment, Work, choose
+from odc_mlir.transforms.partition.plans.plans import (
+    Bounds,
+    Item,
+    Placement,
+    PlacementChoice,
+    Problem,
+    Segment,
+    Work,
+    choose,
+)
 
 
 @dataclass(frozen=True)
@@ -138,7 +147,7 @@ def problem_of(
     )
 
 
-def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: Choice) -> None:
+def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: PlacementChoice) -> None:
     """Place what is not chosen on the host, with the reason, and let the module say what the plans would take."""
     for index, reason in result.reasons.items():
         place_on_host(found[index], reason)
@@ -186,7 +195,7 @@ def _units(found: Sequence[CircleOp]) -> list[tuple[int, ...]]:
     return [tuple(members) for members in units.values()]
 
 
-def _record(result: Choice) -> DictionaryAttr:
+def _record(result: PlacementChoice) -> DictionaryAttr:
     """The plan chosen, the others that were named, and what its segments were taken to cost."""
     others = [plan for plan in (result.runner_up, result.all_supported, result.all_host) if plan is not None]
     return DictionaryAttr(

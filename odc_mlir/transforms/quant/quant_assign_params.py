@@ -33,10 +33,10 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.quantization import QuantKind, State
+from odc_mlir.ops.quantization import QuantKind, StateParameters
 from odc_mlir.quantizer.policy.grids import on_grid
 from odc_mlir.quantizer.policy.parameters import activation_params, cell_state_params, weight_params
-from odc_mlir.quantizer.policy.precision import Choice, PrecisionPlan, parse_overrides, read_config
+from odc_mlir.quantizer.policy.precision import PrecisionChoice, PrecisionPlan, parse_overrides, read_config
 from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, scheme
 from odc_mlir.support.locations import value_name
@@ -131,7 +131,7 @@ class Assignment:
         self,
         function: FuncOp,
         default: Scheme,
-        choices: Mapping[str, Choice],
+        choices: Mapping[str, PrecisionChoice],
         wide: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
         self._function, self._default, self._choices = function, default, choices
@@ -182,11 +182,11 @@ class Assignment:
                 return replace(used, weights=weights)
         raise _StaysReal(seen)
 
-    def _choice(self, values: Sequence[SSAValue]) -> Choice | None:
+    def _choice(self, values: Sequence[SSAValue]) -> PrecisionChoice | None:
         found = (self._choices.get(value_name(value)) for value in values)
         return next((choice for choice in found if choice is not None), None)
 
-    def _scheme(self, choice: Choice | None) -> Scheme:
+    def _scheme(self, choice: PrecisionChoice | None) -> Scheme:
         """The scheme of an operator: another precision keeps granularity and form where it can."""
         if choice is None:
             return self._default
@@ -233,7 +233,7 @@ class Assignment:
         return quantised(dtype, on_grid(contents, params, dtype), per_axis=axis is not None)
 
     def _state(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
-        if op.SPEC.quant.states[index] is State.OUTPUT:
+        if op.SPEC.quant.states[index] is StateParameters.OUTPUT:
             return self._by_range(op.results[0], used)
         return quantised("int16", cell_state_params(*self._range(op.operands[index])))
 

@@ -43,7 +43,15 @@ from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.npz import read_npz
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.rewriting import Layer, constant_name, is_real, part, real, shape_of, stack_inputs
+from odc_mlir.transforms.common.rewriting import (
+    WeightedLayer,
+    constant_name,
+    is_real,
+    part,
+    real,
+    shape_of,
+    stack_inputs,
+)
 from odc_mlir.transforms.quant.common.ir import PRECISION, main_function, write_word
 
 LEAST_RATIO = 4.0  # of sizes: two bits
@@ -79,10 +87,10 @@ def _load(path: str) -> Mapping[str, Floats]:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _InputLayer:
     """A layer that reads an input; ``places``: the channel that each weight multiplies, to broadcast."""
 
-    layer: Layer
+    layer: WeightedLayer
     weights: Floats
     bias: Floats
     places: NDArray[np.int64]
@@ -96,13 +104,13 @@ class _Reader:
         )
 
 
-def _readers(value: SSAValue) -> list[_Reader]:
+def _readers(value: SSAValue) -> list[_InputLayer]:
     """All that read ``value``; none where something else does."""
     shape, found = shape_of(value), []
     if not is_real(value) or not shape or shape[-1] is None or shape[-1] < 2:
         return []
     for use in value.uses:
-        layer = Layer.of(use.operation)
+        layer = WeightedLayer.of(use.operation)
         weights = None if layer is None or use.index != layer.input else layer.real_weights()
         if layer is None or weights is None or not np.isfinite(weights).all():
             return []
@@ -110,11 +118,13 @@ def _readers(value: SSAValue) -> list[_Reader]:
         places = stack_inputs(layer, weights, shape[-1])
         if bias is None or places is None:
             return []
-        found.append(_Reader(layer, weights.astype(np.float64), bias.astype(np.float64), np.asarray(places, np.int64)))
+        found.append(
+            _InputLayer(layer, weights.astype(np.float64), bias.astype(np.float64), np.asarray(places, np.int64))
+        )
     return found
 
 
-def _normalisation(value: SSAValue, readers: list[_Reader], moments: Floats) -> tuple[Floats, Floats] | None:
+def _normalisation(value: SSAValue, readers: list[_InputLayer], moments: Floats) -> tuple[Floats, Floats] | None:
     """What to take from each channel, and what to divide it by; None where that changes little."""
     channels = (shape_of(value) or (None,))[-1]
     if moments.shape[1] != channels:
@@ -140,7 +150,7 @@ def _if_worthwhile(centres: Floats, sizes: Floats, whole: float) -> tuple[Floats
     return np.asarray(centres, np.float32).astype(np.float64), np.where(lives, sizes, 1.0)
 
 
-def _insert(value: SSAValue, readers: list[_Reader], centres: Floats, sizes: Floats) -> None:
+def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes: Floats) -> None:
     factors = np.asarray(1.0 / sizes, np.float32).astype(np.float64)
     changed = [(reader, *_absorbed(reader, centres, factors)) for reader in readers]
     if any(np.abs(array).max(initial=0.0) > LARGEST for _, weights, bias in changed for array in (weights, bias)):
@@ -160,14 +170,14 @@ def _insert(value: SSAValue, readers: list[_Reader], centres: Floats, sizes: Flo
         _replace(reader.layer, scaled, weights, bias if centres.any() else None)
 
 
-def _absorbed(reader: _Reader, centres: Floats, factors: Floats) -> tuple[Floats, Floats]:
+def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Floats, Floats]:
     """The reader's weights and bias for the normalised input."""
     others = tuple(axis for axis in range(reader.weights.ndim) if axis != reader.layer.axis)
     moved = (reader.weights * centres[reader.places]).sum(axis=others)
     return reader.weights / factors[reader.places], reader.bias + moved
 
 
-def _replace(layer: Layer, source: SSAValue, weights: Floats, bias: Floats | None) -> None:
+def _replace(layer: WeightedLayer, source: SSAValue, weights: Floats, bias: Floats | None) -> None:
     op: CircleOp = layer.op
     made = [real(weights, constant_name(op.operands[layer.weights], layer.name, "weights"))]
     if bias is not None:

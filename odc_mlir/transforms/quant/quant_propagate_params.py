@@ -44,7 +44,7 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle import CircleOp, TensorAttr, VariableOp
 from odc_mlir.dialects.circle_attributes import NO_CONTENTS
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.quantization import QuantKind, State
+from odc_mlir.ops.quantization import QuantKind, StateParameters
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.grids import on_grid
 from odc_mlir.quantizer.policy.parameters import least_weight_scales, represented_range, weight_params
@@ -203,7 +203,7 @@ class Propagation:
     def _demand(self, op: CircleOp, index: int, by_range: Attribute) -> Attribute:
         """Operand ``index`` as the others in its group, else as it is if it has the right codes, else by its range."""
         role = role_of(op, index)
-        if role is Role.STATE and op.SPEC.quant.states[index] is State.OUTPUT:
+        if role is Role.STATE and op.SPEC.quant.states[index] is StateParameters.OUTPUT:
             return self._groups.type_of(op.results[0], by_range)
         if role is not Role.ACTIVATION:
             return by_range

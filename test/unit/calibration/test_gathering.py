@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from odc_mlir.calibration import gathering
-from odc_mlir.calibration.gathering import DETAILED, DETAILED_EACH, Block, Slot, detailed
+from odc_mlir.calibration.gathering import DETAILED, DETAILED_EACH, Block, TensorGatherer, detailed
 from odc_mlir.calibration.statistics import LOWEST, TensorStatistics
 
 SHAPES = ((2, 3), (), (1, 4, 2), (5,))
@@ -39,7 +39,7 @@ def _assert_same(found: TensorStatistics, expected: TensorStatistics) -> None:
 
 
 def _gathered(runs: list[list[np.ndarray]], marks: list[bool], room: int) -> list[TensorStatistics]:
-    slots = [Slot(100) for _ in runs[0]]
+    slots = [TensorGatherer(100) for _ in runs[0]]
     block = Block(slots, [value.shape for value in runs[0]], room)
     for values, mark in zip(runs, marks, strict=True):
         passed = [value.copy() for value in values]

@@ -14,7 +14,7 @@ from helpers.source import REPOSITORY
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.flow.declared import read_toml
 from odc_mlir.flow.one import read_cfg, read_workflow
-from odc_mlir.flow.steps import Flow, Step, read_state, run, state_document
+from odc_mlir.flow.steps import Flow, FlowStep, read_state, run, state_document
 from odc_mlir.tools.odc_build import main
 
 MODEL = REPOSITORY / "examples" / "on_device" / "digits_mobile_hard.circle"
@@ -214,7 +214,7 @@ class _Commands:
 
 def test_only_what_depends_on_a_change_runs_again(tmp_path: Path) -> None:
     a, b, c, d = (str(tmp_path / name) for name in "abcd")
-    flow = Flow(tuple(Step(n, n, (i, o), (i,), (o,)) for n, i, o in [("1", a, b), ("2", b, c), ("3", a, d)]))
+    flow = Flow(tuple(FlowStep(n, n, (i, o), (i,), (o,)) for n, i, o in [("1", a, b), ("2", b, c), ("3", a, d)]))
     state: dict[str, Any] = {}
 
     def build() -> list[str]:
@@ -237,7 +237,7 @@ def test_a_step_that_fails_stops_the_flow_and_is_run_again(tmp_path: Path) -> No
     a, b = str(tmp_path / "a"), str(tmp_path / "b")
     Path(a).touch()
     state: dict[str, Any] = {}
-    flow = Flow((Step("x", "x", (a, b), (a,), (b,)),))
+    flow = Flow((FlowStep("x", "x", (a, b), (a,), (b,)),))
     with pytest.raises(OptionError, match="exit code 3"):
         list(run(flow, state, lambda *_: 3, lambda found: None))
     with pytest.raises(OptionError, match="did not write"):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from helpers import scalar_recurrent as scalar
 from helpers.scalar import quantize_multiplier
 from odc_mlir.numerics import lstm
-from odc_mlir.numerics.lstm import CELL, FORGET, INPUT, OUTPUT, Cell, Factor, Gate, IntegerLstm, Projection
+from odc_mlir.numerics.lstm import CELL, FORGET, INPUT, OUTPUT, CellParameters, Factor, Gate, IntegerLstm, Projection
 from odc_mlir.numerics.lstm_basic import basic_cell, basic_step
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
@@ -39,7 +39,7 @@ class Random:
         last = self.projection() if projection else None
         hidden_zero = -ZEROS[2] if projection else ZEROS[1]
         self.cell = IntegerLstm(
-            gates, Cell(EXPONENT, self.clips[0], Factor(*self.factors["hidden"]), hidden_zero, ZEROS[1], last)
+            gates, CellParameters(EXPONENT, self.clips[0], Factor(*self.factors["hidden"]), hidden_zero, ZEROS[1], last)
         )
 
     def matrix(self, name: str, *shape: int) -> tuple[Array, Factor]:

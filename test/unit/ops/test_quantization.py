@@ -5,7 +5,19 @@ from __future__ import annotations
 import pytest
 
 from odc_mlir import ops
-from odc_mlir.ops.quantization import NONE, OWN, Bias, QuantKind, State, fixed, gates, joined, moved, product, real_only
+from odc_mlir.ops.quantization import (
+    NONE,
+    OWN,
+    Bias,
+    QuantKind,
+    StateParameters,
+    fixed,
+    gates,
+    joined,
+    moved,
+    product,
+    real_only,
+)
 from odc_mlir.ops.spec import OpSpec, Trait
 
 SPECS = tuple(ops.all_specs().values())
@@ -58,7 +70,10 @@ def test_presets() -> None:
     cell = gates(weights=(1, 2), stored=(2, 6), biases={3: Bias(0, 1)}, output=4, cell=5)
     assert cell.trained({}) == {1: None, 2: 0, 6: 0}
     assert moved(1, table=lambda options: options["axis"]).trained({"axis": 3}) == {1: 3}
-    assert (dict(cell.weights), dict(cell.states)) == ({1: None, 2: None}, {4: State.OUTPUT, 5: State.CELL})
+    assert (dict(cell.weights), dict(cell.states)) == (
+        {1: None, 2: None},
+        {4: StateParameters.OUTPUT, 5: StateParameters.CELL},
+    )
 
 
 @pytest.mark.parametrize(

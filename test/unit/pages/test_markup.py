@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Cell, Column, Html, bullets, data, joined, pairs, short_name, table, tag, text
+from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined, pairs, short_name, table, tag, text
 from odc_mlir.pages.page import Figure, Section, render
 from odc_mlir.simulator.path import CAUSES
 
@@ -40,7 +40,7 @@ def test_a_section_without_content_is_left_out() -> None:
 
 def test_tables() -> None:
     columns = (Column("name"), Column("size", number=True, hint="in bytes"), Column("never"))
-    rows = [("a", Cell("1,000", 1000), None), ("b", 7, "")]
+    rows = [("a", TableCell("1,000", 1000), None), ("b", 7, "")]
     found = table(columns, rows, caption="sizes", classes=["host", ""])
     assert '<td class="number" data-value="1000">1,000</td>' in found
     assert '<td class="number" data-value="7">7</td>' in found

@@ -27,7 +27,7 @@ from odc_mlir.runtime.reporting.metrics import Tolerance
 from odc_mlir.support.text import module_text
 from odc_mlir.transforms.circle.equalizing.pairs import channel_factors, least_factors
 from odc_mlir.transforms.common.placement import operators
-from odc_mlir.transforms.common.rewriting import Layer
+from odc_mlir.transforms.common.rewriting import WeightedLayer
 
 FOLD = "circle-fuse-batch-norm,circle-fuse-activation"
 EQUALIZE = "circle-equalize-channels"
@@ -66,7 +66,7 @@ def spread(module: ModuleOp, names: tuple[str, ...]) -> dict[str, float]:
     """Largest by smallest range of the result channels of layers."""
     found = {}
     for op in operators(module):
-        layer = Layer.of(op)
+        layer = WeightedLayer.of(op)
         weights = None if layer is None else layer.real_weights()
         if layer is not None and weights is not None and layer.name in names:
             ranges = np.abs(weights).max(axis=tuple(i for i in range(weights.ndim) if i != layer.axis))
@@ -131,7 +131,7 @@ def test_channel_scales_are_restored(model: Any) -> None:
     after = transformed(folded, EQUALIZE)
     sample = next(model.samples())
     assert_equivalent(folded, after, sample.inputs)
-    names = tuple(layer.name for op in operators(after) if (layer := Layer.of(op)) is not None)
+    names = tuple(layer.name for op in operators(after) if (layer := WeightedLayer.of(op)) is not None)
     assert max(spread(after, names).values()) < 4
     if model.name.endswith("hard"):
         assert max(spread(folded, names).values()) > 1000
@@ -189,7 +189,7 @@ def test_patterns_name_the_pairs(tmp_path: Path) -> None:
 
 
 def _weights(module: ModuleOp, name: str) -> np.ndarray:
-    layers = (layer for op in operators(module) if (layer := Layer.of(op)) is not None)
+    layers = (layer for op in operators(module) if (layer := WeightedLayer.of(op)) is not None)
     found = next(layer for layer in layers if layer.name == name).real_weights()
     assert found is not None
     return found

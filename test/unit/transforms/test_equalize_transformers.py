@@ -23,7 +23,7 @@ from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.reporting.comparison import compare
 from odc_mlir.runtime.reporting.metrics import Tolerance
 from odc_mlir.transforms.common.placement import operators
-from odc_mlir.transforms.common.rewriting import Layer
+from odc_mlir.transforms.common.rewriting import WeightedLayer
 
 EQUALIZE = "circle-equalize-channels"
 NORMS = ("mul", "mul-add", "rms")
@@ -126,7 +126,11 @@ class Block:
 def changed_layers(before: ModuleOp, after: ModuleOp) -> int:
     """How many layers have other weights."""
     pairs = zip(operators(before), operators(after), strict=True)
-    layers = [(a, b) for one, two in pairs if (a := Layer.of(one)) is not None and (b := Layer.of(two)) is not None]
+    layers = [
+        (a, b)
+        for one, two in pairs
+        if (a := WeightedLayer.of(one)) is not None and (b := WeightedLayer.of(two)) is not None
+    ]
     return sum(not np.array_equal(a.real_weights(), b.real_weights()) for a, b in layers)
 
 
@@ -153,7 +157,7 @@ def test_every_layer_takes_part() -> None:
     blocks = [block for seed in range(24) if (block := Block(seed)).depth > 1 and block.hidden > 2]
     for block in blocks:
         before = block.build()
-        layers = sum(Layer.of(op) is not None for op in operators(before))
+        layers = sum(WeightedLayer.of(op) is not None for op in operators(before))
         assert changed_layers(before, transformed(before, EQUALIZE)) == layers
 
 

@@ -35,7 +35,7 @@ from odc_mlir.transforms.circle.channels.spans import (
     zero_point,
 )
 from odc_mlir.transforms.common.rewriting import (
-    Layer,
+    WeightedLayer,
     activation,
     constant,
     constant_name,
@@ -59,7 +59,7 @@ class Tie(NamedTuple):
     of_result: Places
 
 
-class Kind:
+class ChannelKind:
     """One operator by how it treats channels. It has one result, a tensor of codes with one scale."""
 
     def __init__(self, op: CircleOp) -> None:
@@ -139,7 +139,7 @@ def put_operand(op: CircleOp, index: int, made: ConstOp) -> None:
 # --- layers
 
 
-class Layers(Kind):
+class ProductKind(ChannelKind):
     """CONV_2D, FULLY_CONNECTED, and a depthwise layer of one channel: every result reads every channel."""
 
     def __init__(self, op: CircleOp, weights: Weights) -> None:
@@ -148,7 +148,7 @@ class Layers(Kind):
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        layer = Layer.of(op)
+        layer = WeightedLayer.of(op)
         if layer is None or channels_of(layer.result) is None or not cls._fits(layer):
             return None
         values = [op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
@@ -159,7 +159,7 @@ class Layers(Kind):
         return None if weights is None else cls(op, weights)
 
     @classmethod
-    def _fits(cls, layer: Layer) -> bool:
+    def _fits(cls, layer: WeightedLayer) -> bool:
         shape, channels = shape_of(layer.op.operands[layer.weights]), channels_of(layer.op.operands[layer.input])
         if not shape or not channels or not shape[-1]:
             return False
@@ -248,11 +248,11 @@ def _is_padded(node: Node) -> bool:
     return any(axis.before or axis.after for axis in axes)
 
 
-class Depthwise(Layers):
+class Depthwise(ProductKind):
     """DEPTHWISE_CONV_2D: some results for each channel."""
 
     @classmethod
-    def _fits(cls, layer: Layer) -> bool:
+    def _fits(cls, layer: WeightedLayer) -> bool:
         shape, channels = shape_of(layer.op.operands[layer.weights]), channels_of(layer.op.operands[layer.input])
         return bool(shape and channels and shape[3] and channels > 1 and shape[3] % channels == 0)
 
@@ -264,7 +264,7 @@ class Depthwise(Layers):
 # --- what keeps each channel at its place
 
 
-class Elementwise(Kind):
+class Elementwise(ChannelKind):
     """Operators element by element, of tensors and constants that broadcast."""
 
     @classmethod
@@ -290,7 +290,7 @@ class Elementwise(Kind):
         super().narrow(kept, inputs, source)
 
 
-class Moves(Kind):
+class Moves(ChannelKind):
     """Operators whose result holds codes of the same channel of the operand, or something between them."""
 
     @classmethod
@@ -369,7 +369,7 @@ class Means(Moves):
         return Span(*rows)
 
 
-class Views(Kind):
+class Views(ChannelKind):
     """RESHAPE where the last dimension stays, takes in others, or gives some up."""
 
     @classmethod
@@ -402,7 +402,7 @@ class Views(Kind):
         super().narrow(kept, inputs, source)
 
 
-class Joins(Kind):
+class Joins(ChannelKind):
     """CONCATENATION of channels, or of images of the same channels."""
 
     @classmethod
@@ -433,10 +433,10 @@ class Joins(Kind):
             first += len(places) if self._is_along_channels else 0
 
 
-KINDS: Mapping[str, tuple[type[Kind], ...]] = {
-    "CONV_2D": (Layers,),
-    "FULLY_CONNECTED": (Layers,),
-    "DEPTHWISE_CONV_2D": (Depthwise, Layers),
+KINDS: Mapping[str, tuple[type[ChannelKind], ...]] = {
+    "CONV_2D": (ProductKind,),
+    "FULLY_CONNECTED": (ProductKind,),
+    "DEPTHWISE_CONV_2D": (Depthwise, ProductKind),
     **dict.fromkeys(("MAX_POOL_2D", "AVERAGE_POOL_2D", "RESIZE_NEAREST_NEIGHBOR"), (Moves,)),
     "RESIZE_BILINEAR": (Blends,),
     **dict.fromkeys(("PAD", "PADV2", "MIRROR_PAD"), (Pads,)),
@@ -446,7 +446,7 @@ KINDS: Mapping[str, tuple[type[Kind], ...]] = {
 }
 
 
-def kind_of(op: CircleOp) -> Kind | None:
+def kind_of(op: CircleOp) -> ChannelKind | None:
     """What an operator is; None for one that is a barrier."""
     if op.unverified is not None or len(op.results) != 1:
         return None

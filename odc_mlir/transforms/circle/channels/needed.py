@@ -15,7 +15,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
-from odc_mlir.transforms.circle.channels.kinds import Depthwise, Kind, Layers, Mask, Places, kind_of
+from odc_mlir.transforms.circle.channels.kinds import ChannelKind, Depthwise, Mask, Places, ProductKind, kind_of
 from odc_mlir.transforms.circle.channels.spans import Span, channels_of, constant_span, full_span
 
 
@@ -23,7 +23,7 @@ from odc_mlir.transforms.circle.channels.spans import Span, channels_of, constan
 class CodeRanges:
     """The codes of every channel in a function; ``kinds``: its operators that are no barriers, in program order."""
 
-    kinds: Mapping[Operation, Kind]
+    kinds: Mapping[Operation, ChannelKind]
     spans: dict[SSAValue, Span] = field(default_factory=dict)
 
     @classmethod
@@ -48,9 +48,11 @@ class CodeRanges:
         return found
 
     @property
-    def layers(self) -> list[Layers]:
+    def layers(self) -> list[ProductKind]:
         """Layers that sum over channels, in program order."""
-        return [kind for kind in self.kinds.values() if isinstance(kind, Layers) and not isinstance(kind, Depthwise)]
+        return [
+            kind for kind in self.kinds.values() if isinstance(kind, ProductKind) and not isinstance(kind, Depthwise)
+        ]
 
 
 def unneeded_channels(ranges: CodeRanges, share: int) -> dict[Operation, Mask]:
@@ -126,7 +128,7 @@ class _Classes:
                 return needed
 
     def _results(self) -> Iterator[SSAValue]:
-        return (kind.result for kind in self.ranges.kinds.values() if isinstance(kind, Layers))
+        return (kind.result for kind in self.ranges.kinds.values() if isinstance(kind, ProductKind))
 
     def _spread(self, needed: Mask) -> None:
         """From results of layers to what they read, until nothing is added."""
@@ -143,5 +145,5 @@ def _is_little(kept: Mask, share: int) -> bool:
     return 0 < share * int((~kept).sum()) < len(kept)
 
 
-def _inputs(kind: Kind) -> tuple[SSAValue, ...]:
-    return (kind.input,) if isinstance(kind, Layers) else ()
+def _inputs(kind: ChannelKind) -> tuple[SSAValue, ...]:
+    return (kind.input,) if isinstance(kind, ProductKind) else ()

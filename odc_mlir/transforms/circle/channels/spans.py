@@ -22,7 +22,7 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, weight_scales
-from odc_mlir.transforms.common.rewriting import Layer, constant
+from odc_mlir.transforms.common.rewriting import WeightedLayer, constant
 
 _BLOCK = 1 << 15  # weights that are made float64 at a time: they should stay in the cache
 _NUMERICS = ("fixed", "litert")  # what a run may ask of fully connected layers
@@ -103,7 +103,7 @@ def constant_span(value: SSAValue) -> Span | None:
 class Weights:
     """A layer's constant weights: ``codes [O, taps, I]`` without zero point, or ``[taps, O]`` of a depthwise layer."""
 
-    layer: Layer
+    layer: WeightedLayer
     node: Node
     how: Accumulation
     codes: Array
@@ -184,13 +184,13 @@ class Weights:
         return Span(np.where(safe, found.low, every.low), np.where(safe, found.high, every.high))
 
 
-def _how(layer: Layer, node: Node) -> Accumulation:
+def _how(layer: WeightedLayer, node: Node) -> Accumulation:
     weights = node.operand(layer.weights)
     channels = weights.static_shape[layer.axis]
     return accumulation(node, node.operand(layer.input), weights, node.optional(layer.bias), channels)
 
 
-def weights_of(layer: Layer, node: Node, is_padded: bool) -> Weights | None:
+def weights_of(layer: WeightedLayer, node: Node, is_padded: bool) -> Weights | None:
     """The weights of a layer on codes; None where they, or the bias, are not constants, or their sums are refused."""
     operands = layer.op.operands
     stored = constant(operands[layer.weights])
@@ -211,7 +211,7 @@ def weights_of(layer: Layer, node: Node, is_padded: bool) -> Weights | None:
     return Weights(layer, node, how, codes.reshape(taps), sums, is_padded) if sums.size == channels else None
 
 
-def _is_in_units(layer: Layer, node: Node) -> bool:
+def _is_in_units(layer: WeightedLayer, node: Node) -> bool:
     """Whether the bias, where there is one, counts in units of sums and says so."""
     x, bias = node.operand(layer.input), node.optional(layer.bias)
     if bias is None or bias.quant is None:

@@ -19,7 +19,7 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
-    Layer,
+    WeightedLayer,
     activation,
     constant_name,
     is_real,
@@ -112,15 +112,15 @@ class Front(ABC):
 
 
 @dataclass(eq=False)
-class State(Front):
+class LayerFront(Front):
     """A layer with what it will hold."""
 
-    layer: Layer
+    layer: WeightedLayer
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
         """``op`` if it is a layer of constant real weights that no other operator reads: those stay shared."""
-        layer = Layer.of(op)
+        layer = WeightedLayer.of(op)
         weights = None if layer is None else layer.real_weights()
         if layer is None or weights is None or not np.isfinite(weights).all():
             return None
@@ -145,7 +145,7 @@ class State(Front):
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class ConstantOperand:
     """A constant operand."""
 
     op: CircleOp
@@ -163,8 +163,8 @@ class Affine(Front):
     They are operands of RMS_NORM and INSTANCE_NORM, or of MUL and ADD.
     """
 
-    gamma: Slot
-    beta: Slot | None
+    gamma: ConstantOperand
+    beta: ConstantOperand | None
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
@@ -198,14 +198,16 @@ class Affine(Front):
             _erase_unread([old])
 
 
-def _slots_of_norm(op: CircleOp) -> tuple[Slot, Slot | None] | None:
+def _slots_of_norm(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
     names = [operand.name for operand in op.SPEC.operands]
     if op.SPEC.name == "INSTANCE_NORM" and len(shape_of(op.results[0]) or ()) != 4:
         return None  # its channels are along another axis
-    return Slot(op, names.index("gamma")), Slot(op, names.index("beta")) if "beta" in names else None
+    return ConstantOperand(op, names.index("gamma")), ConstantOperand(
+        op, names.index("beta")
+    ) if "beta" in names else None
 
 
-def _slots_of_products(op: CircleOp) -> tuple[Slot, Slot | None] | None:
+def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
     """Of MUL, or of ADD behind it. A MUL that such an ADD reads alone is a part of that."""
     if op.SPEC.name == "ADD":
         beta = _constant_slot(op)
@@ -218,10 +220,10 @@ def _slots_of_products(op: CircleOp) -> tuple[Slot, Slot | None] | None:
     return None if gamma is None else (gamma, None)
 
 
-def _constant_slot(op: CircleOp) -> Slot | None:
+def _constant_slot(op: CircleOp) -> ConstantOperand | None:
     """The one operand of two that is a real constant."""
     found = [index for index, value in enumerate(op.operands) if real_constant(value) is not None]
-    return Slot(op, found[0]) if len(found) == 1 else None
+    return ConstantOperand(op, found[0]) if len(found) == 1 else None
 
 
 def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
@@ -229,7 +231,7 @@ def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
     return array is not None and array.ndim > 0 and array.shape[-1] == array.size == channels > 1
 
 
-def fronts_of(ops: Sequence[CircleOp], layers: Mapping[CircleOp, State]) -> list[Front]:
+def fronts_of(ops: Sequence[CircleOp], layers: Mapping[CircleOp, LayerFront]) -> list[Front]:
     """All fronts among ``ops`` in their order; a product that is a part of another front is none itself."""
     found = [front for op in ops if (front := layers.get(op) or Affine.of(op)) is not None]
     inner = {op for front in found for op in front.ops[:-1]}

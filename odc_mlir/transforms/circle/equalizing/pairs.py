@@ -15,7 +15,7 @@ from xdsl.rewriter import Rewriter
 from odc_mlir.dialects.circle import CircleOp, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_attributes import QuantRecord
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.equalizing.fronts import LARGEST, Floats, Front, State
+from odc_mlir.transforms.circle.equalizing.fronts import LARGEST, Floats, Front, LayerFront
 from odc_mlir.transforms.circle.equalizing.tracing import Labels, Places, Tracer, commutes
 from odc_mlir.transforms.common.rewriting import activation
 
@@ -44,7 +44,7 @@ class Pair:
     """
 
     front: Front
-    backs: list[tuple[State, Places]]
+    backs: list[tuple[LayerFront, Places]]
     labels: Mapping[SSAValue, Labels]
     bound: NDArray[np.bool_]
     is_moved: bool = False

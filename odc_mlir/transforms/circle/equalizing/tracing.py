@@ -18,7 +18,7 @@ from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, NoneOp, node_of, tensor_facts
 from odc_mlir.transforms.circle.circle_fold_constants import evaluate
-from odc_mlir.transforms.circle.equalizing.fronts import State
+from odc_mlir.transforms.circle.equalizing.fronts import LayerFront
 from odc_mlir.transforms.common.rewriting import activation, constant, is_real, shape_of, stack_inputs
 
 RELU6_CLIP = 6.0
@@ -56,7 +56,7 @@ class Tracer:
     """Follows channels through the operators of a function."""
 
     order: Mapping[Operation, int]  # of the operators
-    layers: Mapping[CircleOp, State]
+    layers: Mapping[CircleOp, LayerFront]
     crossing: int
     relu6: str
 
@@ -94,7 +94,7 @@ class Tracer:
                 seen.add(use.operation)
                 heapq.heappush(queue, (self.order[use.operation], use.operation))
 
-    def _places(self, back: State, trace: Trace) -> Places | None:
+    def _places(self, back: LayerFront, trace: Trace) -> Places | None:
         """The label that each weight along the last axis multiplies; None where it is not one alone."""
         op, layer = back.layer.op, back.layer
         if any(value in trace.labels for index, value in enumerate(op.operands) if index != layer.input):

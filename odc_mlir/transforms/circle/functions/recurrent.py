@@ -26,8 +26,8 @@ from xdsl.ir import OpResult, SSAValue
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.transforms.circle.functions.common import Function, between, pairs, plain, viewed
 from odc_mlir.transforms.common.rewriting import (
-    Layer,
     Reals,
+    WeightedLayer,
     constant,
     is_real,
     producer,
@@ -47,7 +47,7 @@ class Gate(NamedTuple):
     places: tuple[int | None, int | None]
 
 
-class Step(NamedTuple):
+class RecurrentStep(NamedTuple):
     """``before``: the state that this step changes (of LSTM the cell's), ``after``: what it makes of it.
 
     ``state`` is what the step gives; ``gates`` are in the order of the operator that has the function's name.
@@ -68,10 +68,10 @@ class Unrolled:
     """
 
     kind: str
-    inputs: Layer
-    recurrent: Layer
+    inputs: WeightedLayer
+    recurrent: WeightedLayer
     rows: tuple[int, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RecurrentStep, ...]
 
     @property
     def states(self) -> tuple[SSAValue, ...]:
@@ -108,7 +108,7 @@ def unrolled(op: CircleOp) -> Unrolled | None:
     return None
 
 
-Match = Callable[[CircleOp], Step | None]
+Match = Callable[[CircleOp], RecurrentStep | None]
 
 
 def _is_a_step(value: SSAValue, match: Match) -> bool:
@@ -116,7 +116,7 @@ def _is_a_step(value: SSAValue, match: Match) -> bool:
     return op is not None and match(op) is not None
 
 
-def _sequence(kind: str, first: Step, match: Match) -> Unrolled | None:
+def _sequence(kind: str, first: RecurrentStep, match: Match) -> Unrolled | None:
     steps = [first]
     while (found := _next(steps[-1], match)) is not None:
         steps.append(found)
@@ -130,7 +130,7 @@ def _sequence(kind: str, first: Step, match: Match) -> Unrolled | None:
     return None if rows is None or inputs is None else Unrolled(kind, inputs, recurrent, rows, tuple(steps))
 
 
-def _next(step: Step, match: Match) -> Step | None:
+def _next(step: RecurrentStep, match: Match) -> RecurrentStep | None:
     """The one step that goes on from ``step``."""
     sums = dict.fromkeys(
         total
@@ -152,7 +152,7 @@ def _readers_of(value: SSAValue, *names: str) -> Iterator[CircleOp]:
         yield from _readers(use.operation, *names)
 
 
-def _lstm_step(op: CircleOp) -> Step | None:
+def _lstm_step(op: CircleOp) -> RecurrentStep | None:
     """The step whose new cell state ``op`` is."""
     for kept, new in pairs(op):
         products = plain(kept, "MUL"), plain(new, "MUL")
@@ -166,7 +166,7 @@ def _lstm_step(op: CircleOp) -> Step | None:
         assert candidate is not None
         gates = [_side_by_side(v) for v in (inputs[0], cells[0], candidate.operands[0], outputs[1])]
         if all(gate is not None for gate in gates):
-            return Step(cells[1], op.results[0], outputs[0], tuple(gate for gate in gates if gate is not None))
+            return RecurrentStep(cells[1], op.results[0], outputs[0], tuple(gate for gate in gates if gate is not None))
     return None
 
 
@@ -198,7 +198,7 @@ def _side_by_side(value: SSAValue) -> Gate | None:
     )
 
 
-def _gru_step(op: CircleOp) -> Step | None:
+def _gru_step(op: CircleOp) -> RecurrentStep | None:
     """The step whose new state ``op`` is."""
     for product, new in pairs(op):
         weighted, candidate = plain(product, "MUL"), producer(new, "TANH")
@@ -216,7 +216,7 @@ def _gru_step(op: CircleOp) -> Step | None:
                 continue
             gates = _sum_of_columns(update[0]), _sum_of_columns(reset[0]), _gate(by_input, reset[1])
             if gates[0] is not None and gates[1] is not None and gates[2] is not None:
-                return Step(change.operands[0], op.results[0], op.results[0], (gates[0], gates[1], gates[2]))
+                return RecurrentStep(change.operands[0], op.results[0], op.results[0], (gates[0], gates[1], gates[2]))
     return None
 
 
@@ -264,16 +264,16 @@ def _slice_begin(op: CircleOp) -> list[int] | None:
     return [int(at) + (extent if at < 0 else 0) for at, extent in zip(begin.reshape(-1), source, strict=True)]
 
 
-def _layer_of(step: Step, state: SSAValue) -> Layer | None:
+def _layer_of(step: RecurrentStep, state: SSAValue) -> WeightedLayer | None:
     """The layer that gives a step's gates their part of ``state``."""
     for value in step.gates[0].parts:
-        layer = Layer.of(producer(viewed(value), "FULLY_CONNECTED"))
+        layer = WeightedLayer.of(producer(viewed(value), "FULLY_CONNECTED"))
         if layer is not None and viewed(layer.op.operands[0]) is viewed(state) and layer.real_weights() is not None:
             return layer
     return None
 
 
-def _rows(steps: Sequence[Step], recurrent: Layer) -> tuple[int, ...] | None:
+def _rows(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> tuple[int, ...] | None:
     """By gate the place of its rows, where every step adds the state's part by the same weights; None elsewhere."""
     weights = recurrent.real_weights()
     if weights is None or weights.shape[0] != len(steps[0].gates) * weights.shape[1]:
@@ -290,7 +290,7 @@ def _rows(steps: Sequence[Step], recurrent: Layer) -> tuple[int, ...] | None:
     return rows
 
 
-def _place(gate: Gate, before: SSAValue | None, recurrent: Layer, bias: Reals | None) -> int | None:
+def _place(gate: Gate, before: SSAValue | None, recurrent: WeightedLayer, bias: Reals | None) -> int | None:
     """The place of a gate's rows, where one of its two parts is what the state ``before`` contributes."""
     for by_input, by_state in ((0, 1), (1, 0)):
         place, part = gate.places[by_input], gate.parts[by_state]
@@ -314,8 +314,8 @@ def _is_bias(value: SSAValue, columns: int | None, place: int, bias: Reals | Non
     return wanted.size == width and bool(np.all(array == wanted))
 
 
-def _is_same_layer(value: SSAValue, before: SSAValue, recurrent: Layer) -> bool:
-    layer = Layer.of(producer(viewed(value), "FULLY_CONNECTED"))
+def _is_same_layer(value: SSAValue, before: SSAValue, recurrent: WeightedLayer) -> bool:
+    layer = WeightedLayer.of(producer(viewed(value), "FULLY_CONNECTED"))
     if layer is None or viewed(layer.op.operands[0]) is not viewed(before):
         return False
     mine, other = list(layer.op.operands[1:]), list(recurrent.op.operands[1:])
@@ -333,15 +333,15 @@ def _are_same(first: Sequence[SSAValue], second: Sequence[SSAValue]) -> bool:
     return True
 
 
-def _inputs(steps: Sequence[Step], recurrent: Layer) -> Layer | None:
+def _inputs(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> WeightedLayer | None:
     """The layer of all inputs, of which step t reads row t and which has as many rows as there are steps."""
-    found: Layer | None = None
+    found: WeightedLayer | None = None
     before: SSAValue | None = None
     for number, step in enumerate(steps):
         for gate in step.gates:
             parts = [part for part in gate.parts if not _is_of_state(part, before, recurrent)]
             row = None if len(parts) != 1 else _row(parts[0])
-            layer = None if row is None else Layer.of(producer(row[0], "FULLY_CONNECTED"))
+            layer = None if row is None else WeightedLayer.of(producer(row[0], "FULLY_CONNECTED"))
             if row is None or layer is None or row[1] != number or (found is not None and found.op is not layer.op):
                 return None
             found = layer
@@ -352,7 +352,7 @@ def _inputs(steps: Sequence[Step], recurrent: Layer) -> Layer | None:
     return found
 
 
-def _is_of_state(value: SSAValue, before: SSAValue | None, recurrent: Layer) -> bool:
+def _is_of_state(value: SSAValue, before: SSAValue | None, recurrent: WeightedLayer) -> bool:
     return real_constant(viewed(value)) is not None if before is None else _is_same_layer(value, before, recurrent)
 
 

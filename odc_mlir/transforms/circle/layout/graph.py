@@ -20,7 +20,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from odc_mlir.dialects.circle import CircleOp, NoneOp, tensor_facts
 from odc_mlir.transforms.circle.layout.elimination import FORBIDDEN, Costs, Factor, cheapest
 from odc_mlir.transforms.circle.layout.orders import Order, identity, same_elements
-from odc_mlir.transforms.circle.layout.rules import Change, Choice, Rule, is_constant, rule_of
+from odc_mlir.transforms.circle.layout.rules import Change, LayoutChoice, Rule, is_constant, rule_of
 from odc_mlir.transforms.common.rewriting import shape_of
 
 ONE_TRANSPOSE = 1 << 40  # one TRANSPOSE less is worth more than any number of elements moved
@@ -35,7 +35,7 @@ class Node:
 
     op: Operation | BlockArgument
     rule: Rule | None
-    choices: list[Choice] = field(default_factory=list)
+    choices: list[LayoutChoice] = field(default_factory=list)
 
     def wants(self, choice: int, place: int) -> Order | None:
         return None if self.rule is None else self.rule.wants(self.choices[choice])[place]
@@ -164,7 +164,9 @@ def _offer(node: Node, order: Order, place: int, *, is_result: bool) -> Iterator
     """Choices of ``node`` that become possible because a neighbour gives or wants ``order``."""
     if node.rule is None:
         return
-    found: Iterable[Choice] = node.rule.from_result(place, order) if is_result else node.rule.from_operand(place, order)
+    found: Iterable[LayoutChoice] = (
+        node.rule.from_result(place, order) if is_result else node.rule.from_operand(place, order)
+    )
     for choice in found:
         if choice not in node.choices and len(node.choices) < _MOST_CHOICES:
             node.choices.append(choice)
@@ -179,7 +181,7 @@ def _interface_rule(value: SSAValue) -> Rule | None:
     if facts.quant is not None and not facts.quant.per_tensor:
         return None
 
-    def fits(place: int, order: Order) -> Iterable[Choice]:
+    def fits(place: int, order: Order) -> Iterable[LayoutChoice]:
         return (order,) if order == NHWC else ()
 
     return Rule(

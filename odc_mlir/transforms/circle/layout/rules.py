@@ -26,7 +26,7 @@ from odc_mlir.transforms.circle.layout.orders import (
 )
 from odc_mlir.transforms.common.rewriting import constant, shape_of, static_shape_of
 
-Choice = tuple[int, ...]
+LayoutChoice = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Rule:
     order. Not every choice that they give has to be possible for the operator's other operands.
     """
 
-    natural: Choice
-    wants: Callable[[Choice], tuple[Order | None, ...]]
-    gives: Callable[[Choice], tuple[Order, ...]]
-    from_operand: Callable[[int, Order], Iterable[Choice]]
-    from_result: Callable[[int, Order], Iterable[Choice]]
-    change: Callable[[Choice], Change]
+    natural: LayoutChoice
+    wants: Callable[[LayoutChoice], tuple[Order | None, ...]]
+    gives: Callable[[LayoutChoice], tuple[Order, ...]]
+    from_operand: Callable[[int, Order], Iterable[LayoutChoice]]
+    from_result: Callable[[int, Order], Iterable[LayoutChoice]]
+    change: Callable[[LayoutChoice], Change]
 
 
 def rule_of(op: CircleOp) -> Rule | None:
@@ -96,7 +96,7 @@ def _same_order(
     places = frozenset(moved)
     rank = _rank(op.operands[min(places)])
 
-    def only(order: Order | None) -> Iterable[Choice]:
+    def only(order: Order | None) -> Iterable[LayoutChoice]:
         return (order,) if order is not None and allows(order) else ()
 
     return Rule(
@@ -277,7 +277,7 @@ def _reshape(op: CircleOp) -> Rule | None:
         assert found is not None
         return found
 
-    def possible(order: Order | None) -> Iterable[Choice]:
+    def possible(order: Order | None) -> Iterable[LayoutChoice]:
         return (order,) if order is not None and through_reshape(order, groups, 0) is not None else ()
 
     def change(order: Order) -> Change:
@@ -318,13 +318,13 @@ def _batch_matmul(op: CircleOp) -> Rule | None:
     last, swapped = (rank - 2, rank - 1), (rank - 1, rank - 2)
     flags = ("adjoint_lhs", "adjoint_rhs")
 
-    def from_operand(place: int, order: Order) -> Iterable[Choice]:
+    def from_operand(place: int, order: Order) -> Iterable[LayoutChoice]:
         if order[-2:] in (last, swapped):
             for other in (0, 1):
                 turned = (int(order[-2:] == swapped), other)
                 yield (*(turned if place == 0 else turned[::-1]), *order[:-2])
 
-    def from_result(place: int, order: Order) -> Iterable[Choice]:
+    def from_result(place: int, order: Order) -> Iterable[LayoutChoice]:
         if order[-2:] == last:
             yield from ((left, right, *order[:-2]) for left in (0, 1) for right in (0, 1))
 

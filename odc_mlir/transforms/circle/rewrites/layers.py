@@ -16,8 +16,8 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import affine_of, per_channel
 from odc_mlir.transforms.common.rewriting import (
     LAYERS,
-    Layer,
     OperatorPattern,
+    WeightedLayer,
     activation,
     constant,
     constant_name,
@@ -38,7 +38,7 @@ class SumOfLayers(OperatorPattern):
     names = frozenset({"ADD"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        both = [Layer.of(producer(value, "FULLY_CONNECTED")) for value in op.operands]
+        both = [WeightedLayer.of(producer(value, "FULLY_CONNECTED")) for value in op.operands]
         first, second = both
         if first is None or second is None or first.op is second.op:
             return
@@ -153,9 +153,9 @@ class PreActivation(OperatorPattern):
         rewriter.erase(product)
 
 
-def _layer_reading(use: Use, value: SSAValue) -> Layer | None:
+def _layer_reading(use: Use, value: SSAValue) -> WeightedLayer | None:
     """The convolution with constant weights that reads ``value`` as its input."""
-    layer = Layer.of(use.operation)
+    layer = WeightedLayer.of(use.operation)
     if layer is None or layer.op.SPEC.name != "CONV_2D" or use.index != layer.input:
         return None
     weights = layer.real_weights()
@@ -163,7 +163,7 @@ def _layer_reading(use: Use, value: SSAValue) -> Layer | None:
     return layer if weights is not None and shape is not None and weights.shape[-1] == shape[-1] else None
 
 
-Shifts = list[tuple[Layer, NDArray[Any]]]
+Shifts = list[tuple[WeightedLayer, NDArray[Any]]]
 
 
 def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Shifts | None:
@@ -192,16 +192,16 @@ def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Sh
     return found if len({layer.op for layer, _ in found}) == len(found) else None
 
 
-def _plain_layer(value: SSAValue) -> Layer | None:
+def _plain_layer(value: SSAValue) -> WeightedLayer | None:
     """The layer with constant weights, a bias that can change and no activation that gives ``value``."""
-    layer = Layer.of(producer(value, *LAYERS))
+    layer = WeightedLayer.of(producer(value, *LAYERS))
     weights = None if layer is None else layer.real_weights()
     if layer is None or weights is None or activation(layer.op) != "none":
         return None
     return layer if layer.real_bias(weights.shape[layer.axis]) is not None else None
 
 
-def _set_bias(layer: Layer, shift: NDArray[Any], rewriter: PatternRewriter) -> None:
+def _set_bias(layer: WeightedLayer, shift: NDArray[Any], rewriter: PatternRewriter) -> None:
     bias = layer.real_bias(len(shift))
     assert bias is not None
     made = real(bias + shift, constant_name(layer.bias_value, layer.name, "bias"))
@@ -210,7 +210,7 @@ def _set_bias(layer: Layer, shift: NDArray[Any], rewriter: PatternRewriter) -> N
     rewriter.notify_op_modified(layer.op)
 
 
-def _scale_inputs(layer: Layer, factor: NDArray[Any], rewriter: PatternRewriter) -> None:
+def _scale_inputs(layer: WeightedLayer, factor: NDArray[Any], rewriter: PatternRewriter) -> None:
     weights = layer.real_weights()
     assert weights is not None
     old = layer.op.operands[layer.weights]

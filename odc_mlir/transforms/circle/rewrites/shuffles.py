@@ -15,8 +15,8 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import replace_layer
 from odc_mlir.transforms.circle.layout.rules import is_simple
 from odc_mlir.transforms.common.rewriting import (
-    Layer,
     OperatorPattern,
+    WeightedLayer,
     activation,
     constant,
     is_used_once,
@@ -125,7 +125,7 @@ def _blocks(view: CircleOp, order: Ints, form: _Form) -> tuple[int, int] | None:
 
 def _in_order(image: SSAValue, view: CircleOp, block: int, channels: int, rewriter: PatternRewriter) -> SSAValue | None:
     """The result of the convolution that gives ``image`` with each pixel's channels together."""
-    layer = Layer.of(producer(image, "CONV_2D", "TRANSPOSE_CONV"))
+    layer = WeightedLayer.of(producer(image, "CONV_2D", "TRANSPOSE_CONV"))
     weights = None if layer is None else layer.real_weights()
     if layer is None or weights is None or not is_used_once(image) or not is_used_once(view.results[0]):
         return None

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.cost import ports
-from odc_mlir.transforms.npu.schedule.window_search import Choice
+from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 
 # Cycles that a cycle of program fetch is taken to be worth, from "hidden" to "all that matters".
 PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
@@ -21,7 +21,7 @@ EXPOSED = 0.2  # share of the faster side that the slower one does not hide: sta
 class Balance(NamedTuple):
     """One choice per layer and what they cost together, roughly in cycles."""
 
-    choices: list[Choice]
+    choices: list[TilingChoice]
     score: float
 
 
@@ -32,12 +32,12 @@ class Balancer:
         """``constant_bytes``: weights and parameters of all layers."""
         self.constant_bytes = constant_bytes
         self._port = ports(target, memory)
-        self._fronts: list[tuple[Choice, ...]] = []  # of the plan before
-        self._chosen: list[list[Choice]] = [[] for _ in PRICES]
+        self._fronts: list[tuple[TilingChoice, ...]] = []  # of the plan before
+        self._chosen: list[list[TilingChoice]] = [[] for _ in PRICES]
         self._cycles: list[list[float]] = [[] for _ in PRICES]
         self._program: list[list[float]] = [[] for _ in PRICES]
 
-    def choose(self, fronts: Sequence[tuple[Choice, ...]]) -> Balance:
+    def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> Balance:
         """The best choice from each layer's ``fronts``."""
         width = self._port.constants.bytes_per_cycle
         self._take(fronts, width)
@@ -53,7 +53,7 @@ class Balancer:
                 best, best_score = number, score
         return Balance(list(self._chosen[best]), best_score)
 
-    def _take(self, fronts: Sequence[tuple[Choice, ...]], width: int) -> None:
+    def _take(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
         """Choose for every price, where the front of a layer is another one than before."""
         if len(self._fronts) != len(fronts):
             self._fronts = [()] * len(fronts)
@@ -69,6 +69,6 @@ class Balancer:
                 self._cycles[number][layer], self._program[number][layer] = choice.cycles, choice.program_bytes
 
 
-def _cheapest(front: Sequence[Choice], byte_cycles: float) -> Choice:
+def _cheapest(front: Sequence[TilingChoice], byte_cycles: float) -> TilingChoice:
     """The best choice when a byte of program costs ``byte_cycles``."""
     return min(front, key=lambda choice: choice.cycles + byte_cycles * choice.program_bytes)

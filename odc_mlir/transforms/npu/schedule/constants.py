@@ -14,7 +14,7 @@ from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.isa.fields import BIAS, BIAS_BYTES, COMMON_RECORD_BYTES, FULL_RECORD_BYTES, SCALE, Space
 from odc_mlir.isa.weight_coding import coded_bytes
 from odc_mlir.transforms.npu.schedule.program import Buffer
-from odc_mlir.transforms.npu.schedule.window_tiling import Step
+from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep
 
 
 class ConstantPool:
@@ -32,7 +32,7 @@ class ConstantPool:
         return buffer
 
 
-def packed_weights(op: npu.ConvOp, step: Step, columns: int) -> bytes:
+def packed_weights(op: npu.ConvOp, step: ComputeStep, columns: int) -> bytes:
     """Weights of one compute instruction in weight-buffer order.
 
     ``[channel group][ky][kx][input channel][channel in group]`` with groups of ``columns`` channels, the last one as

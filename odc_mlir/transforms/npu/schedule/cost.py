@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.isa.windows import depthwise_rows_read
-from odc_mlir.targets import MemoryMode, Port, Target
+from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
 
 class Runs(NamedTuple):
@@ -173,8 +173,8 @@ def softmax_cycles(target: Target, elements: int, item_bytes: int) -> float:
 class Ports(NamedTuple):
     """The memory ports of one mode: ``constants`` carries constants and the program, ``sram`` activations."""
 
-    sram: Port
-    constants: Port
+    sram: MemoryPort
+    constants: MemoryPort
 
     @property
     def staged(self) -> bool:

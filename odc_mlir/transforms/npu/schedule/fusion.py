@@ -18,9 +18,9 @@ from odc_mlir.transforms.npu.schedule.resident_plan import Plan
 from odc_mlir.transforms.npu.schedule.residents import largest_gap
 from odc_mlir.transforms.npu.schedule.tensor_ir import window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings
-from odc_mlir.transforms.npu.schedule.window_search import Choice, Room
+from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice
 
-NOTHING = Choice(None, 0.0, 0.0)  # what is left of an operation that is computed with another one
+NOTHING = TilingChoice(None, 0.0, 0.0)  # what is left of an operation that is computed with another one
 
 
 def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
@@ -47,7 +47,7 @@ def fused(graph: Graph, plan: Plan, tilings: Tilings, memory: MemoryMode) -> Pla
     stays = {graph.candidates[number].op.results[0] for number in plan.residents}
     saved = 0.0
 
-    def total(*parts: Choice) -> float:
+    def total(*parts: TilingChoice) -> float:
         return sum(part.cycles + part.program_bytes / width for part in parts)
 
     for index, (conv, behind) in enumerate(zip(graph.ops, graph.ops[1:], strict=False)):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from odc_mlir.dialects import npu
-from odc_mlir.targets import Port, Target
+from odc_mlir.targets import MemoryPort, Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.program import Command, command
-from odc_mlir.transforms.npu.schedule.window_search import Choice
+from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 
 _WIDE_BYTES = 8  # of a number of 64 bits
 
@@ -32,18 +32,20 @@ def gather_commands(layer: Layer[npu.GatherOp]) -> Iterator[Command]:
         )
 
 
-def gathered_bytes(op: npu.GatherOp, port: Port) -> int:
+def gathered_bytes(op: npu.GatherOp, port: MemoryPort) -> int:
     """Bytes of tables behind ``port`` that cross it, at most all of them: those are copied as a whole."""
     batches, tables, _, _ = npu.shape_of(op.table)
     count = batches * tables * npu.shape_of(op.indices)[1]
     return min(npu.size_bytes(op.table), cost.picked_bytes(count, op.row_bytes, port.burst_bytes))
 
 
-def gather_choice(op: npu.GatherOp, target: Target) -> Choice:
+def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
     """The only choice: what the commands cost where the tables lie in SRAM."""
     batches, tables, _, _ = npu.shape_of(op.table)
     commands, sram = batches * tables, target.sram
     moved = gathered_bytes(op, sram) + npu.size_bytes(op.indices) * tables + npu.size_bytes(op.output)
     latency = 2 * sram.read_latency_cycles + sram.write_latency_cycles
     cycles = latency + max(moved / sram.bytes_per_cycle, commands * npu.shape_of(op.indices)[1])
-    return Choice(None, cycles + commands * cost.step_cycles(target) / 2, commands * cost.instruction_bytes("gather"))
+    return TilingChoice(
+        None, cycles + commands * cost.step_cycles(target) / 2, commands * cost.instruction_bytes("gather")
+    )

@@ -57,7 +57,7 @@ def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProg
     return [TargetedProgram(program, choice) for program in found if choice is not None]
 
 
-class _Layers:
+class _LayerNumbers:
     """Locations numbered in order of first use; equal ones are one layer.
 
     Instructions of a layer mostly share the object, and a hash of a location walks through all of it.
@@ -84,7 +84,7 @@ class Program:
         self._ops: dict[int, tuple[InstructionOp, dict[str, Place]]] = {}  # and the places it was read with
         self._buffer_ops: dict[Buffer, BufferOp] = {}
         self._dependences: list[Latest] | None = None
-        layers, location, layer = _Layers(), None, 0
+        layers, location, layer = _LayerNumbers(), None, 0
         buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         for op in block.ops:
             if type(op) is BufferOp:

@@ -31,7 +31,7 @@ class Copy:
 
 
 @dataclass(slots=True)
-class Layers:
+class ProgramLayers:
     """A segment's operations in order, where their tensors are, and what has to be copied at the end."""
 
     layers: list[Layer[npu.NpuTensorOp]] = field(default_factory=list)
@@ -39,16 +39,16 @@ class Layers:
     copies: list[Copy] = field(default_factory=list)
 
 
-def read_layers(program: ProgramOp) -> Layers:
+def read_layers(program: ProgramOp) -> ProgramLayers:
     """The tensor operations of ``program``; raises CompileError for an operation of another level."""
-    return _Reader(program).result
+    return _ProgramReader(program).result
 
 
-class _Reader:
+class _ProgramReader:
     """Reads one program."""
 
     def __init__(self, program: ProgramOp) -> None:
-        self.result = Layers()
+        self.result = ProgramLayers()
         self.buffers: dict[SSAValue, Buffer] = {}
         self.layouts: dict[SSAValue, Layout] = {}
         block = program.block

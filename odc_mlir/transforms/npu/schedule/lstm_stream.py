@@ -33,10 +33,10 @@ def lstm_commands(
     layer: Layer[npu.LstmOp], target: Target, memories: LocalMemories, pool: ConstantPool
 ) -> Iterator[Command]:
     """The commands of an LSTM cell."""
-    return _Cell(layer, target, memories, pool).commands()
+    return _LstmEmitter(layer, target, memories, pool).commands()
 
 
-class _Cell:
+class _LstmEmitter:
     """One operation with its slots."""
 
     def __init__(self, layer: Layer[npu.LstmOp], target: Target, memories: LocalMemories, pool: ConstantPool) -> None:

@@ -13,7 +13,7 @@ from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
 from odc_mlir.transforms.npu.schedule.window_stream import Weights, product_commands
-from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling
+from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, WindowTiling
 
 Matmul = WindowLayer[npu.MatmulOp]
 
@@ -24,7 +24,7 @@ class _Matrix(Weights[npu.MatmulOp]):
     def owner(self, tile: Tile) -> int:
         return tile.image
 
-    def load(self, tile: Tile, step: Step, target: Place) -> Command:
+    def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
         matrix, item = self.layer.sources[1], self.layer.window.weight_item_bytes
         _, _, depth, columns = matrix.shape
         first = (tile.image * depth + step.k_first) * columns + step.first

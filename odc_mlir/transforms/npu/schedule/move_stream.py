@@ -65,7 +65,7 @@ class Transfer(NamedTuple):
         return Runs(size, count1, stride1 or size, count2, stride2 or count1 * stride1)
 
 
-class Tile(NamedTuple):
+class CopyTile(NamedTuple):
     """Codes of one copy that are in the tile buffer at a time; offsets are in the source and in the result."""
 
     source: int
@@ -76,7 +76,7 @@ class Tile(NamedTuple):
     stores: tuple[Transfer, ...]
 
 
-def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[Tile]:
+def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
     """``copy`` in tiles of at most ``room`` bytes, those that read the same one after another.
 
     In the tile, codes, of ``item`` bytes each, lie in the order in which they are read.
@@ -93,7 +93,7 @@ def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[Tile]:
                 inside[i] = taken
                 taken *= times[i]
         loops = list(zip(times, axes, inside, strict=True))
-        yield Tile(
+        yield CopyTile(
             copy.source,
             (copy.start + sum(first[i] * axes[i][1] for i in first)) * item,
             (copy.to + sum(first[i] * axes[i][2] for i in first)) * item,

@@ -23,7 +23,7 @@ from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings
 from odc_mlir.transforms.npu.schedule.vector_cost import vector_choices
-from odc_mlir.transforms.npu.schedule.window_search import Choice, Room
+from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice
 
 _RESIDENT = (
     npu.ConvOp
@@ -124,7 +124,7 @@ def _may_touch(op: Operation) -> bool:
 
 def layer_choices(
     op: Operation, tilings: Tilings, room: int, sources: tuple[bool, ...], result: bool, *, uncopied: int = 0
-) -> tuple[Choice, ...]:
+) -> tuple[TilingChoice, ...]:
     """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits.
 
     ``uncopied`` bytes of its weights have no room in SRAM.
@@ -138,15 +138,15 @@ def layer_choices(
         if isinstance(op, npu.MoveOp):
             filled = npu.size_bytes(op.output) if op.fill is not None else 0
             item = npu.item_bytes(op.output)
-            return (Choice(None, *move_cycles(list(op.strided_copies()), filled, room, target, item)),)
+            return (TilingChoice(None, *move_cycles(list(op.strided_copies()), filled, room, target, item)),)
         if isinstance(op, npu.LstmOp):
             plan = plan_lstm(op, target, room)
-            return (Choice(None, plan.cycles, plan.program_bytes),)
+            return (TilingChoice(None, plan.cycles, plan.program_bytes),)
         if isinstance(op, npu.GatherOp):
             return (gather_choice(op, target),)
         if isinstance(op, npu.ResizeOp):
             resized = plan_resize(op, target, room, source_stays=sources[0], result_stays=result)
-            return (Choice(None, resized.cycles, resized.program_bytes),)
+            return (TilingChoice(None, resized.cycles, resized.program_bytes),)
         return vector_choices(op, target, room, sources, result=result)
     except CompileError as error:
         raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None

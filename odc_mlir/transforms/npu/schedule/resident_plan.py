@@ -10,12 +10,12 @@ from odc_mlir.errors import CompileError
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.balance import Balance, Balancer
 from odc_mlir.transforms.npu.schedule.residents import Resident, largest_gap, place_residents
-from odc_mlir.transforms.npu.schedule.window_search import Choice
+from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 
 ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
 WORTHWHILE = 0.999  # of the score that a change must at least reach
 
-Choices = Callable[[int, tuple[bool, ...], bool], tuple[Choice, ...]]
+Choices = Callable[[int, tuple[bool, ...], bool], tuple[TilingChoice, ...]]
 """(bytes for slots, is each source resident, is the result) -> choices; CompileError where there are none."""
 
 
@@ -49,7 +49,7 @@ class Planner:
         self.nodes, self.candidates = nodes, candidates
         self.target = target
         self._balancer = Balancer(constant_bytes, target, memory)
-        self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[Choice, ...] | CompileError] = {}
+        self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
     def plan(self, check: Callable[[], None] = lambda: None, *, improve: bool = True) -> Plan:
         """The best plan found: all candidates that fit together, then, to ``improve``, without each that does not pay.
@@ -115,7 +115,7 @@ class Planner:
             fronts.append(self._front(layer, room, sources, node.result in kept))
         return Plan(residents, self._balancer.choose(fronts))
 
-    def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[Choice, ...]:
+    def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
         """The choices of a layer, the same object for the same question: most plans ask what others have asked."""
         key = (layer, room, sources, result)
         if key not in self._fronts:

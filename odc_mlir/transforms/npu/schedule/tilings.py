@@ -21,7 +21,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.formats.memo import Memo
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import Window
-from odc_mlir.transforms.npu.schedule.window_search import Choice, Room, too_large, window_choices
+from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice, too_large, window_choices
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
 KIND = "tilings"
@@ -34,9 +34,9 @@ class Tilings:
     def __init__(self, target: Target, memo: Memo | None = None, *, quick: bool = False) -> None:
         self.target, self.quick = target, quick
         self._memo = Memo() if memo is None else memo
-        self._found: dict[tuple[Window, Room, bool], tuple[Choice, ...]] = {}
+        self._found: dict[tuple[Window, Room, bool], tuple[TilingChoice, ...]] = {}
 
-    def choices(self, window: Window, room: Room, *, weighted: bool) -> tuple[Choice, ...]:
+    def choices(self, window: Window, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
         """As :func:`window_choices`."""
         key = (window, room, weighted)
         if key not in self._found:
@@ -45,7 +45,7 @@ class Tilings:
             raise too_large(window, self.target)
         return self._found[key]
 
-    def _looked_up(self, window: Window, room: Room, weighted: bool) -> tuple[Choice, ...]:
+    def _looked_up(self, window: Window, room: Room, weighted: bool) -> tuple[TilingChoice, ...]:
         """Tilings of an earlier run, else of a search now; none where none fits."""
         key = ",".join(str(int(value)) for value in (*astuple(window), *room, weighted))
         if (known := _decoded(self._memo.get(key))) is not None:
@@ -62,10 +62,10 @@ class Tilings:
         self._memo.save()
 
 
-def _decoded(kept: Any) -> tuple[Choice, ...] | None:
+def _decoded(kept: Any) -> tuple[TilingChoice, ...] | None:
     """What was kept, None for what was not."""
     try:
-        return tuple(Choice(fields and _tiling(fields), *estimates) for *estimates, fields in kept)
+        return tuple(TilingChoice(fields and _tiling(fields), *estimates) for *estimates, fields in kept)
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -21,7 +21,7 @@ from odc_mlir.transforms.npu.schedule.vector_stream import (
     reduced_slice,
     softmax_rows,
 )
-from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, Choice
+from odc_mlir.transforms.npu.schedule.window_search import ROLLED_TILES, TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 
 SLOTS = 2  # of the tile buffer for each operand
@@ -40,7 +40,7 @@ class VectorWork(NamedTuple):
     table_bytes: int = 0
 
 
-def vector_choice(mnemonic: str, work: VectorWork, target: Target) -> tuple[Choice, ...]:
+def vector_choice(mnemonic: str, work: VectorWork, target: Target) -> tuple[TilingChoice, ...]:
     """The only choice of an operation: its loads, instructions and stores overlap, but for the first and the last."""
     port, issue = target.sram, target.fetch.issue_cycles + target.fetch.semaphore_cycles
     width, latency = port.bytes_per_cycle, port.read_latency_cycles
@@ -57,12 +57,12 @@ def vector_choice(mnemonic: str, work: VectorWork, target: Target) -> tuple[Choi
     # wait for one another in order.
     waiting = (turns + work.tiles * (work.cycles + issue)) / SLOTS + work.cycles if work.tiles > SLOTS else 0.0
     size = instruction_bytes(mnemonic) + work.transfers * instruction_bytes("load")
-    return (Choice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES)),)
+    return (TilingChoice(None, max(computing, moving, waiting), size * min(work.tiles, ROLLED_TILES)),)
 
 
 def vector_choices(
     op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool
-) -> tuple[Choice, ...]:
+) -> tuple[TilingChoice, ...]:
     """The choice of an element-wise operation, a reduction or a softmax; CompileError where ``room`` bytes of the tile
     buffer are too few.
 

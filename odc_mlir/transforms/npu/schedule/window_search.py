@@ -46,7 +46,7 @@ TRANSFER_BYTES = cost.instruction_bytes("load")
 WEIGHT_BYTES = cost.instruction_bytes("wload")
 
 
-class Choice(NamedTuple):
+class TilingChoice(NamedTuple):
     """A tiling (None: the layer has only one way) with its estimates: cycles of the layer, bytes of its program.
 
     ``lead``: cycles more where the layer before does not hide how its first weights arrive.
@@ -75,7 +75,7 @@ class Room(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def window_choices(window: Window, target: Target, room: Room, *, weighted: bool) -> tuple[Choice, ...]:
+def window_choices(window: Window, target: Target, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
     """Tilings from the fastest to the one with the shortest program; CompileError where none fits.
 
     No tiling left out is both as fast and as short as one of them. ``weighted``: a convolution, not pooling.
@@ -150,7 +150,7 @@ class _Search:
         self._instructions: dict[tuple[StepKind, Hashable, int], float] = {}
         self._front: list[Estimate] = []  # that no other beats, of those found so far
 
-    def choices(self, plans: Iterable[WindowTiling]) -> tuple[Choice, ...]:
+    def choices(self, plans: Iterable[WindowTiling]) -> tuple[TilingChoice, ...]:
         """The tilings of all sizes of ``plans`` that no other beats in cycles and program bytes, fastest first."""
         front = self._front = []
         for plan in plans:
@@ -162,7 +162,7 @@ class _Search:
                         front.append(found)
         front.sort(key=_cost)
         return tuple(
-            Choice(replace(tiling, rows=cut.rows, cols=cut.cols, shape=shape), cycles, program, lead)
+            TilingChoice(replace(tiling, rows=cut.rows, cols=cut.cols, shape=shape), cycles, program, lead)
             for cycles, program, (shape, cut), tiling, lead in front
         )
 

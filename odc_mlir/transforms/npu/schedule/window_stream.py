@@ -25,7 +25,7 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, com
 from odc_mlir.transforms.npu.schedule.slots import Slots, TilePart
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields
 from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, store_tile
-from odc_mlir.transforms.npu.schedule.window_tiling import Step, WindowTiling, footprint, group_steps
+from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, WindowTiling, footprint, group_steps
 
 Convolution = WindowLayer[npu.ConvOp]
 Pooling = WindowLayer[npu.PoolOp]
@@ -50,7 +50,7 @@ class Weights(ABC, Generic[Product]):
         size = footprint(layer.window, tiling)
         self.layer, self.tiling, self.pool = layer, tiling, pool
         self.columns = target.array.shapes[tiling.shape][1]
-        self._units: dict[tuple[int, int], dict[tuple[int, int], tuple[Step, int]]] = {}
+        self._units: dict[tuple[int, int], dict[tuple[int, int], tuple[ComputeStep, int]]] = {}
         self._packed: dict[tuple[int, ...], Buffer] = {}  # by the channels that they are for
         weights = Slot("weights", (size.weight_bytes // layer.window.weight_item_bytes,), element)
         self.weights = Slots(memories.take(Space.WEIGHT, [weights] * size.weight_slots))
@@ -61,7 +61,7 @@ class Weights(ABC, Generic[Product]):
         """Tiles with the same number share weights."""
 
     @abstractmethod
-    def load(self, tile: Tile, step: Step, target: Place) -> Command:
+    def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
         """The command that brings the weights of ``step`` to ``target``."""
 
     @abstractmethod
@@ -72,7 +72,7 @@ class Weights(ABC, Generic[Product]):
         """Result channels (first, count) that stay resident together."""
         return group if self.tiling.outer is Outer.GROUPS else (0, self.layer.window.out_channels)
 
-    def weights_for(self, tile: Tile, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
+    def weights_for(self, tile: Tile, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
         """Where the weights of ``step`` are, and the loads that bring them there."""
         owner = self.owner(tile)
         if not self.tiling.resident:
@@ -84,7 +84,7 @@ class Weights(ABC, Generic[Product]):
         loads = [self.load(tile, other, (slot, offset)) for other, offset in steps.values()] if empty else []
         return (slot, steps[step.first, step.k_first][1]), loads
 
-    def _unit_steps(self, unit: tuple[int, int]) -> dict[tuple[int, int], tuple[Step, int]]:
+    def _unit_steps(self, unit: tuple[int, int]) -> dict[tuple[int, int], tuple[ComputeStep, int]]:
         """The steps of ``unit`` by their first channels, each with the offset of its weights."""
         found = self._units.get(unit)
         if found is None:
@@ -95,11 +95,11 @@ class Weights(ABC, Generic[Product]):
                     offset += self._bytes(step)
         return found
 
-    def _bytes(self, step: Step) -> int:
+    def _bytes(self, step: ComputeStep) -> int:
         window = self.layer.window
         return window.taps * step.channels * (1 if window.depthwise else step.k_count) * window.weight_item_bytes
 
-    def params_for(self, step: Step, group: tuple[int, int]) -> tuple[Place, list[Command]]:
+    def params_for(self, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
         """Where the parameter records of ``step`` are, and the load that brings them there."""
         first, count = self.unit(group) if self.tiling.params_resident else (step.first, step.channels)
         slot, empty = self.params.get((first, count))
@@ -112,7 +112,7 @@ class _Constants(Weights[npu.ConvOp]):
     def owner(self, tile: Tile) -> int:
         return 0
 
-    def load(self, tile: Tile, step: Step, target: Place) -> Command:
+    def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
         data = self._packed.get(step[:4])
         if data is None:
             packed = packed_weights(self.layer.op, step, self.columns)
@@ -234,7 +234,7 @@ def _jobs(window: Window, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[in
         yield from ((tile, group) for group in groups for tile in grid)
 
 
-def _input_channels(window: Window, tiling: WindowTiling, step: Step, group: tuple[int, int]) -> tuple[int, int]:
+def _input_channels(window: Window, tiling: WindowTiling, step: ComputeStep, group: tuple[int, int]) -> tuple[int, int]:
     """(first, count) of the input channels that lie together in the tile buffer when ``step`` runs."""
     if window.depthwise:
         return group[0] // window.multiplier, group[1] // window.multiplier
@@ -322,7 +322,7 @@ def _moved(place: Place, units: int) -> Place:
     return place[0], place[1] + units
 
 
-def _accumulators(tiling: WindowTiling, tile: Tile, step: Step, group: tuple[int, int]) -> int:
+def _accumulators(tiling: WindowTiling, tile: Tile, step: ComputeStep, group: tuple[int, int]) -> int:
     return tile.rows * tile.cols * (step.first - group[0]) if tiling.sliced else 0
 
 
@@ -350,7 +350,7 @@ def _kernel_fields(window: Window) -> dict[str, int | str]:
     }
 
 
-def _tile_fields(tile: Tile, step: Step, source: TilePart, output: TilePart) -> dict[str, int | str]:
+def _tile_fields(tile: Tile, step: ComputeStep, source: TilePart, output: TilePart) -> dict[str, int | str]:
     """Fields of one compute instruction: its part of the tile."""
     return {
         "init": "bias" if step.is_first else "keep",

@@ -104,7 +104,7 @@ def footprint(
     )
 
 
-class Step(NamedTuple):
+class ComputeStep(NamedTuple):
     """One compute instruction of a tile: result channels ``[first, first + channels)``, input channels
     ``[k_first, k_first + k_count)``, the first and the last of its accumulation."""
 
@@ -116,19 +116,19 @@ class Step(NamedTuple):
     is_last: bool
 
 
-def group_steps(window: Window, tiling: WindowTiling, first: int, channels: int) -> Iterator[Step]:
+def group_steps(window: Window, tiling: WindowTiling, first: int, channels: int) -> Iterator[ComputeStep]:
     """The compute instructions of one tile and one group of result channels, in order."""
     blocks = list(parts(channels, tiling.block))
     if window.depthwise:
         for start, count in blocks:
             base = (first + start) // window.multiplier
-            yield Step(first + start, count, base, count // window.multiplier, True, True)
+            yield ComputeStep(first + start, count, base, count // window.multiplier, True, True)
         return
     slices = list(parts(window.in_channels, tiling.k_slice))
     order = [(b, k) for k in slices for b in blocks] if tiling.sliced else [(b, k) for b in blocks for k in slices]
     for (start, count), (k_first, k_count) in order:
         last = k_first + k_count == window.in_channels
-        yield Step(first + start, count, k_first, k_count, k_first == 0, last)
+        yield ComputeStep(first + start, count, k_first, k_count, k_first == 0, last)
 
 
 class StepKind(NamedTuple):

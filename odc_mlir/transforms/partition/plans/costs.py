@@ -23,7 +23,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import FULL_RECORD_BYTES
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import names_loc, op_name
-from odc_mlir.targets import MemoryMode, Port, Target
+from odc_mlir.targets import MemoryMode, MemoryPort, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
 from odc_mlir.transforms.npu.convert_circle_to_npu import lower
@@ -37,7 +37,7 @@ from odc_mlir.transforms.npu.schedule.prefetch import SMALLEST_CHUNK
 from odc_mlir.transforms.npu.schedule.resident_graph import layer_choices
 from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
-from odc_mlir.transforms.npu.schedule.window_search import Choice
+from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, step_kinds
 from odc_mlir.transforms.partition.plans.plans import Work
 
@@ -102,7 +102,7 @@ def npu_works(ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
     NpuSwapAxesPass().apply(ctx, scratch)
     choice = target_of(module)
     quick = choice is not None and choice.prefer == "compile-time"
-    layers = _Layers(tilings_of(ctx, target, quick=quick), memory, partial(checkpoint, ctx), quick=quick)
+    layers = _LayerCosts(tilings_of(ctx, target, quick=quick), memory, partial(checkpoint, ctx), quick=quick)
     for run in _runs(main_function(scratch).body.block.ops):
         planned = layers.planned(run)
         for layer in run:
@@ -142,14 +142,14 @@ def _lower(op: CircleOp, index: int) -> Work:
     return Work()
 
 
-class _Layers:
+class _LayerCosts:
     """What layers of one target and memory mode take."""
 
     def __init__(self, tilings: Tilings, memory: MemoryMode, check: Callable[[], None], *, quick: bool) -> None:
         self.tilings, self.memory, self.check, self.quick = tilings, memory, check, quick
         self.port = ports(tilings.target, memory).constants
 
-    def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, Choice]:
+    def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, TilingChoice]:
         """How each layer of a program of ``run`` would be cut; empty where one of them fits in no way."""
         try:
             _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
@@ -158,7 +158,7 @@ class _Layers:
             self.check()
             return {}
 
-    def added(self, work: Work, layer: npu.NpuTensorOp, planned: Choice | None) -> Work:
+    def added(self, work: Work, layer: npu.NpuTensorOp, planned: TilingChoice | None) -> Work:
         """``work`` and that of ``layer``, alone with the whole tile buffer where nothing is planned."""
         self.check()
         best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
@@ -205,7 +205,7 @@ class _Layers:
         steps = sum(times for _, times in step_kinds(window, tiling))
         return 1 / steps, ahead, (1 - 1 / steps) / tiles
 
-    def _coded_cycles(self, layer: npu.ConvOp, choice: Choice, stored: float) -> float:
+    def _coded_cycles(self, layer: npu.ConvOp, choice: TilingChoice, stored: float) -> float:
         """What ``choice``, which knows no values, charges too much for weights that wait for their port.
 
         Coded they are ``stored`` bytes with their records.
@@ -218,12 +218,12 @@ class _Layers:
         return saved if choice.cycles - busy >= saved > 0 else 0.0
 
 
-def _constant_bytes(layer: npu.NpuTensorOp, operand: SSAValue, port: Port) -> int:
+def _constant_bytes(layer: npu.NpuTensorOp, operand: SSAValue, port: MemoryPort) -> int:
     """Bytes of a constant operand that come through ``port``."""
     return gathered_bytes(layer, port) if isinstance(layer, npu.GatherOp) else npu.size_bytes(operand)
 
 
-def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> Choice:
+def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> TilingChoice:
     """The best way to cut a layer that shares the tile buffer with no other."""
     resident = tuple(False for _ in layer.operands)
     choices = layer_choices(layer, tilings, tilings.target.local.tile_bytes, resident, False)

@@ -134,7 +134,7 @@ class Placement:
 
 
 @dataclass(slots=True)
-class Choice:
+class PlacementChoice:
     """The plan chosen, the best other one, and why operators that the NPU could run are on the host."""
 
     chosen: Placement
@@ -151,7 +151,7 @@ def choose(
     check: Callable[[], None] = lambda: None,
     *,
     strategy: str = "cost",
-) -> Choice:
+) -> PlacementChoice:
     """The best plan within ``bounds``; ``prefer`` as the compiler's: ``compile-time`` only compares the extremes.
 
     ``check`` is called for every plan and may raise. ``strategy`` ``supported`` takes all that the NPU can run,
@@ -175,7 +175,7 @@ class _Search:
             able and any(items[i].pinned for i in u) for able, u in zip(self.able, problem.units, strict=True)
         ]
 
-    def run(self, strategy: str) -> Choice:
+    def run(self, strategy: str) -> PlacementChoice:
         all_host = self.placement(self.pinned, ALL_HOST if not any(self.pinned) else SEARCH)
         all_supported = self.placement(self.able, ALL_SUPPORTED)
         start = self._within_bounds(list(self.able))
@@ -192,7 +192,7 @@ class _Search:
         others = [plan for plan in self.seen.values() if plan.on_npu != chosen.on_npu]
         runner_up = min(others, key=lambda plan: plan.ns, default=None)
         reasons = {} if strategy == "supported" else self._reasons(chosen)
-        return Choice(chosen, runner_up, reasons, all_host, all_supported)
+        return PlacementChoice(chosen, runner_up, reasons, all_host, all_supported)
 
     def placement(self, units: Sequence[bool], name: str = SEARCH) -> Placement:
         """The plan with these units on the NPU, evaluated once; segments of views only go to the host."""

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.policy.precision import Choice, PrecisionPlan, parse_overrides, plan_of, read_config
+from odc_mlir.quantizer.policy.precision import PrecisionChoice, PrecisionPlan, parse_overrides, plan_of, read_config
 
 
 def test_overrides() -> None:
     plan = PrecisionPlan(layers=parse_overrides("a:int16,b:0:float,"))
-    assert plan.resolve(["a", "b:0", "c"]) == {"a": Choice("int16"), "b:0": Choice("float")}
+    assert plan.resolve(["a", "b:0", "c"]) == {"a": PrecisionChoice("int16"), "b:0": PrecisionChoice("float")}
 
 
 @pytest.mark.parametrize("text", ["a", ":int8", "a,b:int8"])
@@ -43,14 +43,14 @@ def test_a_configuration(tmp_path: Path) -> None:
     plan = read_config(path)
     assert (plan.scheme, plan.granularity) == ("uint8", "tensor")
     found = plan.resolve(["a", "b", "c", "d;relu", "e"])
-    assert found["a"] == Choice("int16", "channel")
-    assert found["b"] == found["c"] == Choice("float")
-    assert found["d;relu"] == found["e"] == Choice("int8")
+    assert found["a"] == PrecisionChoice("int16", "channel")
+    assert found["b"] == found["c"] == PrecisionChoice("float")
+    assert found["d;relu"] == found["e"] == PrecisionChoice("int8")
     assert plan.resolve(["a", "b", "c", "d"]) == {
         "a": found["a"],
         "b": found["b"],
         "c": found["b"],
-        "d": Choice("int8"),
+        "d": PrecisionChoice("int8"),
     }
 
 

@@ -20,7 +20,7 @@ from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import aim, controller
 from odc_mlir.runtime.auto.artefacts import Result
 from odc_mlir.runtime.auto.controller import AutoCompiler
-from odc_mlir.runtime.auto.job import Job, Step, progress_line, read_progress
+from odc_mlir.runtime.auto.job import Job, Milestone, progress_line, read_progress
 from odc_mlir.runtime.auto.specialization import Specialization
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Level, Phase
 from odc_mlir.runtime.package import Package
@@ -494,7 +494,7 @@ def test_another_interface_is_not_used(what: str, pretended: type[Pretended]) ->
 def test_jobs_and_progress_as_text() -> None:
     job = Job("k", "f", "m", "d", "r", False, "npu-gen", None, None, None, 0.5, 1, 2.0, 3, 4, [[1]], None)
     assert Job.from_json(job.to_json()) == job
-    assert read_progress(progress_line(Step.QUANTIZED, samples=3)) == {"step": "quantized", "samples": 3}
+    assert read_progress(progress_line(Milestone.QUANTIZED, samples=3)) == {"step": "quantized", "samples": 3}
     for line in (b"", b"warning: something", b"[1]", b'{"other": 1}', b"\xff\xfe"):
         assert read_progress(line) is None
 

@@ -15,7 +15,7 @@ from odc_mlir.formats.memo import Memo
 from odc_mlir.transforms.npu.schedule import tilings, window_search
 from odc_mlir.transforms.npu.schedule.geometry import Window, make_window
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
-from odc_mlir.transforms.npu.schedule.window_search import Choice, Room, window_choices
+from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice, window_choices
 from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds
 from odc_mlir.universe import make_context
 
@@ -111,7 +111,7 @@ def test_a_tiling_of_an_unknown_form_is_searched_again(searched: list[Any]) -> N
 def test_transfers_count_against_the_limit_of_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
     window = make_window((1, 1, 64, 1024), (1, 1, 64, 128), kernel=(1, 1), pads=(0, 0))
 
-    def commands(choice: Choice) -> int:
+    def commands(choice: TilingChoice) -> int:
         tiling = choice.tiling
         assert tiling is not None
         tiles = -(-window.out_height // tiling.rows) * -(-window.out_width // tiling.cols)
