@@ -26,7 +26,6 @@ from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import CacheError, RecordsDamagedError, RecordsError, is_passing, parsing
 from odc_mlir.formats import private
-from odc_mlir.formats.cache import cache_folder, records_path
 
 __all__ = ["RECORDS_VERSION", "SQLITE_MAGIC", "RecordStore", "Records", "Shapes", "TensorKey"]
 
@@ -109,16 +108,6 @@ class RecordStore:
             raise RecordsError("there is no such file of records", location=str(self.path))
         with self._open(write=create) as database:
             self.digest = self._enter(database, digest, create=create)
-
-    @classmethod
-    def of_model(cls, digest: str, **options: Any) -> RecordStore:
-        """The store in the cache for the model with ``digest``."""
-        path = records_path(digest)
-        try:
-            private.make_folder(path.parent, within=cache_folder())
-        except CacheError as error:
-            raise _of_records(error) from None
-        return cls(path, digest, private=True, **options)
 
     @staticmethod
     def move_aside(path: Path) -> Path:

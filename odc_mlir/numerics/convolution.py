@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.matmul import Matrix, compute_dtype, float_matrix, integer_matrix, largest_magnitude, narrow
+from odc_mlir.numerics.matmul import Matrix, compute_dtype, float_matrix, integer_matrix, narrow
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]  # top, left, bottom, right
@@ -407,15 +407,3 @@ def transpose_filter(w: NDArray[Any], largest: int | None, *, sums: str = "int32
     matrix = w.transpose(3, 1, 2, 0).reshape(in_channels, kh * kw * out_channels)
     prepared = float_matrix(matrix) if largest is None else integer_matrix(matrix, largest, sums)
     return ConvFilter((prepared,), (kh, kw), in_channels, out_channels)
-
-
-def conv2d_sums(x: NDArray[Any], w: NDArray[Any], stride: Pair, dilation: Pair = (1, 1)) -> NDArray[np.int32]:
-    """int32 sums ``[N, OH, OW, O]`` of padded, zero-point-free integers ``x [N, H, W, C]`` and ``w [O, kh, kw, C]``."""
-    weights = conv_filter(w, largest_magnitude(x), groups=x.shape[3] // w.shape[3])
-    return conv2d(x, weights, Window(weights.kernel, stride, dilation))
-
-
-def depthwise_sums(x: NDArray[Any], w: NDArray[Any], stride: Pair, dilation: Pair = (1, 1)) -> NDArray[np.int32]:
-    """int32 sums ``[N, OH, OW, C*M]`` of padded, zero-point-free integers ``x [N, H, W, C]``, ``w [kh, kw, C*M]``."""
-    weights = depthwise_filter(w, largest_magnitude(x))
-    return depthwise(x, weights, Window(weights.kernel, stride, dilation))

@@ -58,8 +58,3 @@ def float_matrix(b: NDArray[Any]) -> Matrix:
 def largest_magnitude(a: NDArray[Any]) -> int:
     """Largest absolute value in an integer array, 0 when it is empty."""
     return max(int(a.max(initial=0)), -int(a.min(initial=0)))
-
-
-def exact_matmul(a: NDArray[Any], b: NDArray[Any], sums: str = "int32") -> NDArray[Any]:
-    """Exact integer product ``a [M, K] @ b [K, N]``, wrapped to ``sums`` (int32 or int64)."""
-    return integer_matrix(b, largest_magnitude(a), sums).product(a)

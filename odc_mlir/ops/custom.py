@@ -92,7 +92,7 @@ def _label(code: str) -> str:
     return f"CUSTOM({code})"
 
 
-_KNOWN: Mapping[str, OpSpec] = MappingProxyType(
+KNOWN: Mapping[str, OpSpec] = MappingProxyType(
     {
         "Convolution2DTransposeBias": _known(
             "Convolution2DTransposeBias",
@@ -195,7 +195,7 @@ def known_spec(code: str) -> OpSpec | None:
     """The entry of a custom operator whose meaning is public, None for any other code."""
     alias = ALIASES.get(code)
     if alias is None:
-        return _KNOWN.get(code)
+        return KNOWN.get(code)
     from odc_mlir.ops import get
 
     builtin = get(alias.operator)
@@ -209,11 +209,6 @@ def known_spec(code: str) -> OpSpec | None:
         macs=f"{_INFER}:macs_as_builtin" if builtin.macs else "",
         max_version=ANY_VERSION,
     )
-
-
-def known_codes() -> tuple[str, ...]:
-    """The custom codes whose meaning is public."""
-    return tuple(sorted((*ALIASES, *_KNOWN)))
 
 
 def spec_of_code(code: str, registry: CustomOps) -> OpSpec:

@@ -48,11 +48,6 @@ class Stepper:
             if item.index in self._shaped.open:
                 raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
 
-    @property
-    def has_passed(self) -> int:
-        """How many operators have run."""
-        return self._next
-
     def go_to(self, item: GraphNode) -> None:
         """Run every operator before ``item``, which must not have run."""
         while self._next < item.index:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from odc_mlir import ops
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.custom import ALIASES, KNOWN
 from odc_mlir.ops.spec import Execute, Node, QuantParams, Shape, TensorInfo, numpy_dtype
 
 Array = NDArray[Any]
@@ -107,3 +108,8 @@ def bind(made: Node, inputs: Sequence[Array]) -> list[Array | None]:
 def variable(dtype: str, shape: Shape, params: QuantParams | None = None, name: str = "state") -> TensorInfo:
     """A tensor that keeps state from run to run."""
     return TensorInfo(name, dtype, shape, params, is_variable=True)
+
+
+def known_codes() -> tuple[str, ...]:
+    """The custom codes whose meaning is public."""
+    return tuple(sorted((*ALIASES, *KNOWN)))

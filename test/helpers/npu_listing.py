@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from helpers.npu import codes, pack, records, weight_bytes
+from helpers.sums import conv2d_sums
 from odc_mlir.isa.assembly import assemble, disassemble
 from odc_mlir.isa.codec import Instr, make
 from odc_mlir.isa.container import MapEntry
-from odc_mlir.numerics.convolution import conv2d_sums
 from odc_mlir.numerics.fixed import requantize
 from odc_mlir.numerics.pooling import max_pool
 

@@ -50,11 +50,6 @@ class Supervisor:
         self._thread = Thread(target=self._supervise, name="odc-auto-compilation", daemon=True)
         self._thread.start()
 
-    @property
-    def process_id(self) -> int | None:
-        """Of the process, once it has been started."""
-        return None if self._process is None else self._process.pid
-
     def join(self, seconds: float | None = None) -> bool:
         """Wait until ``ended`` has been called; whether it has."""
         self._thread.join(seconds)

@@ -88,11 +88,6 @@ class Loader:
         return self._source
 
     @property
-    def is_loaded(self) -> bool:
-        """Whether there is a model."""
-        return self._source is not None
-
-    @property
     def digest(self) -> str:
         """The SHA-256 of the model, by which records and compiled files know it."""
         if self._digest is None:

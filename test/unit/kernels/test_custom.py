@@ -10,9 +10,10 @@ import pytest
 from flatbuffers import flexbuffers
 
 from helpers.models import ModelBuilder
+from helpers.nodes import known_codes
 from odc_mlir.errors import ModelError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.ops.custom import known_codes, known_spec
+from odc_mlir.ops.custom import known_spec
 from odc_mlir.ops.registry import CustomOps
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from helpers.sums import conv2d_sums, depthwise_sums
 from odc_mlir.numerics import convolution as cv
 
 Array = NDArray[Any]
@@ -145,19 +146,18 @@ def test_float_convolution() -> None:
 def test_large_sums_are_exact_and_wrap() -> None:
     x, w = np.full((1, 1, 1, 70_000), 255), np.full((1, 1, 1, 70_000), 255)
     exact = 70_000 * 255 * 255
-    assert cv.conv2d_sums(x, w, (1, 1))[0, 0, 0, 0] == exact - 2**32
+    assert conv2d_sums(x, w, (1, 1))[0, 0, 0, 0] == exact - 2**32
     wide = cv.conv2d(x, cv.conv_filter(w, 255, sums="int64"), cv.Window((1, 1)))
     assert wide[0, 0, 0, 0] == exact
 
 
 def test_sums_of_padded_tiles() -> None:
-    """The entry points of the simulator."""
     rng = np.random.default_rng(5)
     x, w = rng.integers(-255, 256, (1, 6, 7, 4)), rng.integers(-255, 256, (3, 3, 2, 4))
-    assert (cv.conv2d_sums(x, w, (2, 1), (1, 2)) == loops(x, w, (2, 1), (1, 2))).all()
+    assert (conv2d_sums(x, w, (2, 1), (1, 2)) == loops(x, w, (2, 1), (1, 2))).all()
     deep = rng.integers(-255, 256, (3, 3, 8))
     expected = loops(x, deep.transpose(2, 0, 1)[..., None], (1, 2), (1, 1))
-    assert (cv.depthwise_sums(x, deep, (1, 2)) == expected).all()
+    assert (depthwise_sums(x, deep, (1, 2)) == expected).all()
 
 
 def test_multiplier_precision() -> None:

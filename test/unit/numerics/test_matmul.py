@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.sums import exact_matmul
 from odc_mlir.numerics import matmul
 
 
@@ -16,7 +17,7 @@ def test_exact(rows: int, inner: int, columns: int, largest: int) -> None:
     a = rng.integers(-largest, largest + 1, (rows, inner))
     b = rng.integers(-255, 256, (inner, columns))
     expected = (a @ b).astype(np.int32)
-    found = matmul.exact_matmul(a, b)
+    found = exact_matmul(a, b)
     assert found.dtype == np.int32
     assert (found == expected).all()
 
@@ -32,18 +33,18 @@ def test_compute_dtype(largest_sum: int, dtype: str) -> None:
 def test_sums_that_float32_would_round() -> None:
     """2^24 + 1 is the first integer that float32 lacks."""
     a, b = np.array([[4096, 1]]), np.array([[4096], [1]])
-    assert matmul.exact_matmul(a, b)[0, 0] == 2**24 + 1
+    assert exact_matmul(a, b)[0, 0] == 2**24 + 1
 
 
 def test_int32_sums_wrap() -> None:
     a = np.full((1, 4), 2**20)
-    assert matmul.exact_matmul(a, a.T)[0, 0] == 0
-    assert matmul.exact_matmul(a, a.T, "int64")[0, 0] == 2**42
+    assert exact_matmul(a, a.T)[0, 0] == 0
+    assert exact_matmul(a, a.T, "int64")[0, 0] == 2**42
 
 
 def test_beyond_float64() -> None:
     a, b = np.array([[2**30, 1]]), np.array([[2**30], [1]])
-    assert matmul.exact_matmul(a, b, "int64")[0, 0] == 2**60 + 1
+    assert exact_matmul(a, b, "int64")[0, 0] == 2**60 + 1
 
 
 def test_largest_magnitude() -> None:

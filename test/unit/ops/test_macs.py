@@ -17,9 +17,9 @@ import pytest
 
 import helpers.count_products
 from helpers.data import MISSING, data_folder
-from helpers.nodes import const, node, tensor
+from helpers.nodes import const, known_codes, node, tensor
 from odc_mlir.ops import all_specs
-from odc_mlir.ops.custom import known_codes, known_spec
+from odc_mlir.ops.custom import known_spec
 
 # Their kernels also multiply zeros: those put between pixels that the stride moves apart.
 WITH_ZEROS = {"TRANSPOSE_CONV"}

@@ -119,7 +119,6 @@ def test_stepping_is_running() -> None:
     stepper = Stepper(reference, given)
     last = reference.nodes[-1]
     stepper.go_to(last)
-    assert stepper.has_passed == last.index
     seen: dict[int, NDArray[Any]] = {}
     executor = HostExecutor(reference)
     for sample, value in zip(given, stepper.reals(last.inputs[0]), strict=True):

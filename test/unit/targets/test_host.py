@@ -6,9 +6,10 @@ from importlib import resources
 
 import pytest
 
+from helpers.nodes import known_codes
 from odc_mlir import ops, targets
 from odc_mlir.errors import TargetError
-from odc_mlir.ops.custom import known_codes, known_spec
+from odc_mlir.ops.custom import known_spec
 from odc_mlir.ops.spec import Node
 from odc_mlir.ops.work import kernel_family
 from odc_mlir.targets.host import load_host, parse_host

@@ -51,7 +51,6 @@ def test_what_a_session_shows() -> None:
 
 def test_a_loader_without_a_model() -> None:
     loader = Loader(Choices())
-    assert not loader.is_loaded
     assert (loader.inputs, loader.known_input_shapes, loader.workspace) == ((), (), ".")
     for ask in (lambda: loader.digest, loader.open):
         with pytest.raises(SessionError, match="the session has no model"):
