@@ -79,17 +79,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="the NPU to compile for (default: npu-256)",
     )
     run.add_argument(
-        "-p", "--passes", dest="steps", action=_StepAction, default=[], metavar="PIPELINE", help="run these passes"
+        "-p", "--passes", dest="steps", action=_Collect, default=[], metavar="PIPELINE", help="run these passes"
     )
     run.add_argument(
-        "--stage",
-        dest="steps",
-        action=_StepAction,
-        metavar="NAME",
-        help="run every pass up to the end of this stage",
+        "--stage", dest="steps", action=_Collect, metavar="NAME", help="run every pass up to the end of this stage"
     )
     run.add_argument("--PASS-NAME[=OPTIONS]", dest="_", action="store_true", help="run one pass; see --list-passes")
-    run.add_argument("--run-pass", dest="steps", action=_StepAction, help=argparse.SUPPRESS)
+    run.add_argument("--run-pass", dest="steps", action=_Collect, help=argparse.SUPPRESS)
     run.add_argument(
         "--run-reproducer",
         action="store_true",
@@ -155,7 +151,7 @@ def _kind_of_output(arguments: argparse.Namespace) -> Kind:
     return kinds.get(arguments.format.partition("{")[0], UNKNOWN)._replace(is_text=True)
 
 
-class _StepAction(argparse.Action):
+class _Collect(argparse.Action):
     """Collects passes, pipelines and stages in command-line order as (kind, text)."""
 
     def __call__(
