@@ -42,7 +42,7 @@ from odc_mlir.transforms.partition.npu_form_segments import NpuFormSegmentsPass
 from odc_mlir.transforms.partition.npu_outline_segments import NpuOutlineSegmentsPass
 from odc_mlir.transforms.partition.odc_apply_annotations import OdcApplyAnnotationsPass
 from odc_mlir.transforms.partition.odc_fix_batch import OdcFixBatchPass, restore_batch
-from odc_mlir.transforms.partition.plans.plans import Bounds, Work, choose
+from odc_mlir.transforms.partition.plans.plans import Bounds, OperatorCost, choose
 from odc_mlir.universe import make_context
 
 STAGE = "partition"
@@ -132,13 +132,13 @@ def _leave_out_what_costs_more(module: ModuleOp, target: str, costs: Costs) -> N
     The same search as for the NPU: a nanosecond of the target is a cycle of it.
     """
     found = list(operators(main_function(module)))
-    works = [Work(operator_ns(costs, node_of(op), target)) if placed(op) == NPU else None for op in found]
+    works = [OperatorCost(operator_ns(costs, node_of(op), target)) if placed(op) == NPU else None for op in found]
     if any(work is not None for work in works):
         problem = problem_of(module, found, works, costs.host, 1_000_000_000, _together, target)
         apply_choice(module, found, choose(problem, Bounds(), "performance"))
 
 
-def _together(works: Sequence[Work]) -> float:
+def _together(works: Sequence[OperatorCost]) -> float:
     return sum(work.cycles for work in works)
 
 

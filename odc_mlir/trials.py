@@ -30,7 +30,7 @@ from odc_mlir.support.deadline import tell
 from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, trial_planner
 from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
-from odc_mlir.transforms.npu.schedule.stripe_plan import Plan, Planner
+from odc_mlir.transforms.npu.schedule.stripe_plan import Planner, StripePlan
 
 PARTITIONED, LOWERED, SCHEDULED = "partition", "npu", "npu-alloc"  # stages between which segments become instructions
 MISSES = 3  # plans in a row that are no better, after which no more are tried
@@ -90,7 +90,7 @@ class _Trials:
     lowered: ModuleOp
     job: TargetedProgram
     planner: Planner
-    tried: set[Plan] = field(default_factory=set)
+    tried: set[StripePlan] = field(default_factory=set)
 
     def fastest(self, room: int) -> ProgramOp:
         """The fastest program found, of plans for about ``room`` bytes of tensors."""
@@ -106,7 +106,7 @@ class _Trials:
             best = self._prefetched(best)
         return best.program
 
-    def _fitting(self, plans: Sequence[Plan], first: int) -> tuple[int, _Trial]:
+    def _fitting(self, plans: Sequence[StripePlan], first: int) -> tuple[int, _Trial]:
         """Place and program of the first plan from ``first`` on that fits; the last one's error if none does."""
         for place in range(first, len(plans)):
             found = self._cut(plans[place])
@@ -116,7 +116,7 @@ class _Trials:
                 raise found
         raise AssertionError("there is always a plan")
 
-    def _better(self, best: _Trial, plans: Iterable[Plan]) -> _Trial:
+    def _better(self, best: _Trial, plans: Iterable[StripePlan]) -> _Trial:
         """The best of ``best`` and the programs of these plans, until some in a row do not help."""
         misses = 0
         for plan in plans:
@@ -126,7 +126,7 @@ class _Trials:
                 break
         return best
 
-    def _cut(self, plan: Plan) -> _Trial | OdcError:
+    def _cut(self, plan: StripePlan) -> _Trial | OdcError:
         """The program of a plan, or why there is none."""
         tell(self.context, "npu-sched: trying a plan of stripes")
         self.tried.add(plan)

@@ -54,7 +54,7 @@ class PassRun:
     after: list[str] = field(default_factory=list)
     rewrites: list[Rewrite] = field(default_factory=list)
     patterns: Counter[str] = field(default_factory=Counter)
-    nodes: list[charts.Node] = field(default_factory=list)
+    nodes: list[charts.DiagramNode] = field(default_factory=list)
 
     @property
     def changed(self) -> bool:
@@ -115,7 +115,7 @@ def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
     return [line if not line.startswith("@@") else "@@" for line in found if not line.startswith(("---", "+++"))]
 
 
-def _nodes(module: ModuleOp) -> Iterator[charts.Node]:
+def _nodes(module: ModuleOp) -> Iterator[charts.DiagramNode]:
     """The operators of the first function with more than its end, in order, each with those that feed it."""
     block = next((found for found in _blocks(module) if len(found.ops) > 1), None)
     if block is None:
@@ -126,7 +126,7 @@ def _nodes(module: ModuleOp) -> Iterator[charts.Node]:
             continue
         feeding = [places[value.owner] for value in op.operands if value.owner in places]
         places[op] = len(places)
-        yield charts.Node(op.name.partition(".")[2], op_name(op), tuple(feeding))
+        yield charts.DiagramNode(op.name.partition(".")[2], op_name(op), tuple(feeding))
 
 
 def _blocks(module: ModuleOp) -> Iterator[Block]:

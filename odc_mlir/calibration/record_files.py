@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from odc_mlir.formats.kinds import Kind
+from odc_mlir.formats.kinds import OutputKind
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,4 +19,4 @@ def _is_records(path: Path) -> bool:
     return is_minmax(head) or is_record_store(head)
 
 
-RECORDS = Kind("a file of records", _is_records)
+RECORDS = OutputKind("a file of records", _is_records)

@@ -17,7 +17,7 @@ from odc_mlir.support.locations import op_name, value_name
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """``operators``: their numbers in the main function; ``model``: they alone."""
 
     backend: str
@@ -40,7 +40,7 @@ def _given(block: Block) -> list[str]:
     return [value_name(value) for value in last.operands] if isinstance(last, ReturnOp) else []
 
 
-def divide(module: ModuleOp, rules: PartitionFile) -> list[Part]:
+def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
     """The parts in an order in which they can run; raises UnsupportedError for models with control flow.
 
     An operator joins the part of what it reads where that has its backend, and no way leads out of the part and back.
@@ -74,7 +74,7 @@ def divide(module: ModuleOp, rules: PartitionFile) -> list[Part]:
             reaches.append(behind)
         part_of[op] = chosen
     order = sorted(range(len(members)), key=lambda part: (len(reaches[part]), members[part][0]))
-    return [Part(backend[members[p][0]], tuple(members[p]), keep_operators(module, members[p])) for p in order]
+    return [ModelPart(backend[members[p][0]], tuple(members[p]), keep_operators(module, members[p])) for p in order]
 
 
 def _spread(part: int, reaches: list[set[int]]) -> None:
@@ -89,7 +89,7 @@ def _backend(op: CircleOp, rules: PartitionFile) -> str:
     return rules.by_name.get(key, rules.default)
 
 
-def recipe(module: ModuleOp, parts: list[Part], source: str, files: list[str]) -> dict[str, Any]:
+def recipe(module: ModuleOp, parts: list[ModelPart], source: str, files: list[str]) -> dict[str, Any]:
     """How parts make the model again, as ``circle-partitioner`` writes it: tensors join them by name."""
     block = main_function(module).body.block
     return {

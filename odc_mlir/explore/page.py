@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from odc_mlir.explore.evaluate import MEASURES
 from odc_mlir.explore.results import effects, front, point_text, sentence, usable
-from odc_mlir.explore.space import Axis
+from odc_mlir.explore.space import ParameterAxis
 from odc_mlir.explore.study import Definition, Trial
 from odc_mlir.formats.quantities import count_text
 from odc_mlir.pages import charts
@@ -75,5 +75,5 @@ def _number(value: float) -> str:
     return count_text(value) if value == round(value) else f"{value:,.4g}"
 
 
-def _is_number(axis: Axis) -> bool:
+def _is_number(axis: ParameterAxis) -> bool:
     return all(isinstance(value, int) for value in axis.values)

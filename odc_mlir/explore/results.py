@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from odc_mlir.explore.evaluate import MEASURES
-from odc_mlir.explore.space import OPTIONS, Axis, Point
+from odc_mlir.explore.space import OPTIONS, ParameterAxis, Point
 from odc_mlir.explore.study import Definition, Trial
 
 
@@ -74,7 +74,7 @@ def sentence(effect: Effect) -> str:
     return f"doubling {effect.key}: {word} of {MEASURES[effect.measure]}"
 
 
-def _is_positive(axis: Axis) -> bool:
+def _is_positive(axis: ParameterAxis) -> bool:
     return axis.key not in OPTIONS and all(isinstance(value, int) and value > 0 for value in axis.values)
 
 

@@ -36,20 +36,20 @@ MOST_VALUES = 10_000  # of an axis
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ParameterAxis:
     """A key and the values that it takes, in the order given."""
 
     key: str
     values: tuple[Value, ...]
 
 
-def parse_axis(text: str) -> Axis:
+def parse_axis(text: str) -> ParameterAxis:
     """An axis of ``KEY=VALUES``; raises OptionError."""
     key, equals, written = text.partition("=")
     key = key.strip()
     if not equals or not key:
         raise OptionError(f"{text!r} is not an axis", hint="write KEY=VALUES, as in array.macs_per_cycle=128,256")
-    return Axis(key, _values(key, written.strip()))
+    return ParameterAxis(key, _values(key, written.strip()))
 
 
 def _values(key: str, written: str) -> tuple[Value, ...]:
@@ -82,13 +82,13 @@ def _range(key: str, written: str) -> Iterator[int]:
         yield round(math.exp(math.log(low) + share * math.log(high / low)) if ratios else low + share * (high - low))
 
 
-def points(axes: Sequence[Axis]) -> Iterator[Point]:
+def points(axes: Sequence[ParameterAxis]) -> Iterator[Point]:
     """Every combination, the last axis fastest."""
     for values in product(*(axis.values for axis in axes)):
         yield {axis.key: value for axis, value in zip(axes, values, strict=True)}
 
 
-def size(axes: Sequence[Axis]) -> int:
+def size(axes: Sequence[ParameterAxis]) -> int:
     """How many combinations there are."""
     return math.prod(len(axis.values) for axis in axes)
 
@@ -104,7 +104,7 @@ class Machines:
         with parsing("not valid TOML", TargetError, location=base):
             self._document: dict[str, Any] = tomllib.loads(text)
 
-    def check(self, axes: Sequence[Axis]) -> None:
+    def check(self, axes: Sequence[ParameterAxis]) -> None:
         """Raises OptionError where a key is none of the description's, or is there twice."""
         keys = [axis.key for axis in axes]
         for key in keys:

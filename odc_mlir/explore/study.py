@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.explore.evaluate import Bound, Outcome, Task, evaluate
-from odc_mlir.explore.space import MOST_POINTS, Axis, Machines, Point, points, size
+from odc_mlir.explore.space import MOST_POINTS, Machines, ParameterAxis, Point, points, size
 
 if TYPE_CHECKING:
     import optuna
@@ -39,7 +39,7 @@ class Definition:
     """What makes two studies the same, and how many points are wanted. ``options``: of ``compile``."""
 
     models: tuple[str, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[ParameterAxis, ...]
     objectives: tuple[str, ...]
     target: str = "npu-256"
     bounds: tuple[Bound, ...] = ()
@@ -285,7 +285,7 @@ def _result(future: Future[Outcome]) -> Outcome:
     return Outcome(failure=f"{type(error).__name__}: {str(error) or 'no more is known'}".splitlines()[0])
 
 
-def _numbered(axes: Sequence[Axis], index: int) -> Point:
+def _numbered(axes: Sequence[ParameterAxis], index: int) -> Point:
     point: Point = {}
     for axis in reversed(axes):
         index, place = divmod(index, len(axis.values))

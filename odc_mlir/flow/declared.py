@@ -30,7 +30,7 @@ from odc_mlir.errors import OptionError, parsing
 from odc_mlir.flow.steps import Flow, FlowStep
 
 
-class _Kind(NamedTuple):
+class _StepCommand(NamedTuple):
     """How a step is run: the command, words before the input, the option of the output, and its default name."""
 
     command: str
@@ -42,13 +42,13 @@ class _Kind(NamedTuple):
 
 
 _STEPS = {
-    "import": _Kind("odc-opt", ("-q", "-t", "circle"), "-o", ".circle"),
-    "resize": _Kind("odc-circle", ("resize",), "-o", ".resized.circle"),
-    "optimize": _Kind("odc-optimize", (), "-o", ".opt.circle"),
-    "quantize": _Kind("odc-quantize", (), "-o", ".quantized.circle"),
-    "compile": _Kind("odc-compile", (), "-o", ".package", is_last=True),
-    "profile": _Kind("odc-run", (), "--profile", ".profile.json", is_last=True, reads_package=True),
-    "package": _Kind("odc-package", ("pack",), "-o", ".nnpackage.zip", is_last=True),
+    "import": _StepCommand("odc-opt", ("-q", "-t", "circle"), "-o", ".circle"),
+    "resize": _StepCommand("odc-circle", ("resize",), "-o", ".resized.circle"),
+    "optimize": _StepCommand("odc-optimize", (), "-o", ".opt.circle"),
+    "quantize": _StepCommand("odc-quantize", (), "-o", ".quantized.circle"),
+    "compile": _StepCommand("odc-compile", (), "-o", ".package", is_last=True),
+    "profile": _StepCommand("odc-run", (), "--profile", ".profile.json", is_last=True, reads_package=True),
+    "package": _StepCommand("odc-package", ("pack",), "-o", ".nnpackage.zip", is_last=True),
 }
 _FILES = frozenset(
     {"calibration", "evaluation", "records", "partition", "load", "config", "parameters", "target", "mixed"}
@@ -90,7 +90,7 @@ def read_toml(path: str) -> Flow:
     return Flow(tuple(steps))
 
 
-def _step(name: str, kind: _Kind, options: Mapping[str, Any], source: str, stem: str, base: str) -> FlowStep:
+def _step(name: str, kind: _StepCommand, options: Mapping[str, Any], source: str, stem: str, base: str) -> FlowStep:
     given = {key.replace("_", "-"): value for key, value in options.items()}
     source = os.path.join(base, given.pop("input")) if "input" in given else source
     output = os.path.join(base, given.pop("output")) if "output" in given else f"{stem}{kind.suffix}"

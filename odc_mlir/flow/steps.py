@@ -17,7 +17,7 @@ from odc_mlir.errors import OptionError
 STATE_KEYS = ("odc_build", "steps")
 _BLOCK_BYTES = 1 << 20
 
-Run = Callable[[str, Sequence[str]], int]
+CommandRunner = Callable[[str, Sequence[str]], int]
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,12 @@ def state_document(steps: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run(
-    flow: Flow, state: dict[str, Any], call: Run, keep: Callable[[Mapping[str, Any]], None], *, force: bool = False
+    flow: Flow,
+    state: dict[str, Any],
+    call: CommandRunner,
+    keep: Callable[[Mapping[str, Any]], None],
+    *,
+    force: bool = False,
 ) -> Iterator[tuple[FlowStep, bool]]:
     """Run the steps that are not done; yields each before it is run, and whether it has to be.
 

@@ -18,7 +18,7 @@ OWN_MARK = "odc-mlir"
 _MARK_BYTES = 2048  # from the start of a page, among which its mark is
 
 
-class Kind(NamedTuple):
+class OutputKind(NamedTuple):
     """A kind of output.
 
     ``name`` is for errors. ``recognises`` may raise whatever reading a file that is something else raises.
@@ -56,7 +56,7 @@ def _is_own_model(path: Path) -> bool:
     return bytes(again) == path.read_bytes()
 
 
-def json_kind(name: str, *keys: str) -> Kind:
+def json_kind(name: str, *keys: str) -> OutputKind:
     """A JSON object that has these keys."""
 
     def recognises(path: Path) -> bool:
@@ -65,7 +65,7 @@ def json_kind(name: str, *keys: str) -> Kind:
         document = json.loads(path.read_bytes())
         return isinstance(document, dict) and set(keys) <= document.keys()
 
-    return Kind(name, recognises, is_text=True)
+    return OutputKind(name, recognises, is_text=True)
 
 
 def _is_own_page(path: Path) -> bool:
@@ -103,14 +103,14 @@ def _is_printed_ir(path: Path) -> bool:
     return first.startswith(starts) and not commented
 
 
-def starts_with(name: str, *heads: bytes) -> Kind:
+def starts_with(name: str, *heads: bytes) -> OutputKind:
     """Text that starts with one of ``heads``."""
 
     def recognises(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(max(map(len, heads), default=0)).startswith(heads)
 
-    return Kind(name, recognises, is_text=True)
+    return OutputKind(name, recognises, is_text=True)
 
 
 def _is_own_object(path: Path) -> bool:
@@ -121,20 +121,20 @@ def _is_own_object(path: Path) -> bool:
 PAGE_MARK = f'<meta name="generator" content="{OWN_MARK}">'
 """The element of a page's head by which it is recognised."""
 
-OBJECT = Kind("an object file", _is_own_object, (".o",))
+OBJECT = OutputKind("an object file", _is_own_object, (".o",))
 HEADER = starts_with("a C header", f"/* {OWN_MARK}: ".encode())
-FOLDER = Kind("a package", _is_never_ours, is_folder=True)
-ZIP = Kind("a package", _is_own_zip)
-MODEL = Kind("a model", _is_own_model)
-MODEL_BY_NAME = Kind("a model", _is_own_model, (".circle", ".tflite"))
-ARRAYS = Kind("a file of arrays", _is_own_array_file, (".npz", ".h5", ".hdf5"))
-PAGE = Kind("a page", _is_own_page, is_text=True)
-IR_TEXT = Kind("IR", _is_printed_ir, is_text=True)
+FOLDER = OutputKind("a package", _is_never_ours, is_folder=True)
+ZIP = OutputKind("a package", _is_own_zip)
+MODEL = OutputKind("a model", _is_own_model)
+MODEL_BY_NAME = OutputKind("a model", _is_own_model, (".circle", ".tflite"))
+ARRAYS = OutputKind("a file of arrays", _is_own_array_file, (".npz", ".h5", ".hdf5"))
+PAGE = OutputKind("a page", _is_own_page, is_text=True)
+IR_TEXT = OutputKind("IR", _is_printed_ir, is_text=True)
 DOT_HEAD = f"// {OWN_MARK}: "
 DOT = starts_with("a graph of errors", DOT_HEAD.encode())
 TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
 PROFILE = json_kind("a profile", "schema_version", "measured")
-UNKNOWN = Kind("a file", _is_never_ours)
+UNKNOWN = OutputKind("a file", _is_never_ours)
 """Formats that others define, or that say nothing of themselves: only an empty file may be replaced."""
 
 
@@ -166,6 +166,6 @@ FILE_SUFFIXES = frozenset(
 """What names of single files end with: a new folder is not called so, as somebody meant a file."""
 
 
-def package_kind(path: str | os.PathLike[str]) -> Kind:
+def package_kind(path: str | os.PathLike[str]) -> OutputKind:
     """A package's folder, or the zip that its name asks for."""
     return ZIP if os.fspath(path).lower().endswith(".zip") else FOLDER

@@ -23,7 +23,7 @@ from pathlib import Path
 from odc_mlir.errors import OdcError, OptionError, PackageError, parsing
 from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.cache import cache_folder
-from odc_mlir.formats.kinds import FILE_SUFFIXES, FOLDER, ZIP, Kind
+from odc_mlir.formats.kinds import FILE_SUFFIXES, FOLDER, ZIP, OutputKind
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ _MADE = "made"  # what is made of models that nothing can be put beside
 _HINT = "choose another name, or overwrite it (--overwrite, overwrite=True)"
 
 
-def check_output(path: FilePath, kind: Kind, *, overwrite: bool = False, inputs: Iterable[FilePath] = ()) -> None:
+def check_output(path: FilePath, kind: OutputKind, *, overwrite: bool = False, inputs: Iterable[FilePath] = ()) -> None:
     """Raise OptionError (PackageError for packages) unless ``path`` can and may be written; makes its parent folders.
 
     ``inputs``: files that are read, of which none may be the output.
@@ -74,13 +74,15 @@ def check_output(path: FilePath, kind: Kind, *, overwrite: bool = False, inputs:
         raise wrong(f"the output cannot be written: {reason}", location=text) from None
 
 
-def write_output(path: FilePath, data: bytes | bytearray | memoryview, kind: Kind, *, overwrite: bool = False) -> None:
+def write_output(
+    path: FilePath, data: bytes | bytearray | memoryview, kind: OutputKind, *, overwrite: bool = False
+) -> None:
     """Write ``data`` to the file ``path`` in one step, if it may be written; raises OdcError."""
     check_output(path, kind, overwrite=overwrite or is_in_cache(path) or _has(Path(path), data))
     write_file(path, data)
 
 
-def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: Kind) -> Path:
+def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: OutputKind) -> Path:
     """``wanted``, a path beside ``model``, where it may be written; else one of its name in the cache, with a warning.
 
     Raises OdcError when there is no cache either.
@@ -167,7 +169,7 @@ def _is_plain(file: Path) -> bool:
         return False
 
 
-def _is_ours(path: Path, kind: Kind) -> bool:
+def _is_ours(path: Path, kind: OutputKind) -> bool:
     try:
         with parsing("not recognised", OptionError):
             return kind.recognises(path)

@@ -18,7 +18,7 @@ Float = np.float32
 
 
 @dataclass(frozen=True, slots=True)
-class _Candidate:
+class _CandidateBox:
     """A box that may be selected; ``compared`` selected boxes have lowered its score already."""
 
     index: int
@@ -30,16 +30,16 @@ class _Heap:
     """Candidates with the best score on top; equal scores come in the order that the heap's moves give."""
 
     def __init__(self) -> None:
-        self._items: list[_Candidate] = []
+        self._items: list[_CandidateBox] = []
 
     def __len__(self) -> int:
         return len(self._items)
 
-    def push(self, item: _Candidate) -> None:
+    def push(self, item: _CandidateBox) -> None:
         self._items.append(item)
         self._rise(len(self._items) - 1, item)
 
-    def pop(self) -> _Candidate:
+    def pop(self) -> _CandidateBox:
         items = self._items
         best, last = items[0], items.pop()
         if not items:
@@ -53,7 +53,7 @@ class _Heap:
         self._rise(hole, last)
         return best
 
-    def _rise(self, hole: int, item: _Candidate) -> None:
+    def _rise(self, hole: int, item: _CandidateBox) -> None:
         """Put ``item`` into ``hole`` after moving down the parents that are worse."""
         items = self._items
         while hole > 0 and items[parent := (hole - 1) // 2].score < item.score:
@@ -91,7 +91,7 @@ def select_boxes(
     scale = Float(-0.5) / Float(sigma) if sigma > 0 else Float(0)
     heap = _Heap()
     for index in np.flatnonzero(scores > least):
-        heap.push(_Candidate(int(index), Float(scores[index]), 0))
+        heap.push(_CandidateBox(int(index), Float(scores[index]), 0))
     wanted = min(len(heap), most)
     selected: list[int] = []
     finals: list[np.float32] = []
@@ -109,7 +109,7 @@ def select_boxes(
                 break
         if dropped:
             continue
-        again = _Candidate(candidate.index, score, len(selected))
+        again = _CandidateBox(candidate.index, score, len(selected))
         if score == candidate.score:
             selected.append(candidate.index)
             finals.append(score)

@@ -111,7 +111,7 @@ def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: f
     not help (because codes end at the grid's limits), the nearest codes are kept for the row; so they are for inputs
     of which nothing can be computed, being too large or too small.
     """
-    return _Rounding.of(weights, covariance, damping).codes(grid)[0]
+    return _RoundingProblem.of(weights, covariance, damping).codes(grid)[0]
 
 
 def round_and_scale(
@@ -121,7 +121,7 @@ def round_and_scale(
 
     Every result chooses for itself. Layers with few inputs gain most; large ones, which take long, try fewer scales.
     """
-    rounding = _Rounding.of(weights, covariance, damping)
+    rounding = _RoundingProblem.of(weights, covariance, damping)
     scales = grid.scales.astype(np.float32)
     codes, least = rounding.codes(grid)
     for factor in _FACTORS[: _MOST_SCALING_PRODUCTS // max(1, weights.size * weights.shape[2])]:
@@ -134,7 +134,7 @@ def round_and_scale(
 
 
 @dataclass(frozen=True)
-class _Rounding:
+class _RoundingProblem:
     """Weights ``[G, O, K]`` and the order in which those of one row are rounded; ``factors`` say what a loss moves."""
 
     weights: Floats
@@ -143,7 +143,7 @@ class _Rounding:
     factors: Floats | None  # in that order; None where nothing can be computed
 
     @classmethod
-    def of(cls, weights: Floats, covariance: Floats, damping: float) -> _Rounding:
+    def of(cls, weights: Floats, covariance: Floats, damping: float) -> _RoundingProblem:
         order = np.argsort(-np.einsum("gkk->gk", covariance), axis=1, kind="stable")
         in_order = np.take_along_axis(
             np.take_along_axis(covariance, order[:, :, np.newaxis], 1), order[:, np.newaxis, :], 2

@@ -15,7 +15,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-Axis = int | Callable[[Mapping[str, Any]], int]
+ChannelAxis = int | Callable[[Mapping[str, Any]], int]
 
 
 class QuantKind(StrEnum):
@@ -58,7 +58,7 @@ class QuantRule:
 
     kind: QuantKind = QuantKind.OWN
     weights: Mapping[int, int | None] = field(default_factory=lambda: MappingProxyType({}))
-    stored: Mapping[int, Axis] = field(default_factory=lambda: MappingProxyType({}))
+    stored: Mapping[int, ChannelAxis] = field(default_factory=lambda: MappingProxyType({}))
     biases: Mapping[int, Bias] = field(default_factory=lambda: MappingProxyType({}))
     states: Mapping[int, StateParameters] = field(default_factory=lambda: MappingProxyType({}))
     source: int | None = None
@@ -98,7 +98,7 @@ def real_only(reason: str, *, left: tuple[int, ...] = (), stored: tuple[int, ...
     return QuantRule(QuantKind.FLOAT, left=left, reason=reason, stored=MappingProxyType(dict.fromkeys(stored, 0)))
 
 
-def moved(source: int = 0, *, table: Axis | None = None) -> QuantRule:
+def moved(source: int = 0, *, table: ChannelAxis | None = None) -> QuantRule:
     """Results hold codes of operand ``source``, in a ``table`` along which results choose."""
     stored = {} if table is None else {source: table}
     return QuantRule(QuantKind.SAME, source=source, stored=MappingProxyType(stored))

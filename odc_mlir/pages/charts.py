@@ -41,7 +41,7 @@ def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """An interval on a row of a time line, in cycles."""
 
     row: str
@@ -51,7 +51,7 @@ class Span:
     colour: int = 0
 
 
-def time_line(rows: Sequence[str], spans: Iterable[Span], end: float, *, title: str) -> Html:
+def time_line(rows: Sequence[str], spans: Iterable[TimelineSpan], end: float, *, title: str) -> Html:
     """Rows of spans over cycles 0 to ``end``; what a span is shows when pointed at. Nothing without time."""
     if end <= 0 or not rows:
         return Html("")
@@ -313,7 +313,7 @@ def scatter(
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class DiagramNode:
     """A node of a graph: what it does, its name, and the numbers of nodes before it that feed it.
 
     ``shade``: the colour of a mark beside the name; ``link``: where more is told.
@@ -326,7 +326,7 @@ class Node:
     link: str = ""
 
 
-def graph(nodes: Sequence[Node], *, title: str) -> Html:
+def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
     """Nodes below each other in their order, those fed from further up by arcs to their left; nothing without nodes."""
     if not nodes:
         return Html("")
@@ -353,7 +353,7 @@ def graph(nodes: Sequence[Node], *, title: str) -> Html:
     return _svg(width, len(nodes) * row, title, joined(parts))
 
 
-def _node_text(node: Node, label: Html, left: int, y: int) -> Html:
+def _node_text(node: DiagramNode, label: Html, left: int, y: int) -> Html:
     """The name of a node behind its mark, both a link where there is one."""
     shift = 14 if node.shade else 0
     parts = [tag("text", label, x=left + 6 + shift, y=y + 13)]

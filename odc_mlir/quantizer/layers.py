@@ -36,7 +36,7 @@ _BYTES = 256 << 20
 _EXACT = Tolerance(0.0, 0.0)
 
 
-class Run:
+class FloatRun:
     """All tensors of the float model for one sample, and its prepared kernels."""
 
     def __init__(self, executor: HostExecutor, sample: Sequence[Array]) -> None:
@@ -58,9 +58,9 @@ class Examination:
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
         self.graph = graph
         executor = HostExecutor(graph)
-        self.runs = [Run(executor, samples[0])]
+        self.runs = [FloatRun(executor, samples[0])]
         for sample in samples[1 : self._count(len(samples))]:
-            self.runs.append(Run(executor, sample))
+            self.runs.append(FloatRun(executor, sample))
         self._samples = samples[: len(self.runs)]
         self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
         self._producer = {index: node.index for node in graph.nodes for index in node.outputs}
@@ -145,7 +145,7 @@ class Examination:
         self,
         layer: _OperatorErrors,
         shaped: SpecializedGraph,
-        run: Run,
+        run: FloatRun,
         names: Mapping[int, str],
         coded: Mapping[int, TensorInfo],
     ) -> dict[int, Array] | None:
@@ -177,7 +177,7 @@ class Examination:
             layer.meter.add(run.values[ours], reals[ours])
         return reals
 
-    def _operand(self, info: TensorInfo, index: int, run: Run, names: Mapping[int, str]) -> Array | None:
+    def _operand(self, info: TensorInfo, index: int, run: FloatRun, names: Mapping[int, str]) -> Array | None:
         if info.is_const:
             return info.array()
         if info.is_variable:
@@ -188,7 +188,7 @@ class Examination:
         with np.errstate(invalid="ignore"):  # a NaN has no code; any will do
             return to_codes(info, value)
 
-    def outputs_with(self, run: Run, changed: dict[int, Array]) -> list[Array]:
+    def outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
         """The float model's outputs when the tensors in ``changed`` have these values."""
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
         last = max((self._producer.get(index, -1) for index in values), default=len(self.graph.nodes))
@@ -203,7 +203,7 @@ class Examination:
                 values[index] = result
         return [values.get(index, output) for index, output in zip(self.graph.outputs, run.outputs, strict=True)]
 
-    def results_with(self, run: Run, item: GraphNode, constants: Mapping[int, Array]) -> Sequence[Array]:
+    def results_with(self, run: FloatRun, item: GraphNode, constants: Mapping[int, Array]) -> Sequence[Array]:
         """The results of an operator of the float model with other constants, by position; raises OdcError."""
         node = run.shaped.nodes[item.index]
         infos = tuple(
@@ -218,7 +218,7 @@ class Examination:
         with np.errstate(all="ignore"):
             return node.spec.kernel_function(node)(operands)
 
-    def _value(self, index: int, values: Mapping[int, Array], run: Run, *, written: bool) -> Array:
+    def _value(self, index: int, values: Mapping[int, Array], run: FloatRun, *, written: bool) -> Array:
         """What an operator reads; one that writes it gets a copy, and variables are as at the beginning of a run."""
         info = self.graph.tensors[index]
         if index in values:
@@ -236,7 +236,7 @@ class Examination:
         executor = HostExecutor(quantised)
         for run, sample in zip(self.runs, self._samples, strict=True):
 
-            def compare(index: int, value: Array, run: Run = run) -> None:
+            def compare(index: int, value: Array, run: FloatRun = run) -> None:
                 layer = by_tensor.get(index)
                 if layer is None:
                     return

@@ -81,7 +81,7 @@ def with_wide_weights(ladder: tuple[str, ...]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rounding:
+class RoundingNoise:
     """Noise in the outputs: ``noise[k]`` is left when all of ``layers`` are at least at level k."""
 
     layers: tuple[int, ...]
@@ -107,7 +107,7 @@ class Problem:
     """``costs``: of each layer at each level, infinite where that cannot be; level 0 always can."""
 
     costs: Sequence[Sequence[float]]
-    roundings: Sequence[Rounding]
+    roundings: Sequence[RoundingNoise]
     borders: Sequence[Border] = ()
 
     @property

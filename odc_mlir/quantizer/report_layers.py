@@ -31,7 +31,7 @@ _BINS = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class WeightHistogram:
     """How often weights have each of some values: counts between ``low`` and ``high``; and what codes they are."""
 
     counts: Array
@@ -46,7 +46,7 @@ class Drawing:
 
     names: tuple[str, ...] = ()
     feeding: tuple[tuple[int, ...], ...] = ()
-    weights: Mapping[str, Weights] = field(default_factory=dict)
+    weights: Mapping[str, WeightHistogram] = field(default_factory=dict)
 
 
 def drawing_of(graph: Graph, layers: Sequence[LayerRow]) -> Drawing:
@@ -56,7 +56,7 @@ def drawing_of(graph: Graph, layers: Sequence[LayerRow]) -> Drawing:
     makers: dict[int, int] = {}  # by tensor the place of the layer whose values it holds
     shown: list[str] = []
     feeding: list[tuple[int, ...]] = []
-    weights: dict[str, Weights] = {}
+    weights: dict[str, WeightHistogram] = {}
     for item in graph.nodes:
         sources = dict.fromkeys(makers[index] for index in item.inputs if index in makers)
         name = next((names[index] for index in item.outputs if index in names), None)
@@ -76,7 +76,7 @@ def _weights_of(inputs: Sequence[int], node: Any) -> list[int]:
     return [place for place in node.spec.quant.trained(node.options) if place < len(inputs) and inputs[place] >= 0]
 
 
-def _counted(info: TensorInfo) -> Weights:
+def _counted(info: TensorInfo) -> WeightHistogram:
     values = np.asarray(to_reals(info, info.array()), np.float64).ravel()
     values = values[np.isfinite(values)]
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
@@ -89,7 +89,7 @@ def _counted(info: TensorInfo) -> Weights:
             if len(scales) == 1
             else (f", {len(scales)} scales {min(scales):.4g} … {max(scales):.4g}")
         )
-    return Weights(counts, low, high, text)
+    return WeightHistogram(counts, low, high, text)
 
 
 def by_harm(layers: Sequence[LayerRow]) -> list[LayerRow]:
@@ -121,7 +121,9 @@ def graph_chart(layers: Sequence[LayerRow], drawing: Drawing) -> Html:
     places = {layer["name"]: place for place, layer in enumerate(ordered)}
     about = {layer["name"]: layer for layer in layers}
     nodes = [
-        charts.Node(about[name]["op"], name, feeding, shades.get(name, "var(--panel)"), f"#{anchor(places[name])}")
+        charts.DiagramNode(
+            about[name]["op"], name, feeding, shades.get(name, "var(--panel)"), f"#{anchor(places[name])}"
+        )
         for name, feeding in zip(drawing.names[:_MOST_NODES], drawing.feeding, strict=False)
     ]
     left = len(drawing.names) - len(nodes)

@@ -20,7 +20,7 @@ from odc_mlir.targets import ELEMENT_TYPES, MemoryMode
 from odc_mlir.transforms.common.placement import NPU, PARTITION, main_function, operators, placed, reason_of
 from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
-from odc_mlir.transforms.partition.plans.plans import Work
+from odc_mlir.transforms.partition.plans.plans import OperatorCost
 from odc_mlir.universe import make_context
 
 _STAGE = "partition"
@@ -97,7 +97,7 @@ class TargetRules:
             if op.SPEC.name in CASTS:
                 continue
             layer, node = _placed(op), node_of(op)
-            if isinstance(work, Work):
+            if isinstance(work, OperatorCost):
                 cycles = segment_cycles(self._target, self._memory)([work])
                 layers.append(replace(layer, ns=1e9 * cycles / self._target.clock_hz))
             else:

@@ -31,7 +31,7 @@ from odc_mlir.quantizer.mixed import (
     Levels,
     Point,
     Problem,
-    Rounding,
+    RoundingNoise,
     first_good,
     front,
     ladder_of,
@@ -207,7 +207,9 @@ class Widening:
             layers = tuple(sorted(places[name] for name in effect.layers if name in places))
             if layers:
                 noise = self._weighed(effect)
-                roundings.append(Rounding(layers, tuple(noise * factor for factor in self._left(effect.of_weights))))
+                roundings.append(
+                    RoundingNoise(layers, tuple(noise * factor for factor in self._left(effect.of_weights)))
+                )
         return Problem(costs, roundings, self._borders())
 
     def _weighed(self, effect: Effect) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from odc_mlir.simulator.counters import Counters
 from odc_mlir.simulator.live_bytes import live_bytes
-from odc_mlir.simulator.path import Span, critical_path
+from odc_mlir.simulator.path import PathSpan, critical_path
 from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.run import simulate
 from odc_mlir.simulator.windows import windows
@@ -90,10 +90,10 @@ WHAT_IFS: dict[str, WhatIf] = {
 }
 
 
-def _until(last: Span, end: float) -> Span:
+def _until(last: PathSpan, end: float) -> PathSpan:
     """The last span of a path until the end of its cycle."""
     longer = (end - last.begin) / (last.end - last.begin)
-    return Span(last.begin, end, {cause: cycles * longer for cause, cycles in last.causes.items()})
+    return PathSpan(last.begin, end, {cause: cycles * longer for cause, cycles in last.causes.items()})
 
 
 def _charged(counters: Counters) -> tuple[int, list[tuple[str, int, int]]]:
@@ -103,7 +103,7 @@ def _charged(counters: Counters) -> tuple[int, list[tuple[str, int, int]]]:
     return counters.cycles, [(operator.name, *window) for operator, window in zip(ordered, found, strict=True)]
 
 
-def causes_of(path: Sequence[Span], charged: Sequence[tuple[int, int]]) -> list[dict[str, float]]:
+def causes_of(path: Sequence[PathSpan], charged: Sequence[tuple[int, int]]) -> list[dict[str, float]]:
     """By window, cycles of the path by cause; windows follow each other without gaps."""
     found: list[dict[str, float]] = [defaultdict(float) for _ in charged]
     place = 0

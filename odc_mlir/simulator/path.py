@@ -46,7 +46,7 @@ _SAME = 1e-6  # cycles: closer instants are one
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class PathSpan:
     """Cycles ``begin`` to ``end`` of the path: by cause, adding up to their length."""
 
     begin: float
@@ -54,7 +54,7 @@ class Span:
     causes: dict[str, float]
 
 
-def critical_path(trace: Trace) -> list[Span]:
+def critical_path(trace: Trace) -> list[PathSpan]:
     """The spans of a run that was traced, from its first cycle to its last, without gaps."""
     return _Walk(trace).spans()
 
@@ -84,7 +84,7 @@ class _Walk:
         for edge in edges(trace):
             self.posters[id(edge.taker)].append(edge.poster)
         self.numbers = self._numbers()
-        self.found: list[Span] = []
+        self.found: list[PathSpan] = []
         self.seen: set[int] = set()
 
     def _numbers(self) -> dict[int, int]:
@@ -99,7 +99,7 @@ class _Walk:
                 counts[queue] += 1
         return numbers
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[PathSpan]:
         """The whole path, first cycle first."""
         step: Continuation | None = (self._issue, self.issues[-1])
         while step is not None:
@@ -108,7 +108,7 @@ class _Walk:
 
     def _cover(self, begin: float, end: float, causes: str | dict[str, float]) -> None:
         if end > begin:
-            self.found.append(Span(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
+            self.found.append(PathSpan(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
 
     def _issue(self, issue: Issue) -> Continuation | None:
         """An instruction leaves the fetch engine: when it was issued, or when what it waited for there was over."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.fields import Queue
-from odc_mlir.simulator.engines.machine import Work
+from odc_mlir.simulator.engines.machine import InstructionCost
 from odc_mlir.simulator.memories import Touch
 from odc_mlir.simulator.ordering import START, Clock, Semaphores, join
 from odc_mlir.simulator.resources import Phase
@@ -42,7 +42,7 @@ class Job:
     entry: Entry
     unit: Unit
     clock: Clock
-    work: Work
+    work: InstructionCost
     started: float
     demands: Sequence[float]  # of every resource
     phase: Phase = field(init=False)

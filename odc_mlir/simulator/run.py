@@ -13,7 +13,7 @@ from odc_mlir.errors import OdcError, OptionError, SimulationError
 from odc_mlir.simulator.binding import bind, outputs
 from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, collect, queue_time
 from odc_mlir.simulator.engines import executors
-from odc_mlir.simulator.engines.machine import Machine, Work
+from odc_mlir.simulator.engines.machine import InstructionCost, Machine
 from odc_mlir.simulator.fetch import Fetch
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.ordering import Semaphores
@@ -69,19 +69,19 @@ def simulate(
             f"the program issues {program.dynamic_instructions} instructions, more than {instruction_limit}"
         )
     strict = memory_model == "strict"
-    run: _Run | Stepped
+    run: _Simulation | Stepped
     if mode == "stepped":
         run = Stepped(program, strict=strict, execute=execute)
     else:
-        run = _Run(program, strict, trace, execute)
+        run = _Simulation(program, strict, trace, execute)
     if execute:
         bind(program, run.memories, inputs)
     run.to_the_end(cycle_limit)
-    found = run.trace if isinstance(run, _Run) else None
+    found = run.trace if isinstance(run, _Simulation) else None
     return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), found)
 
 
-class _Run:
+class _Simulation:
     """The state of one run."""
 
     def __init__(self, program: Program, strict: bool, trace: bool, execute: bool) -> None:
@@ -153,7 +153,7 @@ class _Run:
         self.access.begin(unit.queue, clock[unit.queue], clock, entry.index)
         executor = self._executors.get(entry.instr.mnemonic)
         try:
-            work = executor(self.machine, entry.values) if executor else Work()
+            work = executor(self.machine, entry.values) if executor else InstructionCost()
         except OdcError as error:
             raise type(error)(f"{self._where(entry.index)} {error.message}", hint=error.hint) from error
         demands = self.access.demands

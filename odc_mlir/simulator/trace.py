@@ -12,7 +12,7 @@ from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.queues import Job
 from odc_mlir.simulator.resources import Resource
 
-Segment = tuple[float, float, tuple[float, ...]]
+TraceSpan = tuple[float, float, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Trace:
     program: Program
     events: list[Event] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)
-    segments: list[Segment] = field(default_factory=list)
+    segments: list[TraceSpan] = field(default_factory=list)
 
     def add(self, job: Job, alone: float, ended: float) -> None:
         """Note a finished instruction."""

@@ -21,13 +21,13 @@ from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 
 from odc_mlir.errors import OptionError, printable
-from odc_mlir.formats.kinds import Kind
+from odc_mlir.formats.kinds import OutputKind
 
 STANDARD = "-"
 """Standard input or output, wherever a file is read or text is written."""
 
 Container = argparse.ArgumentParser | argparse._ArgumentGroup
-KindOf = Callable[[argparse.Namespace], Kind]
+KindOf = Callable[[argparse.Namespace], OutputKind]
 PathsOf = Callable[[argparse.Namespace], list[str]]
 
 _ROLE = "role"
@@ -38,11 +38,11 @@ _STDIN_FOLDER = "odc-stdin-"
 class Output(NamedTuple):
     """An argument that names something to write. ``paths``: what is written, where that is not its value."""
 
-    kind: Kind | KindOf
+    kind: OutputKind | KindOf
     paths: PathsOf | None = None
 
-    def kind_for(self, arguments: argparse.Namespace) -> Kind:
-        return self.kind if isinstance(self.kind, Kind) else self.kind(arguments)
+    def kind_for(self, arguments: argparse.Namespace) -> OutputKind:
+        return self.kind if isinstance(self.kind, OutputKind) else self.kind(arguments)
 
 
 class Input(NamedTuple):
@@ -53,7 +53,7 @@ class Input(NamedTuple):
 
 
 def add_output(
-    container: Container, *flags: str, kind: Kind | KindOf, paths: PathsOf | None = None, **keywords: Any
+    container: Container, *flags: str, kind: OutputKind | KindOf, paths: PathsOf | None = None, **keywords: Any
 ) -> None:
     """Add an argument that names an output; a kind or paths that other arguments decide are functions of them."""
     vars(container.add_argument(*flags, **keywords))[_ROLE] = Output(kind, paths)
@@ -80,7 +80,7 @@ class Files:
 
     def __init__(self, overwrite: bool) -> None:
         self.overwrite = overwrite
-        self.kinds: dict[str, Kind] = {}
+        self.kinds: dict[str, OutputKind] = {}
         self.uses_stdout = False
 
     def write(self, path: str, data: bytes, name: str) -> None:
@@ -122,7 +122,7 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
     arguments.files = files = Files(overwrite=getattr(arguments, "overwrite", False))
     inputs = [(action, role) for action in actions if isinstance(role := role_of(action), Input)]
     read = [text for action, role in inputs for text in _checked_inputs(arguments, action, role)]
-    taken: dict[str, tuple[str, str, Kind]] = {}
+    taken: dict[str, tuple[str, str, OutputKind]] = {}
     for action in actions:
         role = role_of(action)
         paths = _paths(arguments, action, role) if isinstance(role, Output) else []
@@ -161,7 +161,7 @@ def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role
     return texts
 
 
-def _check_nesting(taken: Mapping[str, tuple[str, str, Kind]]) -> None:
+def _check_nesting(taken: Mapping[str, tuple[str, str, OutputKind]]) -> None:
     """Raise OptionError for an output inside the folder that another one is: the folder is replaced as a whole."""
     for folder, (owner, _, kind) in taken.items():
         inside = next((place for place in taken if place.startswith(folder + os.sep)), None)

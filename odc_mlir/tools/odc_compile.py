@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, Kind, json_kind, package_kind
+from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, OutputKind, json_kind, package_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, size, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
@@ -104,7 +104,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _kind_of_output(arguments: argparse.Namespace) -> Kind:
+def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
     if arguments.emit:
         return OBJECT if arguments.emit == _OBJECT else IR_TEXT
     return package_kind(arguments.output)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.formats.kinds import OWN_MARK, PAGE, Kind, json_kind, starts_with
+from odc_mlir.formats.kinds import OWN_MARK, PAGE, OutputKind, json_kind, starts_with
 from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
@@ -32,7 +32,7 @@ def _is_study(path: Path) -> bool:
     return {"studies", "trials", "trial_params"} <= names
 
 
-STUDY = Kind("a study", _is_study)
+STUDY = OutputKind("a study", _is_study)
 _MACHINE_HEAD = f"# {OWN_MARK}: the best machine of a study\n"
 MACHINE = starts_with("a machine", _MACHINE_HEAD.encode())
 

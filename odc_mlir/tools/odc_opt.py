@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, Kind, starts_with
+from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
 from odc_mlir.tools.common import EXIT_USER, base_parser, run_tool, usage_error
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
 from odc_mlir.tools.opt_passes import pass_list, pass_names
@@ -145,7 +145,7 @@ def _add_lists(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _kind_of_output(arguments: argparse.Namespace) -> Kind:
+def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
     """What ``-t`` writes; every form may go to standard output."""
     kinds = {"mlir": IR_TEXT, "circle": MODEL, "npu-listing": LISTING}
     return kinds.get(arguments.format.partition("{")[0], UNKNOWN)._replace(is_text=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import short_name, shortened
-from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, Kind, json_kind
+from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, OutputKind, json_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
@@ -22,7 +22,7 @@ def _holds_pairs(path: Path) -> bool:
 
 
 VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
-PAIRS = Kind("pairs of layers", _holds_pairs, suffixes=(".json",), is_text=True)
+PAIRS = OutputKind("pairs of layers", _holds_pairs, suffixes=(".json",), is_text=True)
 CIRCLE = MODEL._replace(suffixes=(".circle",))
 _LAYERS_SHOWN = 5
 _FINDINGS_SHOWN = 8

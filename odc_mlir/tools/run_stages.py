@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.kinds import MODEL_BY_NAME, Kind
+from odc_mlir.formats.kinds import MODEL_BY_NAME, OutputKind
 from odc_mlir.tools.files import add_output, shown
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add_stage_flags(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _compiled_kind(arguments: argparse.Namespace) -> Kind:
+def _compiled_kind(arguments: argparse.Namespace) -> OutputKind:
     from odc_mlir.plugins.codegen import OUTPUT
 
     return OUTPUT

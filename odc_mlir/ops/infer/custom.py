@@ -10,7 +10,7 @@ from odc_mlir.ops import get
 from odc_mlir.ops.custom import ALIASES, Key
 from odc_mlir.ops.flexbuffer import decode_map
 from odc_mlir.ops.infer.common import check_elements, result, same_dim, shape_of, static_int, static_ints, vector_length
-from odc_mlir.ops.infer.geometry import Axis, axis_window, positive
+from odc_mlir.ops.infer.geometry import WindowAxis, axis_window, positive
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
@@ -108,7 +108,7 @@ def fused_batch_norm(node: Node) -> list[ResultType]:
     return types + [ResultType(declared.dtype, (channels,)) for declared in node.results[1:]]
 
 
-def pool_axes(node: Node, shape: Shape) -> tuple[tuple[int, int], tuple[int, int], Axis, Axis]:
+def pool_axes(node: Node, shape: Shape) -> tuple[tuple[int, int], tuple[int, int], WindowAxis, WindowAxis]:
     """Window and stride as (height, width) and what the window makes of each axis of ``[N, H, W, C]``."""
     pairs = []
     for name in ("ksize", "strides"):

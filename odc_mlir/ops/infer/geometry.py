@@ -20,7 +20,7 @@ class WindowOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class WindowAxis:
     """One axis of a window: result size (None where the input is unknown) and padding before and after."""
 
     output: int | None
@@ -48,21 +48,23 @@ def window_options(node: Node, *, dilated: bool = True) -> WindowOptions:
     return WindowOptions(pairs[0], pairs[1] if dilated else (1, 1), padding)
 
 
-def axis_window(node: Node, name: str, size: int | None, kernel: int, stride: int, dilation: int, padding: str) -> Axis:
+def axis_window(
+    node: Node, name: str, size: int | None, kernel: int, stride: int, dilation: int, padding: str
+) -> WindowAxis:
     """Result size and padding along one axis: TFLite's rule, the odd element of padding goes after.
 
     Raises where a window without padding does not fit into the input.
     """
     extent = (kernel - 1) * dilation + 1
     if size is None:
-        return Axis(None, 0, 0)
+        return WindowAxis(None, 0, 0)
     if padding == "same":
         output = -(-size // stride)
         total = max((output - 1) * stride + extent - size, 0) if output else 0
-        return Axis(output, total // 2, total - total // 2)
+        return WindowAxis(output, total // 2, total - total // 2)
     if extent > size > 0:
         raise node.error(f"the window's {name} is {extent}, the input's {size}; without padding it must fit")
-    return Axis(max(-(-(size - extent + 1) // stride), 0), 0, 0)
+    return WindowAxis(max(-(-(size - extent + 1) // stride), 0), 0, 0)
 
 
 def transposed_pad(size: int, kernel: int, stride: int, padding: str, output: int) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from odc_mlir.ops import get
 from odc_mlir.ops.infer.common import check_elements, result, same_dim, shape_of, shape_text, vector_length, verified
 from odc_mlir.ops.infer.custom import custom_option
-from odc_mlir.ops.infer.geometry import Axis, axis_window, positive
+from odc_mlir.ops.infer.geometry import WindowAxis, axis_window, positive
 from odc_mlir.ops.spec import Node, ResultType, Shape, TensorInfo
 
 _PADDINGS = {1: "same", 2: "valid"}
@@ -116,7 +116,7 @@ def pool_options(node: Node) -> PoolOptions:
     return PoolOptions(_padding(node, padding), (sizes[0], sizes[1]), (sizes[2], sizes[3]), _ACTIVATIONS[activation])
 
 
-def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[Axis, Axis]:
+def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[WindowAxis, WindowAxis]:
     """What the window makes of the sizes of an image."""
     options = pool_options(node)
     rows, columns = (

@@ -21,7 +21,7 @@ from odc_mlir.ops.spec import Node, QuantParams
 LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
 
 
-class _Axis(NamedTuple):
+class _AxisTaps(NamedTuple):
     """A window along an axis of some size: padding, positions, and ``counts [taps, size]`` of what taps meet."""
 
     before: int
@@ -44,7 +44,7 @@ class Product:
     outputs: int
     inputs: int
     window: WindowOptions | None  # None for a fully connected layer
-    _axes: dict[tuple[int, int], _Axis] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _axes: dict[tuple[int, int], _AxisTaps] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, node: Node) -> Product | None:
@@ -142,7 +142,7 @@ class Product:
         grouped = sums.reshape(kh, kw, self.groups, -1)
         return np.asarray(grouped.transpose(2, 0, 1, 3).reshape(self.groups, self.inputs))
 
-    def _axis(self, axis: int, size: int) -> _Axis:
+    def _axis(self, axis: int, size: int) -> _AxisTaps:
         """What the window does along an axis of this size."""
         assert self.window is not None
         found = self._axes.get((axis, size))
@@ -153,7 +153,7 @@ class Product:
             extent = (taps - 1) * dilation + 1
             starts = np.arange(-pads.before, size + pads.after - extent + 1, stride)
             met = starts[:, np.newaxis] + dilation * np.arange(taps)  # [results, taps]
-            found = _Axis(pads.before, pads.after, len(starts), _counts(met, size))
+            found = _AxisTaps(pads.before, pads.after, len(starts), _counts(met, size))
             self._axes[axis, size] = found
         return found
 

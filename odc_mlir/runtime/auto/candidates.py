@@ -38,7 +38,7 @@ class ExecutorOptions:
 
 
 @dataclass(slots=True)
-class Candidate:
+class ExecutorCandidate:
     """``executor`` computes answers at ``level``; ``twin`` runs the same model on the host, where that is a check.
 
     ``tolerance`` is how far real values of the two may be apart, as a share of the largest one: sums of real numbers
@@ -130,7 +130,7 @@ def _agree(ours: Array, theirs: Array, tolerance: float) -> bool:
 class Opened:
     """What a result offers, best first, and what of it cannot be used."""
 
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[ExecutorCandidate] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
 
 
@@ -171,7 +171,7 @@ def open_artefact(
     return opened
 
 
-def _compiled(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
+def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCandidate:
     """What a plugin made, if it is something that runs here; raises OdcError."""
     if not is_package(path):
         return _on_host(level, path, options)
@@ -186,7 +186,7 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
     twin = HostExecutor(executor.graph, context=options.context(), **limits)
     device = open_device(package.plan.extension)
     tolerance = 0.0 if device.simulated else _TOLERANCE
-    return Candidate(level, executor, twin, proven=False, tolerance=tolerance, simulated=device.simulated)
+    return ExecutorCandidate(level, executor, twin, proven=False, tolerance=tolerance, simulated=device.simulated)
 
 
 def _native_twin(path: Path, shapes: Shapes, options: ExecutorOptions) -> tuple[Executor | None, str | None]:
@@ -202,13 +202,13 @@ def _native_twin(path: Path, shapes: Shapes, options: ExecutorOptions) -> tuple[
     return (None, reasons) if reasons else (executor, None)
 
 
-def _on_host(level: Level, path: Path, options: ExecutorOptions) -> Candidate:
+def _on_host(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCandidate:
     context = options.context()
     graph = build_graph(read_model(path), custom_ops=context.custom_ops)
-    return Candidate(level, HostExecutor(graph, resize=True, max_bytes=options.max_bytes, context=context))
+    return ExecutorCandidate(level, HostExecutor(graph, resize=True, max_bytes=options.max_bytes, context=context))
 
 
-def _casts(candidate: Candidate, original: Graph) -> bool:
+def _casts(candidate: ExecutorCandidate, original: Graph) -> bool:
     """Whether inputs must be converted for it, so that those of the original do not fit."""
     return any(
         ours.dtype != theirs.dtype

@@ -25,7 +25,7 @@ from odc_mlir.runtime.auto.artefacts import (
     seconds_left,
 )
 from odc_mlir.runtime.auto.background import Background, poll, weakly
-from odc_mlir.runtime.auto.candidates import Candidate, ExecutorOptions, open_artefact
+from odc_mlir.runtime.auto.candidates import ExecutorCandidate, ExecutorOptions, open_artefact
 from odc_mlir.runtime.auto.direct import DirectStep
 from odc_mlir.runtime.auto.job import TIMES_ENOUGH, key_of
 from odc_mlir.runtime.auto.jobs import RETRY_SECONDS, JobRunner
@@ -80,7 +80,7 @@ class AutoCompiler(JobRunner):
         self._forbidden = forbidden or why_not(original.graph)
         self._direct = DirectStep(self.shared, weakly(self._direct_is_over), weakly(self._direct_is_refused))
         self._current: Specialization | None = None
-        self._base_candidate: Candidate | None = None  # runs the quantised model of the base
+        self._base_candidate: ExecutorCandidate | None = None  # runs the quantised model of the base
         self._last_run = time.monotonic()
         self._idler: Thread | None = None
         # What was recorded is kept too when nobody closes the session.
@@ -110,7 +110,7 @@ class AutoCompiler(JobRunner):
             self._start_what_may(state)
         self.wait()
 
-    def settled(self, inputs: Sequence[Array]) -> Candidate | None:
+    def settled(self, inputs: Sequence[Array]) -> ExecutorCandidate | None:
         """What computes the answers for such ``inputs`` and has nothing left to be decided about it; None without.
 
         Then :meth:`answered` need not be told. The watch, if there is one, is still to be asked.
@@ -123,7 +123,9 @@ class AutoCompiler(JobRunner):
         self._last_run = time.monotonic()
         return found if found is state.first else None
 
-    def candidates(self, inputs: Sequence[Array], *, admitted: bool | None = None) -> Iterator[Candidate | None]:
+    def candidates(
+        self, inputs: Sequence[Array], *, admitted: bool | None = None
+    ) -> Iterator[ExecutorCandidate | None]:
         """What may compute the answer for ``inputs``, best first; None, which is last, stands for the model itself.
 
         As long as runs of the model itself are to be recorded, its own code does not answer in its place. ``admitted``:
@@ -149,7 +151,7 @@ class AutoCompiler(JobRunner):
         """What watches the answers for the inputs of the last call of :meth:`candidates`."""
         return None if self._current is None else self._current.watch
 
-    def prove(self, shapes: Shapes, candidate: Candidate, inputs: Sequence[Array]) -> None:
+    def prove(self, shapes: Shapes, candidate: ExecutorCandidate, inputs: Sequence[Array]) -> None:
         """Prove ``candidate`` by these inputs, in the background: until then it does not answer."""
         with self.shared.lock:
             prove(self._specialization(shapes), candidate, inputs, self.shared.background, self.shared.changed)
@@ -170,8 +172,8 @@ class AutoCompiler(JobRunner):
     def answered(
         self,
         shapes: Shapes,
-        candidate: Candidate | None,
-        failed: Sequence[tuple[Candidate, OdcError]],
+        candidate: ExecutorCandidate | None,
+        failed: Sequence[tuple[ExecutorCandidate, OdcError]],
         inputs: Callable[[], Sequence[Array]] | None = None,
     ) -> None:
         """An answer was given by ``candidate`` (None: the model itself) to ``inputs``, after others had failed."""
@@ -393,7 +395,7 @@ class AutoCompiler(JobRunner):
         except OdcError as error:
             state.fallbacks.append(Fallback(str(Level.QUANTIZED), "load", str(error)))
             return
-        state.candidates = [Candidate(Level.QUANTIZED, self._base_candidate.executor)]
+        state.candidates = [ExecutorCandidate(Level.QUANTIZED, self._base_candidate.executor)]
         state.watch = self._new_watch(None if self._base is None else self._base.result.verdict)
 
     def _records_needed(self, state: Specialization | None) -> int:

@@ -11,14 +11,18 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.background import Background
-from odc_mlir.runtime.auto.candidates import Candidate
+from odc_mlir.runtime.auto.candidates import ExecutorCandidate
 from odc_mlir.runtime.auto.specialization import Specialization
 
 _log = logging.getLogger(__name__)
 
 
 def prove(
-    state: Specialization, candidate: Candidate, inputs: Sequence[Array], background: Background, changed: Condition
+    state: Specialization,
+    candidate: ExecutorCandidate,
+    inputs: Sequence[Array],
+    background: Background,
+    changed: Condition,
 ) -> None:
     """Prove ``candidate`` of ``state`` by a copy of ``inputs``, in the ``background``; ``changed`` is told the end.
 

@@ -11,7 +11,7 @@ import numpy as np
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.artefacts import Artefact, Result
-from odc_mlir.runtime.auto.candidates import Candidate
+from odc_mlir.runtime.auto.candidates import ExecutorCandidate
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Supervisor
 from odc_mlir.runtime.auto.watch import Watch
@@ -37,7 +37,7 @@ class Direct:
     """
 
     key: str
-    candidate: Candidate | None = None
+    candidate: ExecutorCandidate | None = None
     artefact: Artefact | None = None
     reason: str | None = None
     supervisor: Supervisor | None = None
@@ -61,7 +61,7 @@ class Specialization:
     key: str | None = None
     phase: Phase = Phase.FLOAT
     reason: str | None = None
-    candidates: list[Candidate] = field(default_factory=list)
+    candidates: list[ExecutorCandidate] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
     artefact: Artefact | None = None
     result: Result | None = None
@@ -79,7 +79,7 @@ class Specialization:
     sample: list[Array] | None = None
     direct: Direct | None = None
     starts_next: bool = False
-    settled: Candidate | None = None
+    settled: ExecutorCandidate | None = None
 
     def enter(self, phase: Phase, reason: str | None = None) -> None:
         """Go on to ``phase``, as the table of phases allows."""
@@ -90,7 +90,7 @@ class Specialization:
             raise RuntimeError(f"the phase {phase} cannot follow {self.phase}")
         self.phase, self.reason = phase, reason
 
-    def give_up(self, candidate: Candidate, stage: str, reason: str) -> None:
+    def give_up(self, candidate: ExecutorCandidate, stage: str, reason: str) -> None:
         """Do not use ``candidate`` any more."""
         self.fallbacks.append(Fallback(str(candidate.level), stage, reason))
         if self.direct is not None and self.direct.candidate is candidate:
@@ -163,7 +163,7 @@ class Specialization:
         return over and not self.is_busy
 
     @property
-    def first(self) -> Candidate | None:
+    def first(self) -> ExecutorCandidate | None:
         """What answers where nothing more is to be decided; None as long as something is."""
         if self.phase is Phase.ACTIVE and self.candidates:
             return self.candidates[0]

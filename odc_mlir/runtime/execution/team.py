@@ -11,7 +11,7 @@ from threading import Semaphore, Thread
 MAX_THREADS = 64
 """More than any processor here has cores: what is larger is a mistake."""
 
-Work = Callable[[int], int]
+TeamTask = Callable[[int], int]
 """Computes the part of this number; parts may wait for one another."""
 
 
@@ -24,7 +24,7 @@ class Team:
         self.size = size
         self._crew: _Crew | None = None
 
-    def run(self, work: Work, give_up: Callable[[], None]) -> int:
+    def run(self, work: TeamTask, give_up: Callable[[], None]) -> int:
         """What part 0 gives, when all parts have ended.
 
         ``give_up`` is called where not all parts will come, as after an interrupt: then none may wait for another.
@@ -61,7 +61,7 @@ class _Crew:
     """The threads beside the caller's, which know nothing of the team: it may go before them."""
 
     count: int
-    work: Work | None = None
+    work: TeamTask | None = None
     is_dismissed: bool = False
     done: Semaphore = field(default_factory=lambda: Semaphore(0))
     process: int = field(default_factory=os.getpid)

@@ -16,7 +16,7 @@ from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 
 Fetch = Callable[[Sequence[Array | None]], Array]
 Clamp = Callable[[Array], Array]
-Plan = Callable[[Array], Array]  # what is made for operands of one shape
+PlannedKernel = Callable[[Array], Array]  # what is made for operands of one shape
 
 EIGHT_BIT = ("int8", "uint8")
 CODES = (*EIGHT_BIT, "int16")

@@ -24,7 +24,7 @@ from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.infer.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.geometry import WindowOptions, axis_window, positive, transposed_pad, window_options
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import Plan, fetch, input_error, ints
+from odc_mlir.runtime.kernels.common import PlannedKernel, fetch, input_error, ints
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
 Filter = TypeVar("Filter")
@@ -54,16 +54,18 @@ def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]
 
 def small_plans(
     how: Accumulation, node: Node, weights: int, bias: int
-) -> Callable[[tuple[int, ...], Callable[[tuple[int, ...]], Plan | None]], Plan | None] | None:
+) -> Callable[[tuple[int, ...], Callable[[tuple[int, ...]], PlannedKernel | None]], PlannedKernel | None] | None:
     """What keeps the plan that ``make`` gives for a shape, the last one; None where weights or bias are computed."""
     bias_info = node.optional(bias)
     fixed = node.operand(weights).is_const and (bias_info is None or bias_info.is_const)
     if not fixed or how.hybrid is not None:
         return None
     known: tuple[int, ...] | None = None
-    plan: Plan | None = None
+    plan: PlannedKernel | None = None
 
-    def plan_for(shape: tuple[int, ...], make: Callable[[tuple[int, ...]], Plan | None]) -> Plan | None:
+    def plan_for(
+        shape: tuple[int, ...], make: Callable[[tuple[int, ...]], PlannedKernel | None]
+    ) -> PlannedKernel | None:
         nonlocal known, plan
         if shape != known:
             plan = make(shape)
@@ -101,7 +103,7 @@ def conv_2d(node: Node) -> Execute:
 
     ready_for = small_plans(how, node, 1, 2)
 
-    def make(shape: tuple[int, ...]) -> Plan | None:
+    def make(shape: tuple[int, ...]) -> PlannedKernel | None:
         x_shape = image_shape(node, shape)
         weights, by_groups = filter_of(())
         if groups_of(node, x_shape[3], weights.shape) > 1:
@@ -158,7 +160,7 @@ def depthwise_conv_2d(node: Node) -> Execute:
 
     ready_for = small_plans(how, node, 1, 2)
 
-    def make(shape: tuple[int, ...]) -> Plan | None:
+    def make(shape: tuple[int, ...]) -> PlannedKernel | None:
         x_shape, ready = image_shape(node, shape), filter_of(())
         channels = int(ready.weights.shape[2])
         if x_shape[3] < 1 or channels % x_shape[3]:
@@ -224,7 +226,7 @@ def transpose_conv(node: Node) -> Execute:
 
     ready_for = small_plans(how, node, 1, 3) if node.operand(0).is_const else None
 
-    def make(shape: tuple[int, ...]) -> Plan | None:
+    def make(shape: tuple[int, ...]) -> PlannedKernel | None:
         pads, size = placed(shape, shape_of(()), filter_of(()))
         return tile_transposed(
             image_shape(node, shape),

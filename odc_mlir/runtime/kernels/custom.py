@@ -11,7 +11,7 @@ import numpy as np
 from odc_mlir.numerics import special
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.infer.custom import builtin_node, custom_option, pool_axes
-from odc_mlir.ops.infer.geometry import Axis
+from odc_mlir.ops.infer.geometry import WindowAxis
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, input_error, single, unsupported
 
@@ -168,7 +168,9 @@ class Tap(NamedTuple):
     values: Array
 
 
-def window_taps(x: Array, window: tuple[int, int], stride: tuple[int, int], rows: Axis, columns: Axis) -> Iterator[Tap]:
+def window_taps(
+    x: Array, window: tuple[int, int], stride: tuple[int, int], rows: WindowAxis, columns: WindowAxis
+) -> Iterator[Tap]:
     """The places of windows over ``[N, H, W, C]``, row by row."""
     _, height, width, _ = x.shape
     first_y = np.arange(rows.output or 0) * stride[0] - rows.before

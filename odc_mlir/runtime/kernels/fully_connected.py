@@ -12,7 +12,7 @@ from odc_mlir.numerics.hybrid import HybridMatrix, quantize_rows
 from odc_mlir.numerics.single_tile import tile_convolution
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import Plan, fetch, input_error, real_clamp, unsupported
+from odc_mlir.runtime.kernels.common import PlannedKernel, fetch, input_error, real_clamp, unsupported
 from odc_mlir.runtime.kernels.convolution import prepared, small_plans
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of
 
@@ -76,7 +76,7 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
         return _computed_products(node, how, plain)
     filter_of, ready_for = prepared(node, 1, prepare), small_plans(how, node, 1, 2)
 
-    def make(shape: tuple[int, ...]) -> Plan | None:
+    def make(shape: tuple[int, ...]) -> PlannedKernel | None:
         bias = how.bias_row(None if bias_info is None else bias_info.array())
         return tile_convolution(
             (1, 1, shape[0], shape[1]),

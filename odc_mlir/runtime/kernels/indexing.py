@@ -12,7 +12,7 @@ from odc_mlir.ops.infer.common import check_elements, normal_axis, option, shape
 from odc_mlir.ops.infer.indexing import check_fits, check_updates, coordinate_count, gather_axes
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
-    Plan,
+    PlannedKernel,
     by_dtype,
     check_index,
     fetch,
@@ -99,7 +99,7 @@ def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Arra
 def gather_nd(node: Node) -> Execute:
     """Slices of operand 0 at the coordinates in operand 1."""
 
-    def make(shape: tuple[int, ...], indices: Array) -> Plan:
+    def make(shape: tuple[int, ...], indices: Array) -> PlannedKernel:
         depth = coordinate_count(node, shape, indices.shape) or 0
         sizes = (*indices.shape[:-1], *shape[depth:])
         check_elements(node, sizes, node.operand(0).dtype)
@@ -138,7 +138,7 @@ def scatter_nd(node: Node) -> Execute:
 def sparse_to_dense(node: Node) -> Execute:
     """One value everywhere, operand 2 at the coordinates in operand 0; of equal coordinates the last wins."""
 
-    def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> Plan:
+    def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> PlannedKernel:
         sizes = ints(wanted)
         if min(sizes, default=0) < 0:
             raise input_error(node, f"the result's shape {list(sizes)} must not have negative sizes")

@@ -27,7 +27,7 @@ from odc_mlir.ops.infer.layout import (
 )
 from odc_mlir.ops.spec import Array, Execute, Node, Shape
 from odc_mlir.runtime.kernels.common import (
-    Plan,
+    PlannedKernel,
     fetch,
     input_error,
     ints,
@@ -47,7 +47,7 @@ def _known(shape: Shape) -> tuple[int, ...]:
 def tile(node: Node) -> Execute:
     """Operand 0 repeated along each axis."""
 
-    def make(shape: tuple[int, ...], values: Array) -> Plan:
+    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
         multiples = ints(values)
         sizes = _known(tiled_shape(node, shape, multiples))
         check_elements(node, sizes, node.operand(0).dtype)
@@ -111,7 +111,7 @@ def padv2(node: Node) -> Execute:
     info, value_info = node.results[0], node.optional(2)
     zero = quantised_zero(node, info) if value_info is None else 0
 
-    def make(shape: tuple[int, ...], pads: Array, *values: Array) -> Plan:
+    def make(shape: tuple[int, ...], pads: Array, *values: Array) -> PlannedKernel:
         value = single(node, values[0], "the padding value") if values else zero
         return padding(node, shape, pads, value)
 
@@ -122,7 +122,7 @@ def mirror_pad(node: Node) -> Execute:
     """Operand 0 with its own elements mirrored at the ends of each axis."""
     edge = mirror_edge(node)
 
-    def make(shape: tuple[int, ...], pads: Array) -> Plan:
+    def make(shape: tuple[int, ...], pads: Array) -> PlannedKernel:
         pairs = pad_pairs(node, shape, pads)
         for axis, (size, pair) in enumerate(zip(shape, pairs, strict=True)):
             check_mirror(node, axis, size, pair, edge)
@@ -147,7 +147,7 @@ def mirror_pad(node: Node) -> Execute:
 def reverse_v2(node: Node) -> Execute:
     """Operand 0 with the axes in operand 1 turned round."""
 
-    def make(shape: tuple[int, ...], values: Array) -> Plan:
+    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
         axes = reversed_axes(node, ints(values), len(shape))
         turned = tuple(slice(None, None, -1 if axis in axes else 1) for axis in range(len(shape)))
         return lambda x: x[turned].copy()
@@ -158,7 +158,7 @@ def reverse_v2(node: Node) -> Execute:
 def reverse_sequence(node: Node) -> Execute:
     """Operand 0; of batch entry i the first ``lengths[i]`` elements along the sequence axis turned round."""
 
-    def make(shape: tuple[int, ...], values: Array) -> Plan:
+    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
         lengths = np.asarray(values).ravel()
         batch, sequence = sequence_axes(node, len(shape))
         steps = shape[sequence]
@@ -181,7 +181,7 @@ def space_to_batch_nd(node: Node) -> Execute:
     """``[N, spatial…, …]`` padded, then blocks of space moved into the batch."""
     zero = quantised_zero(node, node.results[0])
 
-    def make(shape: tuple[int, ...], block_values: Array, pads: Array) -> Plan:
+    def make(shape: tuple[int, ...], block_values: Array, pads: Array) -> PlannedKernel:
         block = ints(block_values)
         sizes = _known(batched_shape(node, shape, block, ints(pads)))
         count = len(block)
@@ -202,7 +202,7 @@ def space_to_batch_nd(node: Node) -> Execute:
 def batch_to_space_nd(node: Node) -> Execute:
     """``[N * blocks, spatial…, …]`` with batch entries moved into blocks of space, then cropped."""
 
-    def make(shape: tuple[int, ...], block_values: Array, crop_values: Array) -> Plan:
+    def make(shape: tuple[int, ...], block_values: Array, crop_values: Array) -> PlannedKernel:
         block, crops = ints(block_values), ints(crop_values)
         sizes = _known(spread_shape(node, shape, block, crops))
         count = len(block)
@@ -226,7 +226,7 @@ def space_to_depth(node: Node) -> Execute:
     """``[N, H, W, C]`` to ``[N, H/b, W/b, b*b*C]``."""
     size = block_size(node)
 
-    def make(shape: tuple[int, ...]) -> Plan:
+    def make(shape: tuple[int, ...]) -> PlannedKernel:
         batch, height, width, channels = image_shape(node, shape)
         rows, columns = equal_part(node, height, size) or 0, equal_part(node, width, size) or 0
         cells = batch, rows, size, columns, size, channels
@@ -240,7 +240,7 @@ def depth_to_space(node: Node) -> Execute:
     """``[N, H, W, b*b*C]`` to ``[N, H*b, W*b, C]``."""
     size = block_size(node)
 
-    def make(shape: tuple[int, ...]) -> Plan:
+    def make(shape: tuple[int, ...]) -> PlannedKernel:
         batch, height, width, depth = image_shape(node, shape)
         channels = equal_part(node, depth, size * size) or 0
         cells = batch, height, width, size, size, channels
@@ -297,7 +297,7 @@ def matrix_set_diag(node: Node) -> Execute:
 def broadcast_to(node: Node) -> Execute:
     """Operand 0 repeated to the shape in operand 1."""
 
-    def make(shape: tuple[int, ...], sizes: Array) -> Plan:
+    def make(shape: tuple[int, ...], sizes: Array) -> PlannedKernel:
         wanted = ints(sizes)
         check_broadcast(node, shape, wanted)
         return lambda x: np.broadcast_to(x, wanted).copy()

@@ -10,7 +10,14 @@ from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.infer.geometry import axis_window, window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import CODES, Plan, activation_codes, fused_activation, planned, unsupported
+from odc_mlir.runtime.kernels.common import (
+    CODES,
+    PlannedKernel,
+    activation_codes,
+    fused_activation,
+    planned,
+    unsupported,
+)
 from odc_mlir.runtime.kernels.convolution import image_shape
 
 Compute = Callable[..., Array]
@@ -28,7 +35,7 @@ def _pool(node: Node, compute: Compute, kind: str) -> Execute:
     else:
         low, high = activation_codes(node, node.results[0])
 
-    def make(shape: tuple[int, ...]) -> Plan:
+    def make(shape: tuple[int, ...]) -> PlannedKernel:
         image = image_shape(node, shape)
         rows, columns = (
             axis_window(node, name, image[1 + i], kernel[i], options.stride[i], 1, options.padding)

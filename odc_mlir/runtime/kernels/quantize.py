@@ -13,7 +13,7 @@ from odc_mlir.numerics.quantize import dequantizer, fake_quant_params, real_quan
 from odc_mlir.numerics.quantize import fake_quant as fake_quant_real
 from odc_mlir.ops.infer.common import option, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
-from odc_mlir.runtime.kernels.common import CODES, Plan, check_scales, scale_of
+from odc_mlir.runtime.kernels.common import CODES, PlannedKernel, check_scales, scale_of
 from odc_mlir.runtime.kernels.unary import coded, unary
 
 _WIDE_CODES = (*CODES, "int32")
@@ -63,7 +63,7 @@ def _to_codes(node: Node, out: TensorInfo, dtype: np.dtype) -> Callable[[Array],
     return convert
 
 
-def of_rank(make: Callable[[int], Plan]) -> Plan:
+def of_rank(make: Callable[[int], PlannedKernel]) -> PlannedKernel:
     """What ``make`` gives for the rank of the array, made once for each."""
     made = cache(make)
     return lambda values: made(values.ndim)(values)

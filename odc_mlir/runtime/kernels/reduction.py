@@ -22,7 +22,7 @@ from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.infer.common import normal_axis, option
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
-    Plan,
+    PlannedKernel,
     by_dtype,
     input_error,
     ints,
@@ -52,7 +52,7 @@ def mean(node: Node) -> Execute:
     )
     dtype = out.info.numpy
 
-    def make(shape: tuple[int, ...], values: Array) -> Plan:
+    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
         axes = axes_of(node, values, len(shape))
         count = math.prod(shape[a] for a in axes)
         if count == 0:
@@ -78,7 +78,7 @@ def _over_axes(node: Node, compute: Compute) -> Execute:
     """The kernel of ``compute(x, axes, keep_dims)``."""
     keep = bool(option(node, "keep_dims"))
 
-    def make(shape: tuple[int, ...], values: Array) -> Plan:
+    def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
         axes = axes_of(node, values, len(shape))
         return lambda x: np.asarray(compute(x, axes, keep))
 
@@ -166,7 +166,7 @@ def cumsum(node: Node) -> Execute:
     exclusive, reverse = bool(option(node, "exclusive")), bool(option(node, "reverse"))
     by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN)))
 
-    def make(shape: tuple[int, ...], place: Array) -> Plan:
+    def make(shape: tuple[int, ...], place: Array) -> PlannedKernel:
         axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
         lead = (slice(None),) * axis
         turned = (*lead, slice(None, None, -1))

@@ -8,14 +8,14 @@ from odc_mlir.numerics.resize import bilinear_resizer, nearest_resizer
 from odc_mlir.ops.infer.common import check_elements, require_dtype
 from odc_mlir.ops.infer.resize import resize_modes
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import CODES, Plan, input_error, ints, planned
+from odc_mlir.runtime.kernels.common import CODES, PlannedKernel, input_error, ints, planned
 from odc_mlir.runtime.kernels.convolution import image_shape
 
 
-def _resize(node: Node, resizer: Callable[[tuple[int, ...], tuple[int, int], bool, bool], Plan]) -> Execute:
+def _resize(node: Node, resizer: Callable[[tuple[int, ...], tuple[int, int], bool, bool], PlannedKernel]) -> Execute:
     align_corners, half_pixel = resize_modes(node)
 
-    def make(shape: tuple[int, ...], sizes: Array) -> Plan:
+    def make(shape: tuple[int, ...], sizes: Array) -> PlannedKernel:
         image, size = image_shape(node, shape), ints(sizes)
         if len(size) != 2 or min(size) < 1:
             raise input_error(node, f"the new size {list(size)} must be two positive numbers")

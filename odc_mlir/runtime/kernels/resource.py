@@ -28,7 +28,7 @@ class Variable:
 
 
 @dataclass(slots=True)
-class Table:
+class HashTable:
     """A hash table; ``entries`` is None until they are imported."""
 
     number: int
@@ -43,14 +43,14 @@ def _handle(resource: Any) -> Array:
     return array
 
 
-def _resource(node: Node, kind: type[T]) -> Callable[[Sequence[Array | None]], T]:
-    """How to get the resource that operand 0 is a handle of; raises InputError for anything else."""
+def _resource(node: Node, kind: type[T], name: str) -> Callable[[Sequence[Array | None]], T]:
+    """How to get the resource that operand 0 is a handle of; raises InputError for anything but a ``name``."""
     source = fetch(node, 0)
 
     def resource(operands: Sequence[Array | None]) -> T:
         held = single(node, source(operands), "the handle")[()]
         if not isinstance(held, kind):
-            raise input_error(node, f"the handle is not that of a {kind.__name__.lower()}")
+            raise input_error(node, f"the handle is not that of a {name}")
         return held
 
     return resource
@@ -65,7 +65,7 @@ def var_handle(node: Node) -> Execute:
 
 def read_variable(node: Node) -> Execute:
     """The value of a variable; raises ModelError before the first assignment."""
-    variable_of, dtype = _resource(node, Variable), node.results[0].info.numpy
+    variable_of, dtype = _resource(node, Variable, "variable"), node.results[0].info.numpy
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         variable = variable_of(operands)
@@ -80,7 +80,7 @@ def read_variable(node: Node) -> Execute:
 
 def assign_variable(node: Node) -> Execute:
     """Puts operand 1 into a variable."""
-    variable_of, value_of = _resource(node, Variable), fetch(node, 1)
+    variable_of, value_of = _resource(node, Variable, "variable"), fetch(node, 1)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         # A copy of its own: the operand may be an input of the caller's, or a view of something that changes.
@@ -96,12 +96,12 @@ def hashtable(node: Node) -> Execute:
     """The handle of the table that the options number."""
     number, dtypes = int(option(node, "table_id")), (option(node, "key_dtype"), option(node, "value_dtype"))
     key = "table", number, *dtypes
-    return lambda operands: [_handle(node.context.state.resource(key, lambda: Table(number, *dtypes)))]
+    return lambda operands: [_handle(node.context.state.resource(key, lambda: HashTable(number, *dtypes)))]
 
 
 def hashtable_import(node: Node) -> Execute:
     """Fills a table with pairs of keys and values; one that is filled stays as it is."""
-    table_of, keys_of, values_of = _resource(node, Table), fetch(node, 1), fetch(node, 2)
+    table_of, keys_of, values_of = _resource(node, HashTable, "table"), fetch(node, 1), fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         table, keys, values = table_of(operands), keys_of(operands), values_of(operands)
@@ -119,7 +119,7 @@ def hashtable_import(node: Node) -> Execute:
 
 def hashtable_find(node: Node) -> Execute:
     """For each key its value, or the default; raises ModelError before the table is filled."""
-    table_of, keys_of, default_of = _resource(node, Table), fetch(node, 1), fetch(node, 2)
+    table_of, keys_of, default_of = _resource(node, HashTable, "table"), fetch(node, 1), fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         table, keys, default = table_of(operands), keys_of(operands), default_of(operands)
@@ -136,17 +136,17 @@ def hashtable_find(node: Node) -> Execute:
 
 def hashtable_size(node: Node) -> Execute:
     """The number of entries, ``[1]``; raises ModelError before the table is filled."""
-    table_of = _resource(node, Table)
+    table_of = _resource(node, HashTable, "table")
     return lambda operands: [np.array([len(_entries(node, table_of(operands)))], np.int64)]
 
 
-def _entries(node: Node, table: Table) -> dict[Any, Any]:
+def _entries(node: Node, table: HashTable) -> dict[Any, Any]:
     if table.entries is None:
         raise node.error(f"hash table {table.number} is used before anything is imported into it")
     return table.entries
 
 
-def _check_dtypes(node: Node, table: Table, keys: int, values: int) -> None:
+def _check_dtypes(node: Node, table: HashTable, keys: int, values: int) -> None:
     """Raises unless the operands' element types are the table's."""
     seen = node.operand(keys).dtype, node.operand(values).dtype
     if seen != (table.key_dtype, table.value_dtype):

@@ -12,7 +12,7 @@ from odc_mlir.numerics.suppression import select_boxes
 from odc_mlir.ops.infer.common import check_elements, normal_axis
 from odc_mlir.ops.infer.search import boundaries
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import Plan, by_dtype, fetch, input_error, planned, single
+from odc_mlir.runtime.kernels.common import PlannedKernel, by_dtype, fetch, input_error, planned, single
 
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
 _FEW = 1 << 8  # numbers that are compared one by one in less time than sorted
@@ -24,7 +24,7 @@ def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
     dtype = node.results[0].info.numpy
     by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "bool")))
 
-    def make(shape: tuple[int, ...], place: Array) -> Plan:
+    def make(shape: tuple[int, ...], place: Array) -> PlannedKernel:
         axis = normal_axis(node, int(single(node, place, "the axis")), len(shape))
         if shape[axis] == 0:
             raise input_error(node, f"the input {list(shape)} has no elements along axis {axis}")

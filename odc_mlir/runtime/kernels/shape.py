@@ -12,7 +12,7 @@ from odc_mlir.ops.infer.shape import new_shape, permutation, squeezed_axes, writ
 from odc_mlir.ops.infer.slicing import masks_of, plain_slice, strided_slice
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
-    Plan,
+    PlannedKernel,
     fetch,
     fused_activation,
     input_error,
@@ -29,14 +29,14 @@ def reshape(node: Node) -> Execute:
     """Operand 0 in the shape of operand 1, or of the option."""
     written = written_shape(node)
 
-    def make(shape: tuple[int, ...], *values: Array) -> Plan:
+    def make(shape: tuple[int, ...], *values: Array) -> PlannedKernel:
         wanted = written if written is not None else ints(values[0])
         return _reshaped(d or 0 for d in new_shape(node, shape, wanted))
 
     return planned(node, 0, () if written is not None else (1,), make)
 
 
-def _reshaped(sizes: Iterable[int]) -> Plan:
+def _reshaped(sizes: Iterable[int]) -> PlannedKernel:
     wanted = tuple(sizes)
     return lambda x: x.reshape(wanted)
 
@@ -44,7 +44,7 @@ def _reshaped(sizes: Iterable[int]) -> Plan:
 def squeeze(node: Node) -> Execute:
     """Operand without axes of size 1."""
 
-    def make(shape: tuple[int, ...]) -> Plan:
+    def make(shape: tuple[int, ...]) -> PlannedKernel:
         axes = squeezed_axes(node, shape) or ()
         return _reshaped(d for i, d in enumerate(shape) if i not in axes)
 
@@ -54,7 +54,7 @@ def squeeze(node: Node) -> Execute:
 def expand_dims(node: Node) -> Execute:
     """Operand 0 with an axis of size 1 inserted at operand 1."""
 
-    def make(shape: tuple[int, ...], value: Array) -> Plan:
+    def make(shape: tuple[int, ...], value: Array) -> PlannedKernel:
         axis = ints(value)
         if len(axis) != 1:
             raise input_error(node, f"the axis {list(axis)} must be one number")
@@ -74,7 +74,7 @@ def strided(node: Node) -> Execute:
     """Every n-th element of a range of each axis."""
     masks = masks_of(node)
 
-    def make(shape: tuple[int, ...], *values: Array) -> Plan:
+    def make(shape: tuple[int, ...], *values: Array) -> PlannedKernel:
         begin, end, strides = map(ints, values)
         taken = strided_slice(node, shape, begin, end, strides, masks)
         indices, sizes = (*taken.indices, ...), tuple(d or 0 for d in taken.shape)
@@ -86,7 +86,7 @@ def strided(node: Node) -> Execute:
 def slice_(node: Node) -> Execute:
     """A range of each axis."""
 
-    def make(shape: tuple[int, ...], begin: Array, size: Array) -> Plan:
+    def make(shape: tuple[int, ...], begin: Array, size: Array) -> PlannedKernel:
         indices = plain_slice(node, shape, ints(begin), ints(size)).indices
         return lambda x: np.asarray(x[indices], order="C")
 
@@ -170,7 +170,7 @@ def pad(node: Node) -> Execute:
     return planned(node, 0, (1,), lambda shape, pads: padding(node, shape, pads, zero))
 
 
-def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int) -> Plan:
+def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int) -> PlannedKernel:
     """Puts copies of ``value`` around arrays of ``shape``; ``pads`` is ``[rank, 2]``: how many around each axis."""
     pairs = pad_pairs(node, shape, pads)
     sizes = tuple(d + a + b for d, (a, b) in zip(shape, pairs, strict=True))
@@ -200,7 +200,7 @@ def pad_pairs(node: Node, shape: tuple[int, ...], pads: Array) -> list[tuple[int
 def transpose(node: Node) -> Execute:
     """Operand 0 with its axes in the order of operand 1."""
 
-    def make(shape: tuple[int, ...], order: Array) -> Plan:
+    def make(shape: tuple[int, ...], order: Array) -> PlannedKernel:
         places = permutation(node, ints(order), len(shape))
         return lambda x: x.transpose(places).copy()
 

@@ -24,7 +24,7 @@ from odc_mlir.targets.host import REFERENCE, HostCosts, load_host, parse_host
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModelledTime:
     """Modelled nanoseconds of one operator on the host, or of one segment (no ``operator``) with the way to it.
 
     ``op`` is the kind of operator.
@@ -47,7 +47,7 @@ class Part:
 class Modelled:
     """One inference by the modelled clock: its parts, one after another."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ModelledTime, ...]
 
     @property
     def latency_ns(self) -> float:
@@ -77,14 +77,14 @@ def host_of(plan: Plan) -> HostCosts:
 
 def modelled(plan: Plan, measured: Measured, cycles: Mapping[str, float], clock_hz: int | None) -> Modelled:
     """One inference of ``plan``; ``cycles``: of segments that the device runs, by file. The host runs others."""
-    host, parts = host_of(plan), list[Part]()
+    host, parts = host_of(plan), list[ModelledTime]()
     for step in plan.steps:
         if isinstance(step, SegmentStep) and step.file in cycles and clock_hz:
             tensors = [measured.tensors[index] for index in (*step.inputs, *step.outputs)]
             npu_ns = 1e9 * cycles[step.file] / clock_hz
             moved_ns = host.transfer_ns(len(tensors), sum(map(tensor_bytes, tensors)))
-            parts.append(Part(step.name, "SEGMENT", None, 0.0, npu_ns, moved_ns, host.switch_ns))
+            parts.append(ModelledTime(step.name, "SEGMENT", None, 0.0, npu_ns, moved_ns, host.switch_ns))
         else:
             nodes = ((index, measured.nodes[index]) for index in step.operators)
-            parts += [Part(n.name, n.spec.name, i, measured.works[i].host_ns) for i, n in nodes]
+            parts += [ModelledTime(n.name, n.spec.name, i, measured.works[i].host_ns) for i, n in nodes]
     return Modelled(tuple(parts))

@@ -23,7 +23,7 @@ from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Watcher
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
 
-Kind = Literal["intermediate", "output"]
+TensorKind = Literal["intermediate", "output"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class TensorComparison:
 
     name: str  # in the reference
     op: str  # what computes it there; empty for an output that nothing computes
-    kind: Kind
+    kind: TensorKind
     unit: Literal["code", "value"]  # of the errors
     reference_type: str
     other_type: str

@@ -53,7 +53,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
     executor, plan = _planned(package)
     work = graph_work(executor.graph, host_of(plan))
     models: tuple[MemoryModel, ...] = ("parity",) if quick else ("parity", "strict")
-    found = {step.file: _Segment(step, executor, models, explained=not quick) for step in plan.segments}
+    found = {step.file: _SegmentCounters(step, executor, models, explained=not quick) for step in plan.segments}
     segments = [segment for segment in found.values() if segment.parity]
     clock = _modelled(plan, work, segments)
     layers = _layers(package, plan, work, found)
@@ -127,22 +127,22 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
     return executor, package.plan
 
 
-def _energy_figures(segments: Sequence[_Segment]) -> str | None:
+def _energy_figures(segments: Sequence[_SegmentCounters]) -> str | None:
     """What energy is estimated with."""
     targets = [segment.program.target for segment in segments if segment.program is not None]
     return targets[0].energy.description if targets else None
 
 
-def _modelled(plan: Plan, work: Measured, segments: Sequence[_Segment]) -> Modelled:
+def _modelled(plan: Plan, work: Measured, segments: Sequence[_SegmentCounters]) -> Modelled:
     cycles = {segment.step.file: segment.parity["cycles"] for segment in segments}
     return modelled(plan, work, cycles, _clock_hz(segments))
 
 
-def _clock_hz(segments: Sequence[_Segment]) -> int | None:
+def _clock_hz(segments: Sequence[_SegmentCounters]) -> int | None:
     return segments[0].clock_hz if segments else None
 
 
-def _sram_peak(package: Package, segments: Sequence[_Segment]) -> Mapping[str, Any]:
+def _sram_peak(package: Package, segments: Sequence[_SegmentCounters]) -> Mapping[str, Any]:
     """What the arena of the segment with the largest one is full of; nothing where binaries do not say it."""
     found = []
     for segment in segments:
@@ -152,7 +152,7 @@ def _sram_peak(package: Package, segments: Sequence[_Segment]) -> Mapping[str, A
     return max(found, key=lambda peak: peak["arena_bytes"], default={})
 
 
-class _Segment:
+class _SegmentCounters:
     """A segment's counters under each of ``models``; there are none when the device cannot run it."""
 
     def __init__(
@@ -268,7 +268,9 @@ def _at(counters: Mapping[str, Any], path: Sequence[str]) -> int:
     return int(value)
 
 
-def _layers(package: Package, plan: Plan, work: Measured, found: Mapping[str, _Segment]) -> list[dict[str, Any]]:
+def _layers(
+    package: Package, plan: Plan, work: Measured, found: Mapping[str, _SegmentCounters]
+) -> list[dict[str, Any]]:
     """One record per operator of the model, in its order."""
     layers: dict[int, dict[str, Any]] = {}
     for step in plan.steps:
@@ -306,7 +308,7 @@ def _layers(package: Package, plan: Plan, work: Measured, found: Mapping[str, _S
     return [layers[index] for index in sorted(layers)]
 
 
-def _engines(segments: Iterable[_Segment]) -> dict[str, dict[str, Any]]:
+def _engines(segments: Iterable[_SegmentCounters]) -> dict[str, dict[str, Any]]:
     """Busy, stalled and idle cycles of every queue, summed over segments."""
     engines: dict[str, dict[str, Any]] = {}
     for segment in segments:

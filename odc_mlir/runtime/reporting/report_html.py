@@ -269,7 +269,7 @@ def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
         row = next((i for i, end in enumerate(ends) if end <= layer["first_cycle"]), len(ends))
         ends[row : row + 1] = [layer["last_cycle"]]
         label = f"{layer['op']} {layer['name']}"
-        spans.append(charts.Span(str(row + 1), layer["first_cycle"], layer["last_cycle"], label, index))
+        spans.append(charts.TimelineSpan(str(row + 1), layer["first_cycle"], layer["last_cycle"], label, index))
     rows = [str(row + 1) for row in range(len(ends))]
     return charts.time_line(rows, spans, max(ends), title=f"operators of {segment} over cycles")
 

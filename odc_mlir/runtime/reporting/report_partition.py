@@ -13,7 +13,7 @@ from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.formats.quantities import counted, time_text
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.runtime.execution.work import Measured
-from odc_mlir.runtime.reporting.clocks import Modelled, Part
+from odc_mlir.runtime.reporting.clocks import Modelled, ModelledTime
 
 
 def partition_report(plan: Plan, work: Measured, clock: Modelled) -> dict[str, Any]:
@@ -62,7 +62,9 @@ def _is_plan(entry: Any) -> bool:
 _PARTS = ("npu_ns", "transfer_ns", "switch_ns")
 
 
-def _segment(step: SegmentStep, part: Part | None, estimate: Mapping[str, Any], work: Measured) -> dict[str, Any]:
+def _segment(
+    step: SegmentStep, part: ModelledTime | None, estimate: Mapping[str, Any], work: Measured
+) -> dict[str, Any]:
     def boundary(tensors: Sequence[int]) -> list[dict[str, Any]]:
         infos = [work.tensors[index] for index in tensors]
         return [{"name": info.name, "bytes": tensor_bytes(info)} for info in infos]

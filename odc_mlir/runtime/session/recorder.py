@@ -81,7 +81,7 @@ class Recorder:
         """Write the mean time of each operator; where."""
         return self._save(self._measurement.profile(), path, PROFILE_FILE, kinds.PROFILE)
 
-    def _save(self, document: object, path: str | os.PathLike[str] | None, name: str, kind: kinds.Kind) -> Path:
+    def _save(self, document: object, path: str | os.PathLike[str] | None, name: str, kind: kinds.OutputKind) -> Path:
         place = self._loader.workspace_file(name) if path is None else Path(path)
         write_output(place, (json.dumps(document, indent=1) + "\n").encode(), kind)
         return place

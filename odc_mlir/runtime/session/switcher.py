@@ -26,7 +26,7 @@ from odc_mlir.runtime.session.source import model_bytes, model_path
 
 if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
     from odc_mlir.runtime.auto.aim import Aim
-    from odc_mlir.runtime.auto.candidates import Candidate
+    from odc_mlir.runtime.auto.candidates import ExecutorCandidate
     from odc_mlir.runtime.auto.controller import AutoCompiler
     from odc_mlir.runtime.auto.settings import AutoSettings
     from odc_mlir.runtime.auto.watch import Watch
@@ -187,7 +187,7 @@ class Switcher:
             admitted = watch is None or watch.admits(settled.executor, arrays)
             if admitted and (found := self._tried(watch, self._fitted(settled), arrays)) is not None:
                 return found
-        failed: list[tuple[Candidate, OdcError]] = []
+        failed: list[tuple[ExecutorCandidate, OdcError]] = []
         shapes = tuple([array.shape for array in arrays])
         for candidate in auto.candidates(arrays, admitted=admitted):
             try:
@@ -222,7 +222,7 @@ class Switcher:
                 raise
         return None
 
-    def _fitted(self, candidate: Candidate) -> Fitted:
+    def _fitted(self, candidate: ExecutorCandidate) -> Fitted:
         fitted = self._recent
         if fitted is None or fitted.executor is not candidate.executor:
             fitted = self._recent = Fitted(candidate.executor, self._loader.inputs, self._loader.outputs)

@@ -18,9 +18,9 @@ from odc_mlir.numerics.matmul import integer_matrix
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines.machine import (
     DTYPES,
+    InstructionCost,
     Machine,
     Values,
-    Work,
     ceil_div,
     check_clamp,
     check_pixels,
@@ -57,7 +57,7 @@ class _Geometry:
         return self.window.kernel[0] * self.window.kernel[1]
 
 
-def conv(m: Machine, v: Values) -> Work:
+def conv(m: Machine, v: Values) -> InstructionCost:
     """Sums of products of one tile, kept in the accumulator buffer or scaled and written to the tile buffer."""
     in_type = check_type(v, "in_type", "u8", "i8", "i16")
     weight_item = check_type(v, "weight_type", "u8", "i8", "i16").itemsize
@@ -129,7 +129,7 @@ def _geometry(v: Values, item: int, weight_item: int) -> _Geometry:
     )
 
 
-def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> Work:
+def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> InstructionCost:
     """Time of the array, and what it draws from the tile buffer (docs/npu.md, "conv")."""
     array = m.target.array
     passes = g.item * g.weight_item  # 8 bits of each at a time
@@ -146,7 +146,7 @@ def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> Work:
         macs = g.pixels * g.channels * g.taps * g.in_channels
     if accumulators:
         steps = max(steps, ceil_div(pixels * channels, array.accumulator_ports))
-    work = Work(start=array.start_cycles, shortest=tiles * steps, macs=macs)
+    work = InstructionCost(start=array.start_cycles, shortest=tiles * steps, macs=macs)
     work.array_macs = tiles * steps * array.macs_per_cycle
     if v["emit"]:
         work.lanes = g.pixels * g.channels

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class Work:
+class InstructionCost:
     """What executing an instruction costs, beyond what its accesses move. All times in cycles.
 
     ``latency``: before a transfer's data; ``start``: before an engine's first result; ``shortest``: least duration of
@@ -78,7 +78,7 @@ class Machine:
         return self.weights[key]
 
 
-Executor = Callable[[Machine, Values], Work]
+Executor = Callable[[Machine, Values], InstructionCost]
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -12,14 +12,14 @@ from odc_mlir.numerics import lstm
 from odc_mlir.numerics.fixed import multiply, requantize, wrap32
 from odc_mlir.numerics.gates import saturate16
 from odc_mlir.simulator.boxes import Box
-from odc_mlir.simulator.engines.machine import DTYPES, Machine, Values, Work, check_scale, require, typed
+from odc_mlir.simulator.engines.machine import DTYPES, InstructionCost, Machine, Values, check_scale, require, typed
 
 GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
 PASSES = 2  # of each logistic function and tangent through the exponential unit: exponential, reciprocal
 _INT16 = DTYPES[2]
 
 
-def gates(m: Machine, v: Values) -> Work:
+def gates(m: Machine, v: Values) -> InstructionCost:
     """Gates, cell state and hidden state of ``units`` units of an LSTM cell."""
     units, count = v["units"], lstm_gates(v)
     require(units > 0, "computes nothing: units is 0")
@@ -32,7 +32,7 @@ def gates(m: Machine, v: Values) -> Work:
     scales = [check_scale(v, name) for name in GATES[-count:]]
     hidden_scale = check_scale(v, "out")
     vector, functions = m.target.vector, count + 1  # a function of each gate, and the tangent of the cell state
-    work = Work(
+    work = InstructionCost(
         start=vector.softmax_start_cycles,
         shortest=PASSES * functions * units / vector.softmax_elements_per_cycle,
         lanes=(count + 3) * units,  # sums of gates, both products of the cell state, the hidden state

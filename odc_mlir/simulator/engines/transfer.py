@@ -8,7 +8,7 @@ from odc_mlir.errors import InputError, SimulationError
 from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, LARGEST_SHIFT, SCALE
 from odc_mlir.isa.table.transfers import CODINGS, index_bytes, param_bytes
 from odc_mlir.simulator.boxes import Box, box, picked_bytes
-from odc_mlir.simulator.engines.machine import DTYPES, Machine, Values, Work, ceil_div, check_scale, require
+from odc_mlir.simulator.engines.machine import DTYPES, InstructionCost, Machine, Values, ceil_div, check_scale, require
 from odc_mlir.simulator.memories import Space
 
 _FULL_RECORD = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
@@ -16,7 +16,7 @@ _BIAS_BYTES = 4  # of an entry: param writes entries as fast as these arrive
 _COMMON_RECORD = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
-def copy(m: Machine, v: Values) -> Work:
+def copy(m: Machine, v: Values) -> InstructionCost:
     """``bytes`` from ``source`` to ``target``, both in memory."""
     source, start = m.memories.at(v["source"])
     target, end = m.memories.at(v["target"])
@@ -24,10 +24,10 @@ def copy(m: Machine, v: Values) -> Work:
     out = m.access.write(target, Box(end, v["bytes"]))
     if out is not None:
         out[...] = data
-    return Work(latency=_read_latency(source) + _write_latency(target))
+    return InstructionCost(latency=_read_latency(source) + _write_latency(target))
 
 
-def fill(m: Machine, v: Values) -> Work:
+def fill(m: Machine, v: Values) -> InstructionCost:
     """``bytes`` of the tile buffer become repetitions of one code."""
     dtype = DTYPES[v["type"]]
     require(v["bytes"] % dtype.itemsize == 0, f"{v['bytes']} bytes are not whole elements of {dtype.itemsize} bytes")
@@ -35,10 +35,10 @@ def fill(m: Machine, v: Values) -> Work:
     if out is not None:
         pattern = (v["value"] & ((1 << 8 * dtype.itemsize) - 1)).to_bytes(dtype.itemsize, "little")
         out[...] = np.frombuffer(pattern * (v["bytes"] // dtype.itemsize), np.uint8)
-    return Work()
+    return InstructionCost()
 
 
-def load(m: Machine, v: Values) -> Work:
+def load(m: Machine, v: Values) -> InstructionCost:
     """Memory to tile buffer, runs and groups of padding around the data."""
     source, start = _sram(m, v["source"])
     size, count1, count2 = v["size0"], v["size1"], v["size2"]
@@ -56,10 +56,10 @@ def load(m: Machine, v: Values) -> Work:
             out[...] = data.reshape(out.shape)
         else:
             out[...] = data.reshape(out.shape)
-    return Work(latency=_read_latency(source))
+    return InstructionCost(latency=_read_latency(source))
 
 
-def store(m: Machine, v: Values) -> Work:
+def store(m: Machine, v: Values) -> InstructionCost:
     """Tile buffer to memory."""
     target, start = _sram(m, v["target"])
     size, count1, count2 = v["size0"], v["size1"], v["size2"]
@@ -68,10 +68,10 @@ def store(m: Machine, v: Values) -> Work:
     out = m.access.write(target, box(start, size, count1, v["memory_stride1"], count2, v["memory_stride2"]))
     if out is not None and data is not None:
         out[...] = data.reshape(out.shape)
-    return Work(latency=_write_latency(target))
+    return InstructionCost(latency=_write_latency(target))
 
 
-def wload(m: Machine, v: Values) -> Work:
+def wload(m: Machine, v: Values) -> InstructionCost:
     """Coded bytes through the decoder into the weight buffer."""
     coding = CODINGS[v["coding"]]
     if coding == "raw":
@@ -81,10 +81,10 @@ def wload(m: Machine, v: Values) -> Work:
     out = m.access.write(m.memories.weights, Box(v["target"], v["bytes"]))
     if out is not None and data is not None:
         out[...] = m.decoded(coding, data.tobytes(), v["bytes"])
-    return Work(latency=_read_latency(source), start=m.target.decoder.start_cycles, symbols=v["bytes"])
+    return InstructionCost(latency=_read_latency(source), start=m.target.decoder.start_cycles, symbols=v["bytes"])
 
 
-def mload(m: Machine, v: Values) -> Work:
+def mload(m: Machine, v: Values) -> InstructionCost:
     """Rows of a matrix in SRAM into the weight buffer, as weights of the columns' groups stand."""
     source, start = _sram(m, v["source"])
     rows, columns, group = v["rows"], v["columns"], v["group"]
@@ -98,10 +98,10 @@ def mload(m: Machine, v: Values) -> Work:
         out[...] = np.concatenate([part.reshape(-1) for part in parts])
     decoder = m.target.decoder
     turns = rows * sum(ceil_div(width, decoder.symbols_per_cycle) for width in widths)
-    return Work(_read_latency(source), decoder.start_cycles, symbols=turns * decoder.symbols_per_cycle)
+    return InstructionCost(_read_latency(source), decoder.start_cycles, symbols=turns * decoder.symbols_per_cycle)
 
 
-def param(m: Machine, v: Values) -> Work:
+def param(m: Machine, v: Values) -> InstructionCost:
     """Bias, multiplier and exponent of ``count`` channels into the parameter buffer."""
     source, start = m.memories.at(v["source"])
     count, full = v["count"], v["form"] == 0
@@ -121,30 +121,30 @@ def param(m: Machine, v: Values) -> Work:
         wrong = np.abs(out[:, 2]) > LARGEST_SHIFT
         if wrong.any():
             raise SimulationError(f"exponent {out[wrong, 2][0]} of a scaling record is outside -31..31")
-    return Work(latency=_read_latency(source))
+    return InstructionCost(latency=_read_latency(source))
 
 
-def pfill(m: Machine, v: Values) -> Work:
+def pfill(m: Machine, v: Values) -> InstructionCost:
     """One multiplier and exponent, and no bias, into ``count`` entries of the parameter buffer."""
     count, one_scale = v["count"], check_scale(v, "out")
     require(count > 0, "fills no entry: count is 0")
     out = m.access.write(m.memories.params, Box(v["target"], count))
     if out is not None:
         out[...] = (0, *one_scale)
-    return Work(shortest=count * _BIAS_BYTES / m.target.sram.bytes_per_cycle)
+    return InstructionCost(shortest=count * _BIAS_BYTES / m.target.sram.bytes_per_cycle)
 
 
-def table(m: Machine, v: Values) -> Work:
+def table(m: Machine, v: Values) -> InstructionCost:
     """``bytes`` of a look-up table into the table buffer."""
     source, start = m.memories.at(v["source"])
     data = m.access.read(source, Box(start, v["bytes"]))
     out = m.access.write(m.memories.tables, Box(v["target"], v["bytes"]))
     if out is not None:
         out[...] = data
-    return Work(latency=_read_latency(source))
+    return InstructionCost(latency=_read_latency(source))
 
 
-def gather(m: Machine, v: Values) -> Work:
+def gather(m: Machine, v: Values) -> InstructionCost:
     """The rows of a table whose numbers lie in SRAM. Raises InputError for the number of a row that there is not."""
     source, start = m.memories.at(v["source"])
     numbers, first = _sram(m, v["indices"])
@@ -162,7 +162,7 @@ def gather(m: Machine, v: Values) -> Work:
             raise InputError(f"index {places[wrong][0]} is out of range; allowed are 0 to {rows - 1}")
         out[...] = data.reshape(rows, size)[places].reshape(-1)
     latency = _read_latency(numbers) + _read_latency(source) + _write_latency(target)
-    return Work(latency=latency, shortest=count)
+    return InstructionCost(latency=latency, shortest=count)
 
 
 def _sram(m: Machine, address: int) -> tuple[Space, int]:

@@ -27,9 +27,9 @@ from odc_mlir.numerics.pooling import average_pool, max_pool
 from odc_mlir.numerics.softmax import softmax_codes
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines.machine import (
+    InstructionCost,
     Machine,
     Values,
-    Work,
     check_clamp,
     check_pixels,
     check_scale,
@@ -45,21 +45,21 @@ _ENTRY_PAIR_BYTES = 4  # two neighbouring entries of 16 bits
 _LARGEST_POSITION_FACTOR = (1 << 15) - 1
 
 
-def vop(m: Machine, v: Values) -> Work:
+def vop(m: Machine, v: Values) -> InstructionCost:
     """Element-wise arithmetic over ``size2`` x ``size1`` x ``size0`` elements."""
     kind = VOP_KINDS[v["kind"]]
     shape = (v["size2"], v["size1"], v["size0"])
     count = shape[0] * shape[1] * shape[2]
     require(count > 0, "computes nothing: a size is 0")
     out_type = check_type(v, "out_type", *_ALL_TYPES)
-    work = Work(start=m.target.vector.start_cycles, lanes=count)
+    work = InstructionCost(start=m.target.vector.start_cycles, lanes=count)
     output = _area(v, "output", "out", out_type.itemsize, 1)
     if v["accumulated"]:
         a = _accumulated(m, v, shape)
     else:
         a = _operand(m, v, "a", shape, output)
     b = _operand(m, v, "b", shape, output) if kind in BINARY else None
-    table = _Table.of(m, v, kind, out_type)
+    table = _LookupTable.of(m, v, kind, out_type)
     if table is not None and table.interpolated:
         work.shortest = _ENTRY_PAIR_BYTES * count / m.target.vector.requant_lanes
     compute = _arithmetic(v, kind, out_type)
@@ -74,14 +74,14 @@ def vop(m: Machine, v: Values) -> Work:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
+class _LookupTable:
     """What a ``vop`` looks up; ``interpolated`` between two entries, of 16-bit codes."""
 
     apply: Callable[[NDArray[Any]], NDArray[Any]]
     interpolated: bool
 
     @staticmethod
-    def of(m: Machine, v: Values, kind: str, out_type: np.dtype[Any]) -> _Table | None:
+    def of(m: Machine, v: Values, kind: str, out_type: np.dtype[Any]) -> _LookupTable | None:
         """Read from the table buffer; None for an instruction without table."""
         if kind in SIGMOIDS:
             check_type(v, "a_type", "i16")
@@ -95,7 +95,7 @@ class _Table:
             entries = m.access.read(m.memories.tables, Box(v["table"], SIGMOID_TABLE_BYTES))
             params, function = SigmoidParams(multiplier, -exponent), logistic16 if kind == "logistic" else tanh16
             table = None if entries is None else entries.view("<u2").astype(np.int64)
-            return _Table(lambda codes: codes if table is None else function(codes, params, table), True)
+            return _LookupTable(lambda codes: codes if table is None else function(codes, params, table), True)
         if kind != "lut" and not v["lut"]:
             return None
         index = check_type(v, "a_type" if kind in _UNSCALED else "out_type", "u8", "i8", "i16")
@@ -103,10 +103,10 @@ class _Table:
             check_type(v, "out_type", "i16")
             entries = m.access.read(m.memories.tables, Box(v["table"], WIDE_LUT_BYTES))
             wide = None if entries is None else entries.view("<i2").astype(np.int64)
-            return _Table(lambda codes: codes if wide is None else look_up(wide, codes), True)
+            return _LookupTable(lambda codes: codes if wide is None else look_up(wide, codes), True)
         require(max(index.itemsize, out_type.itemsize) == 1, "only kind lut maps 16-bit codes")
         narrow = m.access.read(m.memories.tables, Box(v["table"], LUT_ENTRIES))
-        return _Table(lambda codes: codes if narrow is None else lut.apply(narrow.view(out_type), codes), False)
+        return _LookupTable(lambda codes: codes if narrow is None else lut.apply(narrow.view(out_type), codes), False)
 
 
 def _area(v: Values, field: str, prefix: str, item: int, step: int) -> Box:
@@ -175,7 +175,7 @@ def _arithmetic(v: Values, kind: str, dtype: np.dtype[Any]) -> Callable[[Any, An
     return lambda a, b: combine(a, b, params)
 
 
-def pool(m: Machine, v: Values) -> Work:
+def pool(m: Machine, v: Values) -> InstructionCost:
     """Maximum or average over windows; taps outside the valid columns and rows are left out."""
     dtype = check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
@@ -188,7 +188,7 @@ def pool(m: Machine, v: Values) -> Work:
     results = v["out_height"] * v["out_width"] * channels
     taps = results * v["kernel_height"] * v["kernel_width"]
     vector = m.target.vector
-    work = Work(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
+    work = InstructionCost(start=vector.start_cycles, shortest=taps / vector.reduce_lanes, lanes=results)
     start = v["input"] + v["valid_y"] * v["in_stride_y"] + v["valid_x"] * v["in_stride_x"]
     area = box(start, pixel, columns, v["in_stride_x"], rows, v["in_stride_y"])
     # where the stride is larger than the kernel, what lies between the windows passes by as well
@@ -217,7 +217,7 @@ def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axi
     return min(inside, (results - 1) * stride + kernel - before)
 
 
-def reduce(m: Machine, v: Values) -> Work:
+def reduce(m: Machine, v: Values) -> InstructionCost:
     """Sum or maximum over pixels per channel, or the channel with the largest code per pixel."""
     kind, init = REDUCE_KINDS[v["kind"]], REDUCE_INITS[v["init"]]
     in_type = check_type(v, "in_type", "u8", "i8", "i16")
@@ -228,7 +228,9 @@ def reduce(m: Machine, v: Values) -> Work:
     count = height * width * channels
     results = height * width if kind == "argmax" else channels
     vector = m.target.vector
-    work = Work(start=vector.start_cycles, shortest=count / vector.reduce_lanes, lanes=results if v["emit"] else 0)
+    work = InstructionCost(
+        start=vector.start_cycles, shortest=count / vector.reduce_lanes, lanes=results if v["emit"] else 0
+    )
     area = box(v["input"], channels * item, width, v["in_stride_x"], height, v["in_stride_y"])
     source = m.access.read(m.memories.tile, area)
     x = None
@@ -264,7 +266,9 @@ def _reduced(kind: str, x: NDArray[Any], zero: int, kept: NDArray[Any] | None) -
     return sums if kept is None else sums + kept
 
 
-def _finish(m: Machine, v: Values, work: Work, dtype: np.dtype[Any], result: NDArray[Any] | None, count: int) -> Work:
+def _finish(
+    m: Machine, v: Values, work: InstructionCost, dtype: np.dtype[Any], result: NDArray[Any] | None, count: int
+) -> InstructionCost:
     """Write ``count`` results next to each other."""
     out = m.access.write(m.memories.tile, Box(v["output"], count * dtype.itemsize))
     if out is not None and result is not None:
@@ -272,7 +276,7 @@ def _finish(m: Machine, v: Values, work: Work, dtype: np.dtype[Any], result: NDA
     return work
 
 
-def softmax(m: Machine, v: Values) -> Work:
+def softmax(m: Machine, v: Values) -> InstructionCost:
     """Softmax of ``rows`` rows of ``columns`` codes."""
     in_type = check_type(v, "in_type", "u8", "i8", "i16")
     wide, item = in_type.itemsize == 2, in_type.itemsize
@@ -283,7 +287,7 @@ def softmax(m: Machine, v: Values) -> Work:
     require(rows == 1 or v["in_stride"] >= row, f"in_stride is {v['in_stride']}, a row has {row} bytes")
     q, e = check_scale(v, "beta")
     vector, count = m.target.vector, rows * columns
-    work = Work(
+    work = InstructionCost(
         start=vector.softmax_start_cycles,
         shortest=_softmax_passes(m, count, wide=wide),
         lanes=count,

@@ -12,7 +12,7 @@ from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, QueueTime, collect
 from odc_mlir.simulator.engines import executors
-from odc_mlir.simulator.engines.machine import Machine, Work
+from odc_mlir.simulator.engines.machine import InstructionCost, Machine
 from odc_mlir.simulator.fetch import field_values
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.ordering import START
@@ -50,7 +50,7 @@ class Running:
     delays: dict[str, float]
     phase: Phase
     amounts: dict[Resource, float]
-    work: Work
+    work: InstructionCost
     started: float
     stage: str = "latency"
     left: float = 0.0
@@ -246,7 +246,7 @@ class Stepped:
         executor = executors().get(instr.mnemonic)
         self.access.begin(queue, lane.started, START, index)
         try:
-            work = executor(self.machine, values) if executor else Work()
+            work = executor(self.machine, values) if executor else InstructionCost()
         except OdcError as error:
             raise type(error)(f"instruction {index} ({instr.mnemonic}) {error.message}", hint=error.hint) from error
         c = charge(instr.spec, values, self.target, self.program.memory, strict=self.strict)

@@ -42,7 +42,7 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.support.locations import name_loc, names_loc, value_name
-from odc_mlir.transforms.circle.layout.graph import LayoutGraph, Node
+from odc_mlir.transforms.circle.layout.graph import LayoutGraph, LayoutNode
 from odc_mlir.transforms.circle.layout.orders import Order, identity, moves, permuted, same_elements
 from odc_mlir.transforms.circle.layout.rules import Change
 from odc_mlir.transforms.common.retyping import retype, set_function_type
@@ -111,7 +111,7 @@ def _numbers(orders: Iterable[Order | None]) -> tuple[int, ...]:
 class _Rewrite:
     """Writes a function anew with the chosen orders."""
 
-    def __init__(self, function: FuncOp, graph: LayoutGraph, chosen: Mapping[Node, int]) -> None:
+    def __init__(self, function: FuncOp, graph: LayoutGraph, chosen: Mapping[LayoutNode, int]) -> None:
         self.function = function
         self.block: Block = function.body.block
         self.nodes = {node.op: node for node in graph.nodes if not isinstance(node.op, ReturnOp)}
@@ -138,7 +138,7 @@ class _Rewrite:
         node = self.nodes[argument]
         return node.gives(self.chosen.get(node, 0), 0) or _natural(argument)
 
-    def _operator(self, op: CircleOp, node: Node) -> None:
+    def _operator(self, op: CircleOp, node: LayoutNode) -> None:
         choice = self.chosen.get(node, 0)
         orders = node.rule.wants(node.choices[choice]) if node.rule is not None else (None,) * len(op.operands)
         operands = [

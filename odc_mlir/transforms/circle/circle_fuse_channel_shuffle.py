@@ -88,13 +88,13 @@ class FuseChannelShuffle(OperatorPattern):
         region = Region.around(op)
         if region is None:
             return
-        plan = _Plan(region)
+        plan = _ShufflePlan(region)
         if plan.cost() < _cost_before(region):
             _Writer(region, plan, rewriter).run()
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ChannelRun:
     """Channels of one source that lie side by side."""
 
     source: SSAValue
@@ -111,7 +111,7 @@ def _cost_before(region: Region) -> int:
     return total
 
 
-class _Plan:
+class _ShufflePlan:
     """Which runs of which sources every reader gets, and in which order layers give and take their channels."""
 
     def __init__(self, region: Region) -> None:
@@ -125,7 +125,7 @@ class _Plan:
         self.stored = self._stored()
         places = {Channel(v, number): place for v, order in self.stored.items() for place, number in enumerate(order)}
         self.wanted: dict[SSAValue, list[int]] = {}  # by reader: the numbers of its channels in the order that it gets
-        self.runs: dict[SSAValue, list[Run]] = {}
+        self.runs: dict[SSAValue, list[ChannelRun]] = {}
         numbers = {source: number for number, source in enumerate(region.sources)}
         for value in self.readers:
             given = region.channels[value]
@@ -170,14 +170,14 @@ class _Plan:
         return sum(max(run.count, _FEWEST) for run in set(runs)) + sum(run.count for run in runs)
 
 
-def _runs(channels: Iterable[Channel]) -> list[Run]:
-    found: list[Run] = []
+def _runs(channels: Iterable[Channel]) -> list[ChannelRun]:
+    found: list[ChannelRun] = []
     for value, number in channels:
         last = found[-1] if found else None
         if last is not None and last.source is value and last.begin + last.count == number:
-            found[-1] = Run(value, last.begin, last.count + 1)
+            found[-1] = ChannelRun(value, last.begin, last.count + 1)
         else:
-            found.append(Run(value, number, 1))
+            found.append(ChannelRun(value, number, 1))
     return found
 
 
@@ -249,12 +249,12 @@ def _gives_any(value: SSAValue, region: Region) -> bool:
 class _Writer:
     """Writes a plan: sources first, then what readers get, then the readers."""
 
-    def __init__(self, region: Region, plan: _Plan, rewriter: PatternRewriter) -> None:
+    def __init__(self, region: Region, plan: _ShufflePlan, rewriter: PatternRewriter) -> None:
         self.region = region
         self.plan = plan
         self.rewriter = rewriter
         self.given: dict[SSAValue, SSAValue] = {}  # a source in its new order
-        self.pieces: dict[Run, SSAValue] = {}
+        self.pieces: dict[ChannelRun, SSAValue] = {}
 
     def run(self) -> None:
         for source in self.region.sources:
@@ -315,7 +315,7 @@ class _Writer:
         self.rewriter.insert(made, InsertPoint.before(value.owner))
         return made[-1].results[0]
 
-    def _piece(self, run: Run) -> SSAValue:
+    def _piece(self, run: ChannelRun) -> SSAValue:
         source, axis = self.given[run.source], self.region.axis
         shape = list(static_shape_of(source) or ())
         if run.count == shape[axis]:

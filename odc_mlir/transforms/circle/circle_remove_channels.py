@@ -39,7 +39,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.transforms.circle.channels.kinds import ChannelKind, Mask, ProductKind
 from odc_mlir.transforms.circle.channels.needed import CodeRanges, unneeded_channels
-from odc_mlir.transforms.circle.channels.spans import Span
+from odc_mlir.transforms.circle.channels.spans import ChannelRange
 from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.rewriting import apply_pattern_to
 
@@ -66,7 +66,7 @@ class Job(NamedTuple):
     kind: ChannelKind
     kept: Mask
     inputs: Mask | None
-    source: Span | None
+    source: ChannelRange | None
 
 
 def jobs_of(ranges: CodeRanges, share: int) -> dict[Operation, Job]:

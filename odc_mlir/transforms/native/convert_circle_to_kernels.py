@@ -38,7 +38,7 @@ from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.common.placement import is_view, main_function
 from odc_mlir.transforms.native.lowering.layers import plan_of
-from odc_mlir.transforms.native.lowering.segment_writer import Segment, count, raised, size_bytes
+from odc_mlir.transforms.native.lowering.segment_writer import SegmentFunction, count, raised, size_bytes
 from odc_mlir.transforms.native.native_set_target import machine_of
 
 
@@ -62,7 +62,7 @@ def _convert(name: str, block: Block, machine: CpuTarget) -> ModuleOp:
     assert isinstance(last, YieldOp)
     inputs = [info_of(value) for value in block.args]
     outputs = [info_of(value) for value in last.operands]
-    segment = Segment(name, inputs, outputs, machine)
+    segment = SegmentFunction(name, inputs, outputs, machine)
     segment.loops.location = last.location
     for index, (argument, info) in enumerate(zip(block.args, inputs, strict=True)):
         segment.tensors[argument] = _taken(segment, segment.loops[f"in{index}"], info)
@@ -81,7 +81,7 @@ def _convert(name: str, block: Block, machine: CpuTarget) -> ModuleOp:
     return module
 
 
-def _taken(segment: Segment, source: SSAValue, info: TensorInfo) -> SSAValue:
+def _taken(segment: SegmentFunction, source: SSAValue, info: TensorInfo) -> SSAValue:
     """An input as kernels hold it."""
     if not raised(info):
         return source
@@ -90,7 +90,7 @@ def _taken(segment: Segment, source: SSAValue, info: TensorInfo) -> SSAValue:
     return held
 
 
-def _give(segment: Segment, held: SSAValue, target: SSAValue, info: TensorInfo) -> None:
+def _give(segment: SegmentFunction, held: SSAValue, target: SSAValue, info: TensorInfo) -> None:
     """Bring an output to where it is expected, unless it is there."""
     if held is target:
         return
@@ -98,7 +98,7 @@ def _give(segment: Segment, held: SSAValue, target: SSAValue, info: TensorInfo) 
     segment.call(kernel, {}, input=held, output=target, count=size_bytes(info))
 
 
-def _reserve_outputs(segment: Segment, last: Operation, outputs: list[TensorInfo]) -> None:
+def _reserve_outputs(segment: SegmentFunction, last: Operation, outputs: list[TensorInfo]) -> None:
     """Let operators write outputs where they are expected, if nothing has to be done to them."""
     for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):
         computed = isinstance(value, OpResult) and isinstance(value.op, CircleOp) and not is_view(value.op)

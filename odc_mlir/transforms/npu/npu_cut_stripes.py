@@ -46,9 +46,9 @@ from odc_mlir.transforms.npu.lowering.site import tensor_of
 from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
-from odc_mlir.transforms.npu.schedule.resize_stream import Axis
+from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis
 from odc_mlir.transforms.npu.schedule.row_graph import RowGraph, RowLayer, Rows, read_rows
-from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Plan, Planner, stripes
+from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Planner, StripePlan, stripes
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[Planner, int] | N
     return Planner(graph, burst, resident_results(ctx, job)), room
 
 
-def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> Plan:
+def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> StripePlan:
     """The plan for what the target was chosen for, the smallest where none is known to fit."""
     burst = job.target.sram.burst_bytes
     planner = Planner(graph, burst)
@@ -107,7 +107,7 @@ def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> Plan:
     if planner.plain.arena_bytes <= room and not thrifty:
         return planner.plain
     planner = Planner(graph, burst, resident_results(ctx, job))
-    plan: Plan | None = planner.frugal() if thrifty else planner.plain
+    plan: StripePlan | None = planner.frugal() if thrifty else planner.plain
     if plan is not None and plan.arena_bytes > room:
         plan = planner.within(room)
     return planner.smallest if plan is None else plan
@@ -174,7 +174,7 @@ class _Cut:
             bottom = max(0, (rows.end - 1) * source.stride - source.before + source.span - source.rows)
             properties["pads"] = npu.ints((top, left, bottom, right))
         elif isinstance(op, npu.ResizeOp):
-            axis, (_, left) = Axis(op, 0), op.start.get_values()
+            axis, (_, left) = ResizeAxis(op, 0), op.start.get_values()
             line = axis.moved(rows.first, layer.sources[0].needed(rows).first)
             properties["start"] = npu.ints((line.start, left))
         result = tensor_of(op.results[0])

@@ -51,11 +51,11 @@ from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans.plans import (
     Bounds,
     Item,
+    OperatorCost,
     Placement,
     PlacementChoice,
     Problem,
-    Segment,
-    Work,
+    SegmentEstimate,
     choose,
 )
 
@@ -116,17 +116,17 @@ class NpuChooseSegmentsPass(ModulePass):
             elif isinstance(work, Defect):
                 record_defect(module, work)
                 place_on_host(item, f"lowering: {work.reason}")
-        known = [work if isinstance(work, Work) else None for work in works]
+        known = [work if isinstance(work, OperatorCost) else None for work in works]
         return problem_of(module, found, known, target.host, target.clock_hz, segment_cycles(target, memory))
 
 
 def problem_of(
     module: ModuleOp,
     found: Sequence[CircleOp],
-    works: Sequence[Work | None],
+    works: Sequence[OperatorCost | None],
     host: HostCosts,
     clock_hz: int,
-    segment_cycles: Callable[[Sequence[Work]], float],
+    segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
 ) -> Problem:
     """The operators of ``module`` with what each takes on an accelerator, None where it cannot run there."""
@@ -172,7 +172,7 @@ class _Tensors:
         return self._numbers[value]
 
 
-def _item(op: CircleOp, work: Work | None, tensors: _Tensors, host: HostCosts) -> Item:
+def _item(op: CircleOp, work: OperatorCost | None, tensors: _Tensors, host: HostCosts) -> Item:
     node = node_of(op)
     return Item(
         host_ns(node, host),
@@ -212,7 +212,7 @@ def _distinct(plans: Sequence[Placement]) -> list[Placement]:
     return list({plan.on_npu: plan for plan in reversed(plans)}.values())[::-1]
 
 
-def _segment_record(segment: Segment) -> dict[str, str | int]:
+def _segment_record(segment: SegmentEstimate) -> dict[str, str | int]:
     return {
         "operators": len(segment.members),
         "npu_ns": round(segment.npu_ns),

@@ -65,11 +65,11 @@ class QuantFakeQuantizePass(ModulePass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)
         if function is not None and is_assigned(function):
-            _Rounding(function, names_in(function), quantized_io=read_word(op, IO) == "quantized").run()
+            _FakeQuantizer(function, names_in(function), quantized_io=read_word(op, IO) == "quantized").run()
 
 
 @dataclass
-class _Rounding:
+class _FakeQuantizer:
     """Rounds the values of one function."""
 
     function: FuncOp

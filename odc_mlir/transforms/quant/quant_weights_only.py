@@ -80,11 +80,13 @@ class QuantWeightsOnlyPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):
-            _Weights(self.dtype, self.form == "direct", self.scales == "fitted", names_in(function)).convert(function)
+            _WeightEncoder(self.dtype, self.form == "direct", self.scales == "fitted", names_in(function)).convert(
+                function
+            )
 
 
 @dataclass
-class _Weights:
+class _WeightEncoder:
     """The weights of one function; each constant is converted once for each channel axis (None: one scale)."""
 
     dtype: str

@@ -14,7 +14,7 @@ from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.explore.evaluate import MEASURES, Bound, Outcome, parse_bound, parse_objectives
 from odc_mlir.explore.results import effects, front
 from odc_mlir.explore.settings import read_study
-from odc_mlir.explore.space import Axis, Machines, parse_axis, points, size
+from odc_mlir.explore.space import Machines, ParameterAxis, parse_axis, points, size
 from odc_mlir.explore.study import Definition, Trial
 
 
@@ -77,13 +77,13 @@ def test_machines_are_targets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", ["array.shapes", "array", "nothing.here", "name", "sram.bytes_per_cycle.x"])
 def test_what_cannot_be_varied(key: str) -> None:
     with pytest.raises(OptionError, match="cannot be varied"):
-        Machines("npu-256").check([Axis(key, (1, 2))])
+        Machines("npu-256").check([ParameterAxis(key, (1, 2))])
     with pytest.raises(OptionError, match="varied twice"):
-        Machines("npu-256").check([Axis("fetch.queue_depth", (1,))] * 2)
+        Machines("npu-256").check([ParameterAxis("fetch.queue_depth", (1,))] * 2)
 
 
 def test_every_combination_once() -> None:
-    axes = [Axis("a", (1, 2, 3)), Axis("b", ("x", "y"))]
+    axes = [ParameterAxis("a", (1, 2, 3)), ParameterAxis("b", ("x", "y"))]
     found = [tuple(point.values()) for point in points(axes)]
     assert found == list(itertools.product((1, 2, 3), ("x", "y")))
     assert len(found) == size(axes)
@@ -147,7 +147,7 @@ def test_the_front_is_what_no_other_beats(values: list[tuple[int, int]], limit: 
 
 def test_effects_are_those_of_the_law() -> None:
     """cycles = 1000 / a ** 0.5 * b: doubling a takes 0.707, doubling b 2; too few points say nothing."""
-    axes = (Axis("a", (1, 2, 4)), Axis("b", (1, 2, 8)))
+    axes = (ParameterAxis("a", (1, 2, 4)), ParameterAxis("b", (1, 2, 8)))
     definition = Definition(("m",), axes, ("cycles_total",))
     trials = [
         Trial(point, Outcome({"m": {"cycles_total": 1000 / int(point["a"]) ** 0.5 * int(point["b"])}}))

@@ -17,13 +17,13 @@ from helpers.exploring import KILLED, deadly, formula
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.explore import study
 from odc_mlir.explore.evaluate import Bound, Outcome, Task
-from odc_mlir.explore.space import Axis
+from odc_mlir.explore.space import ParameterAxis
 from odc_mlir.explore.study import Definition, run
 from odc_mlir.tools.odc_compile import main as compile_main
 from odc_mlir.tools.odc_explore import main
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
-AXES = (Axis("array.macs_per_cycle", (128, 256, 512)), Axis("sram.bytes_per_cycle", (4, 8, 16)))
+AXES = (ParameterAxis("array.macs_per_cycle", (128, 256, 512)), ParameterAxis("sram.bytes_per_cycle", (4, 8, 16)))
 
 
 @pytest.fixture
@@ -116,7 +116,7 @@ def test_a_process_that_dies_loses_nothing(deaths: int, tried: list[Task], monke
 
 
 def test_a_machine_that_cannot_be_built_is_a_failure(tried: list[Task]) -> None:
-    found = run(_definition(axes=(Axis("array.macs_per_cycle", (100, 256)), AXES[1])))
+    found = run(_definition(axes=(ParameterAxis("array.macs_per_cycle", (100, 256)), AXES[1])))
     assert [trial.outcome.failure is None for trial in found] == [False] * 3 + [True] * 3
 
 
@@ -124,8 +124,13 @@ def test_a_machine_that_cannot_be_built_is_a_failure(tried: list[Task]) -> None:
     "changes",
     [
         {"sampler": "random"},
-        {"axes": (Axis("fetch.queue_depth", tuple(range(400))), Axis("fetch.issue_cycles", tuple(range(400))))},
-        {"axes": (Axis("bananas", (1,)),)},
+        {
+            "axes": (
+                ParameterAxis("fetch.queue_depth", tuple(range(400))),
+                ParameterAxis("fetch.issue_cycles", tuple(range(400))),
+            )
+        },
+        {"axes": (ParameterAxis("bananas", (1,)),)},
         {"target": "npu-7"},
     ],
 )

@@ -14,7 +14,7 @@ from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats import kinds
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.formats.kinds import Kind
+from odc_mlir.formats.kinds import OutputKind
 from odc_mlir.formats.outputs import beside_or_in_cache, check_output, write_output
 from odc_mlir.formats.samples import write_outputs
 
@@ -38,7 +38,7 @@ def _zip_of_arrays(path: Path) -> bytes:
     return path.read_bytes()
 
 
-OURS: list[tuple[Kind, bytes]] = [
+OURS: list[tuple[OutputKind, bytes]] = [
     (kinds.MODEL, model_bytes(add_model())),
     (kinds.MODEL, bytes(write_tflite(add_model()))),
     (kinds.ARRAYS, _arrays(".npz")),
@@ -66,7 +66,7 @@ THEIRS = [
 
 
 @pytest.mark.parametrize(("kind", "content"), OURS)
-def test_what_we_wrote_is_replaced(kind: Kind, content: bytes, tmp_path: Path) -> None:
+def test_what_we_wrote_is_replaced(kind: OutputKind, content: bytes, tmp_path: Path) -> None:
     path = tmp_path / f"file{kind.suffixes[0] if kind.suffixes else ''}"
     path.write_bytes(content)
     write_output(path, b"new", kind)
@@ -74,7 +74,7 @@ def test_what_we_wrote_is_replaced(kind: Kind, content: bytes, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("kind", [*{kind.name: kind for kind, _ in OURS}.values(), kinds.ZIP, kinds.UNKNOWN])
-def test_what_others_wrote_is_not(kind: Kind, tmp_path: Path) -> None:
+def test_what_others_wrote_is_not(kind: OutputKind, tmp_path: Path) -> None:
     path = tmp_path / f"file{kind.suffixes[0] if kind.suffixes else ''}"
     for content in [*THEIRS, _zip_of_arrays(tmp_path / "theirs"), *(data for other, data in OURS if other != kind)]:
         path.write_bytes(content)

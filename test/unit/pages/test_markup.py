@@ -75,7 +75,7 @@ def test_stacked_bars_have_the_width_of_their_share() -> None:
 
 
 def test_time_lines() -> None:
-    spans = [charts.Span("mac", 0, 500, "conv <1>", 0), charts.Span("load", 250, 1000, "x", 1)]
+    spans = [charts.TimelineSpan("mac", 0, 500, "conv <1>", 0), charts.TimelineSpan("load", 250, 1000, "x", 1)]
     found = charts.time_line(["mac", "load"], spans, 1000, title="engines")
     assert "conv &lt;1&gt;: cycles 0 to 500" in found
     assert 'x="90.00" y="2" width="455.00"' in found

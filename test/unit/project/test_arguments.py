@@ -9,7 +9,7 @@ import pytest
 
 from helpers.commands import COMMANDS, main_of, parsers
 from helpers.source import imports, package_files
-from odc_mlir.formats.kinds import Kind
+from odc_mlir.formats.kinds import OutputKind
 from odc_mlir.tools.common import base_parser
 from odc_mlir.tools.files import Input, Output, add_output, role_of
 
@@ -65,7 +65,7 @@ def test_a_new_output_would_be_noticed() -> None:
     parser.add_argument("--report-csv", metavar="FILE")
     assert _undeclared("odc-test", parser) == ["['--report-csv']"]
     declared = base_parser("odc-test", "a test")
-    add_output(declared, "--report-csv", metavar="FILE", kind=Kind("a table", lambda path: False))
+    add_output(declared, "--report-csv", metavar="FILE", kind=OutputKind("a table", lambda path: False))
     assert _undeclared("odc-test", declared) == []
 
 

@@ -15,7 +15,7 @@ from odc_mlir.quantizer.mixed import (
     Levels,
     Point,
     Problem,
-    Rounding,
+    RoundingNoise,
     first_good,
     front,
     ladder_of,
@@ -40,7 +40,7 @@ def _problems(draw: st.DrawFn, layers: int = 4) -> Problem:
     costs = [[draw(_AMOUNTS), *draw(wide)] for _ in range(count)]
     members = st.sets(st.integers(0, count - 1), min_size=1, max_size=3).map(lambda found: tuple(sorted(found)))
     falling = st.lists(_AMOUNTS, min_size=levels, max_size=levels).map(lambda found: tuple(sorted(found, reverse=True)))
-    roundings = draw(st.lists(st.builds(Rounding, members, falling), max_size=6))
+    roundings = draw(st.lists(st.builds(RoundingNoise, members, falling), max_size=6))
     prices = st.lists(_AMOUNTS, min_size=levels - 1, max_size=levels - 1).map(tuple)
     borders = draw(st.lists(st.builds(Border, st.just(0), st.integers(0, count - 1), prices), max_size=2))
     return Problem(costs, roundings, borders)
@@ -80,8 +80,8 @@ def test_a_cut_is_best_for_its_price(problem: Problem, price: float) -> None:
 def test_the_hull_of_many_layers_lies_on_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve layers in a chain, tried exhaustively and by cuts: every point of the hull is on the front."""
     costs = [[1.0, 2.0 + (i * 5) % 7, 9.0 + (i * 3) % 5] for i in range(12)]
-    roundings = [Rounding((i, i + 1), (1.0 + (i * 7) % 5, 0.01, 0.0)) for i in range(11)]
-    roundings += [Rounding((i,), (float((i * 4) % 3), float((i * 4) % 3), 0.0)) for i in range(12)]
+    roundings = [RoundingNoise((i, i + 1), (1.0 + (i * 7) % 5, 0.01, 0.0)) for i in range(11)]
+    roundings += [RoundingNoise((i,), (float((i * 4) % 3), float((i * 4) % 3), 0.0)) for i in range(12)]
     problem = Problem(costs, roundings, [Border(i, i + 1, (0.5, 2.0)) for i in range(11)])
     exact = front(problem)
     monkeypatch.setattr(mixed, "_MOST_CHOICES", 0)
@@ -93,12 +93,12 @@ def test_the_hull_of_many_layers_lies_on_the_front(monkeypatch: pytest.MonkeyPat
 
 
 def test_values_are_fine_only_between_two_wide_layers() -> None:
-    problem = Problem([[1.0, 2.0], [1.0, 2.0]], [Rounding((0, 1), (8.0, 1.0))])
+    problem = Problem([[1.0, 2.0], [1.0, 2.0]], [RoundingNoise((0, 1), (8.0, 1.0))])
     assert [point.levels for point in front(problem)] == [(0, 0), (1, 1)]
 
 
 def test_a_model_without_choices_has_one_point() -> None:
-    assert front(Problem([[3.0, math.inf]], [Rounding((0,), (2.0, 0.0))])) == [Point((0,), 3.0, 2.0)]
+    assert front(Problem([[3.0, math.inf]], [RoundingNoise((0,), (2.0, 0.0))])) == [Point((0,), 3.0, 2.0)]
     assert front(Problem([], [])) == [Point((), 0.0, 0.0)]
 
 

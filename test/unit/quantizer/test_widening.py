@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from odc_mlir.quantizer.mixed import Problem, Rounding
+from odc_mlir.quantizer.mixed import Problem, RoundingNoise
 from odc_mlir.quantizer.options import make_options
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.quantizer.roundings import Effect
@@ -28,7 +28,7 @@ class _Search(Widening):
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
         costs = [[1.0, 2.0, math.inf, math.inf]] * LAYERS
-        return Problem(costs, [Rounding((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
+        return Problem(costs, [RoundingNoise((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
 
 
 def _search(

@@ -15,7 +15,7 @@ from odc_mlir import targets
 from odc_mlir.isa.container import MapEntry
 from odc_mlir.simulator import Program, explain, load, simulate
 from odc_mlir.simulator.explaining import WHAT_IFS, causes_of
-from odc_mlir.simulator.path import CAUSES, Span, critical_path
+from odc_mlir.simulator.path import CAUSES, PathSpan, critical_path
 from odc_mlir.simulator.resources import Resource
 from odc_mlir.simulator.tokens import edges
 from odc_mlir.simulator.trace import Event
@@ -118,7 +118,7 @@ def test_an_operator_that_lanes_bind() -> None:
 def test_windows_follow_each_other() -> None:
     assert windows([10.4, 10.6, 30.0], 50) == [(0, 10), (10, 11), (11, 50)]
     assert windows([], 5) == []
-    spans = [Span(0, 20, {"array": 20.0}), Span(20, 50, {"sram": 10.0, "lanes": 20.0})]
+    spans = [PathSpan(0, 20, {"array": 20.0}), PathSpan(20, 50, {"sram": 10.0, "lanes": 20.0})]
     assert causes_of(spans, [(0, 10), (10, 10), (10, 35), (35, 50)]) == [
         {"array": 10.0},
         {},

@@ -21,7 +21,7 @@ from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.isa.windows import depthwise_rows_read, touched
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.engines import executors
-from odc_mlir.simulator.engines.machine import Machine, Work
+from odc_mlir.simulator.engines.machine import InstructionCost, Machine
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.resources import Resource, widths
 from odc_mlir.targets import Target
@@ -33,7 +33,7 @@ BYTES = {"i8": 1, "i16": 2, "i32": 4}
 SMALL, KERNEL, RATE = st.integers(1, 4), st.integers(1, 7), st.integers(1, 4)
 
 
-def charges(mnemonic: str, fields: dict[str, Any], npu: Target) -> tuple[Work, list[float]]:
+def charges(mnemonic: str, fields: dict[str, Any], npu: Target) -> tuple[InstructionCost, list[float]]:
     """What the simulator charges for one instruction, and of that the amounts of every resource."""
     access = Access({resource: PortBytes() for resource in Resource}, check=False, strict=False)
     memories = Memories(npu, "flash", bytes(64), REGIONS, execute=False)

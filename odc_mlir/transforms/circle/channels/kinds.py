@@ -24,9 +24,9 @@ from odc_mlir.ops.spec import Node, QuantParams, Trait
 from odc_mlir.runtime.kernels.common import activation_codes
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.channels.spans import (
+    ChannelRange,
+    ChannelWeights,
     Ranges,
-    Span,
-    Weights,
     channels_of,
     elementwise_span,
     evaluated,
@@ -79,7 +79,7 @@ class ChannelKind:
         """Of the result."""
         return count_channels(self.result)
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         """The codes of the result; None where any may be."""
         raise NotImplementedError
 
@@ -87,7 +87,7 @@ class ChannelKind:
         """Which channels of operands that are not constants go with which of the result."""
         return iter(())
 
-    def narrow(self, kept: Mask, inputs: Mask | None, source: Span | None) -> None:
+    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
         """Make the operator one of the channels ``kept``; its operands are narrow already.
 
         ``inputs``, ``source``: which channels of a layer's input are left, None for all, and the codes of all.
@@ -142,7 +142,7 @@ def put_operand(op: CircleOp, index: int, made: ConstOp) -> None:
 class ProductKind(ChannelKind):
     """CONV_2D, FULLY_CONNECTED, and a depthwise layer of one channel: every result reads every channel."""
 
-    def __init__(self, op: CircleOp, weights: Weights) -> None:
+    def __init__(self, op: CircleOp, weights: ChannelWeights) -> None:
         super().__init__(op)
         self.weights = weights
 
@@ -176,22 +176,22 @@ class ProductKind(ChannelKind):
         """Whether the weights lie ``[O, taps, I]``."""
         return self.weights.codes.ndim == 3
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         source = ranges(self.input)
         return self.weights.results(source.tiled(self._repeats(source)) if self.is_dense else source)
 
-    def _repeats(self, source: Span) -> int:
+    def _repeats(self, source: ChannelRange) -> int:
         """How often a row of dense weights goes over the input's channels."""
         return int(self.weights.codes.shape[2]) // len(source.low)
 
-    def may_shrink(self, source: Span) -> bool:
+    def may_shrink(self, source: ChannelRange) -> bool:
         """Whether some channel of the input is not needed for all results."""
         if not self.is_dense:
             return False
         used = self.weights.used_columns.reshape(-1, len(source.low)).any(axis=0)
         return bool((~used | self._absorbed(source)).any())
 
-    def needs(self, kept: Mask, source: Span) -> Mask:
+    def needs(self, kept: Mask, source: ChannelRange) -> Mask:
         """The channels of the input on which the results ``kept`` depend: of varying codes, with a weight but 0."""
         if not self.is_dense:
             return np.ones(len(source.low), np.bool_)
@@ -199,14 +199,14 @@ class ProductKind(ChannelKind):
         needed: Mask = used.reshape(-1, len(source.low)).any(axis=0) & ~self._absorbed(source)
         return needed
 
-    def _absorbed(self, source: Span) -> Mask:
+    def _absorbed(self, source: ChannelRange) -> Mask:
         """Which channels of the input add the same to every sum, which the bias can do."""
         weights = self.weights
         if weights.is_padded or weights.layer.bias_value is None or weights.largest_sum.max(initial=0) >= 1 << 31:
             return np.asarray(source.is_constant & (source.low == weights.how.in_zero))
         return source.is_constant
 
-    def narrow(self, kept: Mask, inputs: Mask | None, source: Span | None) -> None:
+    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
         layer, bias = self.weights.layer, self.weights.bias
         stored = constant(self.op.operands[layer.weights])
         assert stored is not None
@@ -273,7 +273,7 @@ class Elementwise(ChannelKind):
         is_one = result is not None and all(channels_of(value) in (1, result) for value in op.operands)
         return cls(op) if is_one else None
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         return elementwise_span(self.op, [ranges(value) for value in self.op.operands])
 
     def ties(self) -> Iterator[Tie]:
@@ -282,7 +282,7 @@ class Elementwise(ChannelKind):
             if constant(value) is None:
                 yield Tie(value, places % count_channels(value), places)
 
-    def narrow(self, kept: Mask, inputs: Mask | None, source: Span | None) -> None:
+    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
         for index, value in enumerate(self.op.operands):
             array = constant(value)
             if array is not None and array.shape[-1] == len(kept) > 1:
@@ -303,7 +303,7 @@ class Moves(ChannelKind):
     def _keeps_channels(cls, op: CircleOp) -> bool:
         return True
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         op = self.op
         if not is_same_code(op.operands[0], self.result):
             return None
@@ -324,7 +324,7 @@ class Moves(ChannelKind):
 class Blends(Moves):
     """Operators whose arithmetic between two codes may leave their range."""
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         return None
 
 
@@ -336,7 +336,7 @@ class Pads(Moves):
         widths = constant(op.operands[1])
         return widths is not None and widths.ndim == 2 and not widths[-1].any()
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         found, op = super().span(ranges), self.op
         if found is None or op.SPEC.name == "MIRROR_PAD":
             return found
@@ -354,7 +354,7 @@ class Means(Moves):
         axes, shape = constant(op.operands[1]), shape_of(op.operands[0])
         return axes is not None and shape is not None and len(shape) - 1 not in {int(a) % len(shape) for a in axes.flat}
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         shape = static_shape_of(self.op.operands[0])
         if shape is None or math.prod(shape) > _LARGEST_MEAN:
             return None
@@ -366,7 +366,7 @@ class Means(Moves):
             if found is None:
                 return None
             rows.append(found.reshape(-1, shape[-1])[0])
-        return Span(*rows)
+        return ChannelRange(*rows)
 
 
 class Views(ChannelKind):
@@ -380,18 +380,18 @@ class Views(ChannelKind):
             return None
         return cls(op) if is_same_code(*values) and (source % result == 0 or result % source == 0) else None
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         found, channels = ranges(self.op.operands[0]), self.channels
         if channels >= len(found.low):
             return found.tiled(channels // len(found.low))
-        return Span(found.low.reshape(-1, channels).min(axis=0), found.high.reshape(-1, channels).max(axis=0))
+        return ChannelRange(found.low.reshape(-1, channels).min(axis=0), found.high.reshape(-1, channels).max(axis=0))
 
     def ties(self) -> Iterator[Tie]:
         source = count_channels(self.op.operands[0])
         both = np.arange(max(source, self.channels))
         yield Tie(self.op.operands[0], both % source, both % self.channels)
 
-    def narrow(self, kept: Mask, inputs: Mask | None, source: Span | None) -> None:
+    def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
         op, shape = self.op, static_shape_of(self.result)
         assert shape is not None
         extents = [*shape[:-1], int(kept.sum())]
@@ -416,14 +416,14 @@ class Joins(ChannelKind):
         assert shape is not None
         return int(self.op.option("axis")) % len(shape) == len(shape) - 1
 
-    def span(self, ranges: Ranges) -> Span | None:
+    def span(self, ranges: Ranges) -> ChannelRange | None:
         op = self.op
         if activation(op) != "none" or not all(is_same_code(value, self.result) for value in op.operands):
             return None
         spans = [ranges(value) for value in op.operands]
         if self._is_along_channels:
-            return Span(np.concatenate([s.low for s in spans]), np.concatenate([s.high for s in spans]))
-        return reduce(Span.joined, spans)
+            return ChannelRange(np.concatenate([s.low for s in spans]), np.concatenate([s.high for s in spans]))
+        return reduce(ChannelRange.joined, spans)
 
     def ties(self) -> Iterator[Tie]:
         first = 0

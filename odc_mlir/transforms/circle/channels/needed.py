@@ -16,7 +16,7 @@ from xdsl.ir import Operation, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.transforms.circle.channels.kinds import ChannelKind, Depthwise, Mask, Places, ProductKind, kind_of
-from odc_mlir.transforms.circle.channels.spans import Span, channels_of, constant_span, full_span
+from odc_mlir.transforms.circle.channels.spans import ChannelRange, channels_of, constant_span, full_span
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class CodeRanges:
     """The codes of every channel in a function; ``kinds``: its operators that are no barriers, in program order."""
 
     kinds: Mapping[Operation, ChannelKind]
-    spans: dict[SSAValue, Span] = field(default_factory=dict)
+    spans: dict[SSAValue, ChannelRange] = field(default_factory=dict)
 
     @classmethod
     def of_function(cls, function: FuncOp) -> CodeRanges:
@@ -37,7 +37,7 @@ class CodeRanges:
                 ranges.spans[kind.result] = span
         return ranges
 
-    def __call__(self, value: SSAValue) -> Span:
+    def __call__(self, value: SSAValue) -> ChannelRange:
         """The codes of ``value``, a tensor that has channels."""
         found = self.spans.get(value)
         if found is None:

@@ -32,7 +32,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class ChannelRange:
     """Smallest and largest code of each channel, ``[C]``."""
 
     low: Ints
@@ -43,27 +43,27 @@ class Span:
         """Which channels hold one code only."""
         return np.asarray(self.low == self.high)
 
-    def with_code(self, code: int | Ints) -> Span:
+    def with_code(self, code: int | Ints) -> ChannelRange:
         """The channels where ``code`` may stand, too."""
-        return Span(np.minimum(self.low, code), np.maximum(self.high, code))
+        return ChannelRange(np.minimum(self.low, code), np.maximum(self.high, code))
 
-    def within(self, low: int, high: int) -> Span:
+    def within(self, low: int, high: int) -> ChannelRange:
         """The channels after a clamp."""
-        return Span(self.low.clip(low, high), self.high.clip(low, high))
+        return ChannelRange(self.low.clip(low, high), self.high.clip(low, high))
 
-    def tiled(self, count: int) -> Span:
+    def tiled(self, count: int) -> ChannelRange:
         """The channels ``count`` times in a row."""
-        return self if count == 1 else Span(np.tile(self.low, count), np.tile(self.high, count))
+        return self if count == 1 else ChannelRange(np.tile(self.low, count), np.tile(self.high, count))
 
-    def joined(self, other: Span) -> Span:
+    def joined(self, other: ChannelRange) -> ChannelRange:
         """What is in this span or in the other."""
-        return Span(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
+        return ChannelRange(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
-def full_span(dtype: str, channels: int) -> Span:
+def full_span(dtype: str, channels: int) -> ChannelRange:
     """Every code of the type."""
     low, high = code_range(dtype)
-    return Span(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
+    return ChannelRange(np.full(channels, low, np.int64), np.full(channels, high, np.int64))
 
 
 def channels_of(value: SSAValue) -> int | None:
@@ -87,20 +87,20 @@ def is_same_code(a: SSAValue, b: SSAValue) -> bool:
     return first.dtype == second.dtype and first.quant == second.quant
 
 
-def constant_span(value: SSAValue) -> Span | None:
+def constant_span(value: SSAValue) -> ChannelRange | None:
     """The codes of a constant; None for what is none."""
     array, channels = constant(value), channels_of(value)
     if array is None or channels is None:
         return None
     rows = array.reshape(-1, channels)
-    return Span(rows.min(axis=0).astype(np.int64), rows.max(axis=0).astype(np.int64)) if len(rows) else None
+    return ChannelRange(rows.min(axis=0).astype(np.int64), rows.max(axis=0).astype(np.int64)) if len(rows) else None
 
 
 # --- sums of products
 
 
 @dataclass(frozen=True)
-class Weights:
+class ChannelWeights:
     """A layer's constant weights: ``codes [O, taps, I]`` without zero point, or ``[taps, O]`` of a depthwise layer."""
 
     layer: WeightedLayer
@@ -143,7 +143,7 @@ class Weights:
         """Which columns of ``[O, taps, I]`` hold a weight that is not 0."""
         return np.asarray(self.is_used.any(axis=0))
 
-    def results(self, source: Span) -> Span:
+    def results(self, source: ChannelRange) -> ChannelRange:
         """The codes of the result's channels for an input of these."""
         zero = self.how.in_zero
         low, high = source.low - zero, source.high - zero
@@ -167,12 +167,12 @@ class Weights:
         middle, width = self.sums((low + high).astype(np.float64), (high - low).astype(np.float64))
         return np.asarray((np.stack([middle - width, middle + width]) / 2).astype(np.int64))
 
-    def _codes(self, ends: Ints, how: Accumulation) -> Span:
+    def _codes(self, ends: Ints, how: Accumulation) -> ChannelRange:
         assert how.rescale is not None  # of codes
         low, high = how.rescale((ends + self.bias).astype(how.sums)).astype(np.int64)
-        return Span(low, high)
+        return ChannelRange(low, high)
 
-    def _without_overflow(self, found: Span, limit: Ints) -> Span:
+    def _without_overflow(self, found: ChannelRange, limit: Ints) -> ChannelRange:
         """``found`` where no sum, and nothing that requantising makes of it, leaves its type: it wraps around there."""
         out, x = self.node.results[0], self.node.operand(self.layer.input)
         scales = np.asarray(weight_scales(self.node, self.node.operand(self.layer.weights), len(limit)), np.float64)
@@ -181,7 +181,7 @@ class Weights:
         grown = limit * np.maximum(2 * x.quant.scale * scales / out.quant.scale, 1)
         safe = grown < (1 << 31) if self.how.sums == "int32" else (limit < 1 << 46) & (grown < 1 << 31)
         every = full_span(out.dtype, len(limit))
-        return Span(np.where(safe, found.low, every.low), np.where(safe, found.high, every.high))
+        return ChannelRange(np.where(safe, found.low, every.low), np.where(safe, found.high, every.high))
 
 
 def _how(layer: WeightedLayer, node: Node) -> Accumulation:
@@ -190,7 +190,7 @@ def _how(layer: WeightedLayer, node: Node) -> Accumulation:
     return accumulation(node, node.operand(layer.input), weights, node.optional(layer.bias), channels)
 
 
-def weights_of(layer: WeightedLayer, node: Node, is_padded: bool) -> Weights | None:
+def weights_of(layer: WeightedLayer, node: Node, is_padded: bool) -> ChannelWeights | None:
     """The weights of a layer on codes; None where they, or the bias, are not constants, or their sums are refused."""
     operands = layer.op.operands
     stored = constant(operands[layer.weights])
@@ -208,7 +208,7 @@ def weights_of(layer: WeightedLayer, node: Node, is_padded: bool) -> Weights | N
     taps = (-1, stored.shape[3]) if layer.axis == 3 else (len(stored), -1, stored.shape[-1])
     channels = stored.shape[layer.axis]
     sums = np.zeros(channels, np.int64) if row is None else row.astype(np.int64)
-    return Weights(layer, node, how, codes.reshape(taps), sums, is_padded) if sums.size == channels else None
+    return ChannelWeights(layer, node, how, codes.reshape(taps), sums, is_padded) if sums.size == channels else None
 
 
 def _is_in_units(layer: WeightedLayer, node: Node) -> bool:
@@ -227,13 +227,13 @@ _RISING = {"ADD": (1, 1), "SUB": (1, -1), "MAXIMUM": (1, 1), "MINIMUM": (1, 1)}
 _RISING_ALONE = frozenset({"RELU", "RELU6", "RELU_N1_TO_1", "QUANTIZE"})
 
 
-def elementwise_span(op: CircleOp, spans: Sequence[Span]) -> Span:
+def elementwise_span(op: CircleOp, spans: Sequence[ChannelRange]) -> ChannelRange:
     """The result of an operator that works element by element, for operands of these spans, one for each channel."""
     result, name = op.results[0], op.SPEC.name
     facts, channels = tensor_facts(result.type), channels_of(result)
     assert channels is not None
     every = full_span(facts.dtype, channels)
-    widened = [Span(*(np.broadcast_to(end, channels) for end in (span.low, span.high))) for span in spans]
+    widened = [ChannelRange(*(np.broadcast_to(end, channels) for end in (span.low, span.high))) for span in spans]
     if len(spans) == 1 and tensor_facts(op.operands[0].type).dtype != "int16":
         return _tabulated(op, widened[0]) or every
     rising = (1,) if len(spans) == 1 and name in _RISING_ALONE else _RISING.get(name)
@@ -245,10 +245,10 @@ def elementwise_span(op: CircleOp, spans: Sequence[Span]) -> Span:
     found = _evaluated(op, [span.low[None] for span in widened]) if known.any() else None
     if found is None:
         return every
-    return Span(np.where(known, found[0], every.low), np.where(known, found[0], every.high))
+    return ChannelRange(np.where(known, found[0], every.low), np.where(known, found[0], every.high))
 
 
-def _at_ends(op: CircleOp, spans: Sequence[Span], rising: tuple[int, ...] | None) -> Span | None:
+def _at_ends(op: CircleOp, spans: Sequence[ChannelRange], rising: tuple[int, ...] | None) -> ChannelRange | None:
     """By the ends of operands in each of which the result rises or falls; None: a product, which does by sign."""
     if rising is None:
         a, b = spans
@@ -256,10 +256,10 @@ def _at_ends(op: CircleOp, spans: Sequence[Span], rising: tuple[int, ...] | None
     else:
         rows = [np.stack((s.low, s.high)[::way]) for s, way in zip(spans, rising, strict=True)]
     found = _evaluated(op, rows)
-    return None if found is None else Span(found.min(axis=0), found.max(axis=0))
+    return None if found is None else ChannelRange(found.min(axis=0), found.max(axis=0))
 
 
-def _tabulated(op: CircleOp, span: Span) -> Span | None:
+def _tabulated(op: CircleOp, span: ChannelRange) -> ChannelRange | None:
     """By the result for every code of 8 bits."""
     low, high = code_range(tensor_facts(op.operands[0].type).dtype)
     codes = np.arange(low, high + 1)
@@ -269,7 +269,7 @@ def _tabulated(op: CircleOp, span: Span) -> Span | None:
     table = found[0]
     met = (codes >= span.low[:, None]) & (codes <= span.high[:, None])
     least, most = table.max(), table.min()
-    return Span(np.where(met, table, least).min(axis=1), np.where(met, table, most).max(axis=1))
+    return ChannelRange(np.where(met, table, least).min(axis=1), np.where(met, table, most).max(axis=1))
 
 
 def _evaluated(op: CircleOp, rows: Sequence[Ints]) -> Ints | None:
@@ -293,4 +293,4 @@ def evaluated(node: Node, arrays: Sequence[Array | None]) -> Ints | None:
         return None
 
 
-Ranges = Callable[[SSAValue], Span]
+Ranges = Callable[[SSAValue], ChannelRange]

@@ -167,7 +167,7 @@ def _along(labels: Labels, axis: int) -> Labels | None:
 
 # What operators make of labels: one array for each result, None where factors do not commute.
 Shapes = Sequence[tuple[int, ...]]
-Rule = Callable[[CircleOp, Traced, Shapes], list[Labels] | None]
+TraceRule = Callable[[CircleOp, Traced, Shapes], list[Labels] | None]
 
 
 def _first(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
@@ -241,7 +241,7 @@ def _matrix_product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels
     return None if summed is None else [np.broadcast_to(summed, shapes[0])]
 
 
-_CROSSING: Mapping[str, Rule] = {
+_CROSSING: Mapping[str, TraceRule] = {
     **dict.fromkeys(("RELU", "LEAKY_RELU", "PRELU", "NEG", "ABS", "DIV"), _first),
     "MUL": _product,
     **dict.fromkeys(("MAX_POOL_2D", "AVERAGE_POOL_2D"), _pooled),

@@ -20,7 +20,7 @@ from xdsl.ir import BlockArgument, Operation, SSAValue
 from odc_mlir.dialects.circle import CircleOp, NoneOp, tensor_facts
 from odc_mlir.transforms.circle.layout.elimination import FORBIDDEN, Costs, Factor, cheapest
 from odc_mlir.transforms.circle.layout.orders import Order, identity, same_elements
-from odc_mlir.transforms.circle.layout.rules import Change, LayoutChoice, Rule, is_constant, rule_of
+from odc_mlir.transforms.circle.layout.rules import Change, LayoutChoice, LayoutRule, is_constant, rule_of
 from odc_mlir.transforms.common.rewriting import shape_of
 
 ONE_TRANSPOSE = 1 << 40  # one TRANSPOSE less is worth more than any number of elements moved
@@ -30,11 +30,11 @@ NHWC: Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
 
 
 @dataclass(eq=False, slots=True)
-class Node:
+class LayoutNode:
     """An operator, an argument or something returned, with the ways in which it can work."""
 
     op: Operation | BlockArgument
-    rule: Rule | None
+    rule: LayoutRule | None
     choices: list[LayoutChoice] = field(default_factory=list)
 
     def wants(self, choice: int, place: int) -> Order | None:
@@ -46,7 +46,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    node: Node
+    node: LayoutNode
     place: int  # number of the operand
 
 
@@ -55,7 +55,7 @@ class Edge:
     """A tensor: who gives it, as which result, and who reads it."""
 
     value: SSAValue
-    source: Node
+    source: LayoutNode
     place: int
     uses: list[Use] = field(default_factory=list)
 
@@ -88,7 +88,7 @@ class LayoutGraph:
     """The choices of all operators of one function, and the tensors between them."""
 
     def __init__(self, function: FuncOp, *, free_interface: bool = False) -> None:
-        self.nodes: list[Node] = []
+        self.nodes: list[LayoutNode] = []
         self.edges: dict[SSAValue, Edge] = {}
         for argument in function.body.block.args:
             node = self._add(argument, _interface_rule(argument) if free_interface else None)
@@ -97,8 +97,8 @@ class LayoutGraph:
             self._add_operation(op, free_interface)
         self._spread()
 
-    def _add(self, op: Operation | BlockArgument, rule: Rule | None) -> Node:
-        node = Node(op, rule, [] if rule is None else [rule.natural])
+    def _add(self, op: Operation | BlockArgument, rule: LayoutRule | None) -> LayoutNode:
+        node = LayoutNode(op, rule, [] if rule is None else [rule.natural])
         self.nodes.append(node)
         return node
 
@@ -111,15 +111,15 @@ class LayoutGraph:
             self._read(node, op.operands)
             self.edges |= {result: Edge(result, node, place) for place, result in enumerate(op.results)}
 
-    def _read(self, node: Node, operands: Sequence[SSAValue]) -> None:
+    def _read(self, node: LayoutNode, operands: Sequence[SSAValue]) -> None:
         for place, value in enumerate(operands):
             if value in self.edges:
                 self.edges[value].uses.append(Use(node, place))
 
     def _spread(self) -> None:
         """Give every node the choices that its neighbours' orders ask for."""
-        reads: dict[Node, list[tuple[Edge, int]]] = defaultdict(list)
-        makes: dict[Node, list[Edge]] = defaultdict(list)
+        reads: dict[LayoutNode, list[tuple[Edge, int]]] = defaultdict(list)
+        makes: dict[LayoutNode, list[Edge]] = defaultdict(list)
         for edge in self.edges.values():
             makes[edge.source].append(edge)
             for use in edge.uses:
@@ -135,7 +135,7 @@ class LayoutGraph:
                 order = edge.wanted(Use(node, place), choice)
                 queue.extend(_offer(edge.source, order, edge.place, is_result=True))
 
-    def solve(self) -> Mapping[Node, int]:
+    def solve(self) -> Mapping[LayoutNode, int]:
         """The number of the cheapest choice of every node that has several."""
         free = [node for node in self.nodes if len(node.choices) > 1]
         variables = {node: number for number, node in enumerate(free)}
@@ -146,7 +146,7 @@ class LayoutGraph:
         chosen = cheapest(sizes, factors)
         return {node: chosen[number] for node, number in variables.items()}
 
-    def total(self, chosen: Mapping[Node, int]) -> int:
+    def total(self, chosen: Mapping[LayoutNode, int]) -> int:
         """What a choice of all nodes costs."""
         total = 0
         for edge in self.edges.values():
@@ -155,12 +155,12 @@ class LayoutGraph:
         return total
 
 
-def _wanted(edge: Edge, chosen: Mapping[Node, int]) -> set[Order]:
+def _wanted(edge: Edge, chosen: Mapping[LayoutNode, int]) -> set[Order]:
     """The orders in which a tensor is read."""
     return {edge.wanted(use, chosen.get(use.node, 0)) for use in edge.uses}
 
 
-def _offer(node: Node, order: Order, place: int, *, is_result: bool) -> Iterator[tuple[Node, int]]:
+def _offer(node: LayoutNode, order: Order, place: int, *, is_result: bool) -> Iterator[tuple[LayoutNode, int]]:
     """Choices of ``node`` that become possible because a neighbour gives or wants ``order``."""
     if node.rule is None:
         return
@@ -173,7 +173,7 @@ def _offer(node: Node, order: Order, place: int, *, is_result: bool) -> Iterator
             yield node, len(node.choices) - 1
 
 
-def _interface_rule(value: SSAValue) -> Rule | None:
+def _interface_rule(value: SSAValue) -> LayoutRule | None:
     """An image at the model's interface may be stored channels last."""
     facts = tensor_facts(value.type) if not isinstance(value.owner, NoneOp) else None
     if facts is None or facts.shape is None or len(facts.shape) != len(NHWC) or is_constant(value):
@@ -184,7 +184,7 @@ def _interface_rule(value: SSAValue) -> Rule | None:
     def fits(place: int, order: Order) -> Iterable[LayoutChoice]:
         return (order,) if order == NHWC else ()
 
-    return Rule(
+    return LayoutRule(
         natural=identity(len(NHWC)),
         wants=lambda order: (order,),
         gives=lambda order: (order,),
@@ -194,7 +194,7 @@ def _interface_rule(value: SSAValue) -> Rule | None:
     )
 
 
-def _costs(edge: Edge, variables: Mapping[Node, int], sizes: list[int]) -> Iterator[Factor]:
+def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) -> Iterator[Factor]:
     """The factors of one tensor; ``sizes`` grows by a variable for each order in which several readers may share it."""
     source = edge.source
     givers = range(max(1, len(source.choices)))
@@ -216,7 +216,9 @@ def _costs(edge: Edge, variables: Mapping[Node, int], sizes: list[int]) -> Itera
             yield from _factor(np.array(needs, np.int64), (use.node,), variables, made)
 
 
-def _factor(table: Costs, nodes: Sequence[Node], variables: Mapping[Node, int], *more: int) -> Iterator[Factor]:
+def _factor(
+    table: Costs, nodes: Sequence[LayoutNode], variables: Mapping[LayoutNode, int], *more: int
+) -> Iterator[Factor]:
     """A factor over those of ``nodes`` that have a choice, and the variables ``more``; none for no cost."""
     fixed = tuple(axis for axis, node in enumerate(nodes) if node not in variables)
     kept = (*(variables[node] for node in nodes if node in variables), *more)

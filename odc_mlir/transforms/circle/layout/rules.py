@@ -1,7 +1,8 @@
 """How operators work on tensors that are stored in another order of dimensions.
 
-:func:`rule_of` gives an operator's :class:`Rule`; an operator without one takes and gives every tensor as the model
-wrote it. A rule numbers the ways in which the operator can work by *choices*: mostly the order of its main operand.
+:func:`rule_of` gives an operator's :class:`LayoutRule`; an operator without one takes and gives every tensor as the
+model wrote it. A rule numbers the ways in which the operator can work by *choices*: mostly the order of its main
+operand.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LayoutRule:
     """``wants`` and ``gives`` tell the orders of operands (None: as it is) and of results for a choice.
 
     ``from_operand`` and ``from_result`` are their inverses: the choices that take operand i, or give result i, in an
@@ -54,7 +55,7 @@ class Rule:
     change: Callable[[LayoutChoice], Change]
 
 
-def rule_of(op: CircleOp) -> Rule | None:
+def rule_of(op: CircleOp) -> LayoutRule | None:
     """How ``op`` works in other orders; None where it takes and gives tensors as the model wrote them only."""
     if op.unverified is not None or Trait.PURE not in op.SPEC.traits:
         return None
@@ -91,7 +92,7 @@ def _same_order(
     *,
     removed: frozenset[int] = frozenset(),
     allows: Callable[[Order], bool] = lambda order: True,
-) -> Rule:
+) -> LayoutRule:
     """The choice is the order of all ``moved`` operands, and of the results, which lack the ``removed`` dimensions."""
     places = frozenset(moved)
     rank = _rank(op.operands[min(places)])
@@ -99,7 +100,7 @@ def _same_order(
     def only(order: Order | None) -> Iterable[LayoutChoice]:
         return (order,) if order is not None and allows(order) else ()
 
-    return Rule(
+    return LayoutRule(
         natural=identity(rank),
         wants=lambda order: tuple(order if place in places else None for place in range(len(op.operands))),
         gives=lambda order: (without(order, removed),) * len(op.results),
@@ -109,7 +110,7 @@ def _same_order(
     )
 
 
-def _ELEMENTWISE(op: CircleOp) -> Rule | None:
+def _ELEMENTWISE(op: CircleOp) -> LayoutRule | None:
     rank = _rank(op.results[0])
     moved = []
     constants: dict[int, NDArray[Any]] = {}
@@ -156,7 +157,7 @@ def _places(axes: Iterable[int], order: Order) -> NDArray[np.int64]:
     return np.array([order.index(axis) for axis in axes], np.int64)
 
 
-def _reduction(op: CircleOp) -> Rule | None:
+def _reduction(op: CircleOp) -> LayoutRule | None:
     rank = _rank(op.operands[0])
     axes = _axes(op.operands[1], rank)
     if axes is None:
@@ -165,7 +166,7 @@ def _reduction(op: CircleOp) -> Rule | None:
     return _same_order(op, [0], lambda order: Change({1: np.sort(_places(sorted(set(axes)), order))}), removed=removed)
 
 
-def _argument(op: CircleOp) -> Rule | None:
+def _argument(op: CircleOp) -> LayoutRule | None:
     axes = _axes(op.operands[1], _rank(op.operands[0]))
     if axes is None or len(axes) != 1:
         return None
@@ -175,7 +176,7 @@ def _argument(op: CircleOp) -> Rule | None:
     )
 
 
-def _concatenation(op: CircleOp) -> Rule | None:
+def _concatenation(op: CircleOp) -> LayoutRule | None:
     rank = _rank(op.results[0])
     axis = int(op.option("axis") or 0) % rank
     arrays = {place: constant(value) for place, value in enumerate(op.operands) if is_constant(value)}
@@ -190,8 +191,8 @@ def _concatenation(op: CircleOp) -> Rule | None:
     return _same_order(op, moved, change)
 
 
-def _split(data: int, axis_operand: int) -> Callable[[CircleOp], Rule | None]:
-    def rule(op: CircleOp) -> Rule | None:
+def _split(data: int, axis_operand: int) -> Callable[[CircleOp], LayoutRule | None]:
+    def rule(op: CircleOp) -> LayoutRule | None:
         axes, array = _axes(op.operands[axis_operand], _rank(op.operands[data])), constant(op.operands[axis_operand])
         if axes is None or array is None or len(axes) != 1 or is_constant(op.operands[data]):
             return None
@@ -200,10 +201,10 @@ def _split(data: int, axis_operand: int) -> Callable[[CircleOp], Rule | None]:
     return rule
 
 
-def _along(*places: int, same_rank: bool = True) -> Callable[[CircleOp], Rule | None]:
+def _along(*places: int, same_rank: bool = True) -> Callable[[CircleOp], LayoutRule | None]:
     """Operators whose operands ``places`` are constants with one entry, or row, for each dimension."""
 
-    def rule(op: CircleOp) -> Rule | None:
+    def rule(op: CircleOp) -> LayoutRule | None:
         arrays = {place: constant(op.operands[place]) for place in places}
         rank = _rank(op.operands[0])
         if any(array is None or len(array) != rank for array in arrays.values()) or is_constant(op.operands[0]):
@@ -219,7 +220,7 @@ def _along(*places: int, same_rank: bool = True) -> Callable[[CircleOp], Rule | 
     return rule
 
 
-def _strided_slice(op: CircleOp) -> Rule | None:
+def _strided_slice(op: CircleOp) -> LayoutRule | None:
     rank = _rank(op.operands[0])
     arrays = [constant(operand) for operand in op.operands[1:4]]
     if any(array is None or len(array) != rank for array in arrays) or is_constant(op.operands[0]):
@@ -239,7 +240,7 @@ def _strided_slice(op: CircleOp) -> Rule | None:
     return _same_order(op, [0], change, removed=removed)
 
 
-def _axis_operand(op: CircleOp) -> Rule | None:
+def _axis_operand(op: CircleOp) -> LayoutRule | None:
     """Operators with the same shape in and out and constant axes as operand 1."""
     axes, array = _axes(op.operands[1], _rank(op.operands[0])), constant(op.operands[1])
     if axes is None or array is None or is_constant(op.operands[0]):
@@ -247,7 +248,7 @@ def _axis_operand(op: CircleOp) -> Rule | None:
     return _same_order(op, [0], lambda order: Change({1: _places(axes, order).reshape(array.shape)}))
 
 
-def _gather(op: CircleOp) -> Rule | None:
+def _gather(op: CircleOp) -> LayoutRule | None:
     rank = _rank(op.operands[0])
     if rank == 0 or _rank(op.operands[1]) != 1 or op.option("batch_dims") or is_constant(op.operands[0]):
         return None
@@ -255,7 +256,7 @@ def _gather(op: CircleOp) -> Rule | None:
     return _same_order(op, [0], lambda order: Change(options={"axis": order.index(axis)}))
 
 
-def _last_axis(op: CircleOp) -> Rule | None:
+def _last_axis(op: CircleOp) -> LayoutRule | None:
     """Operators that work along the last dimension: it stays the last."""
     rank = _rank(op.operands[0])
     if rank < 2 or is_constant(op.operands[0]) or _rank(op.results[0]) != rank:
@@ -265,7 +266,7 @@ def _last_axis(op: CircleOp) -> Rule | None:
     return _same_order(op, [0], lambda order: Change(), allows=lambda order: order[-1] == rank - 1)
 
 
-def _reshape(op: CircleOp) -> Rule | None:
+def _reshape(op: CircleOp) -> LayoutRule | None:
     before, after = static_shape_of(op.operands[0]), static_shape_of(op.results[0])
     if before is None or after is None or 0 in before or is_constant(op.operands[0]):
         return None
@@ -283,7 +284,7 @@ def _reshape(op: CircleOp) -> Rule | None:
     def change(order: Order) -> Change:
         return Change() if order == natural else Change(reshape_to=tuple(after[d] for d in behind(order)))
 
-    return Rule(
+    return LayoutRule(
         natural=natural,
         wants=lambda order: (order,) + (None,) * (len(op.operands) - 1),
         gives=lambda order: (identity(len(after)) if order == natural else behind(order),),
@@ -293,14 +294,14 @@ def _reshape(op: CircleOp) -> Rule | None:
     )
 
 
-def _transpose(op: CircleOp) -> Rule | None:
+def _transpose(op: CircleOp) -> LayoutRule | None:
     """TRANSPOSE only says in which order its result is seen: whatever the choice, it does no work."""
     array = constant(op.operands[1])
     if array is None or is_constant(op.operands[0]):
         return None
     order = tuple(int(axis) for axis in array)
     inverse = tuple(order.index(axis) for axis in range(len(order)))
-    return Rule(
+    return LayoutRule(
         natural=identity(len(order)),
         wants=lambda stored: (stored, None),
         gives=lambda stored: (tuple(inverse[dimension] for dimension in stored),),
@@ -310,7 +311,7 @@ def _transpose(op: CircleOp) -> Rule | None:
     )
 
 
-def _batch_matmul(op: CircleOp) -> Rule | None:
+def _batch_matmul(op: CircleOp) -> LayoutRule | None:
     """The choice: whether the last two dimensions of left and right operand are swapped, then the batches' order."""
     rank = _rank(op.results[0])
     if rank < 2 or any(_rank(value) != rank or is_constant(value) for value in op.operands):
@@ -328,7 +329,7 @@ def _batch_matmul(op: CircleOp) -> Rule | None:
         if order[-2:] == last:
             yield from ((left, right, *order[:-2]) for left in (0, 1) for right in (0, 1))
 
-    return Rule(
+    return LayoutRule(
         natural=(0, 0, *identity(rank - 2)),
         wants=lambda choice: tuple((*choice[2:], *(swapped if turned else last)) for turned in choice[:2]),
         gives=lambda choice: ((*choice[2:], *last),),
@@ -342,7 +343,7 @@ def _batch_matmul(op: CircleOp) -> Rule | None:
     )
 
 
-_RULES: Mapping[str, Callable[[CircleOp], Rule | None]] = {
+_RULES: Mapping[str, Callable[[CircleOp], LayoutRule | None]] = {
     "TRANSPOSE": _transpose,
     "RESHAPE": _reshape,
     "SQUEEZE": _reshape,

@@ -12,7 +12,7 @@ from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.transforms.native.kernels.elements import OPERANDS
 from odc_mlir.transforms.native.kernels.pairs import BY_COLUMN, BY_ROW, FULL, SINGLE
 from odc_mlir.transforms.native.lowering.moving import expanded
-from odc_mlir.transforms.native.lowering.segment_writer import Number, Segment, held_constant
+from odc_mlir.transforms.native.lowering.segment_writer import Number, SegmentFunction, held_constant
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ class Broadcast:
         """As kernels read operands that are repeated where they have to be."""
         return tuple(FULL if way is None else way for way in self.found)
 
-    def buffers(self, segment: Segment, infos: Sequence[TensorInfo], values: Sequence[SSAValue]) -> list[SSAValue]:
+    def buffers(
+        self, segment: SegmentFunction, infos: Sequence[TensorInfo], values: Sequence[SSAValue]
+    ) -> list[SSAValue]:
         """The operands' buffers."""
         result = []
         for info, value, way in zip(infos, values, self.found, strict=True):
@@ -39,7 +41,7 @@ class Broadcast:
 
     def call(
         self,
-        segment: Segment,
+        segment: SegmentFunction,
         op: Operation,
         kernel: str,
         options: Mapping[str, int],

@@ -18,13 +18,13 @@ from odc_mlir.transforms.native.lowering import (
     layers_wide,
     layers_windows,
 )
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Write, refusal
+from odc_mlir.transforms.native.lowering.segment_writer import CallPlanner, Write, refusal
 
-CODES: dict[str, Plan] = {**layers_products.PLANS, **layers_windows.PLANS, **layers_elementwise.PLANS}
+CODES: dict[str, CallPlanner] = {**layers_products.PLANS, **layers_windows.PLANS, **layers_elementwise.PLANS}
 """Of integers that stand for reals."""
 
-REALS: dict[str, Plan] = {**layers_reals.PLANS, **layers_reductions.REALS}
-ANY: dict[str, Plan] = {
+REALS: dict[str, CallPlanner] = {**layers_reals.PLANS, **layers_reductions.REALS}
+ANY: dict[str, CallPlanner] = {
     **layers_moves.PLANS,
     **layers_elements.PLANS,
     **layers_reductions.PLANS,
@@ -57,13 +57,13 @@ def plan_of(node: Node, machine: CpuTarget) -> Write:
     return plan(node, machine)
 
 
-def _convolution(node: Node) -> Plan:
+def _convolution(node: Node) -> CallPlanner:
     """What writes a convolution, by the type of its input."""
     kind = node.operand(0).dtype
     return {"float32": layers_reals.conv_2d, "int16": layers_wide.conv_2d}.get(kind, layers_products.conv_2d)
 
 
-def _of_types(node: Node) -> dict[str, Plan]:
+def _of_types(node: Node) -> dict[str, CallPlanner]:
     """What there is for results that are not real: codes have arithmetic of their own."""
     dtype = node.results[0].dtype if node.results else ""
     return {**CODES, **layers_elements.OTHERS} if dtype in _PLAIN else {**layers_elements.OTHERS, **CODES}

@@ -15,7 +15,14 @@ from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.elements import arity, element_of
 from odc_mlir.transforms.native.lowering import layers_elementwise
 from odc_mlir.transforms.native.lowering.broadcasting import broadcast
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, raised, refusal, require_same_codes
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    CallPlanner,
+    SegmentFunction,
+    Write,
+    raised,
+    refusal,
+    require_same_codes,
+)
 
 _EIGHT_BIT = ("int8", "uint8")
 _COMPARISONS = ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")
@@ -44,7 +51,7 @@ def elements(node: Node, machine: CpuTarget) -> Write:
         taken = _beside(taken, out)
     spread = broadcast(taken, out)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         spread.call(segment, op, "map_elements", {"operation": operation}, taken, out)
 
     return write
@@ -70,7 +77,7 @@ def of_pairs(node: Node, machine: CpuTarget) -> Write:
     table = _of_all_pairs(node)
     spread = broadcast((a, b), out)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         spread.call(segment, op, "look_up_pairs", {}, (a, b), out, table=segment.constant(table))
 
     return write
@@ -88,12 +95,12 @@ def _of_all_pairs(node: Node) -> NDArray[np.uint8]:
     return (found.astype(np.int16) + raised(out)).astype(np.uint8)
 
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, CallPlanner] = {
     **dict.fromkeys((*_COMPARISONS, *_CHOICES, "LOGICAL_AND", "LOGICAL_OR", "LOGICAL_NOT", "CAST"), elements),
 }
 """Whatever the types are."""
 
-OTHERS: dict[str, Plan] = {
+OTHERS: dict[str, CallPlanner] = {
     **dict.fromkeys(("ADD", "SUB", "MUL", "NEG", "ABS"), elements),
     **dict.fromkeys(_OF_CODES, elements),
 }

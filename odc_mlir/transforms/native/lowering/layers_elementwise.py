@@ -17,8 +17,8 @@ from odc_mlir.transforms.native.kernels.codes import DIFFERENCE, OPERAND_FIELDS,
 from odc_mlir.transforms.native.lowering.broadcasting import broadcast
 from odc_mlir.transforms.native.lowering.layers_products import scaling_fields
 from odc_mlir.transforms.native.lowering.segment_writer import (
-    Plan,
-    Segment,
+    CallPlanner,
+    SegmentFunction,
     Write,
     count,
     raised,
@@ -31,7 +31,7 @@ _UNARY = ("LOGISTIC", "TANH", "HARD_SWISH", "ELU", "GELU", "RELU", "RELU6", "REL
           "ABS", "EXP", "LOG", "RSQRT")  # fmt: skip
 
 
-def arithmetic(operation: int) -> Plan:
+def arithmetic(operation: int) -> CallPlanner:
     """Sums, differences and products of 8-bit codes."""
 
     def plan(node: Node, machine: CpuTarget) -> Write:
@@ -47,7 +47,7 @@ def arithmetic(operation: int) -> Plan:
             params = add_params(*quants, act, dtype)
             left, table = params.left_shift, _sum_table(node, params, up)
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             options = {"operation": operation, "left": left}
             spread.call(segment, op, "combine_codes", options, (a, b), out, table=segment.constant(table))
 
@@ -82,7 +82,7 @@ def quantize(node: Node, machine: CpuTarget) -> Write:
     scale, zero = scale_of(node, out)
     low, high = out.info.range
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.call(
             "quantize_reals",
             {},
@@ -105,7 +105,7 @@ def dequantize(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, f"an input of {x.dtype} has no native kernel")
     table = _of_all_codes(node)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.call(
             "look_up_reals",
             {},
@@ -135,7 +135,7 @@ def by_table(node: Node, machine: CpuTarget) -> Write:
     values = _of_all_codes(node)
     table = (values.astype(np.int16) + raised(out)).astype(np.uint8)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.call(
             "look_up",
             {},
@@ -158,7 +158,7 @@ def softmax(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, f"a result of scale {out_scale} has no native kernel")
     values, terms = exponentials(*softmax_params(scale, float(option(node, "beta"))))
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         classes = x.static_shape[-1]
         segment.call(
             "softmax_codes",
@@ -174,7 +174,7 @@ def softmax(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, CallPlanner] = {
     "ADD": arithmetic(SUM),
     "SUB": arithmetic(DIFFERENCE),
     "MUL": arithmetic(PRODUCT),

@@ -21,7 +21,7 @@ from odc_mlir.transforms.native.lowering.layers_products import (
     tile_of,
     tile_rows,
 )
-from odc_mlir.transforms.native.lowering.segment_writer import Segment, Write, count, refusal
+from odc_mlir.transforms.native.lowering.segment_writer import SegmentFunction, Write, count, refusal
 from odc_mlir.transforms.native.lowering.windows import Windows
 
 _LARGEST = 1 << 31
@@ -45,7 +45,7 @@ class Finish:
         rows[:, :channels] = totals, np.broadcast_to(hybrid.scales, channels), bias
         return Finish(rows[0].astype(np.int32), rows[1].astype(np.float32), rows[2].astype(np.float32), *bounds)
 
-    def arguments(self, segment: Segment, codes: Codes, windows: Windows, images: int) -> dict[str, Any]:
+    def arguments(self, segment: SegmentFunction, codes: Codes, windows: Windows, images: int) -> dict[str, Any]:
         """What kernels take for it."""
         return {
             "totals": segment.constant(self.totals),
@@ -68,7 +68,7 @@ class Codes:
     zeros: SSAValue
 
 
-def _quantized(segment: Segment, node: Node, op: Operation, rows: int, *, asymmetric: bool) -> Codes:
+def _quantized(segment: SegmentFunction, node: Node, op: Operation, rows: int, *, asymmetric: bool) -> Codes:
     x = node.operand(0)
     found = Codes(segment.allocate(count(x)), segment.allocate(4 * rows), segment.allocate(4 * rows))
     segment.call(
@@ -105,7 +105,7 @@ def product(
     runs, run_bytes = windows.runs()
     packable, runs, offset = bytes_of(matrix, runs)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
         packed, blocks = pack(packable, len(runs), run_bytes, LANES * vectors)
         steps = -(-run_bytes // 4) * 4
@@ -150,7 +150,7 @@ def depthwise(
     taps = taps.astype(np.int32)
     _check(node, np.abs(taps).sum(axis=0))
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         blocks = -(-channels // LANES)
         packed = np.zeros((taps.shape[0], blocks * LANES), np.int16)
         packed[:, :channels] = taps

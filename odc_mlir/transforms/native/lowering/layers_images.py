@@ -19,8 +19,8 @@ from odc_mlir.runtime.kernels.common import activation_codes, fused_activation
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.images import AVERAGE, KINDS, MAX, ROOT
 from odc_mlir.transforms.native.lowering.segment_writer import (
-    Plan,
-    Segment,
+    CallPlanner,
+    SegmentFunction,
     Write,
     raised,
     refusal,
@@ -45,7 +45,7 @@ def pool(node: Node, machine: CpuTarget) -> Write:
     options = {"how": _HOWS[node.spec.name], "kind": KINDS.index(kind), "zero": raised(x)}
     images, height, width, channels = windows.shape
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.call(
             "pool_inside",
             options,
@@ -104,7 +104,7 @@ def resize_bilinear(node: Node, machine: CpuTarget) -> Write:
         one: Any = np.int32(ONE) if fixed else np.float32(1)
         return np.stack([low, high], axis=1).astype(np.int32), np.stack([one - second, second], axis=1)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         source = segment.tensor(op.operands[0])
         if (height, width) == (rows, columns):
             target = segment.result(op.results[0], out)
@@ -131,5 +131,5 @@ def resize_bilinear(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-PLANS: dict[str, Plan] = {"L2_POOL_2D": pool, "RESIZE_BILINEAR": resize_bilinear}
+PLANS: dict[str, CallPlanner] = {"L2_POOL_2D": pool, "RESIZE_BILINEAR": resize_bilinear}
 """Whatever the types are."""

@@ -14,8 +14,8 @@ from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.lowering.moving import box, fill_bits, move, move_of, places_of, strides
 from odc_mlir.transforms.native.lowering.segment_writer import (
     HELD,
-    Plan,
-    Segment,
+    CallPlanner,
+    SegmentFunction,
     Write,
     count,
     held_constant,
@@ -32,7 +32,7 @@ def view(node: Node, machine: CpuTarget) -> Write:
     x = _held(node, node.operand(0))
     require_same_codes(node, x, node.results[0])
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.tensors[op.results[0]] = segment.tensor(op.operands[0])
 
     return write
@@ -50,7 +50,7 @@ def concatenation(node: Node, machine: CpuTarget) -> Write:
     rows = math.prod(out.static_shape[:axis])
     sizes = [size_bytes(info) // rows for info in infos]
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         target = segment.result(op.results[0], out)
         first = 0
         for value, info, size in zip(op.operands, infos, sizes, strict=True):
@@ -70,7 +70,7 @@ def concatenation(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def moved(data: int = 0, *, fills: bool = False) -> Plan:
+def moved(data: int = 0, *, fills: bool = False) -> CallPlanner:
     """An operator that gives elements of operand ``data`` other places; ``fills``: and zeros to the rest."""
 
     def plan(node: Node, machine: CpuTarget) -> Write:
@@ -81,7 +81,7 @@ def moved(data: int = 0, *, fills: bool = False) -> Plan:
                 raise refusal(node, f"a computed {info.name!r} has no native kernel")
         plans = [move_of(places) for places in places_of(node, data)]
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             for value, out, found in zip(op.results, node.results, plans, strict=True):
                 target = segment.result(value, out)
                 if fills:
@@ -111,7 +111,7 @@ def pad(node: Node, machine: CpuTarget) -> Write:
     if found is None:
         raise refusal(node, f"{len(x.static_shape)} dimensions have no native kernel")
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         result = segment.result(op.results[0], out)
         segment.fill(result, out, value)
         move(segment, found, segment.tensor(op.operands[0]), result, x.info.numpy.itemsize)
@@ -132,7 +132,7 @@ def gather(node: Node, machine: CpuTarget) -> Write:
     outer, run = math.prod(x.static_shape[:axis]), math.prod(x.static_shape[axis + 1 :])
     size = x.info.numpy.itemsize
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.call(
             "gather",
             {"size": size, "index": indices.info.numpy.itemsize, "single": int(run * size < _FEW_BYTES)},
@@ -149,7 +149,7 @@ def gather(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def filled(value_of: Callable[[Node], object]) -> Plan:
+def filled(value_of: Callable[[Node], object]) -> CallPlanner:
     """A tensor of one value that is known."""
 
     def plan(node: Node, machine: CpuTarget) -> Write:
@@ -158,7 +158,7 @@ def filled(value_of: Callable[[Node], object]) -> Plan:
         if value is None or out.dtype == "int64":
             raise refusal(node, "a computed value has no native kernel")
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             segment.fill(segment.result(op.results[0], out), out, fill_bits(out, value))
 
         return write
@@ -186,7 +186,7 @@ def _held_or_constant(node: Node, info: TensorInfo) -> None:
         raise refusal(node, f"an input of {info.dtype} has no native kernel")
 
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, CallPlanner] = {
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS"), view),
     **dict.fromkeys(("CONCATENATION", "PACK"), concatenation),
     **dict.fromkeys(

@@ -17,7 +17,14 @@ from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.convolution import FIELDS
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.lowering.moving import box, move
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, raised, refusal
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    CallPlanner,
+    SegmentFunction,
+    Write,
+    count,
+    raised,
+    refusal,
+)
 from odc_mlir.transforms.native.lowering.windows import Windows
 
 _LARGEST_SUM = 1 << 31
@@ -62,7 +69,7 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     bias = _bias(how, node, channels) - in_zero * taps.sum(axis=0)
     check_sums(node, taps.reshape(-1, channels).T, bias, finish)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         blocks = -(-channels // LANES)
         packed = np.zeros((taps.shape[0], blocks * LANES), np.int16)
         packed[:, :channels] = taps
@@ -89,19 +96,21 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, CallPlanner] = {
     "CONV_2D": conv_2d,
     "FULLY_CONNECTED": fully_connected,
     "DEPTHWISE_CONV_2D": depthwise_conv_2d,
 }
 
 
-def repeated_input(segment: Segment, value: SSAValue, info: TensorInfo, times: int) -> SSAValue:
+def repeated_input(segment: SegmentFunction, value: SSAValue, info: TensorInfo, times: int) -> SSAValue:
     """The buffer of an operand ``[N, H, W, C]`` with every channel repeated: what a depth multiplier reads."""
     return repeated_codes(segment, segment.tensor(value), info, times, info.info.numpy.itemsize)
 
 
-def repeated_codes(segment: Segment, source: SSAValue, info: TensorInfo, times: int, item_bytes: int) -> SSAValue:
+def repeated_codes(
+    segment: SegmentFunction, source: SSAValue, info: TensorInfo, times: int, item_bytes: int
+) -> SSAValue:
     """The same of a buffer that holds as many elements as ``info``."""
     if times == 1:
         return source
@@ -114,7 +123,7 @@ def repeated_codes(segment: Segment, source: SSAValue, info: TensorInfo, times: 
 
 
 def padded_input(
-    segment: Segment, source: SSAValue, windows: Windows, zero: int | SSAValue, item_bytes: int = 1
+    segment: SegmentFunction, source: SSAValue, windows: Windows, zero: int | SSAValue, item_bytes: int = 1
 ) -> SSAValue:
     """A buffer with the border that windows need, filled with the code ``zero`` as it is held, or one per image."""
     if not windows.is_padded:
@@ -157,7 +166,7 @@ def _product(node: Node, windows: Windows, outputs: int, machine: CpuTarget, *, 
     runs, run_bytes = windows.runs()
     matrix, runs, offset = bytes_of(matrix, runs)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
         packed, blocks = pack(matrix, len(runs), run_bytes, LANES * vectors)
         steps = -(-run_bytes // 4) * 4

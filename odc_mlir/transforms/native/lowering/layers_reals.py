@@ -27,8 +27,8 @@ from odc_mlir.transforms.native.lowering.broadcasting import broadcast
 from odc_mlir.transforms.native.lowering.layers_products import padded_input, repeated_input, tile_of, tile_rows
 from odc_mlir.transforms.native.lowering.moving import transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (
-    Plan,
-    Segment,
+    CallPlanner,
+    SegmentFunction,
     Write,
     count,
     held_constant,
@@ -98,7 +98,7 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     clamp, low, high = clamp_of(node)
     bias = real_bias(node, channels)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         blocks = -(-channels // LANES)
         segment.call(
             "depthwise_reals",
@@ -137,7 +137,7 @@ def _computed(node: Node, windows: Windows, machine: CpuTarget) -> Write:
     clamp, low, high = clamp_of(node)
     runs, length = windows.runs()
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
         width = LANES * vectors
         blocks = -(-outputs // width)
@@ -208,7 +208,7 @@ def _product(node: Node, windows: Windows, matrix: NDArray[Any], machine: CpuTar
     bias = real_bias(node, outputs)
     runs, length = windows.runs()
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
         width = LANES * vectors
         blocks = -(-outputs // width)
@@ -238,7 +238,7 @@ def _product(node: Node, windows: Windows, matrix: NDArray[Any], machine: CpuTar
     return write
 
 
-def _windows(segment: Segment, op: Operation, node: Node, windows: Windows, channels: int) -> dict[str, Any]:
+def _windows(segment: SegmentFunction, op: Operation, node: Node, windows: Windows, channels: int) -> dict[str, Any]:
     """The arguments that kernels of windows share."""
     taps = windows.taps()
     return {
@@ -270,7 +270,7 @@ def batch_matmul(node: Node, machine: CpuTarget) -> Write:
         for info in infos
     ]
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         sources = []
         for info, value, turn in zip(infos, op.operands, turned, strict=False):
             source = held_constant(segment, info) if info.is_const else segment.tensor(value)
@@ -307,7 +307,7 @@ def batch_matmul(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def pool(kernel: str) -> Plan:
+def pool(kernel: str) -> CallPlanner:
     """MAX_POOL_2D and AVERAGE_POOL_2D."""
 
     def plan(node: Node, machine: CpuTarget) -> Write:
@@ -317,7 +317,7 @@ def pool(kernel: str) -> Plan:
             return layers_images.pool(node, machine)
         clamp, low, high = clamp_of(node)
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             shared = _windows(segment, op, node, windows, x.static_shape[3])
             options = {"count": shared["tap_count"]} if kernel == "average_reals" else {}
             source = segment.tensor(op.operands[0])
@@ -332,7 +332,7 @@ def softmax(node: Node, machine: CpuTarget) -> Write:
     """Softmax along the last axis."""
     x, out = node.operand(0), node.results[0]
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         classes = x.static_shape[-1]
         segment.call(
             "softmax_reals",
@@ -355,7 +355,7 @@ def binary(node: Node, machine: CpuTarget) -> Write:
     clamp, low, high = clamp_of(node)
     spread = broadcast((a, b), out)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         values = [op.operands[0 if info is a or len(op.operands) == 1 else 1] for info in (a, b)]
         options = {"operation": _PLACES[_BINARY[node.spec.name]], "clamp": clamp}
         spread.call(segment, op, "binary_reals", options, (a, b), out, values, low=low, high=high)
@@ -392,7 +392,7 @@ def add_n(node: Node, machine: CpuTarget) -> Write:
     if any(info.dtype != "float32" or info.static_shape != out.static_shape for info in infos):
         raise refusal(node, f"operands of {', '.join(info.dtype for info in infos)} have no native kernel")
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         values = [
             held_constant(segment, info) if info.is_const else segment.tensor(value)
             for info, value in zip(infos, op.operands, strict=True)
@@ -431,7 +431,7 @@ def unary(node: Node, machine: CpuTarget) -> Write:
 def _function(name: str, node: Node) -> Write:
     out = node.results[0]
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.call(
             "unary_reals",
             {"operation": _PLACES[name]},
@@ -443,7 +443,7 @@ def _function(name: str, node: Node) -> Write:
     return write
 
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, CallPlanner] = {
     "CONV_2D": conv_2d,
     "FULLY_CONNECTED": fully_connected,
     "DEPTHWISE_CONV_2D": depthwise_conv_2d,

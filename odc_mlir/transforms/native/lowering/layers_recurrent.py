@@ -22,7 +22,15 @@ from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.reals import OPEN
 from odc_mlir.transforms.native.lowering.layers_products import check_sums, pack, scaling_fields, tile_of
-from odc_mlir.transforms.native.lowering.segment_writer import BIAS, Plan, Segment, Write, count, refusal, size_bytes
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    BIAS,
+    CallPlanner,
+    SegmentFunction,
+    Write,
+    count,
+    refusal,
+    size_bytes,
+)
 
 _STATES = ("output_state", "cell_state")
 _OTHERS = ("cell_to_", "projection_", "_layer_norm_coefficients")
@@ -53,7 +61,7 @@ def unidirectional_sequence_lstm(node: Node, machine: CpuTarget) -> Write:
     return _on_codes(node, sizes) if node.operand(0).dtype == "int8" else _on_reals(node, sizes, machine)
 
 
-PLANS: dict[str, Plan] = {"UNIDIRECTIONAL_SEQUENCE_LSTM": unidirectional_sequence_lstm}
+PLANS: dict[str, CallPlanner] = {"UNIDIRECTIONAL_SEQUENCE_LSTM": unidirectional_sequence_lstm}
 
 
 class _Sizes:
@@ -79,7 +87,7 @@ class _Sizes:
             place[: self.channels] = part
         return found.reshape(len(GATES) * self.padded, *parts[0].shape[1:])
 
-    def begin(self, segment: Segment, state: SSAValue, info: TensorInfo, places: int) -> SSAValue:
+    def begin(self, segment: SegmentFunction, state: SSAValue, info: TensorInfo, places: int) -> SSAValue:
         """A buffer of rows with room for whole vectors, in ``places`` for each sequence, with a state in that which
         the first step reads."""
         size = info.info.numpy.itemsize
@@ -88,7 +96,7 @@ class _Sizes:
         _rows(segment, state, target, self, size, first=second * self.sequences * self.padded, unpad=False)
         return target
 
-    def end(self, segment: Segment, held: SSAValue, state: SSAValue, info: TensorInfo) -> None:
+    def end(self, segment: SegmentFunction, held: SSAValue, state: SSAValue, info: TensorInfo) -> None:
         """The state is what the last step has left in the first place."""
         result = segment.allocate(size_bytes(info))
         _rows(segment, held, result, self, info.info.numpy.itemsize, first=0, unpad=True)
@@ -96,7 +104,7 @@ class _Sizes:
 
 
 def _rows(
-    segment: Segment, source: SSAValue, target: SSAValue, sizes: _Sizes, size: int, *, first: int, unpad: bool
+    segment: SegmentFunction, source: SSAValue, target: SSAValue, sizes: _Sizes, size: int, *, first: int, unpad: bool
 ) -> None:
     row, padded = sizes.channels * size, sizes.padded * size
     segment.call(
@@ -130,7 +138,7 @@ def _on_reals(node: Node, sizes: _Sizes, machine: CpuTarget) -> Write:
     )
     bias = sizes.by_gate([values[f"{gate}_gate_bias"] for gate in GATES])
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         (hidden_state, hidden_info), (cell_state, cell_info) = _states(node, op)
         hidden = sizes.begin(segment, segment.tensor(hidden_state), hidden_info, 2)
         cell = sizes.begin(segment, segment.tensor(cell_state), cell_info, 1)
@@ -152,7 +160,7 @@ def _on_reals(node: Node, sizes: _Sizes, machine: CpuTarget) -> Write:
 
 
 def _ahead(
-    segment: Segment, x: SSAValue, sizes: _Sizes, weights: NDArray[Any], bias: NDArray[Any], machine: CpuTarget
+    segment: SegmentFunction, x: SSAValue, sizes: _Sizes, weights: NDArray[Any], bias: NDArray[Any], machine: CpuTarget
 ) -> SSAValue:
     """What the inputs of all steps add to the gates: a product by tiles."""
     pixels, channels = sizes.outer * sizes.inner, len(bias)
@@ -201,7 +209,7 @@ def _on_codes(node: Node, sizes: _Sizes) -> Write:
     fields = [(1 << shift) >> 1, shift, low, high, *scaling, cell.hidden_zero + BIAS]
     codes = np.arange(_CODES, dtype=np.uint16).view(np.int16)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         (hidden_state, hidden_info), (cell_state, cell_info) = _states(node, op)
         hidden = sizes.begin(segment, segment.tensor(hidden_state), hidden_info, 2)
         state = sizes.begin(segment, segment.tensor(cell_state), cell_info, 1)

@@ -18,7 +18,14 @@ from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.reductions import NAMES, TYPES
 from odc_mlir.transforms.native.lowering.moving import transposed
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, refusal, require_same_codes
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    CallPlanner,
+    SegmentFunction,
+    Write,
+    count,
+    refusal,
+    require_same_codes,
+)
 
 _KINDS = {"bool": "uint8", "int8": "uint8"}  # how elements are compared as they are held
 _OF_TRUTHS = {"REDUCE_ANY": "REDUCE_MAX", "REDUCE_ALL": "REDUCE_MIN"}
@@ -44,7 +51,7 @@ class Middle:
         outer, middle, inner = (math.prod(shape[axis] for axis in part) for part in (before, axes, after))
         return Middle((*before, *axes, *after), outer, middle, inner)
 
-    def source(self, segment: Segment, value: SSAValue, info: TensorInfo) -> SSAValue:
+    def source(self, segment: SegmentFunction, value: SSAValue, info: TensorInfo) -> SSAValue:
         """The operand in that order."""
         return transposed(segment, segment.tensor(value), info, self.order)
 
@@ -75,7 +82,7 @@ def reduction(node: Node, machine: CpuTarget) -> Write:
     require_same_codes(node, x, out)
     middle = middle_of(node)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         source, target = middle.source(segment, op.operands[0], x), segment.result(op.results[0], out)
         if middle.inner == 1 and kind == "float32" and name == "SUM":
             segment.call("sum_rows", {}, input=source, output=target, outer=middle.outer, count=middle.count, scale=1.0)
@@ -99,7 +106,7 @@ def mean(node: Node, machine: CpuTarget) -> Write:
     x, out = node.operand(0), node.results[0]
     middle = middle_of(node)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         source, target = middle.source(segment, op.operands[0], x), segment.result(op.results[0], out)
         outer, taken, inner = middle.outer, middle.count, middle.inner
         if inner == 1:
@@ -123,7 +130,7 @@ def mean(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def extreme_place(largest: int) -> Plan:
+def extreme_place(largest: int) -> CallPlanner:
     """ARG_MAX and ARG_MIN."""
 
     def plan(node: Node, machine: CpuTarget) -> Write:
@@ -134,7 +141,7 @@ def extreme_place(largest: int) -> Plan:
         axis = normal_axis(node, int(node.const(1).reshape(-1)[0]), len(x.static_shape))
         middle = Middle.of(x.static_shape, (axis,))
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             segment.call(
                 "place_of_extreme",
                 {"largest": largest, "kind": TYPES.index(kind), "long": int(out.dtype == "int64")},
@@ -159,7 +166,7 @@ def cumsum(node: Node, machine: CpuTarget) -> Write:
     middle = Middle.of(x.static_shape, (axis,))
     modes = {name: int(bool(option(node, name))) for name in ("exclusive", "reverse")}
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.call(
             "running_sum",
             {"kind": TYPES.index(x.dtype), **modes},
@@ -173,7 +180,7 @@ def cumsum(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def by_rows(kernel: str, size: str, numbers: Callable[[Node], dict[str, float]] = lambda _: {}) -> Plan:
+def by_rows(kernel: str, size: str, numbers: Callable[[Node], dict[str, float]] = lambda _: {}) -> CallPlanner:
     """What is computed along the last axis."""
 
     def plan(node: Node, machine: CpuTarget) -> Write:
@@ -182,7 +189,7 @@ def by_rows(kernel: str, size: str, numbers: Callable[[Node], dict[str, float]] 
             raise refusal(node, f"an input of {x.dtype} or a fused activation has no native kernel")
         depth = x.static_shape[-1]
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             sizes: dict[str, float] = {"rows": count(x) // depth, size: depth, **numbers(node)}
             source = segment.tensor(op.operands[0])
             segment.call(kernel, {}, input=source, output=segment.result(op.results[0], out), **sizes)
@@ -192,7 +199,7 @@ def by_rows(kernel: str, size: str, numbers: Callable[[Node], dict[str, float]] 
     return plan
 
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, CallPlanner] = {
     **dict.fromkeys(("SUM", "REDUCE_PROD", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_ANY", "REDUCE_ALL"), reduction),
     "ARG_MAX": extreme_place(1),
     "ARG_MIN": extreme_place(0),
@@ -200,7 +207,7 @@ PLANS: dict[str, Plan] = {
 }
 """Whatever the types are."""
 
-REALS: dict[str, Plan] = {
+REALS: dict[str, CallPlanner] = {
     "MEAN": mean,
     "LOG_SOFTMAX": by_rows("log_softmax_reals", "classes"),
     "L2_NORMALIZATION": by_rows("l2_normalize_reals", "depth", lambda _: {"least": _LEAST_NORM}),

@@ -16,12 +16,12 @@ from odc_mlir.ops.infer.geometry import transposed_pad
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.lowering.moving import box, fill_bits, move, strides
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, refusal
+from odc_mlir.transforms.native.lowering.segment_writer import CallPlanner, SegmentFunction, Write, refusal
 
 _MOST_GROUPS = 8  # more would multiply by too many zeros
 _WHOLE_BYTES = ("int8", "uint8", "int16", "float32")
 
-PlanOf = Callable[[Node], Plan]
+PlanOf = Callable[[Node], CallPlanner]
 """The plan of a convolution, by the types of its operands."""
 
 
@@ -33,7 +33,7 @@ class _Seen:
     results: Sequence[SSAValue]
 
 
-def grouped(plan: Plan) -> Plan:
+def grouped(plan: CallPlanner) -> CallPlanner:
     """A convolution whose filter may be for groups of channels: then it has zeros for all others."""
 
     def of_groups(node: Node, machine: CpuTarget) -> Write:
@@ -71,7 +71,7 @@ def _with_data(info: TensorInfo, array: NDArray[Any]) -> TensorInfo:
     return replace(info, shape=array.shape, data=data, _array=None)
 
 
-def transpose_conv(plan_of: PlanOf) -> Plan:
+def transpose_conv(plan_of: PlanOf) -> CallPlanner:
     """Result shape, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``: a convolution with the filter turned around.
 
     Its input is ``x`` with zeros between its elements and around them.
@@ -110,7 +110,7 @@ def transpose_conv(plan_of: PlanOf) -> Plan:
         zero = 0 if x.quant is None or x.dtype == "float32" else x.quant.zero_points[0]
         item_bytes = x.info.numpy.itemsize
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             spread = segment.allocate(math.prod(shape) * item_bytes)
             segment.fill(spread, wide, fill_bits(wide, zero))
             move(segment, place, segment.tensor(op.operands[2]), spread, item_bytes)

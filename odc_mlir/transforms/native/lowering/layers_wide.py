@@ -33,7 +33,7 @@ from odc_mlir.transforms.native.lowering.layers_products import (
 )
 from odc_mlir.transforms.native.lowering.layers_reductions import middle_of
 from odc_mlir.transforms.native.lowering.moving import box, move, strides
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, count, refusal
+from odc_mlir.transforms.native.lowering.segment_writer import CallPlanner, SegmentFunction, Write, count, refusal
 from odc_mlir.transforms.native.lowering.windows import Windows
 
 _LARGEST = 1 << 15
@@ -75,7 +75,7 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, "sums are too large for the native kernel, which has 32 bits")
     bias = sums.bias - sums.zero * taps.sum(axis=0)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         blocks = -(-channels // LANES)
         packed = np.zeros((len(taps), blocks * LANES), np.int16)
         packed[:, :channels] = taps
@@ -128,7 +128,9 @@ class _Sums:
         values = np.asarray(how.weights(weights.array(), axis), np.int64)
         return _Sums(node, values, numbers, how.in_zero, finish)
 
-    def arguments(self, segment: Segment, op: Operation, bias: NDArray[np.int64], padded: int) -> dict[str, Any]:
+    def arguments(
+        self, segment: SegmentFunction, op: Operation, bias: NDArray[np.int64], padded: int
+    ) -> dict[str, Any]:
         """What kernels take to requantise."""
         finish, channels = self.finish, len(bias)
         fields: tuple[Any, ...]
@@ -166,7 +168,7 @@ def _product(node: Node, windows: Windows, matrix: NDArray[np.int64], sums: _Sum
     packed_runs[:, :, :, :taken] = _divided(columns, taken)
     starts = (runs[:, None] + np.arange(parts) * taken).reshape(-1).astype(np.int32)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         rows, vectors = tile_of(windows.pixels, outputs, machine)
         rows = min(rows, max(1, machine.tile_rows // 2)) if split else rows  # sums take twice as many registers
         width = LANES * vectors
@@ -211,7 +213,7 @@ def _taken(columns: NDArray[np.int64]) -> int:
     return 1
 
 
-def _padded(segment: Segment, source: SSAValue, windows: Windows, zero: int) -> SSAValue:
+def _padded(segment: SegmentFunction, source: SSAValue, windows: Windows, zero: int) -> SSAValue:
     """A buffer with the border that windows need."""
     if not windows.is_padded:
         return source
@@ -227,7 +229,7 @@ def _padded(segment: Segment, source: SSAValue, windows: Windows, zero: int) -> 
     return target
 
 
-def arithmetic(operation: int) -> Plan:
+def arithmetic(operation: int) -> CallPlanner:
     """Sums, differences and products without zero points."""
 
     def plan(node: Node, machine: CpuTarget) -> Write:
@@ -240,7 +242,7 @@ def arithmetic(operation: int) -> Plan:
         kind, left, table = _combination(node, operation, quants, activation_codes(node, out))
         spread = broadcast((a, b), out)
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             options = {"operation": kind, "left": left}
             spread.call(segment, op, "combine_wide", options, (a, b), out, table=segment.constant(table))
 
@@ -289,7 +291,7 @@ def mean(node: Node, machine: CpuTarget) -> Write:
     finish = Requantizer(q, e, out_zero, *out.info.range, np.dtype(np.int16))
     sums = _Sums(node, np.ones((middle.count, middle.inner), np.int64), np.zeros(0, np.int64), zero, finish)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         inner, taken = middle.inner, middle.count
         blocks = -(-inner // LANES)
         segment.call(
@@ -317,7 +319,7 @@ def softmax(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, f"a result of {out.dtype} of scale {out_scale} has no native kernel")
     terms, inverses = softmax16_tables(*softmax16_params(scale, float(option(node, "beta"))))
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         classes = x.static_shape[-1]
         segment.call(
             "softmax_wide",
@@ -346,7 +348,7 @@ def by_table(node: Node, machine: CpuTarget) -> Write:
     narrow = out.info.numpy.itemsize == 1
     table = (found.astype(np.int16) + (128 if out.dtype == "int8" else 0)).astype(np.uint8) if narrow else found
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         segment.call(
             "look_up_wide",
             {"bytes": int(narrow)},
@@ -366,7 +368,7 @@ def dequantize(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, f"an input of {x.dtype} with several scales has no native kernel")
     scale, zero = scale_of(node, x)
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         source, target = segment.tensor(op.operands[0]), segment.result(op.results[0], out)
         numbers = {"count": count(out), "scale": float(np.float32(scale)), "zero": float(zero)}
         segment.call("dequantize_wide", {}, input=source, output=target, **numbers)
@@ -377,7 +379,7 @@ def dequantize(node: Node, machine: CpuTarget) -> Write:
 _UNARY = ("LOGISTIC", "TANH", "HARD_SWISH", "ELU", "GELU", "RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU",
           "ABS", "EXP", "LOG", "RSQRT", "NEG", "QUANTIZE")  # fmt: skip
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, CallPlanner] = {
     "CONV_2D": conv_2d,
     "FULLY_CONNECTED": fully_connected,
     "DEPTHWISE_CONV_2D": depthwise_conv_2d,

@@ -16,13 +16,20 @@ from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.lowering import layers_images
 from odc_mlir.transforms.native.lowering.layers_products import padded_input, scaling_fields
 from odc_mlir.transforms.native.lowering.layers_reductions import middle_of
-from odc_mlir.transforms.native.lowering.segment_writer import Plan, Segment, Write, raised, refusal, require_same_codes
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    CallPlanner,
+    SegmentFunction,
+    Write,
+    raised,
+    refusal,
+    require_same_codes,
+)
 from odc_mlir.transforms.native.lowering.windows import Windows
 
 _EIGHT_BIT = ("int8", "uint8")
 
 
-def pool(kernel: str) -> Plan:
+def pool(kernel: str) -> CallPlanner:
     """MAX_POOL_2D and AVERAGE_POOL_2D of 8-bit codes."""
 
     def plan(node: Node, machine: CpuTarget) -> Write:
@@ -33,7 +40,7 @@ def pool(kernel: str) -> Plan:
         require_same_codes(node, x, out)
         low, high = (bound + raised(out) for bound in activation_codes(node, out))
 
-        def write(segment: Segment, op: Operation) -> None:
+        def write(segment: SegmentFunction, op: Operation) -> None:
             channels = x.static_shape[3]
             taps = windows.taps()
             options = {"count": len(taps), "zero": raised(x)} if kernel == "average_pool" else {}
@@ -69,7 +76,7 @@ def mean(node: Node, machine: CpuTarget) -> Write:
     if e > 0 or count * 255 >= 1 << 22:
         raise refusal(node, "the scale ratio or the number of elements is too large for the native kernel")
 
-    def write(segment: Segment, op: Operation) -> None:
+    def write(segment: SegmentFunction, op: Operation) -> None:
         blocks = -(-inner // LANES)
         table = np.zeros((len(FIELDS), blocks * LANES), np.int32)
         table[0] = -(zero + raised(x)) * count
@@ -97,7 +104,7 @@ def mean(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, CallPlanner] = {
     "MAX_POOL_2D": pool("max_pool"),
     "AVERAGE_POOL_2D": pool("average_pool"),
     "MEAN": mean,

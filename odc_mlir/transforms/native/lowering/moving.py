@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.transforms.native.kernels.boxes import DIMENSIONS
-from odc_mlir.transforms.native.lowering.segment_writer import Segment, raised
+from odc_mlir.transforms.native.lowering.segment_writer import SegmentFunction, raised
 
 _FEW_BYTES = 32  # runs shorter than this are moved element by element
 
@@ -31,14 +31,14 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Table:
+class RunTable:
     """Any map: where each run of neighbours begins, -1 where nothing is moved to."""
 
     starts: NDArray[np.int32]
     run: int
 
 
-Move = Box | Table
+Move = Box | RunTable
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -88,7 +88,7 @@ def move_of(places: NDArray[Any]) -> Move:
         if np.array_equal(rows, wanted):
             run = length
             break
-    return Table(flat[::run].astype(np.int32), run)
+    return RunTable(flat[::run].astype(np.int32), run)
 
 
 def _sum_of_steps(shape: Sequence[int], steps: Sequence[int]) -> NDArray[np.int64]:
@@ -115,10 +115,10 @@ def places_of(node: Node, data: int) -> list[NDArray[Any]]:
     return [np.asarray(found) - 1 for found in counted.spec.kernel_function(counted)(given)]
 
 
-def move(segment: Segment, plan: Move, source: SSAValue, target: SSAValue, item_bytes: int) -> None:
+def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValue, item_bytes: int) -> None:
     """Write a move."""
     options = {"size": item_bytes, "single": int(plan.run * item_bytes < _FEW_BYTES)}
-    if isinstance(plan, Table):
+    if isinstance(plan, RunTable):
         segment.call(
             "copy_runs",
             options,
@@ -151,7 +151,7 @@ def move(segment: Segment, plan: Move, source: SSAValue, target: SSAValue, item_
     )
 
 
-def expanded(segment: Segment, source: SSAValue, info: TensorInfo, shape: Sequence[int]) -> SSAValue:
+def expanded(segment: SegmentFunction, source: SSAValue, info: TensorInfo, shape: Sequence[int]) -> SSAValue:
     """A buffer with an operand repeated to ``shape``."""
     size = info.info.numpy.itemsize
     own = (1,) * (len(shape) - len(info.static_shape)) + info.static_shape
@@ -161,7 +161,7 @@ def expanded(segment: Segment, source: SSAValue, info: TensorInfo, shape: Sequen
     return target
 
 
-def transposed(segment: Segment, source: SSAValue, info: TensorInfo, order: Sequence[int]) -> SSAValue:
+def transposed(segment: SegmentFunction, source: SSAValue, info: TensorInfo, order: Sequence[int]) -> SSAValue:
     """A buffer with an operand's dimensions in another order."""
     shape, size = info.static_shape, info.info.numpy.itemsize
     if list(order) == sorted(order):
@@ -173,6 +173,6 @@ def transposed(segment: Segment, source: SSAValue, info: TensorInfo, order: Sequ
 
 
 def fill_bits(info: TensorInfo, value: Any) -> int:
-    """An element as :meth:`Segment.fill` takes it: the bits of a real, a code as it is held."""
+    """An element as :meth:`SegmentFunction.fill` takes it: the bits of a real, a code as it is held."""
     array = np.asarray(value)
     return int(array.astype(np.float32).view(np.int32)) if info.info.kind == "float" else int(array) + raised(info)

@@ -71,7 +71,7 @@ def raised(info: TensorInfo) -> int:
     return BIAS if info.dtype == "int8" else 0
 
 
-def held_constant(segment: Segment, info: TensorInfo) -> SSAValue:
+def held_constant(segment: SegmentFunction, info: TensorInfo) -> SSAValue:
     """The bytes of a constant operand as tensors are held: signed codes are raised."""
     data = np.frombuffer(np.ascontiguousarray(info.array()).tobytes(), np.uint8)
     return segment.constant(data ^ np.uint8(raised(info)))
@@ -95,7 +95,7 @@ class Constants:
         return self._places[digest]
 
 
-class Segment:
+class SegmentFunction:
     """The function of one segment: its inputs, its outputs, the arena and the constants."""
 
     def __init__(self, name: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], machine: CpuTarget):
@@ -197,8 +197,8 @@ def declaration(symbol: str, kernel: str, options: Mapping[str, int]) -> func.Fu
     return op
 
 
-Write = Callable[[Segment, Operation], None]
+Write = Callable[[SegmentFunction, Operation], None]
 """Writes the calls that compute an operator."""
 
-Plan = Callable[[Node, CpuTarget], Write]
+CallPlanner = Callable[[Node, CpuTarget], Write]
 """Checks an operator, raising OdcError with the reason where it stays on the host, and gives what writes it."""

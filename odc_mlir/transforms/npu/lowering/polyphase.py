@@ -62,11 +62,11 @@ def lower_transpose_conv(site: Site) -> None:
                     weights=blob_of(np.ascontiguousarray(weights[:, row.taps][:, :, column.taps])),
                     **of_channels(integers, group),
                 )
-                parts.append(Part(row, column, group, site.emit(made)))
+                parts.append(PolyphasePart(row, column, group, site.emit(made)))
     interleave(site, parts, (len(components[0]), len(components[1])))
 
 
-class Part(NamedTuple):
+class PolyphasePart(NamedTuple):
     """A component of rows, one of columns, and some channels of a result."""
 
     row: Component
@@ -75,7 +75,7 @@ class Part(NamedTuple):
     value: SSAValue
 
 
-def interleave(site: Site, parts: Sequence[Part], steps: tuple[int, int]) -> None:
+def interleave(site: Site, parts: Sequence[PolyphasePart], steps: tuple[int, int]) -> None:
     """Replace the operator by the result that ``parts`` make; ``steps``: components of rows and columns."""
     batch, height, width, channels = site.result.static_shape
     copies = []

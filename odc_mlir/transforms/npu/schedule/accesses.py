@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from odc_mlir.isa.effects import Area
-from odc_mlir.transforms.npu.schedule.program import Place, Span
+from odc_mlir.transforms.npu.schedule.program import BufferRange, Place
 
 
-def spans(places: Mapping[str, Place], area: Area) -> Iterator[Span]:
+def spans(places: Mapping[str, Place], area: Area) -> Iterator[BufferRange]:
     """Where ``area`` lies; in a ring, that is up to two ranges."""
     buffer, start = places[area.field]
     size, ring = area.size, area.ring

@@ -14,13 +14,13 @@ from odc_mlir.targets import MemoryMode
 from odc_mlir.transforms.npu.schedule.fusion import fused
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.resident_graph import Graph, read_graph
-from odc_mlir.transforms.npu.schedule.resident_plan import Plan, Planner
+from odc_mlir.transforms.npu.schedule.resident_plan import Planner, ResidencyPlan
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.weight_room import uncopied_weights
 
 
-def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[Graph, Plan]:
+def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[Graph, ResidencyPlan]:
     """The tensor operations of a program and the best plan found; CompileError where a layer fits in no way.
 
     Where the target was chosen with ``prefer = compile-time`` few plans are looked at.
@@ -39,7 +39,7 @@ def planned_layers(
     *,
     quick: bool = False,
     uncopied: Mapping[Operation, int] = MappingProxyType({}),
-) -> tuple[Graph, Plan]:
+) -> tuple[Graph, ResidencyPlan]:
     """``layers`` of one program, in order, and the best plan found; errors as above, and those of ``check``.
 
     ``uncopied``: bytes of weights for which SRAM has no room, by layer.

@@ -14,7 +14,7 @@ from odc_mlir.targets import MemoryMode
 from odc_mlir.transforms.npu.schedule.balance import Balance
 from odc_mlir.transforms.npu.schedule.cost import ports
 from odc_mlir.transforms.npu.schedule.resident_graph import Graph
-from odc_mlir.transforms.npu.schedule.resident_plan import Plan
+from odc_mlir.transforms.npu.schedule.resident_plan import ResidencyPlan
 from odc_mlir.transforms.npu.schedule.residents import largest_gap
 from odc_mlir.transforms.npu.schedule.tensor_ir import window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings
@@ -38,7 +38,7 @@ def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
     return user if same_items and len({npu.shape_of(value) for value in tensors[1:]}) == 1 else None
 
 
-def fused(graph: Graph, plan: Plan, tilings: Tilings, memory: MemoryMode) -> Plan:
+def fused(graph: Graph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMode) -> ResidencyPlan:
     """``plan`` with element-wise operations fused where that is estimated to be faster.
 
     They follow their convolution at once, and all of their tensors are in memory.

@@ -18,7 +18,7 @@ Latest = dict[Queue, int]
 """Queue -> index of its latest command."""
 
 
-class _Segment:
+class _AccessHistory:
     """Addresses up to ``end`` with the same history: the last writer, and the last reader of each queue since."""
 
     __slots__ = ("end", "readers", "writer", "writer_queue")
@@ -37,14 +37,14 @@ class _History:
 
     def __init__(self) -> None:
         self.starts = [0]  # in order
-        self.segments = {0: _Segment(sys.maxsize, -1, Queue.FETCH, {})}
+        self.segments = {0: _AccessHistory(sys.maxsize, -1, Queue.FETCH, {})}
 
-    def _cut(self, address: int) -> _Segment:
+    def _cut(self, address: int) -> _AccessHistory:
         """The segment that starts at ``address``, made by splitting the one around it."""
         index = bisect_left(self.starts, address)
         whole = self.segments[self.starts[index - 1]]
         self.starts.insert(index, address)
-        made = self.segments[address] = _Segment(whole.end, whole.writer, whole.writer_queue, dict(whole.readers))
+        made = self.segments[address] = _AccessHistory(whole.end, whole.writer, whole.writer_queue, dict(whole.readers))
         whole.end = address
         return made
 

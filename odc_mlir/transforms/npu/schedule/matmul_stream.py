@@ -12,13 +12,13 @@ from odc_mlir.transforms.npu.schedule.layers import WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
-from odc_mlir.transforms.npu.schedule.window_stream import Weights, product_commands
+from odc_mlir.transforms.npu.schedule.window_stream import WeightLoads, product_commands
 from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, WindowTiling
 
 Matmul = WindowLayer[npu.MatmulOp]
 
 
-class _Matrix(Weights[npu.MatmulOp]):
+class _Matrix(WeightLoads[npu.MatmulOp]):
     """Loads of the right-hand side; every image has its own."""
 
     def owner(self, tile: Tile) -> int:

@@ -69,7 +69,7 @@ def shaped(
 Place = tuple[Buffer, int]
 """A buffer and an offset into it."""
 
-Span = tuple[Buffer, int, int]
+BufferRange = tuple[Buffer, int, int]
 """A buffer, and the first unit and the one behind the last of it; a plain tuple, as programs have very many."""
 
 

@@ -17,7 +17,7 @@ from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.gather_stream import gather_choice
 from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
-from odc_mlir.transforms.npu.schedule.resident_plan import Node
+from odc_mlir.transforms.npu.schedule.resident_plan import ResidencyNode
 from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, window_of
@@ -40,7 +40,7 @@ LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
 
 
 @dataclass(slots=True)
-class Candidate:
+class ResidentCandidate:
     """A result that could stay in the tile buffer; ``fill``: code of the border, None where nobody reads it."""
 
     op: Operation
@@ -53,8 +53,8 @@ class Graph:
     """A segment for the planner."""
 
     ops: list[Operation]
-    nodes: list[Node] = field(default_factory=list)
-    candidates: list[Candidate] = field(default_factory=list)
+    nodes: list[ResidencyNode] = field(default_factory=list)
+    candidates: list[ResidentCandidate] = field(default_factory=list)
     constant_bytes: int = 0
     uncopied: Mapping[Operation, int] = field(default_factory=dict)  # bytes of weights without room in SRAM
 
@@ -73,7 +73,7 @@ def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[
     for op in graph.ops:
         sources = tuple(home.get(value) for value in op.operands)
         choices = partial(layer_choices, op, tilings, uncopied=uncopied.get(op, 0))
-        graph.nodes.append(Node(choices, sources, home.get(op.results[0])))
+        graph.nodes.append(ResidencyNode(choices, sources, home.get(op.results[0])))
         graph.constant_bytes += stored_bytes(op)
     return graph
 
@@ -86,7 +86,7 @@ def _aliases(value: SSAValue) -> Iterator[SSAValue]:
             yield from _aliases(use.operation.output)
 
 
-def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Candidate | None:
+def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> ResidentCandidate | None:
     """What it takes to keep the result of ``op`` in the tile buffer, None where that is impossible."""
     result = op.results[0]
     image = image_shape(npu.shape_of(result))
@@ -110,7 +110,7 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Ca
     if len(fills) > 1 or too_large or (needs_dense and not layout.is_dense):
         return None
     last = max(index[user] for user, _ in readers)
-    return Candidate(op, Resident(layout, index[op], last), fills.pop() if fills else None)
+    return ResidentCandidate(op, Resident(layout, index[op], last), fills.pop() if fills else None)
 
 
 def _may_touch(op: Operation) -> bool:
@@ -152,6 +152,6 @@ def layer_choices(
         raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None
 
 
-def resident_attribute(candidate: Candidate) -> ResidentAttr:
+def resident_attribute(candidate: ResidentCandidate) -> ResidentAttr:
     """The border of ``candidate`` and what fills it."""
     return ResidentAttr(Residency(*candidate.resident.layout.border, candidate.fill))

@@ -20,7 +20,7 @@ Choices = Callable[[int, tuple[bool, ...], bool], tuple[TilingChoice, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ResidencyNode:
     """A layer: the candidates among its sources and its result (indices, None: stays in memory)."""
 
     choices: Choices
@@ -28,7 +28,7 @@ class Node:
     result: int | None
 
 
-class Plan(NamedTuple):
+class ResidencyPlan(NamedTuple):
     """``residents``: kept candidates by index, with addresses; ``choices``: one per layer."""
 
     residents: dict[int, Resident]
@@ -40,7 +40,7 @@ class Planner:
 
     def __init__(
         self,
-        nodes: Sequence[Node],
+        nodes: Sequence[ResidencyNode],
         candidates: Sequence[Resident],
         constant_bytes: int,
         target: Target,
@@ -51,7 +51,7 @@ class Planner:
         self._balancer = Balancer(constant_bytes, target, memory)
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
-    def plan(self, check: Callable[[], None] = lambda: None, *, improve: bool = True) -> Plan:
+    def plan(self, check: Callable[[], None] = lambda: None, *, improve: bool = True) -> ResidencyPlan:
         """The best plan found: all candidates that fit together, then, to ``improve``, without each that does not pay.
 
         ``check`` is called again and again and may raise. Raises CompileError where a layer fits in no way.
@@ -79,7 +79,7 @@ class Planner:
                 kept -= {alive.pop()}
         return kept
 
-    def _improved(self, plan: Plan, check: Callable[[], None]) -> Plan:
+    def _improved(self, plan: ResidencyPlan, check: Callable[[], None]) -> ResidencyPlan:
         """``plan`` without the tensors whose absence makes it better."""
         for index in sorted(plan.residents, key=lambda i: (-self.candidates[i].size, i)):
             check()
@@ -88,14 +88,14 @@ class Planner:
                 plan = trial
         return plan
 
-    def _try(self, kept: frozenset[int]) -> Plan | None:
+    def _try(self, kept: frozenset[int]) -> ResidencyPlan | None:
         """The plan with these residents, None where they leave some layer without room."""
         try:
             return self._evaluate(kept)
         except CompileError:
             return None
 
-    def _evaluate(self, kept: frozenset[int]) -> Plan:
+    def _evaluate(self, kept: frozenset[int]) -> ResidencyPlan:
         total = self.target.local.tile_bytes
         residents = {
             index: Resident(c.layout, c.first, c.last) for index, c in enumerate(self.candidates) if index in kept
@@ -113,7 +113,7 @@ class Planner:
                 room -= room % ROOM_STEP
             sources = tuple(source in kept for source in node.sources)
             fronts.append(self._front(layer, room, sources, node.result in kept))
-        return Plan(residents, self._balancer.choose(fronts))
+        return ResidencyPlan(residents, self._balancer.choose(fronts))
 
     def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
         """The choices of a layer, the same object for the same question: most plans ask what others have asked."""

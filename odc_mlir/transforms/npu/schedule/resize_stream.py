@@ -36,7 +36,7 @@ def lane_turns(op: npu.ResizeOp) -> int:
     return _LANE_TURNS[op.kind.data]
 
 
-class Span(NamedTuple):
+class PixelSpan(NamedTuple):
     """``results`` of an axis from ``first`` on, and the ``pixels`` from ``pixel`` on that they are made of."""
 
     first: int
@@ -45,7 +45,7 @@ class Span(NamedTuple):
     pixels: int
 
 
-class Axis:
+class ResizeAxis:
     """One axis of a resized image: the pixels that any of its results need."""
 
     def __init__(self, op: npu.ResizeOp, axis: int) -> None:
@@ -61,12 +61,12 @@ class Axis:
         """The positions of results from ``first`` on, counted from ``pixel``."""
         return self.line.moved(first, pixel, self.bits)
 
-    def spans(self, most: int) -> list[Span]:
+    def spans(self, most: int) -> list[PixelSpan]:
         """The axis in parts of at most ``most`` results."""
         found = []
         for first, count in parts(self.results, most):
             low, high = int(self.low[first]), int(self.high[first + count - 1])
-            found.append(Span(first, count, low, high - low + 1))
+            found.append(PixelSpan(first, count, low, high - low + 1))
         return found
 
     def longest(self, most: int) -> int:
@@ -94,7 +94,7 @@ def plan_resize(
     ``source_stays``, ``result_stays``: which images are in the tile buffer as a whole, and need no slots.
     """
     batch, height, width, channels = npu.shape_of(op.output)
-    axes, item = (Axis(op, 0), Axis(op, 1)), npu.item_bytes(op.input)
+    axes, item = (ResizeAxis(op, 0), ResizeAxis(op, 1)), npu.item_bytes(op.input)
 
     def tile_bytes(rows: int, columns: int, pixel: int) -> int:
         """Bytes of slots that the largest tile of ``rows`` x ``columns`` results and what it is made of take."""
@@ -143,7 +143,7 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
     return moved
 
 
-def _most(axis: Axis, limit: int, fits: Callable[[int], bool]) -> int:
+def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
     """The largest even part of at most ``limit`` results that ``fits``; 1 does."""
     low, high = 1, min(limit, _LARGEST_COUNT)
     while low < high:
@@ -159,7 +159,7 @@ def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalM
     """The commands of a resized image, tile by tile."""
     op, stays = layer.op, (layer.source.layout is not None, layer.result.layout is not None)
     plan = plan_resize(op, target, memories.tile_room, source_stays=stays[0], result_stays=stays[1])
-    rows, columns = Axis(op, 0), Axis(op, 1)
+    rows, columns = ResizeAxis(op, 0), ResizeAxis(op, 1)
     source = Slot("input", (rows.longest(plan.rows), columns.longest(plan.columns), plan.channels), layer.source.type)
     result = Slot("output", (plan.rows, plan.columns, plan.channels), layer.result.type)
     counts = [0 if resident else plan.buffers for resident in stays]
@@ -202,7 +202,7 @@ def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalM
 def _tiles(layer: Layer[npu.ResizeOp], plan: ResizePlan) -> Iterator[tuple[_Pixels, _Pixels]]:
     """What each tile is made of, and what it is."""
     batch, _, _, channels = layer.source.shape
-    rows, columns = Axis(layer.op, 0), Axis(layer.op, 1)
+    rows, columns = ResizeAxis(layer.op, 0), ResizeAxis(layer.op, 1)
     for image in range(batch):
         for channel, count in parts(channels, plan.channels):
             for down in rows.spans(plan.rows):
@@ -213,7 +213,7 @@ def _tiles(layer: Layer[npu.ResizeOp], plan: ResizePlan) -> Iterator[tuple[_Pixe
                     )
 
 
-def _line_fields(name: str, axis: Axis, first: int, pixel: int) -> dict[str, int]:
+def _line_fields(name: str, axis: ResizeAxis, first: int, pixel: int) -> dict[str, int]:
     """Positions of results from ``first`` on, counted from ``pixel``."""
     line = axis.moved(first, pixel)
     return {f"start_{name}": line.start, f"step_{name}": line.step}

@@ -15,7 +15,7 @@ from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.cost import ports, softmax_cycles
-from odc_mlir.transforms.npu.schedule.resize_stream import Axis, lane_turns
+from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis, lane_turns
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops
 from odc_mlir.transforms.npu.schedule.views import viewed
 
@@ -65,7 +65,7 @@ class Source:
     stride: int = 1
     span: int = 1
     before: int = 0
-    resized: Axis | None = None
+    resized: ResizeAxis | None = None
 
     def needed(self, rows: Rows) -> Rows:
         """The rows of the operand that ``rows`` of the result need."""
@@ -141,7 +141,7 @@ def _source(op: Operation, value: SSAValue, index: dict[SSAValue, int]) -> Sourc
     if rows == 1:
         return Source(value, found.root, found.layer, rows, stride=0)
     if isinstance(op, npu.ResizeOp):
-        return Source(value, found.root, found.layer, rows, resized=Axis(op, 0))
+        return Source(value, found.root, found.layer, rows, resized=ResizeAxis(op, 0))
     return found
 
 

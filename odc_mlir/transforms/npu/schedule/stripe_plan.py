@@ -47,7 +47,7 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class StripePlan:
     """Chains that cover a program in order, what the arena needs for its tensors, and the estimated cycles."""
 
     chains: tuple[Chain, ...]
@@ -92,11 +92,11 @@ class Planner:
         return -(-size // self.alignment) * self.alignment
 
     @cached_property
-    def plain(self) -> Plan:
+    def plain(self) -> StripePlan:
         """The program as it is."""
         return self._plan([Option(Chain(k, k), 0, self._plain_cycles(k)) for k in range(len(self.graph.layers))])
 
-    def within(self, limit: int) -> Plan | None:
+    def within(self, limit: int) -> StripePlan | None:
         """The fastest plan found whose tensors fit in ``limit`` bytes, None where there is none."""
         budget = limit
         while (options := self._fastest(budget)) is not None:
@@ -107,7 +107,7 @@ class Planner:
         return self.smallest if self.smallest.arena_bytes <= limit else None
 
     @cached_property
-    def smallest(self) -> Plan:
+    def smallest(self) -> StripePlan:
         """The plan with the least memory of those for budgets from the least one on: some leave fewer gaps."""
         least, found = self._least_bytes(), [self.plain]
         for step in range(BUDGETS):
@@ -117,7 +117,7 @@ class Planner:
         return min(found, key=lambda plan: (plan.arena_bytes, plan.cycles))
 
     @cached_property
-    def front(self) -> list[Plan]:
+    def front(self) -> list[StripePlan]:
         """Plans from the plain one to the smallest, each the fastest found for a little less than the one before takes.
 
         They are at least STEP apart, if not in what they take then in the memory that they were looked for in.
@@ -128,7 +128,7 @@ class Planner:
             budget = plan.arena_bytes
         return found if found[-1].arena_bytes <= self.smallest.arena_bytes else [*found, self.smallest]
 
-    def frugal(self) -> Plan:
+    def frugal(self) -> StripePlan:
         """A plan that takes little memory without being much slower than the plain one."""
         best, low, high = self.plain, self.smallest.arena_bytes, self.plain.arena_bytes
         while high - low > high // 32:
@@ -260,11 +260,11 @@ class Planner:
                     least[behind] = needed
         return least[-1]
 
-    def _plan(self, options: Sequence[Option]) -> Plan:
+    def _plan(self, options: Sequence[Option]) -> StripePlan:
         chains = tuple(option.chain for option in options)
         intervals = list(self._intervals(chains))
         used = allocate_tightly(intervals) if intervals else 0
-        return Plan(chains, used, sum(option.cycles for option in options))
+        return StripePlan(chains, used, sum(option.cycles for option in options))
 
     def _intervals(self, chains: Sequence[Chain]) -> Iterator[Interval]:
         """The tensors of a plan with the times at which they are in use."""

@@ -33,7 +33,7 @@ AnyWindow = WindowLayer[npu.ConvOp | npu.MatmulOp | npu.PoolOp]
 Product = TypeVar("Product", npu.ConvOp, npu.MatmulOp)
 
 
-class Weights(ABC, Generic[Product]):
+class WeightLoads(ABC, Generic[Product]):
     """Weight and parameter loads of a product. ``element``: the type of weight codes."""
 
     layer: WindowLayer[Product]
@@ -106,7 +106,7 @@ class Weights(ABC, Generic[Product]):
         return (slot, step.first - first), [self.parameters(first, count, (slot, 0))] if empty else []
 
 
-class _Constants(Weights[npu.ConvOp]):
+class _Constants(WeightLoads[npu.ConvOp]):
     """Weights of a convolution, the same for all images."""
 
     def owner(self, tile: Tile) -> int:
@@ -270,7 +270,7 @@ def product_commands(
     layer: WindowLayer[Product],
     tiling: WindowTiling,
     memories: LocalMemories,
-    weights: Weights[Product],
+    weights: WeightLoads[Product],
     integers: Mapping[str, int | str],
     follower: Layer[npu.ElementwiseOp] | None = None,
 ) -> Iterator[Command]:

@@ -39,7 +39,7 @@ from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED, window_
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, step_kinds
-from odc_mlir.transforms.partition.plans.plans import Work
+from odc_mlir.transforms.partition.plans.plans import OperatorCost
 
 FIRST_BYTES = 64  # of a program beside its layers': header, end, instructions that resemble none before
 ISSUED_BYTES = 8  # of a program in compact form leave the fetch buffer in a cycle
@@ -48,7 +48,7 @@ LEADING_SHARE = 0.5  # of its program, and of constants not of a tiling, that a 
 CROWDING = 0.5  # of the cycles in which prefetched constants are written to SRAM its port is wanted by others
 
 
-def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Work]], float]:
+def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[OperatorCost]], float]:
     """The function that gives the cycles of a segment with these works, in their order.
 
     Program and constants come through their port one after the other, each layer works when what it needs is there
@@ -61,7 +61,7 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Wor
     rate = min(float(width), 2 * request / (start + request / ISSUED_BYTES))  # two requests are under way at a time
     latency = port.read_latency_cycles + sram.write_latency_cycles
 
-    def cycles(works: Sequence[Work]) -> float:
+    def cycles(works: Sequence[OperatorCost]) -> float:
         now = arrived = fetched = start
         unread, before, held = float(request - FIRST_BYTES), 0.0, float(target.local.weight_bytes)
         for work in works:
@@ -88,10 +88,12 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Wor
     return cycles
 
 
-def npu_works(ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode) -> list[Work | str | Defect | None]:
+def npu_works(
+    ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
+) -> list[OperatorCost | str | Defect | None]:
     """For each operator of the main function its work in a segment, why it has no lowering, or None on the host."""
     scratch = module.clone()
-    found: list[Work | str | Defect | None] = []
+    found: list[OperatorCost | str | Defect | None] = []
     labels: list[tuple[str, str]] = []
     for index, op in enumerate(list(operators(main_function(scratch)))):
         found.append(None)
@@ -108,7 +110,7 @@ def npu_works(ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
         for layer in run:
             index = int(op_name(layer))
             work = found[index]
-            if isinstance(work, Work):
+            if isinstance(work, OperatorCost):
                 found[index] = _guarded(*labels[index], partial(layers.added, work, layer, planned.get(layer)))
     return found
 
@@ -125,7 +127,7 @@ def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
     yield run
 
 
-def _guarded(op: str, tensor: str, call: Callable[[], Work]) -> Work | str | Defect:
+def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> OperatorCost | str | Defect:
     """The result of ``call()``, or why there is none. A defect is no reason to fail: operators have host kernels."""
     try:
         return call()
@@ -135,11 +137,11 @@ def _guarded(op: str, tensor: str, call: Callable[[], Work]) -> Work | str | Def
         return defect_of(op, tensor, error)
 
 
-def _lower(op: CircleOp, index: int) -> Work:
+def _lower(op: CircleOp, index: int) -> OperatorCost:
     """Replace ``op`` by its layers, which are called ``index``; no work yet."""
     op.location = names_loc([str(index)] * max(1, len(op.results)))
     lower(op)
-    return Work()
+    return OperatorCost()
 
 
 class _LayerCosts:
@@ -158,7 +160,7 @@ class _LayerCosts:
             self.check()
             return {}
 
-    def added(self, work: Work, layer: npu.NpuTensorOp, planned: TilingChoice | None) -> Work:
+    def added(self, work: OperatorCost, layer: npu.NpuTensorOp, planned: TilingChoice | None) -> OperatorCost:
         """``work`` and that of ``layer``, alone with the whole tile buffer where nothing is planned."""
         self.check()
         best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
@@ -177,7 +179,7 @@ class _LayerCosts:
                 first, left = begun * constants, (1 - ended) * max(0.0, cycles - ahead)
         elif not isinstance(layer, npu.LstmOp):
             first = max(first, float(stored))
-        return Work(
+        return OperatorCost(
             work.cycles + cycles,
             work.program_bytes + best.program_bytes,
             work.constant_bytes + constants,

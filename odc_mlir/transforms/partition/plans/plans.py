@@ -23,7 +23,7 @@ MEMORY_SLACK = 1.05  # preferring memory, a plan may take this much of the faste
 LARGEST_SEARCH = 200_000  # operators in all plans that are looked at; a large graph with many segments takes long
 
 
-class Work(NamedTuple):
+class OperatorCost(NamedTuple):
     """An operator in a segment: cycles of its layers, bytes of program and constants that it adds.
 
     ``lead``: cycles in which its first weights arrive, which it waits for unless an operator before hides them;
@@ -50,7 +50,7 @@ class Item:
     """
 
     host_ns: float
-    work: Work | None
+    work: OperatorCost | None
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     is_view: bool = False
@@ -74,7 +74,7 @@ class Problem:
     results: frozenset[int]
     host: HostCosts
     clock_hz: int
-    segment_cycles: Callable[[Sequence[Work]], float]
+    segment_cycles: Callable[[Sequence[OperatorCost]], float]
     place: str = "the NPU"
 
 
@@ -88,7 +88,7 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Segment:
+class SegmentEstimate:
     """Estimated times and sizes of one segment."""
 
     members: tuple[int, ...]
@@ -109,7 +109,7 @@ class Placement:
     """A placement of every operator and what it costs."""
 
     on_npu: tuple[bool, ...]
-    segments: tuple[Segment, ...]
+    segments: tuple[SegmentEstimate, ...]
     host_ns: float
     name: str = SEARCH
 
@@ -215,7 +215,7 @@ class _Search:
             self.seen[key] = Placement(key, tuple(segments), host_ns, name)
         return self.seen[key]
 
-    def _segment(self, members: Sequence[int]) -> Segment:
+    def _segment(self, members: Sequence[int]) -> SegmentEstimate:
         problem, inside = self.problem, set(members)
         written = {tensor for i in members for tensor in problem.items[i].writes}
         read = {tensor for i in members for tensor in problem.items[i].reads} - written
@@ -227,13 +227,13 @@ class _Search:
         moved = host.transfer_ns(len(read) + len(left), sum(sizes))
         npu_ns = problem.segment_cycles(works) * 1e9 / problem.clock_hz
         constants = sum(work.constant_bytes + work.program_bytes for work in works)
-        return Segment(tuple(members), npu_ns, moved, host.switch_ns, sizes[0], sizes[1], constants)
+        return SegmentEstimate(tuple(members), npu_ns, moved, host.switch_ns, sizes[0], sizes[1], constants)
 
-    def _units_of(self, segment: Segment) -> list[int]:
+    def _units_of(self, segment: SegmentEstimate) -> list[int]:
         members = set(segment.members)
         return [number for number, unit in enumerate(self.problem.units) if members.intersection(unit)]
 
-    def _too_small(self, segment: Segment) -> str | None:
+    def _too_small(self, segment: SegmentEstimate) -> str | None:
         """Why a segment is not worth having, None when it is."""
         items = [self.problem.items[i] for i in segment.members]
         if any(item.pinned for item in items):

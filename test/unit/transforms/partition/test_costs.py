@@ -19,7 +19,7 @@ from odc_mlir.transforms.common.defects import Defect
 from odc_mlir.transforms.common.placement import operators, place_on_host, place_on_npu
 from odc_mlir.transforms.partition.plans import costs
 from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
-from odc_mlir.transforms.partition.plans.plans import Work
+from odc_mlir.transforms.partition.plans.plans import OperatorCost
 from odc_mlir.universe import make_context
 
 TARGET = targets.load("npu-256")
@@ -47,10 +47,10 @@ def module() -> Any:
 
 def test_works_of_operators() -> None:
     table, padding, convolution = npu_works(make_context(), module(), TARGET, "flash")
-    assert isinstance(table, Work)
+    assert isinstance(table, OperatorCost)
     assert table.constant_bytes == 256
-    assert padding == Work()  # the convolution pads
-    assert isinstance(convolution, Work)
+    assert padding == OperatorCost()  # the convolution pads
+    assert isinstance(convolution, OperatorCost)
     weights = bytes(i % 127 for i in range(16 * 9 * 16))
     assert convolution.constant_bytes == coded_bytes(weights) + 5 + 4 * 16 < len(weights)  # one scale, and biases
     assert convolution.cycles > 16 * 16 * 16 * 9 * 16 / 256 > table.cycles
@@ -61,12 +61,12 @@ def test_host_operators_have_no_work_and_padding_alone_has() -> None:
     place_on_host(list(operators(made))[2], "test")
     _, padding, convolution = npu_works(make_context(), made, TARGET, "flash")
     assert convolution is None
-    assert isinstance(padding, Work)
+    assert isinstance(padding, OperatorCost)
     assert padding.cycles > 0
 
 
 def test_estimates_are_near_the_simulator() -> None:
-    works = [work for work in npu_works(make_context(), module(), TARGET, "flash") if isinstance(work, Work)]
+    works = [work for work in npu_works(make_context(), module(), TARGET, "flash") if isinstance(work, OperatorCost)]
     estimate = segment_cycles(TARGET, "flash")(works)
     measured = odc_mlir.compile(TEXT.encode()).report["cycles_total"]
     assert 0.7 * measured < estimate < 1.4 * measured
@@ -121,8 +121,8 @@ def test_many_random_operators_take_what_was_estimated() -> None:
 def test_what_is_needed_whole_before_a_layer_starts() -> None:
     """A table is; weights that come in slices of the input channels are not."""
     table, _, convolution = npu_works(make_context(), module(), TARGET, "flash")
-    assert isinstance(table, Work)
-    assert isinstance(convolution, Work)
+    assert isinstance(table, OperatorCost)
+    assert isinstance(convolution, OperatorCost)
     assert table.first_bytes == table.constant_bytes == 256
     assert 0 < convolution.first_bytes <= convolution.constant_bytes
     cycles = segment_cycles(TARGET, "flash")
@@ -136,7 +136,7 @@ def test_what_is_needed_whole_before_a_layer_starts() -> None:
 @pytest.mark.parametrize("memory", ["flash", "sram"])
 def test_more_work_takes_longer(memory: Any) -> None:
     cycles = segment_cycles(TARGET, memory)
-    assert cycles([]) < cycles([Work(10, 10, 10)]) < cycles([Work(10, 10, 10)] * 2)
+    assert cycles([]) < cycles([OperatorCost(10, 10, 10)]) < cycles([OperatorCost(10, 10, 10)] * 2)
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir import targets
-from odc_mlir.transforms.partition.plans.plans import ALL_HOST, ALL_SUPPORTED, Bounds, Item, Problem, Work, choose
+from odc_mlir.transforms.partition.plans.plans import (
+    ALL_HOST,
+    ALL_SUPPORTED,
+    Bounds,
+    Item,
+    OperatorCost,
+    Problem,
+    choose,
+)
 
 HOST = targets.load("npu-256").host
 
 
-def cycles(works: Sequence[Work]) -> float:
+def cycles(works: Sequence[OperatorCost]) -> float:
     return sum(work.cycles for work in works)
 
 
@@ -37,7 +45,7 @@ def problem(items: Sequence[Item], units: Sequence[tuple[int, ...]] | None = Non
 
 def chain(*costs: tuple[float, float | None], **options: bool) -> list[Item]:
     """Operators one behind another with (host ns, NPU cycles of 1 ns; None: cannot)."""
-    works = [None if npu is None else Work(npu, 1, 1) for _, npu in costs]
+    works = [None if npu is None else OperatorCost(npu, 1, 1) for _, npu in costs]
     return [
         Item(host, work, (i,), (i + 1,), **options)
         for i, ((host, _), work) in enumerate(zip(costs, works, strict=True))
@@ -117,7 +125,7 @@ def test_bounds(bounds: Bounds, reason: str) -> None:
 
 def test_preferring_memory_takes_fewer_bytes_for_little_time() -> None:
     items = chain((1e6, 10), (10, None), (38_000, 25_000))
-    items[2] = Item(38_000, Work(25_000, 0, 1e6), (2,), (3,))
+    items[2] = Item(38_000, OperatorCost(25_000, 0, 1e6), (2,), (3,))
     assert choose(problem(items), Bounds()).chosen.on_npu == (True, False, True)
     assert choose(problem(items), Bounds(), "memory").chosen.on_npu == (True, False, False)
 
@@ -133,7 +141,7 @@ def graphs(draw: st.DrawFn) -> Problem:
     items = []
     for index in range(count):
         reads = tuple(sorted(draw(st.sets(st.integers(0, index), min_size=1, max_size=2))))
-        work = draw(st.none() | st.builds(Work, st.floats(0, 1e5), st.floats(0, 1e3), st.floats(0, 1e3)))
+        work = draw(st.none() | st.builds(OperatorCost, st.floats(0, 1e5), st.floats(0, 1e3), st.floats(0, 1e3)))
         view = draw(st.booleans()) and draw(st.booleans())
         items.append(Item(draw(st.floats(0, 1e5)), work, reads, (index + 1,), view, macs=draw(st.integers(0, 9))))
     return problem(items, size=draw(st.integers(0, 100_000)))

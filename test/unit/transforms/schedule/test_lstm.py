@@ -15,7 +15,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
 from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.partition.plans.costs import segment_cycles
-from odc_mlir.transforms.partition.plans.plans import Work
+from odc_mlir.transforms.partition.plans.plans import OperatorCost
 
 
 def lstm(body: Body, x: SSAValue, units: int, *, gates: int = 4, time_major: bool = False, clip: int = 0) -> npu.LstmOp:
@@ -116,5 +116,5 @@ def test_the_estimate_is_near_the_cycles(shape: tuple[int, int, int], units: int
     target, module = targets.load("npu-256"), module_of(shape, units, memory="sram", gates=gates)
     (op,) = (op for op in module.walk() if isinstance(op, npu.LstmOp))
     plan = plan_lstm(op, target, target.local.tile_bytes)
-    estimate = segment_cycles(target, "sram")([Work(plan.cycles, plan.program_bytes)])
+    estimate = segment_cycles(target, "sram")([OperatorCost(plan.cycles, plan.program_bytes)])
     assert estimate == pytest.approx(check(module).cycles, rel=0.1)

@@ -19,7 +19,7 @@ from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.errors import CompileError
 from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
-from odc_mlir.transforms.partition.plans.costs import Work, segment_cycles
+from odc_mlir.transforms.partition.plans.costs import OperatorCost, segment_cycles
 
 NEAREST, BILINEAR = npu.ResizeKind.NEAREST, npu.ResizeKind.BILINEAR
 HALF, ALIGN = (False, True), (True, False)
@@ -134,7 +134,7 @@ def test_the_estimate_is_near_the_cycles(
     target, module = targets.load("npu-256"), module_of(kind, shape, size, memory="sram")
     (op,) = (op for op in module.walk() if isinstance(op, npu.ResizeOp))
     plan = plan_resize(op, target, target.local.tile_bytes)
-    estimate = segment_cycles(target, "sram")([Work(plan.cycles, plan.program_bytes)])
+    estimate = segment_cycles(target, "sram")([OperatorCost(plan.cycles, plan.program_bytes)])
     cycles = check(module).cycles
     floor = np.prod(npu.shape_of(op.output)) * (3 if kind is BILINEAR else 1) / target.vector.requant_lanes
     assert estimate == pytest.approx(cycles, rel=0.15)
