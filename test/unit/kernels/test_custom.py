@@ -58,8 +58,8 @@ def test_a_registered_operator() -> None:
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        (lambda inputs, outputs, options: [], "gave 0 results, the model has 1"),
-        (lambda inputs, outputs, options: [np.zeros(2)], "gave float64, the model declares float32"),
+        (lambda inputs, outputs, options: [], "returned 0 results, the model has 1"),
+        (lambda inputs, outputs, options: [np.zeros(2)], "returned float64, the model declares float32"),
     ],
 )
 def test_a_registered_operator_that_does_not_fit(given: Any, text: str) -> None:
@@ -93,7 +93,7 @@ def test_registering_is_checked() -> None:
 
 
 def test_nobody_computes_it() -> None:
-    with pytest.raises(UnsupportedError, match=r"with the code 'Nope' .*register_custom_op\('Nope', function\)"):
+    with pytest.raises(UnsupportedError, match=r"custom operator 'Nope' .*register_custom_op\('Nope', function\)"):
         _run("Nope", [_floats(1)], ("float32", (1,)))
 
 
