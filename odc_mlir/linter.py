@@ -46,7 +46,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Target:
+class LintTarget:
     """Hardware that the model is held against."""
 
     name: str
@@ -55,7 +55,7 @@ class Target:
     is_npu: bool
 
     @classmethod
-    def named(cls, name: str) -> Target:
+    def named(cls, name: str) -> LintTarget:
         """The target, or machine of one, that ``--target`` calls so. Raises OptionError and TargetError."""
         chosen = choose(name)
         found = chosen.description
@@ -71,8 +71,8 @@ class Model:
     """A module, and what several checks ask of it; ``chosen`` where the user named one target."""
 
     module: ModuleOp
-    targets: tuple[Target, ...]
-    chosen: Target | None
+    targets: tuple[LintTarget, ...]
+    chosen: LintTarget | None
     operators: list[CircleOp] = field(init=False)
     main: FuncOp | None = field(init=False)
 
@@ -110,8 +110,8 @@ def lint(model: loading.ModelSource | ModuleOp, *, target: str | None = None) ->
     ``target``: the hardware that operators are held against: an NPU, ``cpu``, what a plugin describes; all NPUs that
     are shipped unless given. Raises OdcErrors for models that cannot be read and for unknown targets.
     """
-    chosen = None if target is None else Target.named(target)
-    held = tuple(map(Target.named, targets.names())) if chosen is None else (chosen,)
+    chosen = None if target is None else LintTarget.named(target)
+    held = tuple(map(LintTarget.named, targets.names())) if chosen is None else (chosen,)
     with typed_errors(_STAGE):
         module = model if isinstance(model, ModuleOp) else loading.load(model)
         subject = Model(module, held, chosen)
@@ -340,7 +340,7 @@ def _without_target(model: Model) -> Iterator[Finding]:
         )
 
 
-def _reason(op: CircleOp, held: Sequence[Target]) -> str | None:
+def _reason(op: CircleOp, held: Sequence[LintTarget]) -> str | None:
     """Why no target takes ``op``; None where one does, and for reals whose kind it may take as codes."""
     if op.unverified is not None:
         return str(op.unverified)
@@ -349,7 +349,7 @@ def _reason(op: CircleOp, held: Sequence[Target]) -> str | None:
     return None if None in reasons else reasons[0]
 
 
-def _reason_of(op: CircleOp, target: Target, is_real_op: bool) -> str | None:
+def _reason_of(op: CircleOp, target: LintTarget, is_real_op: bool) -> str | None:
     if target.is_npu and (op.SPEC.name == "CUSTOM" or rules_of(ops.get(op.SPEC.name)) is None):
         return f"{op.SPEC.name} has no NPU form"
     if is_real_op and not target.takes_floats:

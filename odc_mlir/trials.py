@@ -74,7 +74,7 @@ def _taken_out(module: ModuleOp) -> ProgramOp:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trial:
+class _TrialProgram:
     """A finished program and what it takes; ``ready``: the same before constants are prefetched."""
 
     program: ProgramOp
@@ -106,17 +106,17 @@ class _Trials:
             best = self._prefetched(best)
         return best.program
 
-    def _fitting(self, plans: Sequence[StripePlan], first: int) -> tuple[int, _Trial]:
+    def _fitting(self, plans: Sequence[StripePlan], first: int) -> tuple[int, _TrialProgram]:
         """Place and program of the first plan from ``first`` on that fits; the last one's error if none does."""
         for place in range(first, len(plans)):
             found = self._cut(plans[place])
-            if isinstance(found, _Trial):
+            if isinstance(found, _TrialProgram):
                 return place, found
             if not isinstance(found, AllocationError) or place == len(plans) - 1:
                 raise found
         raise AssertionError("there is always a plan")
 
-    def _better(self, best: _Trial, plans: Iterable[StripePlan]) -> _Trial:
+    def _better(self, best: _TrialProgram, plans: Iterable[StripePlan]) -> _TrialProgram:
         """The best of ``best`` and the programs of these plans, until some in a row do not help."""
         misses = 0
         for plan in plans:
@@ -126,7 +126,7 @@ class _Trials:
                 break
         return best
 
-    def _cut(self, plan: StripePlan) -> _Trial | OdcError:
+    def _cut(self, plan: StripePlan) -> _TrialProgram | OdcError:
         """The program of a plan, or why there is none."""
         tell(self.context, "npu-sched: trying a plan of stripes")
         self.tried.add(plan)
@@ -139,7 +139,7 @@ class _Trials:
             return failed
         return self._finished(module)
 
-    def _finished(self, ready: ModuleOp, options: NpuPrefetchConstantsPass | None = None) -> _Trial | OdcError:
+    def _finished(self, ready: ModuleOp, options: NpuPrefetchConstantsPass | None = None) -> _TrialProgram | OdcError:
         """The program that ``ready``, which is kept, becomes."""
         module = ready.clone()
         passes = pipelines.passes_until(SCHEDULED, after=LOWERED, options=[options] if options else [])
@@ -149,9 +149,9 @@ class _Trials:
             return failed
         (program,) = programs(module).values()
         loaded = load(emit_program(program, self.job.target, self.job.memory), target=self.job.target)
-        return _Trial(_taken_out(module), simulate(loaded, execute=False).counters.cycles, ready)
+        return _TrialProgram(_taken_out(module), simulate(loaded, execute=False).counters.cycles, ready)
 
-    def _prefetched(self, best: _Trial) -> _Trial:
+    def _prefetched(self, best: _TrialProgram) -> _TrialProgram:
         """The best of ``best`` and other ways to use the room that its tensors leave for constants."""
         ready, limit = best.ready, self.job.sram_bytes
         others = [NpuPrefetchConstantsPass(room="all")]
@@ -162,9 +162,9 @@ class _Trials:
         return best
 
 
-def _faster(best: _Trial, found: _Trial | OdcError) -> _Trial:
+def _faster(best: _TrialProgram, found: _TrialProgram | OdcError) -> _TrialProgram:
     """The faster one; the other, which may be as large, is freed at once."""
-    if not isinstance(found, _Trial):
+    if not isinstance(found, _TrialProgram):
         return best
     taken, left = (found, best) if found.cycles < best.cycles else (best, found)
     take_apart(left.program.block)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from odc_mlir.calibration.recorded import Finding, InputFacts, Records, Severity, TensorKey
+from odc_mlir.calibration.recorded import InputFacts, RecordFinding, Records, Severity, TensorKey
 from odc_mlir.calibration.statistics import TensorStatistics
 
 FEWEST_RUNS = 10
@@ -19,7 +19,9 @@ _MOSTLY = 0.5
 _FAR_DEVIATIONS = 50.0
 
 
-def coverage(records: Records, inputs: Iterable[TensorKey] = (), expected: Iterable[TensorKey] = ()) -> list[Finding]:
+def coverage(
+    records: Records, inputs: Iterable[TensorKey] = (), expected: Iterable[TensorKey] = ()
+) -> list[RecordFinding]:
     """What is noteworthy about ``records``, errors first.
 
     ``inputs`` are the model's float inputs, ``expected`` all float tensors that a run can show.
@@ -37,22 +39,24 @@ def coverage(records: Records, inputs: Iterable[TensorKey] = (), expected: Itera
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-def _amount(records: Records) -> Iterator[Finding]:
+def _amount(records: Records) -> Iterator[RecordFinding]:
     if not records.runs:
-        yield Finding("error", "no-runs", "nothing has been recorded")
+        yield RecordFinding("error", "no-runs", "nothing has been recorded")
     elif records.runs < FEWEST_RUNS:
         what = "1 sample has" if records.runs == 1 else f"{records.runs} samples have"
         text = f"only {what} been recorded; ranges get reliable from {FEWEST_RUNS}, better 100, on"
-        yield Finding("warning", "few-runs", text)
+        yield RecordFinding("warning", "few-runs", text)
 
 
-def _unseen(records: Records, expected: Iterable[TensorKey]) -> Iterator[Finding]:
+def _unseen(records: Records, expected: Iterable[TensorKey]) -> Iterator[RecordFinding]:
     for key in expected:
         if key not in records.tensors:
             yield _about(key, "warning", "never-observed", "no run computed it; it has no range")
 
 
-def _input(key: TensorKey, statistics: TensorStatistics, facts: InputFacts | None, runs: int) -> Iterator[Finding]:
+def _input(
+    key: TensorKey, statistics: TensorStatistics, facts: InputFacts | None, runs: int
+) -> Iterator[RecordFinding]:
     """What a model's input gives away about the data."""
     least, most = statistics.minimum, statistics.maximum
     if not statistics.runs:
@@ -76,7 +80,7 @@ def _input(key: TensorKey, statistics: TensorStatistics, facts: InputFacts | Non
         yield _about(key, "warning", "large-inputs", text)
 
 
-def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[Finding]:
+def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[RecordFinding]:
     """Elements that were left out, and what that leaves."""
     for kind, count, what in (
         ("not-a-number", statistics.nan_count, "NaN"),
@@ -91,7 +95,7 @@ def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[Finding]:
         yield _about(key, "warning", "no-values", "no element of any run counts; it has no range")
 
 
-def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iterator[Finding]:
+def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iterator[RecordFinding]:
     """What a tensor inside the model shows."""
     if not statistics.runs:
         return
@@ -119,11 +123,11 @@ def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iter
         yield _about(key, "note", "outliers", text)
 
 
-def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> Finding:
-    return Finding(severity, kind, text, key[1], key[0])
+def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> RecordFinding:
+    return RecordFinding(severity, kind, text, key[1], key[0])
 
 
-def document(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+def document(findings: Iterable[RecordFinding]) -> list[dict[str, Any]]:
     """The findings as JSON has them."""
     return [
         {"severity": f.severity, "kind": f.kind, "subgraph": f.subgraph, "tensor": f.tensor, "text": f.text}

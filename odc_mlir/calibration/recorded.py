@@ -23,7 +23,7 @@ Severity = Literal["error", "warning", "note"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RecordFinding:
     """One thing to know. ``kind`` is a stable key; ``tensor`` is empty when it is about all of the model."""
 
     severity: Severity
@@ -77,7 +77,7 @@ class Records:
     runs: int = 0
     tensors: dict[TensorKey, TensorStatistics] = field(default_factory=dict)
     inputs: dict[str, InputFacts] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[RecordFinding] = field(default_factory=list)
 
     def merge(self, other: Records) -> None:
         """Take in ``other``, runs of the same model that came later; it does not change. Findings are dropped."""

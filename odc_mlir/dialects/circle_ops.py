@@ -36,7 +36,7 @@ from odc_mlir.dialects.circle_options import (
     RECORD_NAMES,
     RECORD_OPTIONS,
     SHORT_NAMES,
-    Option,
+    OptionProperty,
     table_options,
 )
 from odc_mlir.dialects.circle_types import axis_mismatch
@@ -64,7 +64,7 @@ class CircleOp(IRDLOperation):
     """Base of all operators of the table; ``SPEC`` is the table's entry."""
 
     SPEC: ClassVar[OpSpec]
-    OPTIONS: ClassVar[Mapping[str, Option]]  # by property name: the options table's fields, then the record's
+    OPTIONS: ClassVar[Mapping[str, OptionProperty]]  # by property name: the options table's fields, then the record's
 
     inputs = var_operand_def()
     outputs = var_result_def()
@@ -159,10 +159,10 @@ class CircleOp(IRDLOperation):
         printer.print_function_type(self.operand_types, self.result_types)
 
 
-Shown = tuple[str, tuple[tuple[Option, Attribute], ...]]  # name in text, then one option, or the two of a pair
+Shown = tuple[str, tuple[tuple[OptionProperty, Attribute], ...]]  # name in text, then one option, or the two of a pair
 
 
-def _shown_options(options: Mapping[str, Option], properties: Mapping[str, Attribute]) -> list[Shown]:
+def _shown_options(options: Mapping[str, OptionProperty], properties: Mapping[str, Attribute]) -> list[Shown]:
     """What custom syntax says of an operation's options, in schema order."""
     shown: list[Shown] = []
     in_pair: set[str] = set()
@@ -186,11 +186,11 @@ def _label(name: str, properties: Mapping[str, Attribute]) -> tuple[str, tuple[s
 
 
 @cache
-def _default(option: Option) -> Attribute | None:
+def _default(option: OptionProperty) -> Attribute | None:
     return None if option.default is None else option.encode(option.default)
 
 
-def _print_option(printer: Printer, label: str, members: tuple[tuple[Option, Attribute], ...]) -> None:
+def _print_option(printer: Printer, label: str, members: tuple[tuple[OptionProperty, Attribute], ...]) -> None:
     printer.print_string(f"{label} = ")
     if len(members) == 1:
         option, attribute = members[0]
@@ -200,7 +200,7 @@ def _print_option(printer: Printer, label: str, members: tuple[tuple[Option, Att
         printer.print_list(members, lambda member: member[0].print(printer, member[1]))
 
 
-def _parse_option(parser: Parser, options: Mapping[str, Option], properties: dict[str, Attribute]) -> None:
+def _parse_option(parser: Parser, options: Mapping[str, OptionProperty], properties: dict[str, Attribute]) -> None:
     position = parser.pos
     label = parser.parse_identifier(" of an option")
     full = next((name for name, short in SHORT_NAMES.items() if short == label and name in options), label)
@@ -222,7 +222,7 @@ def _parse_option(parser: Parser, options: Mapping[str, Option], properties: dic
     parser.parse_punctuation("]")
 
 
-def _labels(options: Mapping[str, Option]) -> list[str]:
+def _labels(options: Mapping[str, OptionProperty]) -> list[str]:
     """The option names that custom syntax knows."""
     labels = {name: SHORT_NAMES.get(name, name) for name in options}
     for word, pair in PAIRS.items():
@@ -244,7 +244,7 @@ def op_class(name: str) -> type[CircleOp]:
         "SPEC": spec,
         "OPTIONS": options,
         "__doc__": spec.summary or f"The operator {name}.",
-        "__annotations__": {"SPEC": ClassVar[OpSpec], "OPTIONS": ClassVar[Mapping[str, Option]]},
+        "__annotations__": {"SPEC": ClassVar[OpSpec], "OPTIONS": ClassVar[Mapping[str, OptionProperty]]},
         "__module__": __name__,
         "traits": traits_def(*_traits(spec)),
     }

@@ -1,8 +1,8 @@
 """An operator's options as typed properties: between schema fields, Python values, attributes and text.
 
-One :class:`Option` per schema field, made from its kind. Integers keep the schema's width, enums and element types are
-words (``"same"``, ``"float32"``), subgraph indices become symbols. In text, height and width of one thing stand
-together: ``stride = [2, 2]``.
+One :class:`OptionProperty` per schema field, made from its kind. Integers keep the schema's width, enums and element
+types are words (``"same"``, ``"float32"``), subgraph indices become symbols. In text, height and width of one thing
+stand together: ``stride = [2, 2]``.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from odc_mlir.support.floats import to_float32
 
 
 @dataclass(frozen=True)
-class Option:
+class OptionProperty:
     """One property. ``default`` is the schema's value, None where the property is absent unless given."""
 
     name: str
@@ -66,7 +66,7 @@ class Option:
 
 
 @dataclass(frozen=True)
-class IntOption(Option):
+class IntOption(OptionProperty):
     type: IntegerType = i32
 
     def encode(self, value: int) -> Attribute:
@@ -90,7 +90,7 @@ class IntOption(Option):
 
 
 @dataclass(frozen=True)
-class BoolOption(Option):
+class BoolOption(OptionProperty):
     def encode(self, value: bool) -> Attribute:
         return IntegerAttr.from_bool(bool(value))
 
@@ -112,7 +112,7 @@ class BoolOption(Option):
 
 
 @dataclass(frozen=True)
-class FloatOption(Option):
+class FloatOption(OptionProperty):
     def encode(self, value: float) -> Attribute:
         return FloatAttr(to_float32(value), f32)
 
@@ -134,7 +134,7 @@ class FloatOption(Option):
 
 
 @dataclass(frozen=True)
-class WordOption(Option):
+class WordOption(OptionProperty):
     """A word out of ``words``."""
 
     words: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class WordOption(Option):
 
 
 @dataclass(frozen=True)
-class TextOption(Option):
+class TextOption(OptionProperty):
     def encode(self, value: str) -> Attribute:
         return StringAttr(value)
 
@@ -179,7 +179,7 @@ class TextOption(Option):
 
 
 @dataclass(frozen=True)
-class BytesOption(Option):
+class BytesOption(OptionProperty):
     def encode(self, value: Any) -> Attribute:
         return BlobAttr.of(value)
 
@@ -195,7 +195,7 @@ class BytesOption(Option):
 
 
 @dataclass(frozen=True)
-class NumbersOption(Option):
+class NumbersOption(OptionProperty):
     """A list of integers of one width, or of floats."""
 
     type: Any = None
@@ -224,10 +224,10 @@ class NumbersOption(Option):
 
 
 @dataclass(frozen=True)
-class ListOption(Option):
+class ListOption(OptionProperty):
     """A list of what ``element`` holds."""
 
-    element: Option = Option("")
+    element: OptionProperty = OptionProperty("")
 
     def encode(self, value: Any) -> Attribute:
         return ArrayAttr([self.element.encode(item) for item in value])
@@ -244,7 +244,7 @@ class ListOption(Option):
 
 
 @dataclass(frozen=True)
-class SymbolOption(Option):
+class SymbolOption(OptionProperty):
     """The function that a subgraph index of the file stands for; Python values are function names."""
 
     def encode(self, value: str) -> Attribute:
@@ -262,7 +262,7 @@ class SymbolOption(Option):
 
 
 @dataclass(frozen=True)
-class RawOption(Option):
+class RawOption(OptionProperty):
     """An attribute that is kept as it is."""
 
     def encode(self, value: Attribute) -> Attribute:
@@ -277,7 +277,7 @@ class RawOption(Option):
 
 # Fields of an operator record that are not in its options table. `options_table` says which table a file used where
 # that is not the operator's own.
-RECORD_OPTIONS: tuple[Option, ...] = (
+RECORD_OPTIONS: tuple[OptionProperty, ...] = (
     IntOption("version"),
     TextOption("custom_code"),
     TextOption("options_table"),
@@ -299,7 +299,7 @@ ALWAYS_PRINTED = frozenset({"padding"})
 
 
 @cache
-def table_options(table: str | None) -> tuple[Option, ...]:
+def table_options(table: str | None) -> tuple[OptionProperty, ...]:
     """The options of a schema table in field order; none for None."""
     if table is None:
         return ()
@@ -307,7 +307,7 @@ def table_options(table: str | None) -> tuple[Option, ...]:
     return tuple(_option(field, is_subgraph=field.name in subgraphs) for field in options_fields(table))
 
 
-def _option(field: Field, *, is_subgraph: bool) -> Option:
+def _option(field: Field, *, is_subgraph: bool) -> OptionProperty:
     if is_subgraph:
         symbol = SymbolOption(field.name)
         return ListOption(field.name, element=symbol) if field.kind == "vector" else symbol
@@ -322,7 +322,7 @@ def _option(field: Field, *, is_subgraph: bool) -> Option:
     raise ValueError(f"options field {field.name} is a {field.kind}, which no operator needs")
 
 
-def _vector_option(field: Field) -> Option:
+def _vector_option(field: Field) -> OptionProperty:
     if field.type == "ubyte":
         return BytesOption(field.name, b"")
     if field.element == "enum":
@@ -332,7 +332,7 @@ def _vector_option(field: Field) -> Option:
     return NumbersOption(field.name, (), type=f32 if field.type == "float" else _integer_type(field.type))
 
 
-def _scalar_option(name: str, type: str, default: Any) -> Option:
+def _scalar_option(name: str, type: str, default: Any) -> OptionProperty:
     if type == "bool":
         return BoolOption(name, bool(default))
     if type == "float":

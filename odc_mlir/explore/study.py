@@ -101,7 +101,7 @@ def run(
     machines.check(definition.axes)
     study = _open(definition, storage)
     wanted = _wanted(definition)
-    runner = _Runner(definition, machines, study, wanted, tell)
+    runner = _StudyRunner(definition, machines, study, wanted, tell)
     with _workers(jobs, scheduler) as make:
         runner.run(make, jobs if scheduler is None else 4 * jobs)
     return runner.trials()
@@ -161,7 +161,7 @@ def _sampler(definition: Definition) -> Any:
         return optuna.samplers.TPESampler(seed=definition.seed, multivariate=True, constraints_func=constraints)
 
 
-class _Runner:
+class _StudyRunner:
     """Hands points to workers and their outcomes to the study."""
 
     def __init__(

@@ -141,7 +141,7 @@ class ResultTile(NamedTuple):
     target: tuple[slice, slice, slice]  # where the source lies in that
 
 
-class _Tiling(NamedTuple):
+class _ResultTiling(NamedTuple):
     """A result ``[N, rows, columns, ...]`` in tiles; several images, some rows of one, or part of a row each."""
 
     shape: tuple[int, int, int]
@@ -168,12 +168,12 @@ def _pixels(pixel_bytes: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _tiling(image: tuple[int, int, int], window: Window, pixels: int) -> _Tiling:
+def _tiling(image: tuple[int, int, int], window: Window, pixels: int) -> _ResultTiling:
     """How the result for inputs of ``image`` (N, H, W) is computed; depends on shapes alone, so it is found once."""
     batch, height, width = image
     rows, columns = window.output(height, width)
     tiles = tuple(_tile(window, image, *ranges) for ranges in _tile_ranges(batch, rows, columns, pixels))
-    return _Tiling((batch, rows, columns), tiles)
+    return _ResultTiling((batch, rows, columns), tiles)
 
 
 def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair) -> ResultTile:
@@ -224,7 +224,7 @@ def _patches(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> ND
     return (x if kh * kw * sy * sx == 1 else tap_view(x, window, shape)).reshape(pixels, taps)
 
 
-def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Window, channels: int) -> _Tiling:
+def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Window, channels: int) -> _ResultTiling:
     taps = window.kernel[0] * window.kernel[1] * channels
     return _tiling(image, window, _pixels(weights.dtype.itemsize * (taps + weights.out_channels)))
 
@@ -235,7 +235,7 @@ def single_tile(shape: tuple[int, int, int, int], weights: ConvFilter, window: W
     return tiles[0] if len(tiles) == 1 else None
 
 
-def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, window: Window) -> _Tiling:
+def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, window: Window) -> _ResultTiling:
     # input with its phases, and sums, together in the cache
     return _tiling(image, window, _pixels(6 * weights.weights.itemsize * int(weights.weights.shape[2])))
 
@@ -272,7 +272,7 @@ def conv2d(
 
 
 def _assemble(
-    tiling: _Tiling, channels: int, dtype: np.dtype[Any], results: Callable[[ResultTile], NDArray[Any]]
+    tiling: _ResultTiling, channels: int, dtype: np.dtype[Any], results: Callable[[ResultTile], NDArray[Any]]
 ) -> NDArray[Any]:
     """The whole result from ``results`` of each tile."""
     shape = (*tiling.shape, channels)

@@ -29,7 +29,7 @@ _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 def decode(data: bytes) -> Any:
     """The value in ``data``: None, bool, int, float, str, bytes, list or dict; ModelError where it is malformed."""
     try:
-        return _Decoder(data).root()
+        return _FlexDecoder(data).root()
     except (_MalformedError, struct.error, UnicodeDecodeError) as error:
         raise ModelError(f"the FlexBuffer is malformed: {error}") from None
 
@@ -46,7 +46,7 @@ class _MalformedError(Exception):
     """The bytes are no FlexBuffer."""
 
 
-class _Decoder:
+class _FlexDecoder:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._budget = 4 * len(data)

@@ -42,8 +42,8 @@ from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
 from odc_mlir.quantizer.stages import (
     PARTS,
-    Builder,
     Candidate,
+    CandidateBuilder,
     FloatModel,
     Recipe,
     Statistics,
@@ -84,8 +84,8 @@ class Driver:
     steps: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._builder = Builder(self.options, self.data.fit)
-        self._blind = Builder(self.options, self.data.fit)  # never shown the samples held back
+        self._builder = CandidateBuilder(self.options, self.data.fit)
+        self._blind = CandidateBuilder(self.options, self.data.fit)  # never shown the samples held back
         self._start = time.monotonic()
         self._made = self._foreseen = 0  # models, for who waits
         self.findings = list(self.data.findings)
@@ -483,7 +483,7 @@ class Driver:
         statistics = joined([found for place, found in enumerate(records) if place != fold]).statistics()
         self._say("judging on all samples", made=1)
         # what rounding found out by all samples is not for this one
-        return Builder(self.options, others).build(FloatModel(self.model.module), candidate.recipe, statistics)
+        return CandidateBuilder(self.options, others).build(FloatModel(self.model.module), candidate.recipe, statistics)
 
     def _in_time(self) -> bool:
         most = self.options.max_seconds

@@ -153,8 +153,8 @@ class _LayerPair:
     product: Product
     reference: GraphNode
     quantised: GraphNode
-    weights: _Codes
-    bias: _Codes | None
+    weights: _RefinedConstant
+    bias: _RefinedConstant | None
 
     @property
     def name(self) -> str:
@@ -258,7 +258,7 @@ def _layers(reference: Graph, quantised: Graph) -> list[_LayerPair]:
 
 
 @dataclass(frozen=True)
-class _Codes:
+class _RefinedConstant:
     """Constant ``place`` of the quantised graph, whose real values tensor ``read`` has where that differs.
 
     One that ``is_shared`` by several operators stays as it is: a copy for each would cost more than codes can gain.
@@ -280,7 +280,7 @@ class _Codes:
         """Whether nothing but the real values depends on the scales."""
         return self.read != self.place
 
-    def with_scales(self, scales: Array) -> _Codes:
+    def with_scales(self, scales: Array) -> _RefinedConstant:
         """The same codes with other scales."""
         params = replace(self.params, scales=tuple(scales.tolist()))
         return replace(self, info=replace(self.info, quant=params))
@@ -292,14 +292,14 @@ class _Codes:
             model.replace(self.read, to_reals(self.info, array))
 
 
-def _real(graph: Graph, item: GraphNode, index: int) -> _Codes | None:
+def _real(graph: Graph, item: GraphNode, index: int) -> _RefinedConstant | None:
     """Operand ``index`` if it is a float32 constant, which is its own code."""
     if index >= len(item.inputs) or item.inputs[index] < 0:
         return None
     info = graph.tensors[item.inputs[index]]
     is_plain = info.is_const and info.dtype == "float32" and info.sparsity is None and info.blockwise is None
     place = item.inputs[index]
-    return _Codes(info, place, place, _is_shared(graph, place)) if is_plain else None
+    return _RefinedConstant(info, place, place, _is_shared(graph, place)) if is_plain else None
 
 
 def _is_shared(graph: Graph, tensor: int) -> bool:
@@ -310,7 +310,7 @@ def _is_shared(graph: Graph, tensor: int) -> bool:
     return len(readers) > 1
 
 
-def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _Codes | None:
+def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _RefinedConstant | None:
     """Operand ``index`` if it is constant codes, perhaps behind a DEQUANTIZE."""
     if index >= len(item.inputs) or item.inputs[index] < 0:
         return None
@@ -320,4 +320,4 @@ def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, Graph
     info = graph.tensors[place]
     if not info.is_const or not info.info.is_integer or info.quant is None:
         return None
-    return _Codes(info, place, read, _is_shared(graph, place))
+    return _RefinedConstant(info, place, read, _is_shared(graph, place))

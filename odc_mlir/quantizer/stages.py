@@ -303,7 +303,7 @@ def _drop_ranges(module: ModuleOp) -> None:
     set_function_type(function)
 
 
-class Builder:
+class CandidateBuilder:
     """Builds candidates in one scheme; ``samples`` are those that codes may be refined by."""
 
     def __init__(self, options: Options, samples: Sequence[Sequence[Array]]) -> None:

@@ -29,7 +29,7 @@ _PLAN = ("npu-form-groups", "npu-choose-segments")
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedOperator:
     """One operator that computes something: why the target does not run it (empty: it does), and its products.
 
     ``ns``: modelled time where it runs, alone; 0 where nothing was priced.
@@ -45,7 +45,7 @@ class Placed:
 class Placement:
     """All operators of the main function that are no conversions, in order; ``time_ns`` where a plan was made."""
 
-    layers: list[Placed] = field(default_factory=list)
+    layers: list[PlacedOperator] = field(default_factory=list)
     time_ns: float | None = None
 
     def taken(self) -> list[bool]:
@@ -120,6 +120,6 @@ class TargetRules:
         return sum(host_ns(node_of(op), self._target.host) for op in found)
 
 
-def _placed(op: CircleOp) -> Placed:
+def _placed(op: CircleOp) -> PlacedOperator:
     reason = "" if placed(op) == NPU else reason_of(op) or "host"
-    return Placed(op.SPEC.name, reason, node_of(op).macs)
+    return PlacedOperator(op.SPEC.name, reason, node_of(op).macs)

@@ -280,16 +280,16 @@ def _models() -> dict[str, Model]:
         return chance.normal(0, 0.4, shape).astype(np.float32)
 
     relu: dict[str, Any] = {"fused_activation_function": "relu"}
-    layers = _Builder((1, 64))
+    layers = _ChainBuilder((1, 64))
     layers.add("FULLY_CONNECTED", (1, 48), weights(48, 64), weights(48), **relu)
     layers.add("FULLY_CONNECTED", (1, 32), weights(32, 48), weights(32))
     layers.add("SOFTMAX", (1, 32), beta=1.0)
-    image = _Builder((1, 8, 8, 8))
+    image = _ChainBuilder((1, 8, 8, 8))
     strides: dict[str, Any] = {"padding": "same", "stride_h": 1, "stride_w": 1}
     image.add("CONV_2D", (1, 8, 8, 16), weights(16, 3, 3, 8), weights(16), **strides, **relu)
     image.add("MAX_POOL_2D", (1, 8, 8, 16), **strides, filter_height=2, filter_width=2)
     image.add("LOGISTIC", (1, 8, 8, 16))
-    odd = _Builder((1, 8), "int64")
+    odd = _ChainBuilder((1, 8), "int64")
     odd.add("CUMSUM", (1, 8), np.array(1, np.int32))
     return {"layers": layers.model(), "image": image.model(), "odd": odd.model()}
 
@@ -302,12 +302,12 @@ def _nodes() -> list[Node]:
 
 def _random_numbers() -> Model:
     """An operator with a state of its own, which nobody compiles."""
-    builder = _Builder((2,), "int32")
+    builder = _ChainBuilder((2,), "int32")
     builder.add("RANDOM_UNIFORM", (1, 8), dtype="float32")
     return builder.model()
 
 
-class _Builder:
+class _ChainBuilder:
     """A chain of operators, each with constants behind its first operand."""
 
     def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:

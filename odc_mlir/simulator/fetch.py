@@ -17,7 +17,7 @@ from odc_mlir.simulator.memories import strict_cycles
 from odc_mlir.simulator.ordering import START, Clock, Semaphores
 from odc_mlir.simulator.program import DynamicInstruction, Program
 from odc_mlir.simulator.queues import Engines, Entry, with_own
-from odc_mlir.simulator.resources import Phase, Resource
+from odc_mlir.simulator.resources import ExecutionPhase, Resource
 from odc_mlir.simulator.timeline import BUSY, Meter, Timeline
 from odc_mlir.simulator.trace import Issue
 
@@ -169,7 +169,7 @@ class Fetch:
         demands = [0.0] * len(Resource)
         demands[self.resource] = moved
         shortest = strict_cycles(self._port, moved, write=False) if self._strict else 0.0
-        self._timeline.run(Phase(moved, shortest, demands, self._timeline.shares.width), self._land)
+        self._timeline.run(ExecutionPhase(moved, shortest, demands, self._timeline.shares.width), self._land)
 
     def _land(self, moved: object) -> None:
         assert isinstance(moved, int)

@@ -25,7 +25,7 @@ from odc_mlir.targets import MemoryMode, MemoryPort, Target
 PARAM_COLUMNS = 3  # bias, multiplier, exponent
 
 
-class Space:
+class SimulatedMemory:
     """One memory: ``size`` units (bytes, or entries of accumulators and parameters).
 
     ``data`` is None in timing-only runs. ``written`` marks units that hold something.
@@ -96,7 +96,7 @@ class Memories:
         tile = (Resource.TILE_READ, Resource.TILE_WRITE)
         local = target.local
         offchip = memory == "flash"
-        self.constants = Space(
+        self.constants = SimulatedMemory(
             "constants",
             len(constants),
             data=np.frombuffer(constants, np.uint8) if execute else None,
@@ -110,7 +110,7 @@ class Memories:
         self.regions = {int(Region.CONSTANTS): self.constants}
         for region in (Region.ARENA, Region.INPUTS, Region.OUTPUTS):
             size = sizes[region]
-            self.regions[int(region)] = Space(
+            self.regions[int(region)] = SimulatedMemory(
                 region.name.lower(),
                 size,
                 data=bytes_of(size),
@@ -118,24 +118,24 @@ class Memories:
                 resources=sram,
                 region=region,
             )
-        self.tile = Space("tile buffer", local.tile_bytes, data=bytes_of(local.tile_bytes), resources=tile)
-        self.weights = Space("weight buffer", local.weight_bytes, data=bytes_of(local.weight_bytes))
-        self.tables = Space("table buffer", local.table_bytes, data=bytes_of(local.table_bytes))
-        self.accumulators = Space(
+        self.tile = SimulatedMemory("tile buffer", local.tile_bytes, data=bytes_of(local.tile_bytes), resources=tile)
+        self.weights = SimulatedMemory("weight buffer", local.weight_bytes, data=bytes_of(local.weight_bytes))
+        self.tables = SimulatedMemory("table buffer", local.table_bytes, data=bytes_of(local.table_bytes))
+        self.accumulators = SimulatedMemory(
             "accumulator buffer",
             local.accumulators,
             data=np.zeros(local.accumulators, np.int64) if execute else None,
             resources=(Resource.ACCUMULATOR_READ, Resource.ACCUMULATOR_WRITE),
             unit_bytes=local.accumulator_bytes,
         )
-        self.params = Space(
+        self.params = SimulatedMemory(
             "parameter buffer",
             local.param_entries,
             data=np.zeros((local.param_entries, PARAM_COLUMNS), np.int64) if execute else None,
             unit_bytes=local.param_entry_bytes,
         )
 
-    def at(self, address: int) -> tuple[Space, int]:
+    def at(self, address: int) -> tuple[SimulatedMemory, int]:
         """The memory and byte offset that a memory field names; raises SimulationError for an unbound region."""
         region, offset = split_address(address)
         space = self.regions.get(region)
@@ -169,7 +169,7 @@ class Access:
         self._check = check
         self._strict = strict
         self._queue, self._position, self._clock, self._instruction = 0, 0, START, 0
-        self._own_reads: list[tuple[Space, Box]] = []
+        self._own_reads: list[tuple[SimulatedMemory, Box]] = []
         self.demands = [0.0] * len(Resource)
         self.shortest = 0.0
         self.touched: list[Touch] | None = None  # of the instruction, in regions; None: not noted
@@ -184,7 +184,7 @@ class Access:
             self.touched = []
 
     def read(
-        self, space: Space, area: Box, *, moved: int | None = None, payload: int | None = None
+        self, space: SimulatedMemory, area: Box, *, moved: int | None = None, payload: int | None = None
     ) -> NDArray[Any] | None:
         """The units of ``area`` (a view; None in timing-only runs).
 
@@ -204,7 +204,7 @@ class Access:
         return view(space.data, area) if space.data.ndim == 1 else space.data[area.start : area.end]
 
     def write(
-        self, space: Space, area: Box, *, moved: int | None = None, in_place: Box | None = None
+        self, space: SimulatedMemory, area: Box, *, moved: int | None = None, in_place: Box | None = None
     ) -> NDArray[Any] | None:
         """A view of the units of ``area`` to assign to (None in timing-only runs).
 
@@ -229,14 +229,21 @@ class Access:
         view(space.written, area)[...] = True
         return view(space.data, area) if space.data.ndim == 1 else space.data[area.start : area.end]
 
-    def _bounds(self, space: Space, area: Box, what: str) -> None:
+    def _bounds(self, space: SimulatedMemory, area: Box, what: str) -> None:
         if area.size < 1 or area.count1 < 1 or area.count2 < 1:
             raise SimulationError(f"{what} nothing: a size is 0")
         if area.start < 0 or area.end > space.size:
             raise SimulationError(f"{what} {_range(area)} of the {space.name}, which has {space.size} units")
 
     def _count(
-        self, space: Space, resource: Resource, area: Box, moved: int | None, payload: int | None, *, write: bool
+        self,
+        space: SimulatedMemory,
+        resource: Resource,
+        area: Box,
+        moved: int | None,
+        payload: int | None,
+        *,
+        write: bool,
     ) -> None:
         if self.touched is not None and space.region is not None:
             self.touched.append(Touch(space.region, area, write))
@@ -251,7 +258,7 @@ class Access:
         if self._strict and space.port is not None:
             self.shortest = max(self.shortest, strict_cycles(space.port, moved, write=write))
 
-    def _order(self, space: Space, area: Box, *, write: bool) -> None:
+    def _order(self, space: SimulatedMemory, area: Box, *, write: bool) -> None:
         if not space.writable:
             return
         rival = space.log.record(self._queue, self._position, self._clock, area, self._instruction, write=write)

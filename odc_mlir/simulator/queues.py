@@ -16,7 +16,7 @@ from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.engines.machine import InstructionCost
 from odc_mlir.simulator.memories import Touch
 from odc_mlir.simulator.ordering import START, Clock, Semaphores, join
-from odc_mlir.simulator.resources import Phase
+from odc_mlir.simulator.resources import ExecutionPhase
 from odc_mlir.simulator.timeline import BUSY, IDLE, Meter, Timeline
 
 COMPUTE_QUEUES = (Queue.MAC, Queue.VECTOR)
@@ -36,16 +36,16 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Job:
+class StartedInstruction:
     """A started instruction: its vector ``clock``, what it costs, and how far it is."""
 
     entry: Entry
-    unit: Unit
+    unit: QueueState
     clock: Clock
     work: InstructionCost
     started: float
     demands: Sequence[float]  # of every resource
-    phase: Phase = field(init=False)
+    phase: ExecutionPhase = field(init=False)
     data_ready: bool = False
     data_begun: bool = False
     phase_began: float = 0.0
@@ -64,7 +64,7 @@ class Engine:
         self.turn = 0  # which of the engine's queues is asked first: moves on with every grant
 
 
-class Unit:
+class QueueState:
     """One queue with its running instructions."""
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Unit:
         self.engine = engine  # None: compute queue, one instruction at a time
         self.depth = depth
         self.pending: deque[Entry] = deque()
-        self.running: deque[Job] = deque()
+        self.running: deque[StartedInstruction] = deque()
         self.position = 0  # instructions started
         self.finished = 0
         self.clock = START
@@ -140,7 +140,7 @@ class Engines:
         self,
         timeline: Timeline,
         semaphores: Semaphores,
-        finished: Callable[[Job], None],
+        finished: Callable[[StartedInstruction], None],
         *,
         depth: int,
         slots: int,
@@ -150,11 +150,11 @@ class Engines:
         self.semaphores = semaphores
         self._finished = finished  # called when an instruction is complete
         self._semaphore_cycles = semaphore_cycles
-        self.units: dict[Queue, Unit] = {queue: Unit(queue, None, depth) for queue in COMPUTE_QUEUES}
-        self._groups: list[tuple[Engine, list[Unit]]] = []
+        self.units: dict[Queue, QueueState] = {queue: QueueState(queue, None, depth) for queue in COMPUTE_QUEUES}
+        self._groups: list[tuple[Engine, list[QueueState]]] = []
         for queues in DMA_ENGINES:
             engine = Engine(slots)
-            group = [Unit(queue, engine, depth) for queue in queues]
+            group = [QueueState(queue, engine, depth) for queue in queues]
             self.units |= {unit.queue: unit for unit in group}
             self._groups.append((engine, group))
         self._compute = [self.units[queue] for queue in COMPUTE_QUEUES]
@@ -169,7 +169,7 @@ class Engines:
         """Whether nothing waits or runs."""
         return all(unit.drained for unit in self.units.values())
 
-    def startable(self) -> Unit | None:
+    def startable(self) -> QueueState | None:
         """A queue whose first instruction can start now: compute first, then each DMA engine's queues in turn."""
         if not self.changed:
             return None
@@ -200,18 +200,18 @@ class Engines:
         unit.pending.append(entry)
         unit.dirty = self.changed = True
 
-    def start(self, unit: Unit, job: Job) -> None:
+    def start(self, unit: QueueState, job: StartedInstruction) -> None:
         """``job``, already executed, begins to take time."""
         unit.running.append(job)
         if unit.engine is not None and job.entry.instr.mnemonic != "sync":
             unit.engine.free -= 1
         self.timeline.after(job.work.latency + job.work.start, self._ready, job)
 
-    def _ready(self, job: Job) -> None:
+    def _ready(self, job: StartedInstruction) -> None:
         job.data_ready = True
         self._begin_first(job.unit)
 
-    def _begin_first(self, unit: Unit) -> None:
+    def _begin_first(self, unit: QueueState) -> None:
         """Let the oldest running instruction begin its main part: they come in queue order."""
         if unit.running and unit.running[0].data_ready and not unit.running[0].data_begun:
             job = unit.running[0]
@@ -219,13 +219,13 @@ class Engines:
             job.phase_began = self.timeline.now
             self.timeline.run(job.phase, self._drain)
 
-    def _drain(self, job: Job) -> None:
+    def _drain(self, job: StartedInstruction) -> None:
         job.phase_ended = self.timeline.now
         job.contended = max(0.0, self.timeline.now - job.phase_began - job.phase.solo)
         job.unit.contended += job.contended
         self.timeline.after(job.work.drain, self._complete, job)
 
-    def _complete(self, job: Job) -> None:
+    def _complete(self, job: StartedInstruction) -> None:
         unit = job.unit
         unit.running.popleft()
         if unit.engine is not None and job.entry.instr.mnemonic != "sync":

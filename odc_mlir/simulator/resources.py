@@ -46,7 +46,7 @@ def widths(target: Target) -> tuple[float, ...]:
     )
 
 
-class Phase:
+class ExecutionPhase:
     """A running piece of work. ``remaining`` counts cycles at full speed; ``speed`` is at most 1.
 
     ``bound``: the resource that it takes longest on, None where that is its shortest duration. ``limiter``: the crowded
@@ -75,11 +75,11 @@ class Shares:
 
     def __init__(self, width: Sequence[float]) -> None:
         self.width = width
-        self.running: list[Phase] = []
+        self.running: list[ExecutionPhase] = []
         self.blaming = False  # whether phases note what they lose to whom
         self._stale = False
 
-    def add(self, phase: Phase) -> None:
+    def add(self, phase: ExecutionPhase) -> None:
         """Start a phase; speeds are adjusted before time next advances."""
         self.running.append(phase)
         self._stale = True
@@ -96,7 +96,7 @@ class Shares:
                 soonest = cycles
         return soonest
 
-    def advance(self, cycles: float) -> list[Phase]:
+    def advance(self, cycles: float) -> list[ExecutionPhase]:
         """Let ``cycles`` pass, at most :meth:`next_finish`; returns the phases that ended, in order of their start."""
         done = []
         if self.blaming:
@@ -167,7 +167,7 @@ class Shares:
                     phase.speed, phase.limiter = levels[resource] / rate, resource
 
     @staticmethod
-    def _wish(phase: Phase, resource: int, crowded: Container[int]) -> tuple[float, list[tuple[int, float]]]:
+    def _wish(phase: ExecutionPhase, resource: int, crowded: Container[int]) -> tuple[float, list[tuple[int, float]]]:
         """What ``phase`` uses of ``resource`` at full speed, and of other crowded resources."""
         wanted, others = 0.0, []
         for r, rate in phase.rates:

@@ -18,8 +18,8 @@ from odc_mlir.simulator.fetch import Fetch
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.ordering import Semaphores
 from odc_mlir.simulator.program import Program
-from odc_mlir.simulator.queues import Engines, Job, Unit
-from odc_mlir.simulator.resources import FINISHED, PORTS, Phase, Resource, Shares, widths
+from odc_mlir.simulator.queues import Engines, QueueState, StartedInstruction
+from odc_mlir.simulator.resources import FINISHED, PORTS, ExecutionPhase, Resource, Shares, widths
 from odc_mlir.simulator.stepped.run import Stepped
 from odc_mlir.simulator.timeline import Timeline
 from odc_mlir.simulator.trace import Trace
@@ -146,7 +146,7 @@ class _Simulation:
         self.engines.note_states()
         self.fetch.note_state()
 
-    def _start(self, unit: Unit) -> None:
+    def _start(self, unit: QueueState) -> None:
         """Take the first instruction of a queue, execute it, and let it take its time."""
         entry = unit.pending.popleft()
         clock = unit.next_clock(entry, self.semaphores)
@@ -160,12 +160,12 @@ class _Simulation:
         demands[Resource.REQUANT] += work.lanes
         demands[Resource.DECODER] += work.symbols
         shortest = max(work.shortest, self.access.shortest)
-        job = Job(entry, unit, clock, work, self.timeline.now, demands)
+        job = StartedInstruction(entry, unit, clock, work, self.timeline.now, demands)
         job.touched = self.access.touched or ()
-        job.phase = Phase(job, shortest, demands, self.timeline.shares.width)
+        job.phase = ExecutionPhase(job, shortest, demands, self.timeline.shares.width)
         self.engines.start(unit, job)
 
-    def _finished(self, job: Job) -> None:
+    def _finished(self, job: StartedInstruction) -> None:
         unit, now = job.unit, self.timeline.now
         self._macs += job.work.macs
         self._array_macs += job.work.array_macs

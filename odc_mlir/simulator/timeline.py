@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable
 from typing import Any
 
-from odc_mlir.simulator.resources import Phase, Shares
+from odc_mlir.simulator.resources import ExecutionPhase, Shares
 
 BUSY, IDLE = "busy", "idle"  # states of queues that are not stalls
 _SAME_INSTANT = 1e-9  # cycles: timers this close together are due together
@@ -32,7 +32,7 @@ class Timeline:
         heapq.heappush(self._timers, (self.now + cycles, self._sequence, action, argument))
         self._sequence += 1
 
-    def run(self, phase: Phase, action: Action) -> None:
+    def run(self, phase: ExecutionPhase, action: Action) -> None:
         """Run ``phase`` and then call ``action(phase.owner)``; at once when there is nothing to do."""
         if phase.solo <= 0:
             action(phase.owner)

@@ -9,7 +9,7 @@ from typing import Any
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.memories import Touch
 from odc_mlir.simulator.program import Program
-from odc_mlir.simulator.queues import Job
+from odc_mlir.simulator.queues import StartedInstruction
 from odc_mlir.simulator.resources import Resource
 
 TraceSpan = tuple[float, float, tuple[float, ...]]
@@ -60,7 +60,7 @@ class Trace:
     issues: list[Issue] = field(default_factory=list)
     segments: list[TraceSpan] = field(default_factory=list)
 
-    def add(self, job: Job, alone: float, ended: float) -> None:
+    def add(self, job: StartedInstruction, alone: float, ended: float) -> None:
         """Note a finished instruction."""
         phase, entry = job.phase, job.entry
         bound = None if phase.bound is None else Resource(phase.bound)

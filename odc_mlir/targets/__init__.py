@@ -99,7 +99,7 @@ class Vector:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decoder:
+class WeightDecoder:
     symbols_per_cycle: int
     start_cycles: int
 
@@ -136,7 +136,7 @@ class Target:
     tile_ports: TilePorts
     array: MacArray
     vector: Vector
-    decoder: Decoder
+    decoder: WeightDecoder
     fetch: Fetch
     dma: Dma
     host: HostCosts = dataclasses.field(compare=False, repr=False)

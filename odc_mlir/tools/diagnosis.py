@@ -22,7 +22,7 @@ Status = Literal["good", "note", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SystemFact:
     """One fact. ``hint`` says what to do about a problem."""
 
     area: str
@@ -32,11 +32,11 @@ class Finding:
     hint: str = ""
 
 
-def diagnose() -> Iterator[Finding]:
+def diagnose() -> Iterator[SystemFact]:
     """Everything that can be wrong with an installation, fact by fact; nothing of it raises."""
-    yield Finding("versions", "odc-mlir", __version__)
-    yield Finding("versions", "python", f"{platform.python_version()} ({sys.executable})")
-    yield Finding("versions", "system", platform.platform())
+    yield SystemFact("versions", "odc-mlir", __version__)
+    yield SystemFact("versions", "python", f"{platform.python_version()} ({sys.executable})")
+    yield SystemFact("versions", "system", platform.platform())
     yield from _libraries()
     yield from _targets()
     yield from _plugins()
@@ -44,12 +44,12 @@ def diagnose() -> Iterator[Finding]:
     yield from _cache()
 
 
-def _libraries() -> Iterator[Finding]:
+def _libraries() -> Iterator[SystemFact]:
     """The libraries that our own metadata declares, with the extra that each belongs to."""
     try:
         declared = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        yield Finding(
+        yield SystemFact(
             "libraries", _DISTRIBUTION, "not installed, run from its sources", "note", "pip install it to get commands"
         )
         return
@@ -60,13 +60,13 @@ def _libraries() -> Iterator[Finding]:
         if name == _DISTRIBUTION or extra in ("test", "dev"):
             continue
         try:
-            yield Finding("libraries", name, metadata.version(name))
+            yield SystemFact("libraries", name, metadata.version(name))
         except metadata.PackageNotFoundError:
             if extra:
                 hint = f"pip install {_DISTRIBUTION}[{extra}]"
-                yield Finding("libraries", name, f"not installed (extra {extra})", "note", hint)
+                yield SystemFact("libraries", name, f"not installed (extra {extra})", "note", hint)
             else:
-                yield Finding("libraries", name, "missing", "problem", f"pip install {requirement.strip()!r}")
+                yield SystemFact("libraries", name, "missing", "problem", f"pip install {requirement.strip()!r}")
 
 
 def _name_of(requirement: str) -> str:
@@ -76,32 +76,32 @@ def _name_of(requirement: str) -> str:
     return requirement
 
 
-def _targets() -> Iterator[Finding]:
+def _targets() -> Iterator[SystemFact]:
     from odc_mlir import targets
 
     for name in targets.names():
         try:
             target = targets.load(name)
         except OdcError as error:
-            yield Finding("targets", name, str(error), "problem", "reinstall odc-mlir")
+            yield SystemFact("targets", name, str(error), "problem", "reinstall odc-mlir")
         else:
-            yield Finding("targets", name, f"version {target.version}, {target.clock_hz / 1e6:g} MHz")
+            yield SystemFact("targets", name, f"version {target.version}, {target.clock_hz / 1e6:g} MHz")
     yield from _described_targets()
 
 
-def _described_targets() -> Iterator[Finding]:
+def _described_targets() -> Iterator[SystemFact]:
     """The kinds of hardware that are described, ours and those of other packages, and what they like."""
     from odc_mlir.plugins.target import TargetDescription, described
 
     for source, found in described():
         if isinstance(found, TargetDescription):
             text = f"{found.summary}; takes {', '.join(found.schemes)}; compiled by {found.codegen}"
-            yield Finding("targets", found.name, text)
+            yield SystemFact("targets", found.name, text)
         else:
-            yield Finding("targets", source.target, str(found), "problem", f"look at {source.origin}")
+            yield SystemFact("targets", source.target, str(found), "problem", f"look at {source.origin}")
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[SystemFact]:
     """What runs binaries here, for which hardware is there, and what sessions compile for."""
     from odc_mlir.plugins import registry
     from odc_mlir.plugins.registry import DEVICES
@@ -110,23 +110,23 @@ def _devices() -> Iterator[Finding]:
     for source in registry.entries(DEVICES):
         device = open_device(source.target)
         if isinstance(device, MissingDevice):
-            yield Finding("devices", source.target, str(device.reason), "problem", f"look at {source.origin}")
+            yield SystemFact("devices", source.target, str(device.reason), "problem", f"look at {source.origin}")
             continue
         try:
             present = ", ".join(device.attached())
         except Exception as error:  # a driver of another package
             text = f"{type(error).__name__} when asked for hardware: {error}"
-            yield Finding("devices", source.target, text, "problem", f"look at {source.origin}")
+            yield SystemFact("devices", source.target, text, "problem", f"look at {source.origin}")
             continue
         is_simulated = "simulated" if device.simulated else "no hardware reported"
-        yield Finding("devices", source.target, f"{device.name}, from {source.origin}, {present or is_simulated}")
+        yield SystemFact("devices", source.target, f"{device.name}, from {source.origin}, {present or is_simulated}")
     chosen = next((target for target, _ in attached()), None)
     hint = "" if chosen else f"pip install {_DISTRIBUTION}[native]"
     text = chosen or "nothing that sessions could compile for"
-    yield Finding("devices", "auto", text, "good" if chosen else "note", hint)
+    yield SystemFact("devices", "auto", text, "good" if chosen else "note", hint)
 
 
-def _plugins() -> Iterator[Finding]:
+def _plugins() -> Iterator[SystemFact]:
     """Every codegen plugin that can be found, and whether it answers."""
     from odc_mlir.plugins import codegen, registry
 
@@ -134,29 +134,29 @@ def _plugins() -> Iterator[Finding]:
         try:
             described = codegen.describe(source.target)
         except OdcError as error:
-            yield Finding("plugins", source.target, str(error), "problem", f"look at {source.origin}")
+            yield SystemFact("plugins", source.target, str(error), "problem", f"look at {source.origin}")
         else:
             wants = f"wants {described.quantization} models" if described.quantization else "takes float models"
-            yield Finding("plugins", source.target, f"{described.name}, from {source.origin}, {wants}")
+            yield SystemFact("plugins", source.target, f"{described.name}, from {source.origin}, {wants}")
 
 
-def _cache() -> Iterator[Finding]:
+def _cache() -> Iterator[SystemFact]:
     from odc_mlir.formats.cache import cache_folder
 
     try:
         folder = cache_folder()
     except OptionError as error:
-        yield Finding("cache", "folder", str(error), "problem")
+        yield SystemFact("cache", "folder", str(error), "problem")
         return
-    yield Finding("cache", "folder", str(folder))
+    yield SystemFact("cache", "folder", str(folder))
     for usage in cache_usage():
-        yield Finding("cache", usage.kind, f"{counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")
+        yield SystemFact("cache", usage.kind, f"{counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not os.access(existing, os.W_OK):
         text = f"{existing} cannot be written"
-        yield Finding("cache", "access", text, "problem", "set ODC_CACHE_DIR to a folder that can")
+        yield SystemFact("cache", "access", text, "problem", "set ODC_CACHE_DIR to a folder that can")
     else:
-        yield Finding("cache", "free", f"{shutil.disk_usage(existing).free} bytes")
+        yield SystemFact("cache", "free", f"{shutil.disk_usage(existing).free} bytes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,13 +97,13 @@ def _no_hoisting(patch: pytest.MonkeyPatch) -> None:
 
 def _single_buffers(patch: pytest.MonkeyPatch) -> None:
     """One slot for the input tile, the result tile and the weights, and no ring of rows."""
-    sized = window_search._Search._sized
+    sized = window_search._TilingSearch._sized
 
     def single(self: Any, plan: Any) -> Iterator[Any]:
         for tiling in sized(self, replace(plan, weight_slots=1)):
             yield replace(tiling, in_slots=min(tiling.in_slots, 1), out_slots=min(tiling.out_slots, 1), ring=False)
 
-    patch.setattr(window_search._Search, "_sized", single)
+    patch.setattr(window_search._TilingSearch, "_sized", single)
 
 
 def _nothing_resident(patch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ class VolumeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class VolumePlacement:
     """Result sizes (None where the input's is unknown) and padding before and after along depth, height and width."""
 
     output: tuple[int | None, int | None, int | None]
@@ -47,13 +47,13 @@ def _positive(node: Node, name: str) -> int:
     return positive(node, name, int(option(node, name)))
 
 
-def place_window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Shape) -> Placed:
+def place_window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Shape) -> VolumePlacement:
     """Results and padding of a window over a volume of these three sizes."""
     depth, height, width = (
         axis_window(node, name, sizes[i], kernel[i], options.stride[i], options.dilation[i], options.padding)
         for i, name in enumerate(AXES)
     )
-    return Placed(
+    return VolumePlacement(
         (depth.output, height.output, width.output),
         (depth.before, height.before, width.before),
         (depth.after, height.after, width.after),

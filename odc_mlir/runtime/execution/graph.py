@@ -22,7 +22,7 @@ from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.control import RUN_MODEL_CALLEE
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Blockwise, Callee, Node, OpSpec, TensorInfo
-from odc_mlir.runtime.execution.linking import Site, entry_of, read_linked
+from odc_mlir.runtime.execution.linking import ModelLocation, entry_of, read_linked
 
 
 @dataclass(slots=True)
@@ -69,18 +69,18 @@ def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None
 
     ``custom_ops``: who computes custom operators that we do not know, the default registry unless given.
     """
-    return _Builder(Site.of(model), default_custom_ops() if custom_ops is None else custom_ops, {}).graph(
+    return _GraphBuilder(ModelLocation.of(model), default_custom_ops() if custom_ops is None else custom_ops, {}).graph(
         model, subgraph
     )
 
 
-class _Builder:
+class _GraphBuilder:
     """Builds the graphs of one model, each once; ``site`` says where the model lies.
 
     ``linked`` are the graphs of other models' files, which RUN_MODEL calls, by file and subgraph.
     """
 
-    def __init__(self, site: Site, custom_ops: CustomOps, linked: dict[tuple[PurePath, int], Graph]) -> None:
+    def __init__(self, site: ModelLocation, custom_ops: CustomOps, linked: dict[tuple[PurePath, int], Graph]) -> None:
         self._site = site
         self._custom_ops = custom_ops
         self._linked = linked
@@ -178,7 +178,7 @@ class _Builder:
         model = read_linked(site)
         key = site.chain[-1], entry_of(model, node.options)
         if key not in self._linked:
-            self._linked[key] = _Builder(site, self._custom_ops, self._linked).graph(model, key[1])
+            self._linked[key] = _GraphBuilder(site, self._custom_ops, self._linked).graph(model, key[1])
         return self._linked[key]
 
 

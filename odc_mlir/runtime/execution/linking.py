@@ -21,7 +21,7 @@ _SUFFIXES = (".circle", ".tflite")
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ModelLocation:
     """Where a model lies: ``chain`` are the files through which one came to it, itself the last; empty for bytes.
 
     With ``siblings`` these are members of the package that has those files.
@@ -31,15 +31,15 @@ class Site:
     siblings: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
-    def of(model: Model) -> Site:
+    def of(model: Model) -> ModelLocation:
         """The site of a model that nothing runs but the user."""
         if model.path is None:
-            return Site()
+            return ModelLocation()
         if model.siblings is not None:
-            return Site((PurePosixPath(model.path),), model.siblings)
-        return Site((Path(model.path).resolve(),))
+            return ModelLocation((PurePosixPath(model.path),), model.siblings)
+        return ModelLocation((Path(model.path).resolve(),))
 
-    def target(self, location: str) -> Site:
+    def target(self, location: str) -> ModelLocation:
         """The site of the model at ``location``; raises ModelError for one that must not be opened."""
         if not self.chain:
             raise UnsupportedError(
@@ -59,7 +59,7 @@ class Site:
             raise ModelError(f"the model {location!r} runs itself: {' -> '.join(p.name for p in (*self.chain, path))}")
         if len(self.chain) >= MAX_CHAIN:
             raise ModelError(f"more than {MAX_CHAIN} models run one another")
-        return Site((*self.chain, path), self.siblings)
+        return ModelLocation((*self.chain, path), self.siblings)
 
     def _resolved(self, location: str) -> PurePath:
         folder = self.chain[-1].parent
@@ -83,7 +83,7 @@ def entry_of(model: Model, options: Mapping[str, Any]) -> int:
     raise ModelError(f"the model {options['location']!r} has no signature {key!r}; it has {known}")
 
 
-def read_linked(site: Site) -> Model:
+def read_linked(site: ModelLocation) -> Model:
     """The model at ``site``; raises ModelError."""
     path = site.chain[-1]
     if site.siblings is None:
@@ -100,11 +100,11 @@ def linked_files(model: Model) -> dict[str, bytes]:
     Raises ModelError for what cannot be opened.
     """
     found: dict[str, bytes] = {}
-    _collect(model, Site.of(model), found)
+    _collect(model, ModelLocation.of(model), found)
     return found
 
 
-def _collect(model: Model, site: Site, found: dict[str, bytes]) -> None:
+def _collect(model: Model, site: ModelLocation, found: dict[str, bytes]) -> None:
     for operator in (operator for graph in model.subgraphs for operator in graph.operators):
         location = operator.options.get("location") if operator.name == "RUN_MODEL" else None
         if not location:
@@ -117,6 +117,6 @@ def _collect(model: Model, site: Site, found: dict[str, bytes]) -> None:
             _collect(linked, target, found)
 
 
-def _bytes_at(site: Site) -> bytes:
+def _bytes_at(site: ModelLocation) -> bytes:
     path = site.chain[-1]
     return Path(path).read_bytes() if site.siblings is None else site.siblings[path.as_posix()]

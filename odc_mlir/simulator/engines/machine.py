@@ -13,7 +13,7 @@ from odc_mlir.errors import SimulationError
 from odc_mlir.isa.code_types import TYPES
 from odc_mlir.isa.fields import LARGEST_SHIFT
 from odc_mlir.isa.weight_coding import decode
-from odc_mlir.simulator.memories import Access, Memories, Space
+from odc_mlir.simulator.memories import Access, Memories, SimulatedMemory
 from odc_mlir.targets import MemoryMode, Target
 
 DTYPES = tuple(np.dtype(name) for name in ("u1", "i1", "<i2", "<i4"))  # in the order of the type codes
@@ -56,7 +56,7 @@ class Machine:
     prepared: dict[tuple[object, ...], tuple[int, Any]]
     weights: dict[tuple[str, bytes, int], NDArray[np.uint8]] = field(default_factory=dict)
 
-    def prepare(self, space: Space, key: tuple[object, ...], make: Callable[[], T]) -> T:
+    def prepare(self, space: SimulatedMemory, key: tuple[object, ...], make: Callable[[], T]) -> T:
         """``make()``, kept until ``space`` is written again: operands in the form that numpy computes with."""
         kept = self.prepared.get(key)
         if kept is not None and kept[0] == space.version:

@@ -9,7 +9,7 @@ from odc_mlir.isa.fields import BIAS, COMMON_RECORD_BYTES, LARGEST_SHIFT, SCALE
 from odc_mlir.isa.table.transfers import CODINGS, index_bytes, param_bytes
 from odc_mlir.simulator.boxes import Box, box, picked_bytes
 from odc_mlir.simulator.engines.machine import DTYPES, InstructionCost, Machine, Values, ceil_div, check_scale, require
-from odc_mlir.simulator.memories import Space
+from odc_mlir.simulator.memories import SimulatedMemory
 
 _FULL_RECORD = np.dtype([(name, kind) for name, kind, _ in (*BIAS, *SCALE)])
 _BIAS_BYTES = 4  # of an entry: param writes entries as fast as these arrive
@@ -165,7 +165,7 @@ def gather(m: Machine, v: Values) -> InstructionCost:
     return InstructionCost(latency=latency, shortest=count)
 
 
-def _sram(m: Machine, address: int) -> tuple[Space, int]:
+def _sram(m: Machine, address: int) -> tuple[SimulatedMemory, int]:
     """Memory behind the SRAM port: all that transfers of computed codes reach."""
     space, offset = m.memories.at(address)
     if space.port is not m.target.sram:
@@ -173,11 +173,11 @@ def _sram(m: Machine, address: int) -> tuple[Space, int]:
     return space, offset
 
 
-def _read_latency(space: Space) -> int:
+def _read_latency(space: SimulatedMemory) -> int:
     return space.port.read_latency_cycles if space.port else 0
 
 
-def _write_latency(space: Space) -> int:
+def _write_latency(space: SimulatedMemory) -> int:
     return space.port.write_latency_cycles if space.port else 0
 
 
@@ -188,6 +188,8 @@ def _check_runs(stride1: int, stride2: int, size: int, runs: int, groups: int) -
     require(groups <= 1 or stride2 >= row, f"groups of {row} bytes are written {stride2} bytes apart")
 
 
-def _runs(space: Space, start: int, size: int, runs: int, stride1: int, groups: int, stride2: int) -> np.ndarray:
+def _runs(
+    space: SimulatedMemory, start: int, size: int, runs: int, stride1: int, groups: int, stride2: int
+) -> np.ndarray:
     assert space.data is not None
     return np.ndarray((groups, runs, size), np.uint8, space.data.data, start, (stride2, stride1, 1))

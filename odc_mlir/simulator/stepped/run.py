@@ -28,17 +28,17 @@ _STAGES = ("latency", "start", "turn", "phase", "drain", "over")
 
 
 @dataclass
-class Phase:
+class SteppedPhase:
     """``left``: cycles at full speed; ``rates``: what a cycle at full speed uses."""
 
     left: float
     rates: dict[Resource, float]
 
 
-def make_phase(shortest: float, amounts: Mapping[Resource, float], width: Sequence[float]) -> Phase:
+def make_phase(shortest: float, amounts: Mapping[Resource, float], width: Sequence[float]) -> SteppedPhase:
     """A phase that alone takes the longest of ``shortest`` and what it needs by what there is."""
     alone = max([shortest, *(amount / width[resource] for resource, amount in amounts.items())])
-    return Phase(alone, {resource: amount / alone for resource, amount in amounts.items() if alone and amount})
+    return SteppedPhase(alone, {resource: amount / alone for resource, amount in amounts.items() if alone and amount})
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Running:
     index: int
     instr: Instr
     delays: dict[str, float]
-    phase: Phase
+    phase: SteppedPhase
     amounts: dict[Resource, float]
     work: InstructionCost
     started: float
@@ -77,7 +77,7 @@ class Request:
 
     bytes: int
     left: float
-    phase: Phase | None = None
+    phase: SteppedPhase | None = None
 
 
 @dataclass

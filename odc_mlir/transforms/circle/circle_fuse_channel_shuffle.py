@@ -42,7 +42,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.ops.spec import Trait
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import replace_layer
-from odc_mlir.transforms.circle.layout.channels import Channel, Region, shuffle_of
+from odc_mlir.transforms.circle.layout.channels import Channel, ShuffleRegion, shuffle_of
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     Reals,
@@ -85,7 +85,7 @@ class FuseChannelShuffle(OperatorPattern):
     names = frozenset({"RESHAPE"})
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        region = Region.around(op)
+        region = ShuffleRegion.around(op)
         if region is None:
             return
         plan = _ShufflePlan(region)
@@ -102,7 +102,7 @@ class ChannelRun:
     count: int
 
 
-def _cost_before(region: Region) -> int:
+def _cost_before(region: ShuffleRegion) -> int:
     """Channels that are moved, one by one or in runs, at their price."""
     total = 0
     for op in region.movers:
@@ -114,7 +114,7 @@ def _cost_before(region: Region) -> int:
 class _ShufflePlan:
     """Which runs of which sources every reader gets, and in which order layers give and take their channels."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: ShuffleRegion) -> None:
         self.region = region
         self.readers = [value for value in region.channels if region.uses_outside(value)]
         self.takes_any = {
@@ -231,7 +231,7 @@ def _takes_any(op: Operation, place: int, axis: int, depth: int = _DEEPEST) -> b
     return bool(uses) and all(_takes_any(use.operation, use.index, axis, depth - 1) for use in uses)
 
 
-def _gives_any(value: SSAValue, region: Region) -> bool:
+def _gives_any(value: SSAValue, region: ShuffleRegion) -> bool:
     """Whether nothing but the region reads ``value``, and it can come with its channels in any order."""
     if region.uses_outside(value):
         return False
@@ -249,7 +249,7 @@ def _gives_any(value: SSAValue, region: Region) -> bool:
 class _Writer:
     """Writes a plan: sources first, then what readers get, then the readers."""
 
-    def __init__(self, region: Region, plan: _ShufflePlan, rewriter: PatternRewriter) -> None:
+    def __init__(self, region: ShuffleRegion, plan: _ShufflePlan, rewriter: PatternRewriter) -> None:
         self.region = region
         self.plan = plan
         self.rewriter = rewriter

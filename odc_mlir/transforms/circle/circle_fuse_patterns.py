@@ -63,7 +63,7 @@ class CircleFusePatternsPass(ModulePass):
         apply_patterns(op, [Swish(), Gelu(), Clamp(), LeakyRelu(), Prelu(), Rsqrt()])
 
 
-class Product(NamedTuple):
+class ScaledProduct(NamedTuple):
     """``constant`` times all of ``values``."""
 
     constant: NDArray[Any]
@@ -75,23 +75,23 @@ class Product(NamedTuple):
         return float(self.constant.reshape(-1)[0]) if self.constant.size == 1 else math.nan
 
 
-def product_of(value: SSAValue, *, is_root: bool = True) -> Product:
+def product_of(value: SSAValue, *, is_root: bool = True) -> ScaledProduct:
     """``value`` as a product, through MUL, DIV by constants and NEG that nothing else reads."""
     array = real_constant(value)
     if array is not None:
-        return Product(array.astype(np.float64), ())
+        return ScaledProduct(array.astype(np.float64), ())
     op = producer(value, "MUL", "DIV", "NEG")
     if op is None or activation(op) != "none" or not (is_root or is_used_once(value)):
-        return Product(np.ones(()), (value,))
+        return ScaledProduct(np.ones(()), (value,))
     first = product_of(op.operands[0], is_root=False)
     if op.SPEC.name == "NEG":
-        return Product(-first.constant, first.values)
+        return ScaledProduct(-first.constant, first.values)
     second = product_of(op.operands[1], is_root=False)
     if op.SPEC.name == "MUL":
-        return Product(first.constant * second.constant, first.values + second.values)
+        return ScaledProduct(first.constant * second.constant, first.values + second.values)
     if second.values or not np.all(second.constant):
-        return Product(np.ones(()), (value,))
-    return Product(first.constant / second.constant, first.values)
+        return ScaledProduct(np.ones(()), (value,))
+    return ScaledProduct(first.constant / second.constant, first.values)
 
 
 def is_close(found: float | None, wanted: float) -> bool:

@@ -60,7 +60,7 @@ class CircleRemoveChannelsPass(ModulePass):
                 apply_pattern_to(NarrowOperator(jobs), jobs)
 
 
-class Job(NamedTuple):
+class ChannelRemoval(NamedTuple):
     """What becomes of one operator: the channels of its result that are left, and of a layer's input."""
 
     kind: ChannelKind
@@ -69,7 +69,7 @@ class Job(NamedTuple):
     source: ChannelRange | None
 
 
-def jobs_of(ranges: CodeRanges, share: int) -> dict[Operation, Job]:
+def jobs_of(ranges: CodeRanges, share: int) -> dict[Operation, ChannelRemoval]:
     """The operators that change, in program order."""
     kept = unneeded_channels(ranges, share)
     jobs = {}
@@ -78,7 +78,7 @@ def jobs_of(ranges: CodeRanges, share: int) -> dict[Operation, Job]:
         inputs = None if value is None else kept.get(value.owner) if isinstance(value.owner, Operation) else None
         if op in kept or inputs is not None:
             mask = kept.get(op, np.ones(kind.channels, np.bool_))
-            jobs[op] = Job(kind, mask, inputs, None if value is None else ranges(value))
+            jobs[op] = ChannelRemoval(kind, mask, inputs, None if value is None else ranges(value))
     return jobs
 
 
@@ -86,7 +86,7 @@ def jobs_of(ranges: CodeRanges, share: int) -> dict[Operation, Job]:
 class NarrowOperator(RewritePattern):
     """An operator that loses channels; those before it have lost theirs."""
 
-    jobs: Mapping[Operation, Job]
+    jobs: Mapping[Operation, ChannelRemoval]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         job = self.jobs[op]

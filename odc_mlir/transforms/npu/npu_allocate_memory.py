@@ -36,7 +36,7 @@ from odc_mlir.transforms.npu.schedule.arena import (
     live_intervals,
     most_live_bytes,
 )
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program, TargetedProgram, read_program
+from odc_mlir.transforms.npu.schedule.instruction_ir import CommandProgram, TargetedProgram, read_program
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
@@ -53,7 +53,7 @@ class NpuAllocateMemoryPass(ProgramPass):
         _allocate(ctx, job)
 
 
-def _peak(program: Program, intervals: Sequence[Interval], used: int) -> DictionaryAttr:
+def _peak(program: CommandProgram, intervals: Sequence[Interval], used: int) -> DictionaryAttr:
     """What the arena of ``used`` bytes is full of."""
     at, alive = busiest(intervals)
     commands = [command for command in program.commands if not is_prefetch(command)]

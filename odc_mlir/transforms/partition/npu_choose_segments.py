@@ -54,7 +54,7 @@ from odc_mlir.transforms.partition.plans.plans import (
     OperatorCost,
     Placement,
     PlacementChoice,
-    Problem,
+    PlacementProblem,
     SegmentEstimate,
     choose,
 )
@@ -105,7 +105,9 @@ class NpuChooseSegmentsPass(ModulePass):
                 raise OptionError(f"{name} is {value}, it must be at least {least}")
         return Bounds(self.min_operators, self.min_macs, self.max_segments)
 
-    def problem(self, ctx: Context, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice) -> Problem:
+    def problem(
+        self, ctx: Context, module: ModuleOp, found: Sequence[CircleOp], choice: TargetChoice
+    ) -> PlacementProblem:
         """The graph with its costs; operators without a lowering go to the host."""
         target = targets.load(choice.target)
         memory: MemoryMode = "flash" if choice.memory == "flash" else "sram"
@@ -128,13 +130,13 @@ def problem_of(
     clock_hz: int,
     segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
-) -> Problem:
+) -> PlacementProblem:
     """The operators of ``module`` with what each takes on an accelerator, None where it cannot run there."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = main_function(module).body.block.last_op
     results = tensors.numbers(last.operands) if last is not None else ()
-    return Problem(
+    return PlacementProblem(
         items,
         dependencies(found),
         _units(found),

@@ -49,9 +49,9 @@ from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.tensor_names import named, names_in, values_of
 from odc_mlir.transforms.quant.common.boundary import BoundaryTypes
 from odc_mlir.transforms.quant.common.conversion import (
-    Codes,
-    Constants,
+    ConvertedConstants,
     Demand,
+    QuantizedElement,
     argument_codes,
     assigned_codes,
     behind,
@@ -131,7 +131,7 @@ class _Conversion:
         set_function_type(self.function)
 
     def _convert_constants(self, wanted: list[Demand]) -> None:
-        constants = Constants(names_in(self.function))
+        constants = ConvertedConstants(names_in(self.function))
         for demand in wanted:
             codes = demand.codes
             if codes is None:
@@ -151,7 +151,7 @@ class _Conversion:
         for value in list(values_of(self.function)):
             retype(value, without_range(value.type))
 
-    def _as_wanted(self, value: SSAValue, codes: Codes | None) -> SSAValue:
+    def _as_wanted(self, value: SSAValue, codes: QuantizedElement | None) -> SSAValue:
         """``value``, or a cast of it where it is of another type than ``codes``."""
         wanted = tensor_type("float32", tensor_facts(value.type).shape) if codes is None else codes.type_for(value)
         if wanted == value.type:
@@ -167,7 +167,7 @@ class _Conversion:
         return self.casts[value, wanted]
 
 
-def _retype(values: Sequence[SSAValue], codes: Sequence[Codes | None]) -> None:
+def _retype(values: Sequence[SSAValue], codes: Sequence[QuantizedElement | None]) -> None:
     for value, wanted in zip(tuple(values), codes, strict=True):
         if wanted is not None:
             retype(value, wanted.type_for(value))

@@ -40,9 +40,9 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.tensor_names import named, names_in, rename, values_of
 from odc_mlir.transforms.quant.common.conversion import (
-    Codes,
-    Constants,
+    ConvertedConstants,
     Demand,
+    QuantizedElement,
     argument_codes,
     behind,
     clear_assignment,
@@ -75,8 +75,8 @@ class _FakeQuantizer:
     function: FuncOp
     names: Names
     quantized_io: bool
-    rounded: dict[tuple[SSAValue, Codes], SSAValue] = field(default_factory=dict)
-    codes: dict[SSAValue, Codes] = field(default_factory=dict)
+    rounded: dict[tuple[SSAValue, QuantizedElement], SSAValue] = field(default_factory=dict)
+    codes: dict[SSAValue, QuantizedElement] = field(default_factory=dict)
 
     def run(self) -> None:
         wanted = demands(self.function)
@@ -95,7 +95,7 @@ class _FakeQuantizer:
         set_function_type(self.function)
 
     def _round_constants(self, wanted: list[Demand]) -> None:
-        constants = Constants(self.names)
+        constants = ConvertedConstants(self.names)
         for demand in wanted:
             if demand.codes is None:
                 continue
@@ -107,7 +107,7 @@ class _FakeQuantizer:
             demand.op.operands[demand.index] = made
         constants.clean_up()
 
-    def _round_value(self, value: SSAValue, codes: Codes | None) -> None:
+    def _round_value(self, value: SSAValue, codes: QuantizedElement | None) -> None:
         """Round ``value`` for everybody; the rounded one takes over its name, unless it is an argument."""
         if codes is None:
             return
@@ -135,7 +135,7 @@ class _FakeQuantizer:
             self.rounded[value, codes] = dequantize.results[0]
         demand.op.operands[demand.index] = self.rounded[value, codes]
 
-    def _pair(self, value: SSAValue, codes: Codes) -> tuple[CircleOp, CircleOp]:
+    def _pair(self, value: SSAValue, codes: QuantizedElement) -> tuple[CircleOp, CircleOp]:
         """QUANTIZE and DEQUANTIZE behind ``value``; the second one has no name yet."""
         quantize = conversion("QUANTIZE", value, codes.type_for(value))
         named(quantize, self.names.fresh(f"{value_name(value)}_quantized"))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from odc_mlir.calibration.coverage import FEWEST_RUNS, coverage, document
-from odc_mlir.calibration.recorded import Finding, InputFacts, Records
+from odc_mlir.calibration.recorded import InputFacts, RecordFinding, Records
 from odc_mlir.calibration.statistics import LOWEST, TensorStatistics
 
 INPUT, INNER = (0, "input"), (0, "inner")
@@ -32,7 +32,7 @@ def _normal(runs: int = FEWEST_RUNS) -> list[np.ndarray]:
     return [random.normal(size=100) for _ in range(runs)]
 
 
-def _found(records: Records) -> dict[str, Finding]:
+def _found(records: Records) -> dict[str, RecordFinding]:
     return {finding.kind: finding for finding in coverage(records, [INPUT], [INPUT, *records.tensors])}
 
 

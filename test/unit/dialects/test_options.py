@@ -16,7 +16,7 @@ from odc_mlir.dialects.circle_options import (
     IntOption,
     ListOption,
     NumbersOption,
-    Option,
+    OptionProperty,
     SymbolOption,
     TextOption,
     WordOption,
@@ -27,7 +27,7 @@ from odc_mlir.support.floats import to_float32
 
 TABLES = [table for union in ("BuiltinOptions", "BuiltinOptions2") for table in circle_schema().unions[union].tags]
 
-SAMPLES: dict[type[Option], Any] = {
+SAMPLES: dict[type[OptionProperty], Any] = {
     IntOption: 7,
     BoolOption: True,
     FloatOption: to_float32(0.1),
@@ -37,7 +37,7 @@ SAMPLES: dict[type[Option], Any] = {
 }
 
 
-def _sample(option: Option) -> Any:
+def _sample(option: OptionProperty) -> Any:
     """A value that is not the default."""
     if isinstance(option, WordOption):
         return option.words[-1]
@@ -55,11 +55,11 @@ def test_values_survive_attributes(table: str) -> None:
         assert option.accepts(attribute), option.name
         assert option.decode(attribute) == _sample(option), option.name
         assert not option.accepts(UnitAttr()), option.name
-        assert option.kind != Option("").kind, option.name
+        assert option.kind != OptionProperty("").kind, option.name
 
 
 @pytest.mark.parametrize("option", [*table_options("Conv2DOptions"), *RECORD_OPTIONS[:-1]], ids=lambda o: o.name)
-def test_schema_defaults_are_of_their_kind(option: Option) -> None:
+def test_schema_defaults_are_of_their_kind(option: OptionProperty) -> None:
     if option.default is not None:
         assert option.accepts(option.encode(option.default))
         assert option.decode(option.encode(option.default)) == option.default
@@ -79,7 +79,7 @@ def test_schema_defaults_are_of_their_kind(option: Option) -> None:
         (SymbolOption("a"), StringAttr("x")),
     ],
 )
-def test_other_attributes_are_refused(option: Option, attribute: Attribute) -> None:
+def test_other_attributes_are_refused(option: OptionProperty, attribute: Attribute) -> None:
     assert not option.accepts(attribute)
 
 

@@ -19,7 +19,7 @@ from odc_mlir.simulator.boxes import Box
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.engines import executors
 from odc_mlir.simulator.engines.machine import Machine
-from odc_mlir.simulator.memories import Access, Memories, Space
+from odc_mlir.simulator.memories import Access, Memories, SimulatedMemory
 from odc_mlir.simulator.resources import Resource
 from odc_mlir.targets import MemoryMode
 
@@ -35,7 +35,7 @@ class Recorder(Access):
         super().__init__({resource: PortBytes() for resource in Resource}, check=False, strict=False)
         self.seen: dict[bool, Touched] = {False: [], True: []}
 
-    def _bounds(self, space: Space, area: Box, what: str) -> None:
+    def _bounds(self, space: SimulatedMemory, area: Box, what: str) -> None:
         super()._bounds(space, area, what)
         self.seen[what == "writes"].append((space.name, area.start, area.end))
 

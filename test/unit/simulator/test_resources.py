@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir import targets
-from odc_mlir.simulator.resources import FINISHED, Phase, Resource, Shares, fair_level, widths
+from odc_mlir.simulator.resources import FINISHED, ExecutionPhase, Resource, Shares, fair_level, widths
 from odc_mlir.simulator.timeline import Timeline
 
 WIDTHS = widths(targets.load("npu-256"))
 
 
-def phase(shortest: float = 0.0, **amounts: float) -> Phase:
+def phase(shortest: float = 0.0, **amounts: float) -> ExecutionPhase:
     demands = [amounts.get(resource.name.lower(), 0.0) for resource in Resource]
-    return Phase(None, shortest, demands, WIDTHS)
+    return ExecutionPhase(None, shortest, demands, WIDTHS)
 
 
-def finish_times(*phases: Phase) -> list[float]:
+def finish_times(*phases: ExecutionPhase) -> list[float]:
     """When each phase ends if all start together."""
     shares = Shares(WIDTHS)
     for p in phases:
@@ -87,14 +87,14 @@ PHASES = st.lists(
 
 
 @given(PHASES)
-def test_sharing_stays_within_every_width_and_ends(phases: list[Phase]) -> None:
+def test_sharing_stays_within_every_width_and_ends(phases: list[ExecutionPhase]) -> None:
     longest, total = max(p.solo for p in phases), sum(p.solo for p in phases)
     ends = finish_times(*phases)
     assert longest - 1e-3 <= max(ends) <= total + 1e-3
 
 
 @given(PHASES)
-def test_nobody_is_slow_without_a_full_resource(phases: list[Phase]) -> None:
+def test_nobody_is_slow_without_a_full_resource(phases: list[ExecutionPhase]) -> None:
     shares = Shares(WIDTHS)
     for p in phases:
         shares.add(p)
@@ -115,7 +115,7 @@ def test_time_goes_on_late_in_a_long_run() -> None:
     timeline = Timeline(Shares(WIDTHS))
     timeline.now = 1e15
     ended: list[object] = []
-    timeline.run(Phase("short", 0.01, [0.0] * len(Resource), WIDTHS), ended.append)
+    timeline.run(ExecutionPhase("short", 0.01, [0.0] * len(Resource), WIDTHS), ended.append)
     assert timeline.advance()
     assert ended == ["short"]
     assert not timeline.advance()

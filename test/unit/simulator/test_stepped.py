@@ -18,7 +18,7 @@ from odc_mlir import compiler, targets
 from odc_mlir.errors import OptionError, SimulationError
 from odc_mlir.isa.instructions import INSTRUCTIONS
 from odc_mlir.simulator import MEMORY_MODELS, Program, load, simulate
-from odc_mlir.simulator.resources import Phase, Resource, Shares, widths
+from odc_mlir.simulator.resources import ExecutionPhase, Resource, Shares, widths
 from odc_mlir.simulator.stepped.sharing import speeds
 
 NPU = targets.load("npu-256")
@@ -118,7 +118,7 @@ AMOUNTS = st.dictionaries(st.sampled_from(list(Resource)), st.integers(1, 2000),
 def test_both_share_alike(wishes: list[tuple[int, dict[Resource, int]]]) -> None:
     """The fast simulator refines levels four times, the stepped one until they stand still."""
     width = widths(NPU)
-    phases = [Phase(None, least, [amounts.get(r, 0) for r in Resource], width) for least, amounts in wishes]
+    phases = [ExecutionPhase(None, least, [amounts.get(r, 0) for r in Resource], width) for least, amounts in wishes]
     shares = Shares(width)
     for phase in phases:
         shares.add(phase)

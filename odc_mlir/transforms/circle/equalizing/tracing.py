@@ -30,7 +30,7 @@ Traced = Sequence[Labels | None]  # by operand
 
 
 @dataclass
-class Trace:
+class ChannelTrace:
     """Where the channels of one result went.
 
     ``labels``: of every tensor on the way, of its shape, an unknown first extent counting as 1. ``readers``: the layers
@@ -60,12 +60,12 @@ class Tracer:
     crossing: int
     relu6: str
 
-    def trace(self, start: SSAValue, channels: int) -> Trace | None:
+    def trace(self, start: SSAValue, channels: int) -> ChannelTrace | None:
         """Where the channels along the last axis of ``start`` go; None where it has others, or unknown extents."""
         shape = sized(start)
         if not shape or shape[-1] != channels or channels >= _MOST_ELEMENTS:
             return None
-        trace = Trace(np.zeros(channels, np.bool_))
+        trace = ChannelTrace(np.zeros(channels, np.bool_))
         trace.labels[start] = np.broadcast_to(np.arange(1, channels + 1, dtype=np.float32), shape)
         depths, queue, seen = {start: 0}, list[tuple[int, Operation]](), set[Operation]()
         self._push(start, queue, seen)
@@ -94,7 +94,7 @@ class Tracer:
                 seen.add(use.operation)
                 heapq.heappush(queue, (self.order[use.operation], use.operation))
 
-    def _places(self, back: LayerFront, trace: Trace) -> Places | None:
+    def _places(self, back: LayerFront, trace: ChannelTrace) -> Places | None:
         """The label that each weight along the last axis multiplies; None where it is not one alone."""
         op, layer = back.layer.op, back.layer
         if any(value in trace.labels for index, value in enumerate(op.operands) if index != layer.input):
@@ -108,7 +108,7 @@ class Tracer:
         inputs = None if row is None else stack_inputs(layer, back.weights, len(row))
         return None if row is None or inputs is None else np.asarray(row[inputs], np.int64)
 
-    def _crossed(self, op: Operation, trace: Trace) -> list[Labels] | None:
+    def _crossed(self, op: Operation, trace: ChannelTrace) -> list[Labels] | None:
         """The labels of the results; None where factors do not commute."""
         rule = _CROSSING.get(op.SPEC.name) if isinstance(op, CircleOp) and op.unverified is None else None
         if rule is None or not isinstance(op, CircleOp) or not commutes(op, self.relu6):
@@ -143,7 +143,7 @@ def _is_below_clip(op: CircleOp) -> bool:
     return record is not None and bool(record.max) and max(record.max) < RELU6_CLIP
 
 
-def _keeps_unknown(op: CircleOp, trace: Trace) -> bool:
+def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
     """Whether an unknown first extent of what is traced stays the first: labels are those of one row of it."""
     unknown = any((shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
     return not unknown or all((shape_of(result) or (0,))[0] is None for result in op.results)

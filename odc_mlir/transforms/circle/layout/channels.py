@@ -156,7 +156,7 @@ _MOVES: Mapping[str, Callable[[CircleOp, int], tuple[Channels, ...] | None]] = {
 
 
 @dataclass
-class Region:
+class ShuffleRegion:
     """The operators around a channel shuffle that move channels only, and nothing else of the function.
 
     ``channels``: for each result of an operator the channels of the ``sources`` that it consists of, operators behind
@@ -171,7 +171,7 @@ class Region:
     sources: dict[SSAValue, None] = field(default_factory=dict)
 
     @classmethod
-    def around(cls, op: CircleOp) -> Region | None:
+    def around(cls, op: CircleOp) -> ShuffleRegion | None:
         """The region of the channel shuffle whose last operator ``op`` is; None for other operators."""
         shuffle = shuffle_of(op)
         if shuffle is None:

@@ -45,7 +45,7 @@ class LayoutNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class LayoutUse:
     node: LayoutNode
     place: int  # number of the operand
 
@@ -57,7 +57,7 @@ class Edge:
     value: SSAValue
     source: LayoutNode
     place: int
-    uses: list[Use] = field(default_factory=list)
+    uses: list[LayoutUse] = field(default_factory=list)
 
     @property
     def natural(self) -> Order:
@@ -71,7 +71,7 @@ class Edge:
     def given(self, choice: int) -> Order:
         return self.source.gives(choice, self.place) or self.natural
 
-    def wanted(self, use: Use, choice: int) -> Order:
+    def wanted(self, use: LayoutUse, choice: int) -> Order:
         return use.node.wants(choice, use.place) or self.natural
 
     def cost(self, given: Order, wanted: Order) -> int:
@@ -114,7 +114,7 @@ class LayoutGraph:
     def _read(self, node: LayoutNode, operands: Sequence[SSAValue]) -> None:
         for place, value in enumerate(operands):
             if value in self.edges:
-                self.edges[value].uses.append(Use(node, place))
+                self.edges[value].uses.append(LayoutUse(node, place))
 
     def _spread(self) -> None:
         """Give every node the choices that its neighbours' orders ask for."""
@@ -132,7 +132,7 @@ class LayoutGraph:
                 for use in edge.uses:
                     queue.extend(_offer(use.node, order, use.place, is_result=False))
             for edge, place in reads[node]:
-                order = edge.wanted(Use(node, place), choice)
+                order = edge.wanted(LayoutUse(node, place), choice)
                 queue.extend(_offer(edge.source, order, edge.place, is_result=True))
 
     def solve(self) -> Mapping[LayoutNode, int]:

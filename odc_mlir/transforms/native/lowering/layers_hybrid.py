@@ -45,7 +45,7 @@ class Finish:
         rows[:, :channels] = totals, np.broadcast_to(hybrid.scales, channels), bias
         return Finish(rows[0].astype(np.int32), rows[1].astype(np.float32), rows[2].astype(np.float32), *bounds)
 
-    def arguments(self, segment: SegmentFunction, codes: Codes, windows: Windows, images: int) -> dict[str, Any]:
+    def arguments(self, segment: SegmentFunction, codes: HybridCodes, windows: Windows, images: int) -> dict[str, Any]:
         """What kernels take for it."""
         return {
             "totals": segment.constant(self.totals),
@@ -60,7 +60,7 @@ class Finish:
 
 
 @dataclass(frozen=True)
-class Codes:
+class HybridCodes:
     """Buffers of quantised activations: codes, and scale and zero point of every row."""
 
     codes: SSAValue
@@ -68,9 +68,9 @@ class Codes:
     zeros: SSAValue
 
 
-def _quantized(segment: SegmentFunction, node: Node, op: Operation, rows: int, *, asymmetric: bool) -> Codes:
+def _quantized(segment: SegmentFunction, node: Node, op: Operation, rows: int, *, asymmetric: bool) -> HybridCodes:
     x = node.operand(0)
-    found = Codes(segment.allocate(count(x)), segment.allocate(4 * rows), segment.allocate(4 * rows))
+    found = HybridCodes(segment.allocate(count(x)), segment.allocate(4 * rows), segment.allocate(4 * rows))
     segment.call(
         "quantize_rows",
         {"asymmetric": int(asymmetric)},

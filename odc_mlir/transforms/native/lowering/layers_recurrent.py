@@ -47,7 +47,7 @@ def unidirectional_sequence_lstm(node: Node, machine: CpuTarget) -> Write:
             raise refusal(node, f"a cell with {name} has no native kernel")
         if info is not None and index and not info.is_const and index not in node.mutated:
             raise refusal(node, f"computed {name} have no native kernel")
-    sizes = _Sizes(node)
+    sizes = _SequenceSizes(node)
     for name in _STATES:
         state = named(node, name)
         if state is None or state.is_const:
@@ -64,7 +64,7 @@ def unidirectional_sequence_lstm(node: Node, machine: CpuTarget) -> Write:
 PLANS: dict[str, CallPlanner] = {"UNIDIRECTIONAL_SEQUENCE_LSTM": unidirectional_sequence_lstm}
 
 
-class _Sizes:
+class _SequenceSizes:
     """How long sequences are and how wide cells, and the arguments that say so."""
 
     def __init__(self, node: Node) -> None:
@@ -104,7 +104,14 @@ class _Sizes:
 
 
 def _rows(
-    segment: SegmentFunction, source: SSAValue, target: SSAValue, sizes: _Sizes, size: int, *, first: int, unpad: bool
+    segment: SegmentFunction,
+    source: SSAValue,
+    target: SSAValue,
+    sizes: _SequenceSizes,
+    size: int,
+    *,
+    first: int,
+    unpad: bool,
 ) -> None:
     row, padded = sizes.channels * size, sizes.padded * size
     segment.call(
@@ -126,7 +133,7 @@ def _states(node: Node, op: Operation) -> list[tuple[SSAValue, TensorInfo]]:
     return [(op.operands[place], node.operand(place)) for place in places]
 
 
-def _on_reals(node: Node, sizes: _Sizes, machine: CpuTarget) -> Write:
+def _on_reals(node: Node, sizes: _SequenceSizes, machine: CpuTarget) -> Write:
     if node.operand(0).dtype != "float32":
         raise refusal(node, f"an input of {node.operand(0).dtype} has no native kernel")
     values = constants(node)
@@ -160,7 +167,12 @@ def _on_reals(node: Node, sizes: _Sizes, machine: CpuTarget) -> Write:
 
 
 def _ahead(
-    segment: SegmentFunction, x: SSAValue, sizes: _Sizes, weights: NDArray[Any], bias: NDArray[Any], machine: CpuTarget
+    segment: SegmentFunction,
+    x: SSAValue,
+    sizes: _SequenceSizes,
+    weights: NDArray[Any],
+    bias: NDArray[Any],
+    machine: CpuTarget,
 ) -> SSAValue:
     """What the inputs of all steps add to the gates: a product by tiles."""
     pixels, channels = sizes.outer * sizes.inner, len(bias)
@@ -196,7 +208,7 @@ def _ahead(
     return found
 
 
-def _on_codes(node: Node, sizes: _Sizes) -> Write:
+def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
     prepared = integer_lstm(node, constants(node))
     cell, gates = prepared.cell, prepared.gates
     if cell.hidden_factor.exponent > 0:
@@ -238,12 +250,14 @@ def _on_codes(node: Node, sizes: _Sizes) -> Write:
     return write
 
 
-def _packed(sizes: _Sizes, parts: list[NDArray[Any]]) -> NDArray[np.int8]:
+def _packed(sizes: _SequenceSizes, parts: list[NDArray[Any]]) -> NDArray[np.int8]:
     matrix = sizes.by_gate(parts)
     return pack(matrix, 1, matrix.shape[1], LANES)[0]
 
 
-def _table(node: Node, sizes: _Sizes, parts: list[tuple[NDArray[Any], NDArray[Any], Factor]]) -> NDArray[np.int32]:
+def _table(
+    node: Node, sizes: _SequenceSizes, parts: list[tuple[NDArray[Any], NDArray[Any], Factor]]
+) -> NDArray[np.int32]:
     """The fields of every channel of all gates; codes are held higher by :data:`BIAS`, which biases take off again."""
     biases, scaled = [], []
     for weights, given, factor in parts:

@@ -78,7 +78,7 @@ def held_constant(segment: SegmentFunction, info: TensorInfo) -> SSAValue:
 
 
 @dataclass
-class Constants:
+class PackedConstants:
     """Packed constants of a segment: one run of bytes, equal ones once."""
 
     data: bytearray = field(default_factory=bytearray)
@@ -105,7 +105,7 @@ class SegmentFunction:
         self.loops = Loops(name, parameters, [i32])
         self._status: SSAValue | None = None
         self.loops.op.properties.pop("sym_visibility")
-        self.constants = Constants()
+        self.constants = PackedConstants()
         self.declared: dict[str, func.FuncOp] = {}
         self.tensors: dict[SSAValue, SSAValue] = {}
         self.reserved: dict[SSAValue, SSAValue] = {}

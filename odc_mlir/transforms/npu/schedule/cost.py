@@ -14,7 +14,7 @@ from odc_mlir.isa.windows import depthwise_rows_read
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 
 
-class Runs(NamedTuple):
+class StridedRuns(NamedTuple):
     """A strided transfer: ``runs`` of ``size`` bytes, ``stride`` apart, ``groups`` of them ``group_stride`` apart."""
 
     size: int
@@ -38,7 +38,7 @@ def picked_bytes(count: int, size: int, burst: int) -> int:
     return count * ((latest + size - 1) // burst + 1) * burst
 
 
-def transfer_bytes(runs: Runs, burst: int) -> float:
+def transfer_bytes(runs: StridedRuns, burst: int) -> float:
     """Bytes that cross the port: whole bursts per contiguous range."""
     size, count, stride, groups, group_stride = runs
     if size <= 0 or count <= 0 or groups <= 0:
@@ -57,7 +57,7 @@ def matrix_load_cycles(target: Target, rows: int, columns: int, row_stride: int,
     decoder, sram = target.decoder, target.sram
     whole, rest = divmod(columns, group)
     turns = whole * -(-group // decoder.symbols_per_cycle) + -(-rest // decoder.symbols_per_cycle)
-    moved = transfer_bytes(Runs(columns, rows, row_stride), sram.burst_bytes) / sram.bytes_per_cycle
+    moved = transfer_bytes(StridedRuns(columns, rows, row_stride), sram.burst_bytes) / sram.bytes_per_cycle
     return max(moved, rows * turns)
 
 

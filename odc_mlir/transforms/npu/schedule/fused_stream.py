@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from odc_mlir.dialects import npu
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.npu.schedule.geometry import Tile, Window
+from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry
 from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
@@ -28,7 +28,7 @@ class FusedElementwise:
     def __init__(
         self,
         layer: Layer[npu.ElementwiseOp],
-        window: Window,
+        window: WindowGeometry,
         tiling: WindowTiling,
         memories: LocalMemories,
         first: bool,

@@ -1,7 +1,8 @@
 """Shapes of window operations and of their tiles.
 
-A :class:`Window` is a convolution, depthwise convolution or pooling as the tiler sees it: sizes and memory strides,
-no values. Activations are dense NHWC of ``item_bytes`` per element; an input view may skip pixels (``pixel_bytes``).
+A :class:`WindowGeometry` is a convolution, depthwise convolution or pooling as the tiler sees it: sizes and memory
+strides, no values. Activations are dense NHWC of ``item_bytes`` per element; an input view may skip pixels
+(``pixel_bytes``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from odc_mlir.isa.instructions import field_range
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class WindowGeometry:
     """``in_*``: the input image, ``pixel_bytes``/``row_bytes``/``image_bytes``: distance in memory between its
     neighbouring pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c`` only
     (pooling counts as depthwise with multiplier 1). ``item_bytes``, ``weight_item_bytes``: of an element, of a weight.
@@ -113,7 +114,7 @@ def make_window(
     weight_item_bytes: int = 1,
     source_resident: bool = False,
     result_resident: bool = False,
-) -> Window:
+) -> WindowGeometry:
     """The window of an operation on ``[N, H, W, C]`` shapes; ``pads``: top and left.
 
     ``item_bytes``, ``weight_item_bytes``: of an element and of a weight.
@@ -123,7 +124,7 @@ def make_window(
     batch, in_height, in_width, in_channels = in_shape
     _, out_height, out_width, out_channels = out_shape
     pixel_bytes = in_channels * item_bytes
-    window = Window(
+    window = WindowGeometry(
         batch,
         in_height,
         in_width,
@@ -146,7 +147,7 @@ def make_window(
     return window if source_resident else _simplified(window, flat=not (result_resident or window.weights_per_image))
 
 
-def _simplified(window: Window, *, flat: bool) -> Window:
+def _simplified(window: WindowGeometry, *, flat: bool) -> WindowGeometry:
     """Kernel 1x1: skipped pixels are never loaded; where none is skipped and ``flat``, all pixels form one row."""
     if window.taps != 1 or window.pad_top or window.pad_left:
         return window
@@ -208,7 +209,7 @@ class Tile(NamedTuple):
     fresh: bool
 
 
-def tiles(window: Window, rows: int, cols: int, *, strips: bool) -> Iterator[Tile]:
+def tiles(window: WindowGeometry, rows: int, cols: int, *, strips: bool) -> Iterator[Tile]:
     """All tiles: row by row, or with ``strips`` column by column so that neighbours below follow each other."""
     for image in range(window.batch):
         ys, xs = range(0, window.out_height, rows), range(0, window.out_width, cols)
@@ -218,7 +219,7 @@ def tiles(window: Window, rows: int, cols: int, *, strips: bool) -> Iterator[Til
             yield Tile(image, y, x, height, width, y == 0)
 
 
-def ring_rows(window: Window, rows: int) -> int:
+def ring_rows(window: WindowGeometry, rows: int) -> int:
     """Input rows of a ring that holds a tile of ``rows`` result rows and the new rows of the next one."""
     step = rows * window.stride_y
     return step * (2 + -(-window.overlap_y // step))

@@ -75,7 +75,7 @@ class _LayerNumbers:
         return known[0]
 
 
-class Program:
+class CommandProgram:
     """The commands of a block with the operations they came from."""
 
     def __init__(self, block: Block) -> None:
@@ -233,9 +233,9 @@ class Program:
         return self.locations[command.layer] if command.layer >= 0 else UnknownLoc()
 
 
-def read_program(context: Context, job: TargetedProgram) -> Program:
+def read_program(context: Context, job: TargetedProgram) -> CommandProgram:
     """The records of a program, those of the pass before where that kept them."""
-    return records_of(context, job.program, lambda: Program(job.block))
+    return records_of(context, job.program, lambda: CommandProgram(job.block))
 
 
 @lru_cache(maxsize=65_536)

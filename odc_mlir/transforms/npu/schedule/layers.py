@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_memory import element_bytes
-from odc_mlir.transforms.npu.schedule.geometry import Window
+from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry
 from odc_mlir.transforms.npu.schedule.program import Buffer, Place
 from odc_mlir.transforms.npu.schedule.residents import Layout
 
@@ -65,4 +65,4 @@ class Layer(Generic[Op]):
 class WindowLayer(Layer[Op]):
     """A convolution or pooling with its geometry."""
 
-    window: Window
+    window: WindowGeometry

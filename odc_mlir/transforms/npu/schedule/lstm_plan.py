@@ -47,7 +47,7 @@ class LstmPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Sizes:
+class _LstmSizes:
     steps: int
     batch: int
     features: int
@@ -61,7 +61,7 @@ class _Sizes:
 
 def plan_lstm(op: npu.LstmOp, target: Target, room: int) -> LstmPlan:
     """The plan of ``op`` with ``room`` bytes of the tile buffer; CompileError where a local memory is too small."""
-    s = _Sizes(*op.sizes, op.gates)
+    s = _LstmSizes(*op.sizes, op.gates)
     block = _block(s, target, room)
     total = target.local.weight_bytes
     recurrent = s.rows * s.units
@@ -93,7 +93,7 @@ def plan_lstm(op: npu.LstmOp, target: Target, room: int) -> LstmPlan:
     )
 
 
-def _block(s: _Sizes, target: Target, room: int) -> int:
+def _block(s: _LstmSizes, target: Target, room: int) -> int:
     """Time steps of a block; all where they fit."""
     held = s.batch * (STATE_BYTES + 2) * s.units + _TILE_SLOTS * TILE_ALIGNMENT
     step = s.batch * (2 * s.features + GATE_BYTES * s.rows + 2 * s.units)
@@ -106,7 +106,7 @@ def _block(s: _Sizes, target: Target, room: int) -> int:
     return -(-s.steps // blocks)
 
 
-def _rows(s: _Sizes, room: int, target: Target) -> int:
+def _rows(s: _LstmSizes, room: int, target: Target) -> int:
     """Rows of the input weights that one instruction multiplies: all, or as many as two slots of ``room`` hold."""
     entries = target.local.param_entries
     if s.rows * s.features <= room and s.rows <= entries:
@@ -117,7 +117,7 @@ def _rows(s: _Sizes, room: int, target: Target) -> int:
     return rows
 
 
-def _most_units(s: _Sizes, target: Target, slot: int | None) -> int:
+def _most_units(s: _LstmSizes, target: Target, slot: int | None) -> int:
     """Units of a group: as many as accumulators hold twice, and ``slot`` bytes of weights where they do not stay."""
     most = target.local.accumulators // (2 * s.batch * s.gates)
     if slot is not None:
@@ -134,7 +134,7 @@ def _group_sizes(units: int, most: int) -> list[int]:
     return [-(-units // count) for count in range(fewest, fewest + MOST_GROUPS) if count <= units]
 
 
-def _step(s: _Sizes, target: Target, group: int, *, stays: bool) -> tuple[int, int, float]:
+def _step(s: _LstmSizes, target: Target, group: int, *, stays: bool) -> tuple[int, int, float]:
     """(group, array shape, cycles of a time step): products and gates of groups overlap, but for the first and last."""
     shape, product = _product(target, s.batch, s.gates * group, s.units, emit=False)
     if not stays:

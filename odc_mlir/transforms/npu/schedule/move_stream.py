@@ -12,7 +12,7 @@ from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.cost import Runs, instruction_bytes, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import StridedRuns, instruction_bytes, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
@@ -55,14 +55,14 @@ class Transfer(NamedTuple):
             "tile_stride2": steps2[tile],
         }
 
-    def runs(self, *, load: bool) -> Runs:
+    def runs(self, *, load: bool) -> StridedRuns:
         """The memory side, for costs; runs that continue each other are one."""
         (count1, *steps1), (count2, *steps2) = self.loops
         stride1, stride2 = (steps1[1], steps2[1]) if load else (steps1[0], steps2[0])
         size = self.size
         if stride1 == size:
             size, count1, stride1, count2, stride2 = size * count1, count2, stride2, 1, 0
-        return Runs(size, count1, stride1 or size, count2, stride2 or count1 * stride1)
+        return StridedRuns(size, count1, stride1 or size, count2, stride2 or count1 * stride1)
 
 
 class CopyTile(NamedTuple):

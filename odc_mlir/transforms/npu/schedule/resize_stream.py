@@ -13,7 +13,7 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.resize_lines import BLEND_BITS, NEAREST_BITS, Line, nearest, neighbours
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.cost import Runs, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import StridedRuns, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
@@ -139,7 +139,7 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
     for columns, across in widths.items():
         run, runs = (columns * size, 1) if size == stride else (size, columns)
         for rows, down in heights.items():
-            moved += across * down * transfer_bytes(Runs(run, runs, stride, rows, width * stride), burst)
+            moved += across * down * transfer_bytes(StridedRuns(run, runs, stride, rows, width * stride), burst)
     return moved
 
 

@@ -50,7 +50,7 @@ class Rows:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RowSource:
     """An operand: ``layer`` computes it (None: nothing in reach), ``root`` holds its bytes.
 
     ``stride``, ``span``, ``before``: a row of the result needs ``span`` rows from ``row * stride - before`` on; those
@@ -83,7 +83,7 @@ class RowLayer:
     """An operation. ``rows``: those of its result where it may be computed for some of them, else 0."""
 
     op: Operation
-    sources: tuple[Source, ...]
+    sources: tuple[RowSource, ...]
     rows: int
     row_bytes: int
     row_cycles: float
@@ -130,22 +130,22 @@ def read_rows(block: Block, target: Target, memory: MemoryMode) -> RowGraph:
     return graph
 
 
-def _source(op: Operation, value: SSAValue, index: dict[SSAValue, int]) -> Source:
+def _source(op: Operation, value: SSAValue, index: dict[SSAValue, int]) -> RowSource:
     shape = npu.shape_of(value)
     rows = shape[-3] if len(shape) >= 3 else 1
-    found = Source(value, viewed(value), index.get(value), rows)
+    found = RowSource(value, viewed(value), index.get(value), rows)
     if isinstance(op, npu.ConvOp | npu.PoolOp):
         dilation = op.dilation.get_values()[0] if isinstance(op, npu.ConvOp) else 1
         kernel, stride, before = op.kernel.get_values()[0], op.stride.get_values()[0], op.pads.get_values()[0]
-        return Source(value, found.root, found.layer, rows, stride, (kernel - 1) * dilation + 1, before)
+        return RowSource(value, found.root, found.layer, rows, stride, (kernel - 1) * dilation + 1, before)
     if rows == 1:
-        return Source(value, found.root, found.layer, rows, stride=0)
+        return RowSource(value, found.root, found.layer, rows, stride=0)
     if isinstance(op, npu.ResizeOp):
-        return Source(value, found.root, found.layer, rows, resized=ResizeAxis(op, 0))
+        return RowSource(value, found.root, found.layer, rows, resized=ResizeAxis(op, 0))
     return found
 
 
-def _layer(op: Operation, sources: tuple[Source, ...], target: Target, memory: MemoryMode) -> RowLayer:
+def _layer(op: Operation, sources: tuple[RowSource, ...], target: Target, memory: MemoryMode) -> RowLayer:
     rows = _rows(op, sources)
     port = ports(target, memory)
     moved = npu.size_bytes(op.results[0]) + sum(npu.size_bytes(source.value) for source in sources)
@@ -174,7 +174,7 @@ def _is_constant(value: SSAValue) -> bool:
     return isinstance(value.owner, npu.ConstantOp)
 
 
-def _rows(op: Operation, sources: tuple[Source, ...]) -> int:
+def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
     """Rows of the result of an operation that may be computed for some of them, 0 of one that may not."""
     if not isinstance(op, _BY_ROWS):
         return 0

@@ -38,7 +38,7 @@ class Chain(NamedTuple):
     rows: int = 0
 
 
-class Option(NamedTuple):
+class CostedChain(NamedTuple):
     """A chain with the bytes and cycles that it takes."""
 
     chain: Chain
@@ -94,7 +94,7 @@ class Planner:
     @cached_property
     def plain(self) -> StripePlan:
         """The program as it is."""
-        return self._plan([Option(Chain(k, k), 0, self._plain_cycles(k)) for k in range(len(self.graph.layers))])
+        return self._plan([CostedChain(Chain(k, k), 0, self._plain_cycles(k)) for k in range(len(self.graph.layers))])
 
     def within(self, limit: int) -> StripePlan | None:
         """The fastest plan found whose tensors fit in ``limit`` bytes, None where there is none."""
@@ -145,13 +145,13 @@ class Planner:
         return layer.row_cycles * max(layer.rows, 1) + START_CYCLES
 
     @cached_property
-    def _fronts(self) -> list[list[list[Option]]]:
+    def _fronts(self) -> list[list[list[CostedChain]]]:
         """What may begin at each layer, by its last one: what is faster than all with less memory, the least first."""
         found = []
         for options in self._options:
-            fronts: list[list[Option]] = []
+            fronts: list[list[CostedChain]] = []
             for _, ending in groupby(options, key=lambda option: option.chain.last):
-                front: list[Option] = []
+                front: list[CostedChain] = []
                 for option in sorted(ending, key=lambda option: (option.needed_bytes, -option.chain.rows)):
                     if not front or option.cycles <= front[-1].cycles:
                         front.append(option)
@@ -160,12 +160,12 @@ class Planner:
         return found
 
     @cached_property
-    def _options(self) -> list[list[Option]]:
+    def _options(self) -> list[list[CostedChain]]:
         """What may begin at each layer, for every chain from the fastest to the one with the least memory."""
-        found: list[list[Option]] = []
+        found: list[list[CostedChain]] = []
         for first in range(len(self.graph.layers)):
             plain = Chain(first, first)
-            options = [Option(plain, self._live(plain), self._plain_cycles(first))]
+            options = [CostedChain(plain, self._live(plain), self._plain_cycles(first))]
             for last in range(first, min(first + LONGEST_CHAIN, len(self.graph.layers))):
                 if not self.graph.layers[last].rows:
                     break
@@ -182,7 +182,7 @@ class Planner:
                 return False
         return last > first
 
-    def _cuts(self, first: int, last: int) -> Iterator[Option]:
+    def _cuts(self, first: int, last: int) -> Iterator[CostedChain]:
         """The chain with stripes of different heights, those left out that cost more than one with less memory."""
         height, least = self.graph.layers[last].rows, -1
         held = self._live(Chain(first, last, height))
@@ -191,7 +191,7 @@ class Planner:
             needed = held + self._inner_bytes(chain)
             if least < 0 or needed < least:
                 least = needed
-                yield Option(chain, needed, self._cycles(chain))
+                yield CostedChain(chain, needed, self._cycles(chain))
 
     def _live(self, chain: Chain) -> int:
         """Bytes of the tensors that are in memory while these layers run: all but those between them."""
@@ -237,10 +237,10 @@ class Planner:
             total += (times - 1) * layer.weight_cycles
         return total
 
-    def _fastest(self, budget: int) -> list[Option] | None:
+    def _fastest(self, budget: int) -> list[CostedChain] | None:
         """The chains with the least cycles that each fit in ``budget`` bytes."""
         count = len(self.graph.layers)
-        best: list[tuple[float, Option | None]] = [(0.0, None), *[(float("inf"), None)] * count]
+        best: list[tuple[float, CostedChain | None]] = [(0.0, None), *[(float("inf"), None)] * count]
         for first, fronts in enumerate(self._fronts):
             here = best[first][0]
             for front in fronts:
@@ -260,7 +260,7 @@ class Planner:
                     least[behind] = needed
         return least[-1]
 
-    def _plan(self, options: Sequence[Option]) -> StripePlan:
+    def _plan(self, options: Sequence[CostedChain]) -> StripePlan:
         chains = tuple(option.chain for option in options)
         intervals = list(self._intervals(chains))
         used = allocate_tightly(intervals) if intervals else 0
@@ -300,9 +300,9 @@ class Planner:
             yield Interval(buffer, clock + number - chain.first, clock + last - chain.first, self.alignment)
 
 
-def _path(best: Sequence[tuple[float, Option | None]]) -> list[Option] | None:
+def _path(best: Sequence[tuple[float, CostedChain | None]]) -> list[CostedChain] | None:
     """The options that lead to the last entry, None where nothing does."""
-    found: list[Option] = []
+    found: list[CostedChain] = []
     position = len(best) - 1
     while position > 0:
         option = best[position][1]

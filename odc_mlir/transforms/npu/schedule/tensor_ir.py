@@ -16,7 +16,7 @@ from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.geometry import Window, make_window
+from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, make_window
 from odc_mlir.transforms.npu.schedule.residents import Border, Layout
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
@@ -28,7 +28,9 @@ def layer_ops(block: Block) -> list[Operation]:
     return [op for op in block.ops if not isinstance(op, NOTHING_COMPUTED) and VIEW not in op.attributes]
 
 
-def window_of(op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bool, result_resident: bool) -> Window:
+def window_of(
+    op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bool, result_resident: bool
+) -> WindowGeometry:
     """Geometry of a window operation; the flags say which of its tensors lie in the tile buffer."""
     if isinstance(op, npu.MatmulOp):
         return make_window(

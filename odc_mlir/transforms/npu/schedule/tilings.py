@@ -20,7 +20,7 @@ from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.memo import Memo
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.geometry import Window
+from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry
 from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice, too_large, window_choices
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
@@ -34,9 +34,9 @@ class Tilings:
     def __init__(self, target: Target, memo: Memo | None = None, *, quick: bool = False) -> None:
         self.target, self.quick = target, quick
         self._memo = Memo() if memo is None else memo
-        self._found: dict[tuple[Window, Room, bool], tuple[TilingChoice, ...]] = {}
+        self._found: dict[tuple[WindowGeometry, Room, bool], tuple[TilingChoice, ...]] = {}
 
-    def choices(self, window: Window, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
+    def choices(self, window: WindowGeometry, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
         """As :func:`window_choices`."""
         key = (window, room, weighted)
         if key not in self._found:
@@ -45,7 +45,7 @@ class Tilings:
             raise too_large(window, self.target)
         return self._found[key]
 
-    def _looked_up(self, window: Window, room: Room, weighted: bool) -> tuple[TilingChoice, ...]:
+    def _looked_up(self, window: WindowGeometry, room: Room, weighted: bool) -> tuple[TilingChoice, ...]:
         """Tilings of an earlier run, else of a search now; none where none fits."""
         key = ",".join(str(int(value)) for value in (*astuple(window), *room, weighted))
         if (known := _decoded(self._memo.get(key))) is not None:

@@ -14,7 +14,7 @@ from odc_mlir.isa.fields import Queue
 from odc_mlir.isa.immediates import Immediates
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
-from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs
+from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, StridedRuns
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Command
 
@@ -75,7 +75,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
     v = immediates.values
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
     if immediates.mnemonic in ("load", "store"):
-        runs = Runs(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
+        runs = StridedRuns(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
         return cost.transfer_bytes(runs, burst) / width
     if immediates.mnemonic == "mload":
         return cost.matrix_load_cycles(target, v["rows"], v["columns"], v["row_stride"], v["group"])
@@ -84,7 +84,7 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
         return max(size / width, v["bytes"] / target.decoder.symbols_per_cycle)
     if immediates.mnemonic == "gather":
         size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
-    return cost.transfer_bytes(Runs(size), burst) / width
+    return cost.transfer_bytes(StridedRuns(size), burst) / width
 
 
 def read_bytes(immediates: Immediates, burst: int) -> int:

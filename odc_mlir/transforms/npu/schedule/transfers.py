@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from odc_mlir.isa.immediates import Immediates, shared
-from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip
+from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry, clip
 from odc_mlir.transforms.npu.schedule.layers import Tensor
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command, placed
 
@@ -22,7 +22,9 @@ class Region2D(NamedTuple):
     channels: int
 
 
-def load_region(source: Tensor, window: Window, image: int, region: Region2D, target: Place, zero: int) -> Command:
+def load_region(
+    source: Tensor, window: WindowGeometry, image: int, region: Region2D, target: Place, zero: int
+) -> Command:
     """Load part of an image, padded with ``zero`` outside it; dense in the tile buffer."""
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
@@ -64,20 +66,24 @@ def _padded_load(
     return shared("load", fields)
 
 
-def store_tile(result: Tensor, window: Window, tile: Tile, channel: int, channels: int, source: Place) -> Command:
+def store_tile(
+    result: Tensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, source: Place
+) -> Command:
     """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
     fields, place = _result_runs("store", result, window, tile, channel, channels)
     return placed(fields, {"target": place, "source": source})
 
 
-def load_tile(tensor: Tensor, window: Window, tile: Tile, channel: int, channels: int, target: Place) -> Command:
+def load_tile(
+    tensor: Tensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, target: Place
+) -> Command:
     """Load from ``tensor``, which is formed like the result, what :func:`store_tile` would store."""
     fields, place = _result_runs("load", tensor, window, tile, channel, channels)
     return placed(fields, {"source": place, "target": target})
 
 
 def _result_runs(
-    mnemonic: str, tensor: Tensor, window: Window, tile: Tile, channel: int, channels: int
+    mnemonic: str, tensor: Tensor, window: WindowGeometry, tile: Tile, channel: int, channels: int
 ) -> tuple[Immediates, Place]:
     """The fields of a transfer of channels of a tile, and where they begin in a tensor formed like the result."""
     item = window.item_bytes

@@ -7,7 +7,7 @@ from itertools import product
 
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.geometry import Window
+from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
 CHANNEL_COUNTS = (512, 256, 192, 160, 128, 96, 80, 64, 48, 32, 16, 8, 4, 2, 1)
@@ -15,13 +15,13 @@ STORE_GROUPS = (256, 128, 64, 32)  # whole SRAM bursts
 K_SLICES = (256, 64, 16, 4, 1)
 
 
-def pool_plans(window: Window) -> Iterator[WindowTiling]:
+def pool_plans(window: WindowGeometry) -> Iterator[WindowTiling]:
     """Channel slices of a pooling operation."""
     for group in _channel_counts(window.out_channels, 1):
         yield WindowTiling(1, 1, group, group, group, outer=Outer.GROUPS)
 
 
-def depthwise_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
+def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
     """All channels at once, or slices with their own weights and parameters."""
     entries, cap = target.local.param_entries, _most_weights(window, target)
     for group in _channel_counts(window.out_channels, window.multiplier):
@@ -33,7 +33,7 @@ def depthwise_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
             yield from _depthwise_blocks(window, target)
 
 
-def _depthwise_blocks(window: Window, target: Target) -> Iterator[WindowTiling]:
+def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
     """All channels of a tile at once although weights or parameters come in blocks."""
     cap = _most_weights(window, target)
     resident = window.weight_bytes <= target.local.weight_bytes
@@ -54,7 +54,7 @@ def _depthwise_blocks(window: Window, target: Target) -> Iterator[WindowTiling]:
         )
 
 
-def conv_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
+def conv_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
     """Weights resident where they fit, else streamed per tile or kept per group of result channels."""
     local, channels = target.local, window.out_channels
     if window.weight_bytes <= local.weight_bytes:
@@ -80,12 +80,14 @@ def conv_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
         yield from _by_groups(window, target, block, (1, 2))
 
 
-def fills_weight_buffer(window: Window, target: Target) -> bool:
+def fills_weight_buffer(window: WindowGeometry, target: Target) -> bool:
     """Whether all weights of a layer fit, but nothing can be loaded beside them while they are used."""
     return window.weight_bytes <= target.local.weight_bytes < 2 * window.weight_bytes
 
 
-def _by_groups(window: Window, target: Target, block: int, weight_slots: Iterable[int]) -> Iterator[WindowTiling]:
+def _by_groups(
+    window: WindowGeometry, target: Target, block: int, weight_slots: Iterable[int]
+) -> Iterator[WindowTiling]:
     """Weights of ``block`` result channels at a time, those of the next group meanwhile if there are two slots."""
     most, entries = _most_weights(window, target), target.local.param_entries
     for slots in weight_slots:
@@ -94,7 +96,7 @@ def _by_groups(window: Window, target: Target, block: int, weight_slots: Iterabl
             yield WindowTiling(1, 1, block, block, window.in_channels, outer=Outer.GROUPS, weight_slots=slots)
 
 
-def _streamed(window: Window, target: Target, block: int) -> Iterator[WindowTiling]:
+def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[WindowTiling]:
     """Weights of ``block`` result channels at a time, all of them for each tile."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
@@ -117,7 +119,7 @@ def _streamed(window: Window, target: Target, block: int) -> Iterator[WindowTili
         )
 
 
-def sliced_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
+def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
     """For inputs of which not one tile holds all channels."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
@@ -140,7 +142,7 @@ def sliced_plans(window: Window, target: Target) -> Iterator[WindowTiling]:
                 )
 
 
-def _most_weights(window: Window, target: Target) -> int:
+def _most_weights(window: WindowGeometry, target: Target) -> int:
     """How many weights the weight buffer holds."""
     return target.local.weight_bytes // window.weight_item_bytes
 

@@ -18,8 +18,8 @@ from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
-from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, Runs, transfer_bytes
-from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, Window, clip, even_splits
+from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, StridedRuns, transfer_bytes
+from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, WindowGeometry, clip, even_splits
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
 from odc_mlir.transforms.npu.schedule.window_plans import (
     conv_plans,
@@ -75,12 +75,12 @@ class Room(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def window_choices(window: Window, target: Target, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
+def window_choices(window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
     """Tilings from the fastest to the one with the shortest program; CompileError where none fits.
 
     No tiling left out is both as fast and as short as one of them. ``weighted``: a convolution, not pooling.
     """
-    search = _Search(window, target, room, weighted=weighted)
+    search = _TilingSearch(window, target, room, weighted=weighted)
     if not weighted:
         found = search.choices(pool_plans(window))
     elif window.depthwise:
@@ -94,7 +94,7 @@ def window_choices(window: Window, target: Target, room: Room, *, weighted: bool
     return found
 
 
-def too_large(window: Window, target: Target) -> CompileError:
+def too_large(window: WindowGeometry, target: Target) -> CompileError:
     """Why there is no tiling."""
     return CompileError(
         f"no tile of a {window.kernel_height}x{window.kernel_width} window with dilation {window.dilation_y}x"
@@ -136,10 +136,10 @@ class _Traffic:
     sizes: dict[tuple[int, int], int]
 
 
-class _Search:
+class _TilingSearch:
     """Candidates of one layer and their costs, with caches of what candidates share."""
 
-    def __init__(self, window: Window, target: Target, room: Room, *, weighted: bool) -> None:
+    def __init__(self, window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> None:
         self.window, self.target, self.room, self.weighted = window, target, room, weighted
         shapes = range(len(target.array.shapes))
         self.shapes = shapes if weighted and not window.depthwise else range(1)
@@ -256,7 +256,7 @@ class _Search:
                 size = (row.size, col.size)
                 total.sizes[size] = total.sizes.get(size, 0) + count
                 load = transfer_bytes(
-                    Runs(channels * item, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
+                    StridedRuns(channels * item, col.loaded, window.pixel_bytes, row.loaded, window.row_bytes), burst
                 )
                 store = sum(
                     times * self._store_bytes(row.size, col.size, group) for group, times in group_sizes(window, tiling)
@@ -275,7 +275,7 @@ class _Search:
         window, item = self.window, self.window.item_bytes
         pixel = window.out_channels * item
         return transfer_bytes(
-            Runs(channels * item, cols, pixel, rows, window.out_width * pixel), self.target.sram.burst_bytes
+            StridedRuns(channels * item, cols, pixel, rows, window.out_width * pixel), self.target.sram.burst_bytes
         )
 
     def _estimates(self, tiling: WindowTiling, cut: _Cut) -> Iterator[Estimate]:
@@ -357,7 +357,7 @@ class _Search:
         starts = turns * window.batch * -(-window.out_width // cut.cols) - 1
         rows = clip(-window.pad_top, window.in_rows(cut.rows), window.in_height).length
         size = tiling.tile_channels(window) * window.item_bytes
-        loaded = Runs(size, window.in_cols(cut.cols), window.pixel_bytes, rows, window.row_bytes)
+        loaded = StridedRuns(size, window.in_cols(cut.cols), window.pixel_bytes, rows, window.row_bytes)
         return starts * (transfer_bytes(loaded, sram.burst_bytes) / sram.bytes_per_cycle + 2 * sram.read_latency_cycles)
 
     def _in_turns(self, tiling: WindowTiling, traffic: _Traffic, shape: int) -> float:
@@ -451,7 +451,7 @@ class _Search:
         return _array_cycles(window, target, shape, rows * cols, kind)
 
 
-def _plane_cycles(window: Window, target: Target, rows: int, cols: int, channels: int) -> float:
+def _plane_cycles(window: WindowGeometry, target: Target, rows: int, cols: int, channels: int) -> float:
     plane = PlaneWork(
         rows,
         cols,
@@ -468,7 +468,7 @@ def _plane_cycles(window: Window, target: Target, rows: int, cols: int, channels
     return cost.depthwise_cycles(target, plane)
 
 
-def _array_cycles(window: Window, target: Target, shape: int, pixels: int, kind: StepKind) -> float:
+def _array_cycles(window: WindowGeometry, target: Target, shape: int, pixels: int, kind: StepKind) -> float:
     channels, k_count, is_first, is_last = kind
     joined = k_count == window.in_channels and window.dilation_x == 1
     run = (window.kernel_width if joined else 1) * k_count
@@ -486,7 +486,7 @@ def _array_cycles(window: Window, target: Target, shape: int, pixels: int, kind:
     return cost.conv_cycles(target, shape, work)
 
 
-def _axis_tiles(window: Window, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
+def _axis_tiles(window: WindowGeometry, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
     if vertical:
         total, size, pad = window.out_height, window.in_height, window.pad_top
         stride, span = window.stride_y, window.span_y

@@ -18,7 +18,7 @@ from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
 from odc_mlir.transforms.npu.schedule.fused_stream import FusedElementwise
-from odc_mlir.transforms.npu.schedule.geometry import Tile, Window, clip, parts, ring_rows, tiles
+from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry, clip, parts, ring_rows, tiles
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
@@ -106,7 +106,7 @@ class WeightLoads(ABC, Generic[Product]):
         return (slot, step.first - first), [self.parameters(first, count, (slot, 0))] if empty else []
 
 
-class _Constants(WeightLoads[npu.ConvOp]):
+class _ConstantWeights(WeightLoads[npu.ConvOp]):
     """Weights of a convolution, the same for all images."""
 
     def owner(self, tile: Tile) -> int:
@@ -137,7 +137,7 @@ class _Inputs:
     def __init__(self, layer: AnyWindow, tiling: WindowTiling, slots: list[Buffer], zero: int) -> None:
         self.layer, self.tiling, self.zero = layer, tiling, zero
         self.slots = Slots(slots)
-        self.window: Window = layer.window
+        self.window: WindowGeometry = layer.window
         self.next_row = 0  # ring: the first input row of the strip that is not loaded yet
 
     def load(self, tile: Tile, channel: int, channels: int) -> tuple[TilePart, list[Command]]:
@@ -220,7 +220,7 @@ class _Tiles:
         self.outputs = _Outputs(layer, slots[size.input_slots :])
 
 
-def _jobs(window: Window, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
+def _jobs(window: WindowGeometry, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
     """(tile, result channels (first, count)) in the order of ``tiling.outer``."""
     groups = list(parts(window.out_channels, tiling.group))
     grid = list(tiles(window, tiling.rows, tiling.cols, strips=tiling.ring))
@@ -234,7 +234,9 @@ def _jobs(window: Window, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[in
         yield from ((tile, group) for group in groups for tile in grid)
 
 
-def _input_channels(window: Window, tiling: WindowTiling, step: ComputeStep, group: tuple[int, int]) -> tuple[int, int]:
+def _input_channels(
+    window: WindowGeometry, tiling: WindowTiling, step: ComputeStep, group: tuple[int, int]
+) -> tuple[int, int]:
     """(first, count) of the input channels that lie together in the tile buffer when ``step`` runs."""
     if window.depthwise:
         return group[0] // window.multiplier, group[1] // window.multiplier
@@ -262,7 +264,7 @@ def conv_commands(
         **output_fields(op),
     }
     return product_commands(
-        layer, tiling, memories, _Constants(layer, tiling, target, memories, pool, element), constant, follower
+        layer, tiling, memories, _ConstantWeights(layer, tiling, target, memories, pool, element), constant, follower
     )
 
 
@@ -341,7 +343,7 @@ def _conv_fields(layer: WindowLayer[Product], tiling: WindowTiling) -> dict[str,
     }
 
 
-def _kernel_fields(window: Window) -> dict[str, int | str]:
+def _kernel_fields(window: WindowGeometry) -> dict[str, int | str]:
     return {
         "kernel_height": window.kernel_height,
         "kernel_width": window.kernel_width,

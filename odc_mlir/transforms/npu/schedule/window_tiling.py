@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from odc_mlir.dialects.npu_tiling import Outer, Tiling
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.geometry import Window, parts, ring_rows
+from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, parts, ring_rows
 
 TILE_ALIGNMENT = 16
 
@@ -18,7 +18,7 @@ TILE_ALIGNMENT = 16
 class WindowTiling(Tiling):
     """A tiling that is asked about windows."""
 
-    def tile_channels(self, window: Window) -> int:
+    def tile_channels(self, window: WindowGeometry) -> int:
         """Input channels of a tile in the tile buffer."""
         if window.depthwise:
             return self.group // window.multiplier
@@ -60,7 +60,7 @@ def aligned(size: int) -> int:
 
 
 def footprint(
-    window: Window, tiling: WindowTiling, cut: tuple[int, int] | None = None, *, weighted: bool = True
+    window: WindowGeometry, tiling: WindowTiling, cut: tuple[int, int] | None = None, *, weighted: bool = True
 ) -> Footprint:
     """What ``tiling`` occupies, or would with tiles of the rows and columns of ``cut``.
 
@@ -116,7 +116,7 @@ class ComputeStep(NamedTuple):
     is_last: bool
 
 
-def group_steps(window: Window, tiling: WindowTiling, first: int, channels: int) -> Iterator[ComputeStep]:
+def group_steps(window: WindowGeometry, tiling: WindowTiling, first: int, channels: int) -> Iterator[ComputeStep]:
     """The compute instructions of one tile and one group of result channels, in order."""
     blocks = list(parts(channels, tiling.block))
     if window.depthwise:
@@ -140,24 +140,24 @@ class StepKind(NamedTuple):
     is_last: bool
 
 
-def group_sizes(window: Window, tiling: WindowTiling) -> list[tuple[int, int]]:
+def group_sizes(window: WindowGeometry, tiling: WindowTiling) -> list[tuple[int, int]]:
     """(result channels, occurrences) of the groups of a tile: the last one has what is left."""
     full, rest = divmod(window.out_channels, tiling.group)
     return [(size, times) for size, times in ((tiling.group, full), (rest, 1)) if size and times]
 
 
-def step_kinds(window: Window, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
+def step_kinds(window: WindowGeometry, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
     """The compute instructions of one tile over all result channels, as (kind, occurrences)."""
     return _kinds_of_groups(window, tiling, group_sizes(window, tiling))
 
 
-def kinds_of_group(window: Window, tiling: WindowTiling, size: int) -> list[tuple[StepKind, int]]:
+def kinds_of_group(window: WindowGeometry, tiling: WindowTiling, size: int) -> list[tuple[StepKind, int]]:
     """The compute instructions of one tile for a group of ``size`` result channels, as (kind, occurrences)."""
     return _kinds_of_groups(window, tiling, [(size, 1)])
 
 
 def _kinds_of_groups(
-    window: Window, tiling: WindowTiling, groups: Sequence[tuple[int, int]]
+    window: WindowGeometry, tiling: WindowTiling, groups: Sequence[tuple[int, int]]
 ) -> list[tuple[StepKind, int]]:
     channels: Counter[int] = Counter()
     for size, times in groups:

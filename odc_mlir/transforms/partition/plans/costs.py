@@ -31,7 +31,7 @@ from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
 from odc_mlir.transforms.npu.schedule.chosen_tiles import planned_layers
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
-from odc_mlir.transforms.npu.schedule.cost import Runs, ports, transfer_bytes
+from odc_mlir.transforms.npu.schedule.cost import StridedRuns, ports, transfer_bytes
 from odc_mlir.transforms.npu.schedule.gather_stream import gathered_bytes
 from odc_mlir.transforms.npu.schedule.prefetch import SMALLEST_CHUNK
 from odc_mlir.transforms.npu.schedule.resident_graph import layer_choices
@@ -199,7 +199,7 @@ class _LayerCosts:
         tiles = window.batch * -(-window.out_height // tiling.rows) * -(-window.out_width // tiling.cols)
         pixel = tiling.tile_channels(window) * window.item_bytes
         rows, cols = window.in_rows(tiling.rows), window.in_cols(tiling.cols)
-        loaded = transfer_bytes(Runs(pixel, cols, window.pixel_bytes, rows, window.row_bytes), sram.burst_bytes)
+        loaded = transfer_bytes(StridedRuns(pixel, cols, window.pixel_bytes, rows, window.row_bytes), sram.burst_bytes)
         ahead = loaded / sram.bytes_per_cycle + sram.read_latency_cycles if tiling.in_slots else 0.0
         if tiling.resident:
             parts = -(-window.out_channels // tiling.group) if tiling.outer is Outer.GROUPS else 1

@@ -60,7 +60,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class PlacementProblem:
     """A graph to place. ``units``: operators that stay together; ``results``: tensors that leave the graph.
 
     ``segment_cycles`` gives the cycles of a segment from the works of its operators. ``place`` is how reasons call the
@@ -145,7 +145,7 @@ class PlacementChoice:
 
 
 def choose(
-    problem: Problem,
+    problem: PlacementProblem,
     bounds: Bounds,
     prefer: str = "performance",
     check: Callable[[], None] = lambda: None,
@@ -157,11 +157,11 @@ def choose(
     ``check`` is called for every plan and may raise. ``strategy`` ``supported`` takes all that the NPU can run,
     whatever it costs; the other plans then only tell what that is.
     """
-    return _Search(problem, bounds, prefer, check).run(strategy)
+    return _PlacementSearch(problem, bounds, prefer, check).run(strategy)
 
 
-class _Search:
-    def __init__(self, problem: Problem, bounds: Bounds, prefer: str, check: Callable[[], None]) -> None:
+class _PlacementSearch:
+    def __init__(self, problem: PlacementProblem, bounds: Bounds, prefer: str, check: Callable[[], None]) -> None:
         self.problem, self.bounds, self.prefer, self.check = problem, bounds, prefer, check
         self.seen: dict[tuple[bool, ...], Placement] = {}
         self.reasons: dict[int, str] = {}

@@ -13,7 +13,7 @@ from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary
 from odc_mlir.quantizer.policy.parameters import activation_params, represented_range
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.quant.common.conversion import Codes
+from odc_mlir.transforms.quant.common.conversion import QuantizedElement
 from odc_mlir.transforms.quant.common.given import moved_to
 from odc_mlir.transforms.quant.common.ir import is_real, range_of
 
@@ -31,7 +31,9 @@ class BoundaryTypes:
         named = parse_boundary(entries)
         return cls(named.pop("", default), named)
 
-    def codes(self, what: str, values: Sequence[SSAValue], assigned: Sequence[Codes | None]) -> list[Codes | None]:
+    def codes(
+        self, what: str, values: Sequence[SSAValue], assigned: Sequence[QuantizedElement | None]
+    ) -> list[QuantizedElement | None]:
         """What each value crosses the boundary as, None where real; ``assigned`` is what it is inside.
 
         Raises OptionError for names that no value has, and for types that one cannot have.
@@ -45,7 +47,9 @@ class BoundaryTypes:
         ]
 
 
-def _crossing(what: str, value: SSAValue, inside: Codes | None, wanted: str, *, asked: bool) -> Codes | None:
+def _crossing(
+    what: str, value: SSAValue, inside: QuantizedElement | None, wanted: str, *, asked: bool
+) -> QuantizedElement | None:
     if not is_real(value):
         if asked:
             raise OptionError(
@@ -57,14 +61,14 @@ def _crossing(what: str, value: SSAValue, inside: Codes | None, wanted: str, *, 
     if wanted == QUANTIZED:
         return inside
     if inside is not None:
-        return Codes(wanted, _same_range(inside, wanted))
+        return QuantizedElement(wanted, _same_range(inside, wanted))
     found = range_of(value.type)
     if found is None:
         raise OptionError(f"{what} cannot be {wanted}: it is computed in float, and its range is unknown")
-    return Codes(wanted, activation_params(*found, wanted, symmetric=wanted == "int16"))
+    return QuantizedElement(wanted, activation_params(*found, wanted, symmetric=wanted == "int16"))
 
 
-def _same_range(codes: Codes, dtype: str) -> QuantParams:
+def _same_range(codes: QuantizedElement, dtype: str) -> QuantParams:
     """Parameters of ``dtype`` for the same range, code for code where that can be."""
     if (moved := moved_to(codes.dtype, codes.params, dtype)) is not None:
         return moved

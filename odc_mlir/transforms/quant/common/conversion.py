@@ -56,7 +56,7 @@ _BIAS_OF = {"int16": "int64"}  # by the type of the activations; int32 with all 
 
 
 @dataclass(frozen=True, slots=True)
-class Codes:
+class QuantizedElement:
     """An integer element type with its parameters."""
 
     dtype: str
@@ -76,7 +76,7 @@ class Demand:
 
     op: Operation
     index: int
-    codes: Codes | None
+    codes: QuantizedElement | None
     bias: Bias | None = None
 
     @property
@@ -96,31 +96,31 @@ def clear_assignment(function: FuncOp) -> None:
             op.attributes.pop(name, None)
 
 
-def argument_codes(function: FuncOp) -> list[Codes | None]:
+def argument_codes(function: FuncOp) -> list[QuantizedElement | None]:
     """For each argument of ``function`` the codes that it is assigned, None where it stays as it is."""
     types = argument_types(function)
     return [None] * len(function.args) if types is None else [_codes_of(type, function) for type in types]
 
 
-def result_codes(op: Operation) -> list[Codes | None]:
+def result_codes(op: Operation) -> list[QuantizedElement | None]:
     """For each result of ``op`` the codes that it is assigned, None where it stays as it is."""
     types = result_types(op)
     return [None] * len(op.results) if types is None else [_codes_of(type, op) for type in types]
 
 
-def assigned_codes(value: SSAValue) -> Codes | None:
+def assigned_codes(value: SSAValue) -> QuantizedElement | None:
     """The codes that ``value`` is assigned, None where it stays as it is."""
     found = params_of(assigned_type(value))
-    return None if found is None else Codes(*found)
+    return None if found is None else QuantizedElement(*found)
 
 
-def _codes_of(assigned: Attribute, where: Operation) -> Codes | None:
+def _codes_of(assigned: Attribute, where: Operation) -> QuantizedElement | None:
     if isinstance(assigned, UnitAttr) or assigned == REAL:
         return None
     found = params_of(assigned)
     if found is None:
         raise ModelError(f"a real value cannot become {assigned}; allowed are f32 and !quant.uniform", op=_label(where))
-    return Codes(*found)
+    return QuantizedElement(*found)
 
 
 def demands(function: FuncOp) -> list[Demand]:
@@ -175,7 +175,7 @@ def _bias_demands(op: CircleOp, wanted: dict[int, Demand]) -> Iterator[Demand]:
         params = bias_params(source.params, weights.params)
         rank = len(tensor_facts(value.type).shape or ())
         params = QuantParams(params.scales, params.zero_points, max(rank - 1, 0))
-        yield Demand(op, index, Codes(bias_dtype(source.dtype), params), bias)
+        yield Demand(op, index, QuantizedElement(bias_dtype(source.dtype), params), bias)
 
 
 def bias_dtype(activations: str) -> str:
@@ -183,12 +183,12 @@ def bias_dtype(activations: str) -> str:
     return _BIAS_OF.get(activations, "int32")
 
 
-def _codes_used(op: CircleOp, index: int, wanted: dict[int, Demand]) -> Codes | None:
+def _codes_used(op: CircleOp, index: int, wanted: dict[int, Demand]) -> QuantizedElement | None:
     """The codes of operand ``index`` as ``op`` will see it."""
     if index in wanted:
         return wanted[index].codes
     facts = tensor_facts(op.operands[index].type)
-    return None if facts.quant is None else Codes(facts.dtype, facts.quant)
+    return None if facts.quant is None else QuantizedElement(facts.dtype, facts.quant)
 
 
 def _label(op: Operation) -> str:
@@ -227,12 +227,12 @@ def encoded(demand: Demand) -> Array:
     return values
 
 
-class Constants:
+class ConvertedConstants:
     """What real constants of one function become, once for each type that they are wanted in."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
-        self._made: dict[ConstOp, dict[Codes, ConstOp]] = {}
+        self._made: dict[ConstOp, dict[QuantizedElement, ConstOp]] = {}
 
     def find(self, demand: Demand) -> SSAValue | None:
         """The constant that was made for a demand like this one, None where there is none yet."""

@@ -15,7 +15,7 @@ from odc_mlir.transforms.partition.plans.plans import (
     Bounds,
     Item,
     OperatorCost,
-    Problem,
+    PlacementProblem,
     choose,
 )
 
@@ -26,12 +26,12 @@ def cycles(works: Sequence[OperatorCost]) -> float:
     return sum(work.cycles for work in works)
 
 
-def problem(items: Sequence[Item], units: Sequence[tuple[int, ...]] | None = None, size: int = 100) -> Problem:
+def problem(items: Sequence[Item], units: Sequence[tuple[int, ...]] | None = None, size: int = 100) -> PlacementProblem:
     """Operators whose tensors are numbered; the last one's results leave the graph."""
     writer = {tensor: index for index, item in enumerate(items) for tensor in item.writes}
     needs = [{writer[tensor] for tensor in item.reads if tensor in writer} for item in items]
     count = 1 + max(tensor for item in items for tensor in (*item.reads, *item.writes))
-    return Problem(
+    return PlacementProblem(
         items,
         needs,
         units or [(index,) for index in range(len(items))],
@@ -136,7 +136,7 @@ def test_preferring_compile_time_looks_at_the_extremes_only() -> None:
 
 
 @st.composite
-def graphs(draw: st.DrawFn) -> Problem:
+def graphs(draw: st.DrawFn) -> PlacementProblem:
     count = draw(st.integers(1, 9))
     items = []
     for index in range(count):
@@ -148,7 +148,7 @@ def graphs(draw: st.DrawFn) -> Problem:
 
 
 @given(graphs(), st.sampled_from(["performance", "memory", "compile-time"]))
-def test_never_slower_than_all_or_nothing(graph: Problem, prefer: str) -> None:
+def test_never_slower_than_all_or_nothing(graph: PlacementProblem, prefer: str) -> None:
     result = choose(graph, Bounds(), prefer)
     assert result.all_host is not None
     assert result.all_supported is not None
@@ -161,7 +161,7 @@ def test_never_slower_than_all_or_nothing(graph: Problem, prefer: str) -> None:
 
 
 @given(graphs(), st.integers(0, 2), st.integers(0, 3))
-def test_bounds_hold(graph: Problem, most: int, least: int) -> None:
+def test_bounds_hold(graph: PlacementProblem, most: int, least: int) -> None:
     chosen = choose(graph, Bounds(min_operators=least, max_segments=most)).chosen
     assert len(chosen.segments) <= most
     for segment in chosen.segments:
@@ -169,5 +169,5 @@ def test_bounds_hold(graph: Problem, most: int, least: int) -> None:
 
 
 @given(graphs())
-def test_the_same_every_time(graph: Problem) -> None:
+def test_the_same_every_time(graph: PlacementProblem) -> None:
     assert choose(graph, Bounds()) == choose(graph, Bounds())

@@ -29,7 +29,7 @@ from odc_mlir.transforms.npu.schedule.geometry import make_window
 from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident, gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_plans import conv_plans
-from odc_mlir.transforms.npu.schedule.window_search import Room, _Search
+from odc_mlir.transforms.npu.schedule.window_search import Room, _TilingSearch
 
 ALIGNMENT = 32
 
@@ -195,6 +195,6 @@ def test_preferring_compile_time_tries_few_tilings() -> None:
     window = make_window((1, 56, 56, 64), (1, 56, 56, 64), kernel=(3, 3), pads=(1, 1))
     tried = {}
     for quick in (False, True):
-        search = _Search(window, target, Room(target.local.tile_bytes, quick=quick), weighted=True)
+        search = _TilingSearch(window, target, Room(target.local.tile_bytes, quick=quick), weighted=True)
         tried[quick] = sum(len(list(search._sized(plan))) for plan in conv_plans(window, target))
     assert 0 < 3 * tried[True] <= tried[False]

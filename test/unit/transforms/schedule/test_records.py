@@ -15,7 +15,7 @@ from helpers.npu_layers import Body, make_module, program_of, schedule
 from odc_mlir import pipelines
 from odc_mlir.support.records import after_pass, records_of, sharing_records
 from odc_mlir.support.text import module_text
-from odc_mlir.transforms.npu.schedule.instruction_ir import Program
+from odc_mlir.transforms.npu.schedule.instruction_ir import CommandProgram
 from odc_mlir.universe import make_context
 
 
@@ -59,7 +59,7 @@ def test_shared_records_change_nothing(memory: str) -> None:
     assert module_text(apart) == module_text(together)
 
 
-def facts(program: Program) -> list[object]:
+def facts(program: CommandProgram) -> list[object]:
     """All that passes see of a program."""
     found: list[object] = [buffer.name for buffer in program.buffers]
     for item in program.commands:
@@ -77,8 +77,8 @@ def test_records_are_what_would_be_read_again(memory: str) -> None:
             item.apply(context, module)
             after_pass(context, item)
             if getattr(item, "keeps_records", False):
-                kept = records_of(context, program, lambda: Program(program.block))
-                assert facts(kept) == facts(Program(program.block))
+                kept = records_of(context, program, lambda: CommandProgram(program.block))
+                assert facts(kept) == facts(CommandProgram(program.block))
 
 
 def test_records_are_forgotten() -> None:

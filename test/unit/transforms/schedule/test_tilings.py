@@ -13,7 +13,7 @@ from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.memo import Memo
 from odc_mlir.transforms.npu.schedule import tilings, window_search
-from odc_mlir.transforms.npu.schedule.geometry import Window, make_window
+from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, make_window
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice, window_choices
 from odc_mlir.transforms.npu.schedule.window_tiling import step_kinds
@@ -26,12 +26,12 @@ HUGE = replace(WINDOW, kernel_height=4000, kernel_width=4000)
 
 
 @pytest.fixture
-def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Window, Room]]:
+def searched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[WindowGeometry, Room]]:
     """The searches that are made, with an empty cache."""
-    made: list[tuple[Window, Room]] = []
+    made: list[tuple[WindowGeometry, Room]] = []
     monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
 
-    def counted(window: Window, target: Any, room: Room, *, weighted: bool) -> Any:
+    def counted(window: WindowGeometry, target: Any, room: Room, *, weighted: bool) -> Any:
         made.append((window, room))
         return window_choices(window, target, room, weighted=weighted)
 
