@@ -181,7 +181,7 @@ def _fail(*_: Any, **__: Any) -> None:
 
 @pytest.mark.parametrize(
     ("place", "names"),
-    [("costs.lower", "abc"), ("costs._Layers.added", "ac")],  # the convolution pads
+    [("costs.lower", "abc"), ("costs._LayerCosts.added", "ac")],  # the convolution pads
 )
 def test_defects_are_counted_and_warned_of(
     place: str, names: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
