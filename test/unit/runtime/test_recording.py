@@ -222,14 +222,14 @@ def test_a_recorder_beside_an_executor() -> None:
     assert recorder.take().tensors == {}
 
 
-def test_tensors_of_one_name_share_their_range() -> None:
+def test_tensors_of_one_name_have_their_own_ranges() -> None:
     builder = ModelBuilder()
     x, same, y = builder.tensor("x", (2,)), builder.tensor("same", (2,)), builder.tensor("same", (2,))
     builder.operator("ADD", [x, x], [same])
     builder.operator("MUL", [same, same], [y])
     records = record(builder.finish([x], [y]), [[_floats(-3, 5)]])
-    stats = records.tensors[0, "same"]
-    assert (stats.minimum, stats.maximum) == (-6, 100)
+    found = {name: (stats.minimum, stats.maximum) for (_, name), stats in records.tensors.items()}
+    assert found == {"x": (-3, 5), "same": (-6, 10), "same#2": (36, 100)}
 
 
 def _ones(size: int = 4) -> list[np.ndarray]:

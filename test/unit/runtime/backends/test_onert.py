@@ -42,7 +42,7 @@ def test_what_onert_refuses_is_told() -> None:
     pytest.importorskip("onert")
     n = FloatNet(1)
     model = n.module(parts.relu(n, n.add("CUMSUM", n.real(2, 3), n.const(1, "int32"))))
-    with pytest.raises(UnsupportedError, match="onert refuses"):
+    with pytest.raises(UnsupportedError, match="onert rejects"):
         odc_mlir.run(odc_mlir.optimize(model, level=None).to_circle(), n.inputs, backend="onert")
 
 
