@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.quantities import counted
@@ -31,7 +31,8 @@ from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
-from odc_mlir.quantizer.evaluation import Measurement, Reference, Samples
+from odc_mlir.quantizer.evaluation import Measurement, Reference
+from odc_mlir.quantizer.folds import Folds
 from odc_mlir.quantizer.intervals import Judged
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import wider_values
@@ -67,8 +68,7 @@ LEAST_GAIN_DB = 0.1
 # Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
 _MOST_REFINING_MACS = 4 << 30
 
-# How often a model is made anew to judge all samples, and beyond how many multiply-accumulates that is not done.
-_FOLDS = 4
+# Beyond how many multiply-accumulates models are not made anew to judge all samples.
 _MOST_JUDGING_MACS = 1 << 30
 
 
@@ -235,7 +235,32 @@ class Driver:
             self._rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
         if self.data.fit and not best.recipe.correction and len(options.switched(options.correction)) > 1:
             best = self._better(best, best.model, replace(best.recipe, correction=True), "correction", True)
-        return best
+        return self._refined_by_all(best)
+
+    def _refined_by_all(self, best: _BestCandidate) -> _BestCandidate:
+        """The choice with both where neither helps alone: what the samples held back leave in doubt, all of them tell.
+
+        Ranges are those of the result. The models that judge lack samples to refine codes by, nothing else.
+        """
+        switches = (self.options.rounding, self.options.correction)
+        recipe = replace(best.recipe, rounding=True, correction=True)
+        refined = best.recipe.rounding or best.recipe.correction
+        if refined or self._folds is None or any(len(self.options.switched(switch)) == 1 for switch in switches):
+            return best
+        try:
+            candidate = self._builder.build(best.model, recipe, self._statistics(best.model))
+            made = _BestCandidate(best.model, recipe, candidate, self.measured(candidate))
+            kept = made.measured.better_than(best.measured, LEAST_GAIN_DB)
+            if not kept and made.measured.quality_db > best.measured.quality_db and self._in_time():
+                self._say("judging on all samples")
+                statistics = self._statistics(best.model)
+                ours, theirs = (self._folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
+                kept = ours.better_than(theirs, LEAST_GAIN_DB)
+        except OdcError:
+            LOG.info("the model cannot be made without some of the samples", exc_info=True)
+            return best
+        self._noted(made, "rounding, correction", True, kept=kept)
+        return made if kept else best
 
     def _refit(self, best: _BestCandidate) -> _BestCandidate:
         """The choice with codes refined by all samples, where those not held back are few: each one more counts.
@@ -346,8 +371,10 @@ class Driver:
         model, first, plain = best.model, candidate.recipe, self._plain
         assert plain is not None
 
-        def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
+        def build(precisions: Mapping[str, str], refines: bool, holds_all: bool) -> Candidate:
             recipe = first.with_precisions(precisions, self._fixed)
+            if holds_all:
+                recipe = replace(recipe, ranges=plain.recipe.ranges)
             if refines:
                 recipe = replace(recipe, rounding=True, correction=True)
             self._foreseen, self._made = self._foreseen + 1, self._made + 1
@@ -371,6 +398,7 @@ class Driver:
             outputs_db(self.measured(plain.candidate)),
             layer_names(model.module),
             self._rounding_helps and len(self.options.switched(self.options.correction)) > 1,
+            first.ranges != plain.recipe.ranges,
             self._known_errors,
             steps=self.steps,
         )
@@ -453,37 +481,25 @@ class Driver:
 
         Recorded ranges and samples that take no part in choosing need no such thing.
         """
-        samples = self.data.fit if self.data.held is self.data.fit else [*self.data.fit, *self.data.held]
-        folds = min(_FOLDS, len(samples))
-        known = self.data.separate and self.data.held is not self.data.fit
-        if known or folds < 2 or self._builder.scheme.weights_only or not self._in_time():
+        if self._folds is None or not self._in_time():
             return None
-        if not self._may_judge_all:
-            return None
+        self._say("judging on all samples", made=self._folds.count)
         try:
-            executor = HostExecutor(self.model.graph)
-            records = [record(executor, samples[fold::folds]) for fold in range(folds)]
-            graphs = [self._without(candidate, fold, samples, records).graph for fold in range(folds)]
-            reference = Reference(self.original, samples)
-            return Judged(reference.outputs, reference.measure(*graphs, keep=True).reals)
+            found = self._folds.measure(self.model, candidate.recipe, keep=True)
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return None
+        return Judged(self._folds.reference.outputs, found.reals)
 
-    @property
-    def _may_judge_all(self) -> bool:
-        """Whether the model is small enough to be made anew again and again, and run on all samples."""
-        count = len(self.data.fit) + len(self.data.held)
-        return count * self.examination(self.model).macs <= _MOST_JUDGING_MACS
-
-    def _without(self, candidate: Candidate, fold: int, samples: Samples, records: Sequence[Records]) -> Candidate:
-        """The candidate made anew without one fold of ``samples``, which take turns; ``records`` are of each fold."""
-        folds = len(records)
-        others = [sample for number, sample in enumerate(samples) if number % folds != fold]
-        statistics = joined([found for place, found in enumerate(records) if place != fold]).statistics()
-        self._say("judging on all samples", made=1)
-        # what rounding found out by all samples is not for this one
-        return CandidateBuilder(self.options, others).build(FloatModel(self.model.module), candidate.recipe, statistics)
+    @cached_property
+    def _folds(self) -> Folds | None:
+        """What judges all samples; None where that says no more, or where the model is too large."""
+        data = self.data
+        samples = data.fit if data.held is data.fit else [*data.fit, *data.held]
+        if (data.separate and data.held is not data.fit) or len(samples) < 2 or self._builder.scheme.weights_only:
+            return None
+        is_large = len(samples) * self.examination(self.base).macs > _MOST_JUDGING_MACS
+        return None if is_large else Folds(self.original, samples, self.options)
 
     def _in_time(self) -> bool:
         most = self.options.max_seconds
@@ -504,7 +520,9 @@ class Driver:
         switches = (options.rounding, options.correction)
         tried = sum(len(options.switched(switch)) - 1 for switch in switches) if fit else 0
         ranges = len(options.range_modes) if len(options.range_modes) > 1 else 0
-        return tried + len(options.equalizations) + ranges + 1 + held + (_FOLDS if self._may_judge_all else 0)
+        return (
+            tried + len(options.equalizations) + ranges + 1 + held + (0 if self._folds is None else self._folds.count)
+        )
 
 
 @dataclass(frozen=True, slots=True)

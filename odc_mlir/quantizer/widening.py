@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 Measures = Mapping[str, float | None]
-_Key = tuple[bool, tuple[tuple[str, str], ...]]
+_Key = tuple[bool, bool, tuple[tuple[str, str], ...]]
 
 GOOD_DB, GAIN_DB = 25.0, 7.0  # what outputs are to have, or to gain
 _NEAR_DB = 1.0  # what they may lack of the nearest to that
@@ -97,7 +97,8 @@ class Widening:
     """Widens one candidate.
 
     ``build`` makes the candidate with other precisions; told so, with codes refined by samples as well, which
-    ``may_refine`` says can be of use. ``measure`` measures it, ``holds_unseen`` whether limits hold of models made
+    ``may_refine`` says can be of use, and with ranges that hold all values, where ``clips`` says that chosen ones do
+    not. ``measure`` measures it, ``holds_unseen`` whether limits hold of models made
     without the samples they are judged on. ``plain``: what the target runs of it as it is, None without target;
     ``names``: of the layers of the float model in order; ``plain_db``: the outputs' SQNR without any help;
     ``known_errors``: metric and errors by layer that stand in for measuring. ``share`` of a candidate is what coverage
@@ -108,7 +109,7 @@ class Widening:
     limits: tuple[Limit, ...]
     fixed: Mapping[str, PrecisionChoice]
     examination: Examination
-    build: Callable[[Mapping[str, str], bool], Candidate]
+    build: Callable[[Mapping[str, str], bool, bool], Candidate]
     measure: Callable[[Mapping[str, str], Candidate], Tried]
     holds_unseen: Callable[[Candidate], bool]
     size: Callable[[Candidate], int]
@@ -121,10 +122,12 @@ class Widening:
     plain_db: tuple[float, ...]
     names: list[str]
     may_refine: bool
+    clips: bool
     known_errors: tuple[str, Mapping[str, float]] | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     tried: dict[_Key, Tried] = field(default_factory=dict)
     _refines: bool = False
+    _holds_all: bool = False  # ranges of candidates hold all values
     chosen: Tried | None = None  # by the search
     _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
     _placements: dict[str, Placement | None] = field(default_factory=dict)
@@ -143,7 +146,7 @@ class Widening:
         aims = self._aims()
         if not self._ladder or not (self.options.has_budget or self._has_need(first, aims)):
             return candidate
-        self._first = self.tried[False, ()] = self.chosen = first
+        self._first = self.tried[False, False, ()] = self.chosen = first
         self.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
         if self.options.has_budget:
@@ -288,7 +291,7 @@ class Widening:
             return self.rules.priced(candidate.module)
         movable = [name for name in self.names if name not in self.fixed]
         try:
-            return self.rules.priced(self.build(dict.fromkeys(movable, step), False).module)
+            return self.rules.priced(self.build(dict.fromkeys(movable, step), False, False).module)
         except OdcError as error:
             LOG.info("layers cannot be %s: %s", step, error)
             return None
@@ -337,6 +340,7 @@ class Widening:
             problem, every = fronts[host]
             most = longer * problem.point(problem.plain).cost
             points = [point for point in every if point.cost <= most]
+            self._choose_ranges(points, least)
             for refines in (False, True) if self.may_refine else (False,):
                 if refines and self._is_far(points, limits, least):
                     break
@@ -347,6 +351,24 @@ class Widening:
                     return levels
         self._refines = False
         return None
+
+    def _choose_ranges(self, points: Sequence[Point], aims: Sequence[float]) -> None:
+        """Go on with ranges that hold all values where the most accurate of ``points`` is nearer to what is wanted so.
+
+        Clipping a few values pays where all layers have few codes. Beside layers of more bits it may be most of the
+        noise.
+        """
+        if not self.clips or self._holds_all or not points:
+            return
+        clipped = self._made(points[-1].levels)
+        if clipped.holds(self.limits, aims):
+            return
+        self._holds_all = True
+        other = self._made(points[-1].levels)
+        self._holds_all = (other.holds(self.limits), -other.lacks(aims)) > (
+            clipped.holds(self.limits),
+            -clipped.lacks(aims),
+        )
 
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
         """``aims`` lowered to somewhat below what came nearest of all that was measured and holds the limits.
@@ -442,16 +464,20 @@ class Widening:
                 return
 
     def _key(self, levels: Levels) -> _Key:
-        """Whether codes are refined by samples, and the precisions that these levels mean, by layer name."""
+        """How candidates are built, and the precisions that these levels mean, by layer name."""
         named = sorted(zip(self.names, levels, strict=True))
         steps = ((name, self._levels[level]) for name, level in named if level or name not in self._pinned)
-        return self._refines, tuple((name, step) for name, step in steps if step != self.options.scheme)
+        return (
+            self._refines,
+            self._holds_all,
+            tuple((name, step) for name, step in steps if step != self.options.scheme),
+        )
 
     def _made(self, levels: Levels) -> Tried:
         key = self._key(levels)
-        precisions = dict(key[1])
+        precisions = dict(key[-1])
         if key not in self.tried:
-            self.tried[key] = self.measure(precisions, self.build(precisions, self._refines))
+            self.tried[key] = self.measure(precisions, self.build(precisions, self._refines, self._holds_all))
             self.say(f"{len(precisions)} layers in other precisions")
         return self.tried[key]
 

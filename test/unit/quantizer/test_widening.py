@@ -32,19 +32,26 @@ class _Search(Widening):
 
 
 def _search(
-    db: Callable[[int], float], mpeir: Callable[[int], float], *, may_refine: bool = False
+    db: Callable[[int], float],
+    mpeir: Callable[[int], float],
+    *,
+    may_refine: bool = False,
+    unclipped_db: Callable[[int], float] | None = None,
 ) -> tuple[_Search, list[bool]]:
-    """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined."""
-    refined: list[bool] = []
-    recipe = Recipe(ranges="minmax")
+    """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
 
-    def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
+    ``unclipped_db``: with ranges that hold all values, where those that are chosen clip some.
+    """
+    refined: list[bool] = []
+
+    def build(precisions: Mapping[str, str], refines: bool, holds_all: bool) -> Candidate:
         refined.append(refines)
-        return Candidate(recipe, module)
+        return Candidate(Recipe(ranges="minmax" if holds_all else "mse"), module)
 
     def measure(precisions: Mapping[str, str], candidate: Candidate) -> Tried:
         wide = len(precisions)
-        return Tried(precisions, candidate, {"mpeir": mpeir(wide)}, (db(wide),))
+        reached = db if unclipped_db is None or candidate.recipe.ranges == "mse" else unclipped_db
+        return Tried(precisions, candidate, {"mpeir": mpeir(wide)}, (reached(wide),))
 
     module: Any = None
     rules: Any = SimpleNamespace(takes=lambda scheme: True)
@@ -67,13 +74,14 @@ def _search(
         plain_db=(PLAIN_DB,),
         names=[f"layer{i}" for i in range(LAYERS)],
         may_refine=may_refine,
+        clips=unclipped_db is not None,
     )
     return search, refined
 
 
 def _taken(search: _Search) -> int:
     """How many layers are wide in what the search takes; 0: it takes the plain model."""
-    plain = Candidate(Recipe(ranges="minmax"), None)  # type: ignore[arg-type]
+    plain = Candidate(Recipe(ranges="mse"), None)  # type: ignore[arg-type]
     found = search.run(plain)
     assert search.chosen is not None
     assert (found is plain) == (not search.chosen.precisions)
@@ -99,6 +107,27 @@ def test_what_comes_near_what_outputs_should_gain_is_taken(gains: Sequence[float
 def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
     search, _ = _search(lambda count: PLAIN_DB + count, lambda count: 0.2 if count > 2 else 0.01)
     assert _taken(search) == 0
+
+
+@pytest.mark.parametrize(
+    ("gain", "unclipped_gain", "ranges", "wide"),
+    [
+        pytest.param(1.0, 2.0, "minmax", 4, id="only so the gain is reached"),
+        pytest.param(2.0, 9.0, "mse", 4, id="reached by the ranges that were chosen"),
+        pytest.param(1.2, 1.0, "mse", 5, id="not reached, and farther without clipping"),
+    ],
+)
+def test_beside_wide_layers_clipping_is_kept_only_where_it_pays(
+    gain: float, unclipped_gain: float, ranges: str, wide: int
+) -> None:
+    search, _ = _search(
+        lambda count: PLAIN_DB + gain * count,
+        lambda count: 0.01,
+        unclipped_db=lambda count: PLAIN_DB + unclipped_gain * count,
+    )
+    assert _taken(search) == wide
+    assert search.chosen is not None
+    assert search.chosen.candidate.recipe.ranges == ranges
 
 
 @pytest.mark.parametrize(("error", "refines"), [(0.15, True), (0.25, False)])

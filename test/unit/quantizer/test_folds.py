@@ -1,0 +1,50 @@
+"""Judging on all samples by models that each lack some of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from helpers.float_models import rescaled_mobilenet
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.folds import FOLDS, Folds
+from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.stages import FloatModel, Recipe, prepare
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.recording import record
+
+
+@pytest.fixture(name="made", scope="module")
+def _made() -> tuple[Graph, FloatModel, list[list[np.ndarray]]]:
+    module, samples = rescaled_mobilenet()
+    return build_graph(export_model(module)), prepare(module), [list(sample) for sample in samples][:10]
+
+
+def test_a_sample_is_judged_by_a_model_without_it(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
+    """A loud sample is clipped by the one model that lacks it, and widens the ranges of the others."""
+    original, model, samples = made
+    loud = [[64.0 * value for value in samples[0]], *samples[1:]]
+    folds = Folds(original, loud, make_options(scheme="int8"))
+    assert folds.count == FOLDS
+    noise = folds.measure(model, Recipe()).results.noise[0]
+    quiet = Folds(original, samples, make_options(scheme="int8")).measure(model, Recipe()).results.noise[0]
+    assert noise[0] > 100 * quiet[0]
+    others = np.arange(len(samples)) % FOLDS != 0  # judged by models that know the loud one
+    assert np.all(noise[others] > quiet[others])
+
+
+def test_with_statistics_nothing_is_clipped(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
+    original, model, samples = made
+    loud = [[64.0 * value for value in samples[0]], *samples[1:]]
+    folds = Folds(original, loud, make_options(scheme="int8"))
+    every = record(HostExecutor(model.graph), loud).statistics()
+    alone, known = (folds.measure(model, Recipe(), found).results.noise[0][0] for found in (None, every))
+    assert known < alone / 10
+
+
+def test_there_are_no_more_folds_than_samples(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
+    original, model, samples = made
+    folds = Folds(original, samples[:2], make_options(scheme="int8"))
+    assert folds.count == 2
+    assert folds.measure(model, Recipe(), keep=True).reals[0]
