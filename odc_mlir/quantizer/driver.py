@@ -32,7 +32,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Measurement, Reference
-from odc_mlir.quantizer.folds import Folds
+from odc_mlir.quantizer.folds import Folds, HeldBack
 from odc_mlir.quantizer.intervals import Judged
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.mixed import wider_values
@@ -85,7 +85,6 @@ class Driver:
 
     def __post_init__(self) -> None:
         self._builder = CandidateBuilder(self.options, self.data.fit)
-        self._blind = CandidateBuilder(self.options, self.data.fit)  # never shown the samples held back
         self._start = time.monotonic()
         self._made = self._foreseen = 0  # models, for who waits
         self.findings = list(self.data.findings)
@@ -93,6 +92,7 @@ class Driver:
         self._examinations: dict[int, Examination] = {}
         self._known_errors = self._errors_told()
         self.reference = Reference(self.original, self.data.held, self.data.labels)
+        self._held_back = HeldBack(self.options, self.data, self.reference, self._say)
         self.limits = self._limits()
         if self.reference.scores is not None and not self.reference.is_telling:
             self.findings.append(
@@ -106,8 +106,6 @@ class Driver:
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None
-        self._twins: tuple[Candidate, list[Candidate]] | None = None  # what was judged last, and by which models
-        self._unseen: tuple[Candidate, Measurement] | None = None  # what was judged last, and how it was found
         self._plain: _BestCandidate | None = None  # what was tried first
         self._rounding_helps = False  # on the average, if not beyond doubt
 
@@ -245,7 +243,8 @@ class Driver:
         switches = (self.options.rounding, self.options.correction)
         recipe = replace(best.recipe, rounding=True, correction=True)
         refined = best.recipe.rounding or best.recipe.correction
-        if refined or self._folds is None or any(len(self.options.switched(switch)) == 1 for switch in switches):
+        fixed = any(len(self.options.switched(switch)) == 1 for switch in switches)
+        if refined or fixed or self._folds is None or not self._in_time():
             return best
         try:
             candidate = self._builder.build(best.model, recipe, self._statistics(best.model))
@@ -436,10 +435,7 @@ class Driver:
 
     def measured_unseen(self, candidate: Candidate) -> Measurement:
         """How far models made as ``candidate`` is are from the float one on samples that they were not made by."""
-        if self._unseen is None or self._unseen[0] is not candidate:
-            graphs = [made.graph for made in self.unseen(candidate)]
-            self._unseen = candidate, self.reference.measure(*graphs, keep=True)
-        return self._unseen[1]
+        return self._held_back.measure(self.model, candidate)
 
     def examination(self, model: FloatModel) -> Examination:
         """What tells which layers of ``model`` lose accuracy."""
@@ -453,28 +449,6 @@ class Driver:
             return None
         graph = self._builder.fake_quantized(self.model, candidate, self.statistics)
         return self.reference.metrics(self.reference.measure(graph))
-
-    def unseen(self, candidate: Candidate) -> list[Candidate]:
-        """Models made as ``candidate`` is, each without the samples that it is judged on when they take turns.
-
-        What a model knows of samples it would know of no others: ranges that hold all of them clip nothing.
-        """
-        if self._twins is not None and self._twins[0] is candidate:
-            return self._twins[1]
-        found = self._made_unseen(candidate)
-        self._twins = candidate, found
-        return found
-
-    def _made_unseen(self, candidate: Candidate) -> list[Candidate]:
-        model = self.model
-        if self.data.separate or not self.data.fit or self._builder.scheme.weights_only or len(model.held) < 2:
-            return [candidate]
-        self._say("judging on samples held back", made=len(model.held))
-        try:
-            return [self._blind.build(model, candidate.recipe, model.without(part)) for part in range(len(model.held))]
-        except OdcError:
-            LOG.info("the model cannot be made without the samples held back", exc_info=True)
-            return [candidate]
 
     def judged(self, candidate: Candidate) -> Judged | None:
         """All samples, each judged by a model made as ``candidate`` is, but without it; None for large models.

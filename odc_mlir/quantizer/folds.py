@@ -1,17 +1,20 @@
-"""Judging on all samples, those included that models are made by: each one is judged by a model made without it.
+"""Judging by models that do not know the samples that they are judged on.
 
-Four models are made by a recipe, each without every fourth sample, and take turns. That tells more than the samples
-held back do, and takes four times as long.
+What a model knows of samples it would know of no others: ranges that hold all of them clip nothing. So models are made
+by the same recipe, each without some samples, and judge these in turn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from odc_mlir.calibration.recorded import Records, joined
+from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Measurement, Reference
 from odc_mlir.quantizer.options import Options
 from odc_mlir.quantizer.stages import Candidate, CandidateBuilder, FloatModel, Recipe, Statistics
@@ -19,12 +22,52 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
 
+LOG = logging.getLogger(__name__)
+
 FOLDS = 4
+
+
+class HeldBack:
+    """Judges on the samples held back of ``data``, which ``reference`` has; ``say`` tells of models that are made.
+
+    Each of :data:`odc_mlir.quantizer.stages.PARTS` of them is judged by a model that knows the others, and all samples
+    to choose by.
+    """
+
+    def __init__(self, options: Options, data: Data, reference: Reference, say: Callable[[str, int], None]) -> None:
+        self._data, self._reference, self._say = data, reference, say
+        self._builder = CandidateBuilder(options, data.fit)
+        self._last: tuple[Candidate, Measurement] | None = None
+
+    def measure(self, model: FloatModel, candidate: Candidate) -> Measurement:
+        """How far models made of ``model`` as ``candidate`` is are from the float one; outputs are kept.
+
+        It is the candidate itself where the samples take no part in making it, or cannot be left out.
+        """
+        if self._last is None or self._last[0] is not candidate:
+            graphs = [made.graph for made in self._twins(model, candidate)]
+            self._last = candidate, self._reference.measure(*graphs, keep=True)
+        return self._last[1]
+
+    def _twins(self, model: FloatModel, candidate: Candidate) -> list[Candidate]:
+        data, parts = self._data, range(len(model.held))
+        if data.separate or not data.fit or self._builder.scheme.weights_only or len(parts) < 2:
+            return [candidate]
+        self._say("judging on samples held back", len(parts))
+        try:
+            return [self._builder.build(model, candidate.recipe, model.without(part)) for part in parts]
+        except OdcError:
+            LOG.info("the model cannot be made without the samples held back", exc_info=True)
+            return [candidate]
 
 
 @dataclass
 class Folds:
-    """``samples`` in as many folds as :data:`FOLDS`, for models of ``options``; ``original`` is the float model."""
+    """Judges on ``samples``, those included that models of ``options`` are made by; ``original`` is the float model.
+
+    Each of four models lacks every fourth sample. That tells more than the samples held back do, and takes four times
+    as long.
+    """
 
     original: Graph
     samples: Sequence[Sequence[Array]]
