@@ -19,6 +19,7 @@ from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.labels import check_varied
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.index_limits import index_limits
 
 Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
 Labels = bool | Array | Sequence[Any]
@@ -100,7 +101,7 @@ def make_data(
     fitting = [sample for sample in recorded if _fits(infos, sample) and is_finite(sample)]
     if fitting:
         return Data([], check_samples(infos, fitting), separate=True)
-    return Data([], made_up_samples(infos, ranges or {}), separate=True, made_up=True)
+    return Data([], made_up_samples(graph, ranges or {}), separate=True, made_up=True)
 
 
 def _standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
@@ -151,10 +152,14 @@ def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
     )
 
 
-def made_up_samples(infos: Sequence[TensorInfo], ranges: Mapping[str, tuple[float, float]]) -> list[list[Array]]:
-    """Reproducible random inputs, within the range of an input where that is known; unknown dimensions are 1."""
+def made_up_samples(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> list[list[Array]]:
+    """Reproducible random inputs, within the range of an input where that is known; unknown dimensions are 1.
+
+    Indices are within the tables that they look up.
+    """
+    infos, limits = graph.input_infos(), index_limits(graph)
     shapes = [(info.info.numpy, tuple(1 if dim is None else dim for dim in info.shape or ())) for info in infos]
-    samples = [random_inputs(shapes, _SEED + number) for number in range(MADE_UP)]
+    samples = [random_inputs(shapes, _SEED + number, limits) for number in range(MADE_UP)]
     random = np.random.default_rng(_SEED)
     for sample in samples:
         for place, info in enumerate(infos):

@@ -202,6 +202,12 @@ class Driver:
         # Rounding and corrections last: of channels that one scale cannot hold they say nothing. What did not help is
         # tried again with other ranges.
         best = self._refined(best)
+        if best.recipe.rounding or best.recipe.correction:  # which shows gains that noise of weights hid before
+            for kind in kinds:
+                if kind != best.recipe.equalize:
+                    self._foreseen += 1
+                    recipe = replace(best.recipe, equalize=kind)
+                    best = self._better(best, models[kind], recipe, "refined equalize", kind)
         ranged = self._ranged(best)
         return self._refit(best if ranged is best else self._refined(ranged))
 
@@ -353,9 +359,21 @@ class Driver:
         except OdcError:
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)
             return best
-        kept = measured.better_than(best.measured, LEAST_GAIN_DB)
-        found = self._noted(_BestCandidate(model, recipe, candidate, measured), what, value, kept=kept)
+        found = _BestCandidate(model, recipe, candidate, measured)
+        kept = measured.better_than(best.measured, LEAST_GAIN_DB) and self._holds_others(found, best)
+        self._noted(found, what, value, kept=kept)
         return found if kept else best
+
+    def _holds_others(self, choice: _BestCandidate, best: _BestCandidate) -> bool:
+        """Whether other ranges or channels hold samples that they were not chosen by as well as those of ``best``.
+
+        Channels that are all as large as the largest, and ranges that clip, leave less room for what was not seen.
+        """
+        if choice.model is best.model and choice.recipe.ranges == best.recipe.ranges:
+            return True
+        self._foreseen += len(choice.model.held) + len(best.model.held)
+        ours, theirs = (self._held_back.measure(each.model, each.candidate) for each in (choice, best))
+        return not theirs.better_than(ours, LEAST_GAIN_DB)
 
     def _noted(self, choice: _BestCandidate, what: str, value: Any, *, kept: bool) -> _BestCandidate:
         quality = choice.measured.quality_db
@@ -410,7 +428,8 @@ class Driver:
         """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
         recipe = replace(choice.recipe, correction=True)
         better = self._better(choice, choice.model, recipe, "mixed, correction", True)
-        if better is choice:
+        most = self.options.max_bytes
+        if better is choice or (most is not None and file_bytes(better.candidate) > most):
             return choice.candidate
         old, new = (self._tried({}, item.candidate).holds(self.limits) for item in (choice, better))
         return better.candidate if new or not old else choice.candidate

@@ -17,6 +17,7 @@ from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.intervals import SHARES, Interval, intervals_of, sample_advice, wilson
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
+from odc_mlir.quantizer.repeats import all_are_repeated
 from odc_mlir.quantizer.stages import Candidate, float_reasons
 from odc_mlir.quantizer.widening import Tried
 from odc_mlir.runtime.execution.graph import Graph
@@ -209,7 +210,7 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
         count = len(driver.data.held)
         what = "one sample says" if count == 1 else f"the outputs are the same for all {count} samples, which so say"
         problems.append(f"{what} nothing of accuracy")
-    elif len(driver.data.held) == 1 and driver.data.held is driver.data.fit:
+    elif len(driver.data.held) == 1 and all_are_repeated(driver.data):
         problems.append("the only sample both chose the ranges and checked the model, which says nothing of others")
     # Who limits time or bytes takes any type that keeps them.
     others = (NARROWER.get(scheme, scheme), *with_wide_weights(ladder_of(scheme))[:-1])

@@ -25,6 +25,12 @@ def repeated(data: Data) -> list[str]:
     return found
 
 
+def all_are_repeated(data: Data) -> bool:
+    """Whether all samples to check on are also among those that the model is made by."""
+    known = {_digest(sample) for sample in data.fit}
+    return data.held is data.fit or all(_digest(sample) in known for sample in data.held)
+
+
 def _digest(sample: Sequence[Array]) -> bytes:
     """What two samples have alike if they are the same."""
     hashed = hashlib.blake2b(digest_size=16)

@@ -183,7 +183,7 @@ def test_another_batch_runs_on_the_host(test_data: Path) -> None:
 
 
 def test_litert_numerics_are_refused() -> None:
-    with pytest.raises(UnsupportedError, match="litert numerics are not available on the backend native computes"):
+    with pytest.raises(UnsupportedError, match="litert numerics are not available on the backend native; use"):
         odc_mlir.run(DIGITS, ZERO, backend="native", numerics="litert")
 
 

@@ -15,6 +15,7 @@ from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.options import EQUALIZE
 from odc_mlir.quantizer.quantize import embed_ranges, quantize
 from odc_mlir.runtime.execution.graph import build_graph
@@ -141,7 +142,26 @@ def test_progress_tells_what_is_done() -> None:
     assert any(text.startswith("equalize weights: ") for text, _, _ in told)
     foreseen = [total or 0 for _, _, total in told if total]
     assert all(done <= total for _, done, total in told if total)
-    assert len(made.verdict["steps"]) < told[-1][1] <= foreseen[-1] <= foreseen[0] + 2  # one or the other is left out
+    # Steps that are kept are judged by four more models each, and some steps are left out or tried again.
+    kept = sum(step["kept"] for step in made.verdict["steps"])
+    assert len(made.verdict["steps"]) < told[-1][1] <= foreseen[-1] <= foreseen[0] + 4 * kept + len(EQUALIZE)
+
+
+def test_what_holds_other_samples_less_well_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Equalised channels gain on samples that ranges were chosen by: that alone does not keep them."""
+    file, samples = _plain(rescaled_mobilenet)
+    monkeypatch.setattr(Driver, "_holds_others", lambda driver, choice, best: False)
+    made = quantize(file, calibration=samples)
+    assert made.verdict["choices"]["equalize"] == "none"
+
+
+def test_one_sample_to_check_on_is_not_enough() -> None:
+    file, samples = _plain(rescaled_mobilenet)
+    made = quantize(file, calibration=samples, evaluation=samples[:1], limit=0.9)
+    assert made.verdict["problems"] == [
+        "the only sample both chose the ranges and checked the model, which says nothing of others"
+    ]
+    assert not made.passed
 
 
 def test_time_that_is_over_ends_the_search() -> None:
