@@ -16,7 +16,7 @@ from odc_mlir.runtime.auto.supervisor import Supervisor
 
 Array = np.ndarray[Any, Any]
 
-RECORDS = 3
+RECORDS = 8
 SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": str(RECORDS), "ODC_TARGET": "npu-256"}
 FAULTY = Path(__file__).with_name("faulty_worker.py")
 
