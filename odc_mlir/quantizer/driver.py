@@ -253,8 +253,7 @@ class Driver:
         if refined or fixed or self._folds is None or not self._in_time():
             return best
         try:
-            candidate = self._builder.build(best.model, recipe, self._statistics(best.model))
-            made = _BestCandidate(best.model, recipe, candidate, self.measured(candidate))
+            made = self._built(best.model, recipe)
             kept = made.measured.better_than(best.measured, LEAST_GAIN_DB)
             if not kept and made.measured.quality_db > best.measured.quality_db and self._in_time():
                 self._say("judging on all samples")
@@ -338,10 +337,14 @@ class Driver:
         """The choice that others are compared with."""
         choice = self._plain
         if choice is None or choice.model is not model or choice.recipe != recipe:
-            candidate = self._builder.build(model, recipe, self._statistics(model))
-            choice = _BestCandidate(model, recipe, candidate, self.measured(candidate))
+            choice = self._built(model, recipe)
         self._plain = self._plain or choice
         return self._noted(choice, what, value, kept=True)
+
+    def _built(self, model: FloatModel, recipe: Recipe) -> _BestCandidate:
+        """What ``recipe`` makes of ``model``, measured; raises OdcError."""
+        candidate = self._builder.build(model, recipe, self._statistics(model))
+        return _BestCandidate(model, recipe, candidate, self.measured(candidate))
 
     def measured(self, candidate: Candidate) -> Measurement:
         """How far the candidate is from the float model on the samples held back, measured once."""
@@ -354,13 +357,11 @@ class Driver:
         if not self._in_time():
             return best
         try:
-            candidate = self._builder.build(model, recipe, self._statistics(model))
-            measured = self.measured(candidate)
+            found = self._built(model, recipe)
         except OdcError:
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)
             return best
-        found = _BestCandidate(model, recipe, candidate, measured)
-        kept = measured.better_than(best.measured, LEAST_GAIN_DB) and self._holds_others(found, best)
+        kept = found.measured.better_than(best.measured, LEAST_GAIN_DB) and self._holds_others(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 
@@ -369,10 +370,12 @@ class Driver:
 
         Channels that are all as large as the largest, and ranges that clip, leave less room for what was not seen.
         """
-        if choice.model is best.model and choice.recipe.ranges == best.recipe.ranges:
+        is_same = choice.model is best.model and choice.recipe.ranges == best.recipe.ranges
+        if is_same or self.data.separate:  # samples that chose nothing have judged both already
             return True
         self._foreseen += len(choice.model.held) + len(best.model.held)
-        ours, theirs = (self._held_back.measure(each.model, each.candidate) for each in (choice, best))
+        # The one so far first: it was judged last if it was the last to be kept.
+        theirs, ours = (self._held_back.measure(each.model, each.candidate) for each in (best, choice))
         return not theirs.better_than(ours, LEAST_GAIN_DB)
 
     def _noted(self, choice: _BestCandidate, what: str, value: Any, *, kept: bool) -> _BestCandidate:

@@ -98,8 +98,8 @@ class Widening:
 
     ``build`` makes the candidate with other precisions; told so, with codes refined by samples as well, which
     ``may_refine`` says can be of use, and with ranges that hold all values, where ``clips`` says that chosen ones do
-    not. ``measure`` measures it, ``holds_unseen`` whether limits hold of models made
-    without the samples they are judged on. ``plain``: what the target runs of it as it is, None without target;
+    not. ``measure`` measures it, ``holds_unseen`` whether limits hold of models made without the samples they are
+    judged on. ``plain``: what the target runs of it as it is, None without target;
     ``names``: of the layers of the float model in order; ``plain_db``: the outputs' SQNR without any help;
     ``known_errors``: metric and errors by layer that stand in for measuring. ``share`` of a candidate is what coverage
     is measured by, of which ``least_share`` must be left.
