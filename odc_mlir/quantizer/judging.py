@@ -31,8 +31,8 @@ _PRICED = 6  # points of the front, each of which takes a plan of the partitione
 def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     """The verdict, see :func:`make_verdict`."""
     data, reference, options = driver.data, driver.reference, driver.options
-    measured = driver.measured_unseen(candidate)
-    examination = driver.examination(driver.model)
+    measured = driver.making.measured_unseen(driver.model, candidate)
+    examination = driver.making.examination(driver.model)
     layers = examination.layers(candidate.graph)
     weights = examination.weights()
     for layer in layers:
@@ -52,7 +52,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             driver.limits,
             metrics,
             [{**found, "interval": span} for found, span in zip(measured.by_output(), reference.spans, strict=True)],
-            driver.fake_quantized(candidate),
+            driver.making.fake_quantized(driver.model, candidate, driver.statistics),
             _scores(driver, measured),
             layers,
             {layer.name: layer.precision for layer in layers},
@@ -66,7 +66,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             },
             saturated_biases(candidate.graph),
             driver.findings + notes + sample_advice(driver.limits, intervals, len(data.held)),
-            driver.steps,
+            driver.making.steps,
             _choices(driver, candidate),
             [
                 *_problems(driver, found, coverage, shares),
@@ -87,7 +87,7 @@ def _intervals(driver: Driver, candidate: Candidate, measured: Measurement) -> d
     """How sure ``measured`` is; see :mod:`.intervals`. Of inputs that are made up more would say nothing either."""
     if driver.data.made_up:
         return {}
-    judged = driver.judged(candidate)
+    judged = driver.making.judged(driver.model, candidate)
     itself = None if judged is None else driver.reference.measure(candidate.graph, keep=True)
     return intervals_of(driver.reference, measured, judged, itself)
 
@@ -246,7 +246,7 @@ def _silent(driver: Driver, candidate: Candidate) -> tuple[list[str], list[str]]
         count = len(reference.samples)
         text = f"output {names[place]!r} is the same for all {count} samples, which so say nothing of it"
         (notes if may_be else problems).append(text if may_be else f"{text}: give some for which it varies")
-    for place, columns in enumerate(driver.measured(candidate).lost):
+    for place, columns in enumerate(driver.making.measured(candidate).lost):
         if columns:
             text = lost_text(names[place], columns, len(reference.columns[place].low))
             (problems if reference.has_own_columns(place) else notes).append(text)

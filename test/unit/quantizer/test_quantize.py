@@ -15,7 +15,7 @@ from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.choosing import Choosing
 from odc_mlir.quantizer.options import EQUALIZE
 from odc_mlir.quantizer.quantize import embed_ranges, quantize
 from odc_mlir.runtime.execution.graph import build_graph
@@ -150,7 +150,7 @@ def test_progress_tells_what_is_done() -> None:
 def test_what_holds_other_samples_less_well_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equalised channels gain on samples that ranges were chosen by: that alone does not keep them."""
     file, samples = _plain(rescaled_mobilenet)
-    monkeypatch.setattr(Driver, "_holds_others", lambda driver, choice, best: False)
+    monkeypatch.setattr(Choosing, "_holds_others", lambda choosing, choice, best: False)
     made = quantize(file, calibration=samples)
     assert made.verdict["choices"]["equalize"] == "none"
 

@@ -1,0 +1,237 @@
+"""Which help a model is given: what makes the outputs better, sample by sample, than chance would.
+
+Each kind is tried on top of the best so far, on the samples held back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.making import BestCandidate, Making
+from odc_mlir.quantizer.policy.precision import PrecisionChoice
+from odc_mlir.quantizer.policy.schemes import FLOAT
+from odc_mlir.quantizer.stages import FloatModel, Recipe, equalized, normalized
+
+LOG = logging.getLogger(__name__)
+
+# A choice must improve the outputs by this much to be kept, and by more than what chance does.
+LEAST_GAIN_DB = 0.1
+
+# Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
+_MOST_REFINING_MACS = 4 << 30
+
+
+class Choosing:
+    """Chooses help for the model that ``making`` makes; ``fixed``: precisions that the user chose.
+
+    ``findings`` are added to. ``plain``: what was tried first; ``rounding_helps``: on the average, if not beyond doubt.
+    """
+
+    def __init__(self, making: Making, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
+        self._making, self._fixed, self._findings = making, fixed, findings
+        self._options, self._data = making.options, making.data
+        self.plain: BestCandidate | None = None
+        self.rounding_helps = False
+
+    def run(self) -> BestCandidate:
+        """The best choice."""
+        self._making.foreseen = self._models_to_make()
+        return self._of_weights() if self._making.builder.scheme.weights_only else self._of_values()
+
+    def _of_weights(self) -> BestCandidate:
+        """Weights as codes, rounded by what samples show where that helps."""
+        if not self._data.fit:
+            return self._making.built(self._making.base, replace(self._recipe(), fitted=self._options.help))
+        model, recipe = self._root()
+        best = self._first(model, recipe, "codes", "nearest")
+        if self._options.help:
+            best = self.better(best, model, replace(recipe, fitted=True), "scales", "fitted")
+        return self._refit(self._refined(best))
+
+    def _of_values(self) -> BestCandidate:
+        """Try what help there is, one kind after the other, each on top of the best so far."""
+        root, recipe = self._root()
+        models = {"none": root}
+        kinds = [kind for kind in self._options.equalizations if self._equalized(models, kind) is not None]
+        if not kinds:
+            self._findings.append(
+                f"equalize {self._options.equalize} changes nothing: no pair of layers it could change"
+            )
+            kinds = ["none"]
+        best = self._first(models[kinds[0]], replace(recipe, equalize=kinds[0]), "equalize", kinds[0])
+        for kind in kinds[1:]:
+            best = self.better(best, models[kind], replace(best.recipe, equalize=kind), "equalize", kind)
+        # Rounding and corrections last: of channels that one scale cannot hold they say nothing. What did not help is
+        # tried again with other ranges.
+        best = self._refined(best)
+        if best.recipe.rounding or best.recipe.correction:  # which shows gains that noise of weights hid before
+            for kind in kinds:
+                if kind != best.recipe.equalize:
+                    self._making.foreseen += 1
+                    recipe = replace(best.recipe, equalize=kind)
+                    best = self.better(best, models[kind], recipe, "refined equalize", kind)
+        ranged = self._ranged(best)
+        return self._refit(best if ranged is best else self._refined(ranged))
+
+    def _root(self) -> tuple[FloatModel, Recipe]:
+        """The float model to start from, whose inputs are normalised where that helps, and the recipe for it."""
+        recipe, states = self._recipe(), self._options.switched(self._options.normalization)
+        # who gives codes has lost already what a normalisation could keep
+        asks = states[-1] and self._options.io == FLOAT and bool(self._data.fit)
+        found = normalized(self._making.base, self._data.fit) if asks else None
+        if found is None:
+            if states[0]:
+                self._findings.append("normalize on changes nothing: no input has channels that differ in size")
+            return self._making.base, recipe
+        self._making.record(found)
+        chosen = replace(recipe, normalize=True)
+        if states[0]:
+            return found, chosen
+        best = self._first(self._making.base, recipe, "normalize", False)
+        best = self.better(best, found, chosen, "normalize", True)
+        return best.model, best.recipe
+
+    def _refined(self, best: BestCandidate) -> BestCandidate:
+        """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""
+        options = self._options
+        if self._data.fit and not best.recipe.rounding and len(options.switched(options.rounding)) > 1:
+            before = best.measured.quality_db
+            best = self.better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
+            last = self._making.steps[-1]
+            self.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
+        if self._data.fit and not best.recipe.correction and len(options.switched(options.correction)) > 1:
+            best = self.better(best, best.model, replace(best.recipe, correction=True), "correction", True)
+        return self._refined_by_all(best)
+
+    def _refined_by_all(self, best: BestCandidate) -> BestCandidate:
+        """The choice with both where neither helps alone: what the samples held back leave in doubt, all of them tell.
+
+        Ranges are those of the result. The models that judge lack samples to refine codes by, nothing else.
+        """
+        switches = (self._options.rounding, self._options.correction)
+        recipe = replace(best.recipe, rounding=True, correction=True)
+        making = self._making
+        refined = best.recipe.rounding or best.recipe.correction
+        fixed = any(len(self._options.switched(switch)) == 1 for switch in switches)
+        if refined or fixed or making.folds is None or not making.in_time():
+            return best
+        try:
+            made = making.built(best.model, recipe)
+            kept = made.measured.better_than(best.measured, LEAST_GAIN_DB)
+            if not kept and made.measured.quality_db > best.measured.quality_db and making.in_time():
+                making.say("judging on all samples")
+                statistics = making.statistics_of(best.model)
+                ours, theirs = (making.folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
+                kept = ours.better_than(theirs, LEAST_GAIN_DB)
+        except OdcError:
+            LOG.info("the model cannot be made without some of the samples", exc_info=True)
+            return best
+        self._noted(made, "rounding, correction", True, kept=kept)
+        return made if kept else best
+
+    def _refit(self, best: BestCandidate) -> BestCandidate:
+        """The choice with codes refined by all samples, where those not held back are few: each one more counts.
+
+        In large models each sample gives many rows to refine by, and takes long.
+        """
+        samples = len(self._data.fit) + len(self._data.held)
+        if self._data.separate or samples * self._making.examination(best.model).macs > _MOST_REFINING_MACS:
+            return best
+        if not self._making.builder.add_samples(self._data.held):
+            return best
+        candidate = self._making.builder.build(best.model, best.recipe, self._making.statistics_of(best.model))
+        self._making.say("refined by all samples", made=1)
+        return replace(best, candidate=candidate)
+
+    def _ranged(self, best: BestCandidate) -> BestCandidate:
+        """The choice with other ranges, if that is better. They are compared without refining codes, which is slow."""
+        options = self._options
+        if len(options.range_modes) == 1 or not self._making.in_time():
+            return best
+        model, plain = best.model, replace(best.recipe, rounding=False, correction=False)
+        tried = self._first(model, plain, "ranges", plain.ranges)
+        for mode in options.range_modes[1:]:
+            tried = self.better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode)
+        found = replace(best.recipe, ranges=tried.recipe.ranges)
+        if found in (best.recipe, tried.recipe):
+            return best if found == best.recipe else tried
+        return self.better(best, model, found, "refined ranges", found.ranges)
+
+    def _recipe(self) -> Recipe:
+        """What is tried first."""
+        options = self._options
+        return Recipe(
+            ranges=options.range_modes[0],
+            range_options=tuple(sorted(options.range_options.items())),
+            headroom=options.chosen_headroom,
+            rounding=bool(self._data.fit) and options.switched(options.rounding)[0],
+            correction=bool(self._data.fit) and options.switched(options.correction)[0],
+            precisions=tuple(sorted(self._fixed.items())),
+        )
+
+    def _equalized(self, models: dict[str, FloatModel], kind: str) -> FloatModel | None:
+        """The model equalised in this way, recorded; None where that is no other model."""
+        if kind not in models:
+            # A model that nothing but ranges are known of cannot be recorded anew.
+            root = models["none"]
+            found = equalized(root, kind, root.fitted) if self._data.fit else None
+            if found is None:
+                return None
+            self._making.record(found)
+            models[kind] = found
+        return models[kind]
+
+    def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> BestCandidate:
+        """The choice that others are compared with."""
+        choice = self.plain
+        if choice is None or choice.model is not model or choice.recipe != recipe:
+            choice = self._making.built(model, recipe)
+        self.plain = self.plain or choice
+        return self._noted(choice, what, value, kept=True)
+
+    def better(self, best: BestCandidate, model: FloatModel, recipe: Recipe, what: str, value: Any) -> BestCandidate:
+        """The choice with this recipe if its outputs are better than those of the best so far, else that."""
+        if not self._making.in_time():
+            return best
+        try:
+            found = self._making.built(model, recipe)
+        except OdcError:
+            LOG.info("%s=%s cannot be used", what, value, exc_info=True)
+            return best
+        kept = found.measured.better_than(best.measured, LEAST_GAIN_DB) and self._holds_others(found, best)
+        self._noted(found, what, value, kept=kept)
+        return found if kept else best
+
+    def _holds_others(self, choice: BestCandidate, best: BestCandidate) -> bool:
+        """Whether other ranges or channels hold samples that they were not chosen by as well as those of ``best``.
+
+        Channels that are all as large as the largest, and ranges that clip, leave less room for what was not seen.
+        """
+        is_same = choice.model is best.model and choice.recipe.ranges == best.recipe.ranges
+        if is_same or self._data.separate:  # samples that chose nothing have judged both already
+            return True
+        self._making.foreseen += len(choice.model.held) + len(best.model.held)
+        # The one so far first: it was judged last if it was the last to be kept.
+        theirs, ours = (self._making.measured_unseen(each.model, each.candidate) for each in (best, choice))
+        return not theirs.better_than(ours, LEAST_GAIN_DB)
+
+    def _noted(self, choice: BestCandidate, what: str, value: Any, *, kept: bool) -> BestCandidate:
+        quality = choice.measured.quality_db
+        self._making.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
+        self._making.say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
+        return choice
+
+    def _models_to_make(self) -> int:
+        """How many models are made, those that judge included, if no layer needs more bits; none for weights alone."""
+        if self._making.builder.scheme.weights_only:
+            return 0
+        options, fit, held = self._options, bool(self._data.fit), len(self._making.base.held)
+        switches = (options.rounding, options.correction)
+        tried = sum(len(options.switched(switch)) - 1 for switch in switches) if fit else 0
+        ranges = len(options.range_modes) if len(options.range_modes) > 1 else 0
+        folds = 0 if self._making.folds is None else self._making.folds.count
+        return tried + len(options.equalizations) + ranges + 1 + held + folds

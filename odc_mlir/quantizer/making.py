@@ -1,0 +1,141 @@
+"""Makes models by recipes and measures them: what all parts of the search share."""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.data import Data
+from odc_mlir.quantizer.evaluation import Measurement, Reference
+from odc_mlir.quantizer.folds import Folds, HeldBack
+from odc_mlir.quantizer.intervals import Judged
+from odc_mlir.quantizer.layers import Examination
+from odc_mlir.quantizer.options import Options, Progress
+from odc_mlir.quantizer.stages import PARTS, Candidate, CandidateBuilder, FloatModel, Recipe, Statistics
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.recording import record
+
+LOG = logging.getLogger(__name__)
+
+# Beyond how many multiply-accumulates models are not made anew to judge all samples.
+_MOST_JUDGING_MACS = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class BestCandidate:
+    """The best so far."""
+
+    model: FloatModel
+    recipe: Recipe
+    candidate: Candidate
+    measured: Measurement
+
+
+class Making:
+    """Makes models of ``original``, optimised as ``base``, and measures them on the samples held back of ``data``.
+
+    ``steps`` tells what was tried and kept; ``foreseen`` is how many models are going to be made, for who waits.
+    """
+
+    def __init__(
+        self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None
+    ) -> None:
+        self.base, self.data, self.options = base, data, options
+        self.builder = CandidateBuilder(options, data.fit)
+        self.reference = Reference(original, data.held, data.labels)
+        self.steps: list[dict[str, Any]] = []
+        self.foreseen = 0
+        self._original, self._progress = original, progress
+        self._start, self._made = time.monotonic(), 0
+        self._examinations: dict[int, Examination] = {}
+        self._held_back = HeldBack(options, data, self.reference, self.say)
+
+    def record(self, model: FloatModel) -> None:
+        """Give ``model`` records of all samples; raises OdcError."""
+        if self.builder.scheme.weights_only:
+            return
+        self.say("recording ranges")
+        executor = HostExecutor(model.graph)
+        model.records = record(executor, self.data.fit)
+        if not self.data.separate:
+            parts = min(PARTS, len(self.data.held))
+            model.held = [record(executor, self.data.held[part::parts]) for part in range(parts)]
+
+    def statistics_of(self, model: FloatModel) -> Statistics:
+        """What ranges of ``model`` are chosen by: all samples. What is judged has the ranges of the result."""
+        return model.fitted if self.data.separate else model.complete
+
+    def built(self, model: FloatModel, recipe: Recipe) -> BestCandidate:
+        """What ``recipe`` makes of ``model``, measured; raises OdcError."""
+        candidate = self.builder.build(model, recipe, self.statistics_of(model))
+        return BestCandidate(model, recipe, candidate, self.measured(candidate))
+
+    def measured(self, candidate: Candidate) -> Measurement:
+        """How far the candidate is from the float model on the samples held back, measured once."""
+        if candidate.measured is None:
+            candidate.measured = self.reference.measure(candidate.graph)
+        return candidate.measured
+
+    def measured_unseen(self, model: FloatModel, candidate: Candidate) -> Measurement:
+        """How far models made as ``candidate`` is are from the float one on samples that they were not made by."""
+        return self._held_back.measure(model, candidate)
+
+    def examination(self, model: FloatModel) -> Examination:
+        """What tells which layers of ``model`` lose accuracy."""
+        if id(model) not in self._examinations:
+            self._examinations[id(model)] = Examination(model.graph, self.data.held)
+        return self._examinations[id(model)]
+
+    def fake_quantized(
+        self, model: FloatModel, candidate: Candidate, statistics: Statistics
+    ) -> dict[str, float | None] | None:
+        """Measures with float arithmetic between quantised values; None where there is no such thing."""
+        if self.builder.scheme.weights_only:
+            return None
+        graph = self.builder.fake_quantized(model, candidate, statistics)
+        return self.reference.metrics(self.reference.measure(graph))
+
+    def judged(self, model: FloatModel, candidate: Candidate) -> Judged | None:
+        """All samples, each judged by a model made as ``candidate`` is, but without it; None for large models.
+
+        Recorded ranges and samples that take no part in choosing need no such thing.
+        """
+        if self.folds is None or not self.in_time():
+            return None
+        self.say("judging on all samples", made=self.folds.count)
+        try:
+            found = self.folds.measure(model, candidate.recipe, keep=True)
+        except OdcError:
+            LOG.info("the model cannot be made without some of the samples", exc_info=True)
+            return None
+        return Judged(self.folds.reference.outputs, found.reals)
+
+    @cached_property
+    def folds(self) -> Folds | None:
+        """What judges all samples; None where that says no more, or where the model is too large."""
+        data = self.data
+        samples = data.fit if data.held is data.fit else [*data.fit, *data.held]
+        if (data.separate and data.held is not data.fit) or len(samples) < 2 or self.builder.scheme.weights_only:
+            return None
+        is_large = len(samples) * self.examination(self.base).macs > _MOST_JUDGING_MACS
+        return None if is_large else Folds(self._original, samples, self.options)
+
+    def in_time(self) -> bool:
+        most = self.options.max_seconds
+        return most is None or time.monotonic() - self._start < most
+
+    def say(self, text: str, made: int = 0) -> None:
+        """Tell what is being done, and how many models are made of those that are foreseen."""
+        LOG.info("%s", text)
+        self._made += made
+        if self._progress is not None:
+            self._progress(text, self._made, max(self.foreseen, self._made) or None)
+
+    def count_one_more(self) -> None:
+        """A model is made that was not foreseen."""
+        self.foreseen, self._made = self.foreseen + 1, self._made + 1
