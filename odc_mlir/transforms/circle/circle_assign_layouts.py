@@ -15,9 +15,9 @@ After, with ``gamma`` permuted accordingly::
 
 Element-wise operators, reductions, concatenation, splits, slices, padding, gathering, batched products and RESHAPE work
 in any order that keeps the dimensions they depend on in place; softmax keeps the last dimension. The chosen orders
-leave the fewest TRANSPOSEs and, among those, move the fewest elements. The search is exact, by variable elimination,
-unless a graph is so dense that some variables have to be fixed first. A TRANSPOSE that moves only dimensions of extent
-1 counts as a RESHAPE.
+leave the fewest TRANSPOSEs and, among those, move the fewest bytes: integers before DEQUANTIZE or after QUANTIZE, not
+real numbers on the other side. The search is exact, by variable elimination, unless a graph is so dense that some
+variables have to be fixed first. A TRANSPOSE that moves only dimensions of extent 1 counts as a RESHAPE.
 
 Unchanged: tensors that are quantised along an axis, sparse, or of unknown rank. Quantised results are bit-exact; float
 sums may be added in another order.

@@ -83,3 +83,25 @@ func.func @softmax(%x: tensor<1x4x4x2xf32>) -> tensor<1x2x4x4xf32> {
 // CHECK-LABEL: func.func @softmax(
 // CHECK: %[[T:.*]] = circle.transpose
 // CHECK: circle.softmax(%[[T]])
+
+// -----
+
+// Beside a conversion the fewest bytes are moved: integers, not real numbers on the other side.
+func.func @converted(%x: tensor<1x2x4x4xf32>) -> tensor<1x2x4x4xf32> {
+  %p = circle.const [0, 3, 1, 2] : tensor<4xi32>
+  %q = circle.const [0, 2, 3, 1] : tensor<4xi32>
+  %0 = circle.transpose(%x, %q) : (tensor<1x2x4x4xf32>, tensor<4xi32>) -> tensor<1x4x4x2xf32>
+  %1 = circle.quantize(%0) : (tensor<1x4x4x2xf32>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  %2 = circle.max_pool_2d(%1) {padding = same, stride = [1, 1], filter = [2, 2]} : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>
+  %3 = circle.dequantize(%2) : (tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x4x4x2xf32>
+  %4 = circle.transpose(%3, %p) : (tensor<1x4x4x2xf32>, tensor<4xi32>) -> tensor<1x2x4x4xf32>
+  func.return %4 : tensor<1x2x4x4xf32>
+}
+// CHECK-LABEL: func.func @converted(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK: %[[CODES:.*]] = circle.quantize(%[[X]])
+// CHECK: %[[A:.*]] = circle.transpose(%[[CODES]],
+// CHECK: %[[B:.*]] = circle.max_pool_2d(%[[A]])
+// CHECK: %[[C:.*]] = circle.transpose(%[[B]],
+// CHECK: %[[D:.*]] = circle.dequantize(%[[C]])
+// CHECK-NEXT: func.return %[[D]]

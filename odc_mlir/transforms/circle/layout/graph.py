@@ -15,16 +15,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.dialects.func import FuncOp, ReturnOp
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, NoneOp, tensor_facts
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.transforms.circle.layout.elimination import FORBIDDEN, Costs, Factor, cheapest
 from odc_mlir.transforms.circle.layout.orders import Order, identity, same_elements
 from odc_mlir.transforms.circle.layout.rules import Change, LayoutChoice, LayoutRule, is_constant, rule_of
 from odc_mlir.transforms.common.rewriting import shape_of
 
-ONE_TRANSPOSE = 1 << 40  # one TRANSPOSE less is worth more than any number of elements moved
-_INSIDE = 1 << 20  # among equals it stands at the model's interface, where it keeps no layers apart
+ONE_TRANSPOSE = 1 << 42  # one TRANSPOSE less is worth more than any number of bytes moved
+_INSIDE = 1 << 22  # among equals it stands at the model's interface, where it keeps no layers apart
+_PASSING = ("QUANTIZE", "DEQUANTIZE", "TRANSPOSE")  # what stands between the interface and the layers
 _MOST_CHOICES = 8  # of one operator
 NHWC: Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
 
@@ -65,8 +67,8 @@ class Edge:
 
     @property
     def is_at_interface(self) -> bool:
-        """Whether the tensor is an argument, or something returned."""
-        return isinstance(self.source.op, BlockArgument) or any(isinstance(u.node.op, ReturnOp) for u in self.uses)
+        """Whether the tensor is an argument, or something returned, or that once it is converted or transposed."""
+        return _is_argument(self.source.op) or any(_is_returned(use.node.op) for use in self.uses)
 
     def given(self, choice: int) -> Order:
         return self.source.gives(choice, self.place) or self.natural
@@ -81,7 +83,24 @@ class Edge:
         shape = shape_of(self.value)
         if same_elements(shape, given, wanted):
             return 1
-        return ONE_TRANSPOSE + math.prod(extent or 1 for extent in shape or ()) + _INSIDE * (not self.is_at_interface)
+        elements = math.prod(extent or 1 for extent in shape or ())
+        size = elements * DTYPES[tensor_facts(self.value.type).dtype].bits // 8
+        return ONE_TRANSPOSE + size + _INSIDE * (not self.is_at_interface)
+
+
+def _is_argument(op: Operation | BlockArgument) -> bool:
+    while isinstance(op, CircleOp) and op.SPEC.name in _PASSING:
+        value = op.operands[0]
+        if not isinstance(value, OpResult):
+            return isinstance(value, BlockArgument)
+        op = value.op
+    return isinstance(op, BlockArgument)
+
+
+def _is_returned(op: Operation | BlockArgument) -> bool:
+    if isinstance(op, CircleOp) and op.SPEC.name in _PASSING:
+        return any(_is_returned(use.operation) for use in op.results[0].uses)
+    return isinstance(op, ReturnOp)
 
 
 class LayoutGraph:
