@@ -1,8 +1,12 @@
 """``npu-verify-memory``: prove that a finished program is safe. Changes nothing.
 
-Checked for every instruction: buffers are inside their memory and accesses inside their buffer; arena buffers that
-share bytes are in use at different times; conflicts between queues are ordered by semaphores; every wait is satisfied
-by an earlier post and no token is left over, so the program terminates whatever the depth of the queues.
+Checked for every instruction: buffers are inside their memory and accesses inside their buffer; no byte of a value is
+overwritten through another buffer before it is read for the last time, in any memory; arena buffers that share bytes
+are in use at different times; conflicts between queues are ordered by semaphores; every wait is satisfied by an earlier
+post and no token is left over, so the program terminates whatever the depth of the queues.
+
+Rejects loops: run ``npu-unroll-loops`` first. What an address in a whole memory (``npu.memory``) means is not known, so
+nothing is lost by it.
 """
 
 from __future__ import annotations
@@ -31,4 +35,4 @@ class NpuVerifyMemoryPass(ProgramPass):
             Space.ARENA: arena_bytes(job, program),
             Space.CONSTANTS: max(ends, default=0),
         }
-        verify_program(program.working, job.target, regions)
+        verify_program(program.working, job.target, regions, program.layer_names)

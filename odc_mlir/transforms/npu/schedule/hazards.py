@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.transforms.npu.schedule.accesses import spans
@@ -18,13 +19,31 @@ Latest = dict[Queue, int]
 """Queue -> index of its latest command."""
 
 
-class _AccessHistory:
-    """Addresses up to ``end`` with the same history: the last writer, and the last reader of each queue since."""
+class LostBytes(NamedTuple):
+    """Bytes of a value in ``buffer``, which command number ``written`` wrote and number ``overwritten`` wrote over.
 
-    __slots__ = ("end", "readers", "writer", "writer_queue")
+    ``by``: the buffer that the latter meant.
+    """
+
+    buffer: Buffer
+    written: int
+    by: Buffer
+    overwritten: int
+
+
+class _AccessHistory:
+    """Addresses up to ``end`` with the same history: the last writer, and the last reader of each queue since.
+
+    ``holder``: the buffer that the last writer meant, None before there was one. ``lost``: what was overwritten here of
+    other buffers that are still in use.
+    """
+
+    __slots__ = ("end", "holder", "lost", "readers", "writer", "writer_queue")
 
     def __init__(self, end: int, writer: int, writer_queue: Queue, readers: Latest) -> None:
         self.end, self.writer, self.writer_queue, self.readers = end, writer, writer_queue, readers
+        self.holder: Buffer | None = None
+        self.lost: tuple[LostBytes, ...] = ()
 
 
 class _History:
@@ -33,11 +52,13 @@ class _History:
     Segments are found by where they begin: mostly what one command wrote is what another reads, end to end.
     """
 
-    __slots__ = ("segments", "starts")
+    __slots__ = ("last_uses", "missed", "segments", "starts")
 
-    def __init__(self) -> None:
+    def __init__(self, last_uses: Mapping[Buffer, int]) -> None:
         self.starts = [0]  # in order
         self.segments = {0: _AccessHistory(sys.maxsize, -1, Queue.FETCH, {})}
+        self.last_uses = last_uses
+        self.missed: LostBytes | None = None
 
     def _cut(self, address: int) -> _AccessHistory:
         """The segment that starts at ``address``, made by splitting the one around it."""
@@ -45,11 +66,12 @@ class _History:
         whole = self.segments[self.starts[index - 1]]
         self.starts.insert(index, address)
         made = self.segments[address] = _AccessHistory(whole.end, whole.writer, whole.writer_queue, dict(whole.readers))
+        made.holder, made.lost = whole.holder, whole.lost
         whole.end = address
         return made
 
-    def read(self, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
-        """Command ``index`` of ``queue`` reads ``[start, end)``; adds what must precede it to ``found``."""
+    def read(self, buffer: Buffer, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
+        """Command ``index`` of ``queue`` reads ``[start, end)`` of ``buffer``; ``found`` gets what must precede it."""
         segments = self.segments
         segment = segments.get(start) or self._cut(start)
         while True:
@@ -59,14 +81,17 @@ class _History:
             if writer >= 0 and writer > found.get(segment.writer_queue, -1):
                 found[segment.writer_queue] = writer
             segment.readers[queue] = index
+            if segment.lost:
+                self._look_for(buffer, segment)
             if segment.end == end:
                 return
             segment = segments[segment.end]
 
-    def write(self, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
-        """Command ``index`` of ``queue`` writes ``[start, end)``."""
+    def write(self, buffer: Buffer, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
+        """Command ``index`` of ``queue`` writes ``[start, end)`` of ``buffer``."""
         segments = self.segments
         first = segment = segments.get(start) or self._cut(start)
+        lost: tuple[LostBytes, ...] = ()
         while True:
             if segment.end > end:
                 self._cut(end)
@@ -76,14 +101,41 @@ class _History:
             for reader_queue, reader in segment.readers.items():
                 if reader != index and reader > found.get(reader_queue, -1):  # a command may write what it reads
                     found[reader_queue] = reader
+            if segment.holder is not buffer or segment.lost:
+                lost += self._lost(segment, buffer, index)
             if segment.end == end:
                 break
             segment = segments[segment.end]
         if first.end != end:
             self._join(start, end)
-        first.writer, first.writer_queue = index, queue
+        first.writer, first.writer_queue, first.holder, first.lost = index, queue, buffer, lost
         if first.readers:
             first.readers = {}
+
+    def _lost(self, segment: _AccessHistory, buffer: Buffer, index: int) -> tuple[LostBytes, ...]:
+        """What is lost in ``segment`` of buffers still in use when command ``index`` writes it, meaning ``buffer``."""
+        if buffer.is_memory:  # which may mean any buffer
+            return ()
+        lost = [item for item in segment.lost if item.buffer is not buffer and self._last_use(item.buffer) > index]
+        holder = segment.holder
+        if holder is None or holder is buffer or holder.is_memory:
+            return tuple(lost)
+        last_use = self._last_use(holder)
+        if last_use >= index:
+            found = LostBytes(holder, segment.writer, buffer, index)
+            if index in segment.readers.values():
+                self.missed = self.missed or found  # by the command itself, which reads it
+            if last_use > index:
+                lost.append(found)
+        return tuple(lost)
+
+    def _last_use(self, buffer: Buffer) -> int:
+        return self.last_uses.get(buffer, -1)
+
+    def _look_for(self, buffer: Buffer, segment: _AccessHistory) -> None:
+        """Note what a command misses that reads ``segment`` of ``buffer``."""
+        if self.missed is None:
+            self.missed = next((item for item in segment.lost if item.buffer is buffer), None)
 
     def _join(self, start: int, end: int) -> None:
         """Make the segments of ``[start, end)`` one, with the history of the first."""
@@ -99,20 +151,29 @@ class Hazards:
     """Feeds on commands in program order and tells what each depends on.
 
     Buffers with an address share the memory of their space; buffers without one are memories of their own.
+    ``last_uses``: index of the last command that names a buffer, of those that :attr:`missed` is to be known for.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, last_uses: Mapping[Buffer, int] | None = None) -> None:
         self._memories: dict[Space, _History] = {}
         self._homes: dict[int, tuple[_History, int]] = {}  # by the id of the buffer
+        self._last_uses = last_uses or {}
 
     def _home(self, buffer: Buffer) -> tuple[_History, int]:
         """The history of the memory that ``buffer`` lies in, and where."""
         if buffer.address is None:
-            home = _History(), 0
+            home = _History(self._last_uses), 0
         else:
-            home = self._memories.setdefault(buffer.space, _History()), buffer.address
+            if buffer.space not in self._memories:
+                self._memories[buffer.space] = _History(self._last_uses)
+            home = self._memories[buffer.space], buffer.address
         self._homes[id(buffer)] = home
         return home
+
+    @property
+    def missed(self) -> LostBytes | None:
+        """What a command read that another buffer had taken the place of, or read and overwrote; None so far."""
+        return next((memory.missed for memory in self._memories.values() if memory.missed is not None), None)
 
     def visit(self, index: int, command: Command) -> Latest:
         """The latest conflicting command of each queue before ``command``, its own queue included."""
@@ -125,20 +186,20 @@ class Hazards:
                 continue
             history, base = homes.get(id(buffer)) or self._home(buffer)
             if area.ring is None:
-                history.read(base + start, base + start + area.size, index, queue, found)
+                history.read(buffer, base + start, base + start + area.size, index, queue, found)
                 continue
             for buffer, start, end in spans(places, area):
                 history, base = homes.get(id(buffer)) or self._home(buffer)
-                history.read(base + start, base + end, index, queue, found)
+                history.read(buffer, base + start, base + end, index, queue, found)
         for area in writes:
             buffer, start = places[area.field]
             history, base = homes.get(id(buffer)) or self._home(buffer)
             if area.ring is None:
-                history.write(base + start, base + start + area.size, index, queue, found)
+                history.write(buffer, base + start, base + start + area.size, index, queue, found)
                 continue
             for buffer, start, end in spans(places, area):
                 history, base = homes.get(id(buffer)) or self._home(buffer)
-                history.write(base + start, base + end, index, queue, found)
+                history.write(buffer, base + start, base + end, index, queue, found)
         return found
 
 

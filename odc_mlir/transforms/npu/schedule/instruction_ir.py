@@ -18,11 +18,12 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
 from odc_mlir.dialects.npu_fields import Fields
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp, InstructionOp, is_instruction, make_halt
+from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp, InstructionOp, LoopOp, MemoryOp, is_instruction, make_halt
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
+from odc_mlir.support.locations import op_name
 from odc_mlir.support.records import records_of
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences, reordered
@@ -83,19 +84,23 @@ class CommandProgram:
         self.commands: list[Command] = []
         self._ops: dict[int, tuple[InstructionOp, dict[str, Place]]] = {}  # and the places it was read with
         self._buffer_ops: dict[Buffer, BufferOp] = {}
+        self._memory_ops: dict[Buffer, MemoryOp] = {}
         self._dependences: list[Latest] | None = None
         layers, location, layer = _LayerNumbers(), None, 0
         buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
         for op in block.ops:
             if type(op) is BufferOp:
                 buffers[id(op.results[0])] = self._read_buffer(op)
+            elif type(op) is MemoryOp:
+                buffers[id(op.results[0])] = self._read_memory(op)
             elif is_instruction(op):
                 if op.location is not location:
                     location = op.location
                     layer = layers.number(location)
                 self._read_instruction(op, layer, buffers)
             else:
-                raise CompileError(f"{op.name} is not an instruction", hint="run npu-lower-to-tiles first")
+                first = "npu-unroll-loops" if type(op) is LoopOp else "npu-lower-to-tiles"
+                raise CompileError(f"{op.name} is not an instruction", hint=f"run {first} first")
         self.locations = list(layers.numbers)
 
     @property
@@ -114,6 +119,11 @@ class CommandProgram:
     def buffers(self) -> list[Buffer]:
         return list(self._buffer_ops)
 
+    @property
+    def layer_names(self) -> dict[Buffer, str]:
+        """The name of the layer that each buffer was made for."""
+        return {buffer: op_name(op) for buffer, op in self._buffer_ops.items()}
+
     def _read_buffer(self, op: BufferOp) -> Buffer:
         kind = op.results[0].type
         assert isinstance(kind, BufferType)
@@ -127,6 +137,11 @@ class CommandProgram:
         buffer = Buffer(op.label.data, kind.space, kind.size, address, data, binds, live, kind.shape, kind.element)
         buffer.takes, buffer.gives = takes, gives
         self._buffer_ops[buffer] = op
+        return buffer
+
+    def _read_memory(self, op: MemoryOp) -> Buffer:
+        buffer = Buffer(f"{op.space.value} memory", op.space, op.size, 0, is_memory=True)
+        self._memory_ops[buffer] = op
         return buffer
 
     def _read_instruction(self, op: InstructionOp, layer: int, buffers: dict[int, Buffer]) -> None:
@@ -149,6 +164,7 @@ class CommandProgram:
         """
         self._dependences = None
         values: dict[Buffer, SSAValue] = {buffer: op.results[0] for buffer, op in self._buffer_ops.items()}
+        values |= {buffer: op.results[0] for buffer, op in self._memory_ops.items()}
         first = self.block.first_op
         assert first is not None, "a program ends in halt"
         following = iter([self._ops[id(command)][0] for command in self.commands])
@@ -202,9 +218,11 @@ class CommandProgram:
         if self._dependences is not None:
             self._dependences = reordered(self._dependences, self.working, commands)
         self._drop_unused()
-        self._buffer_ops = {buffer: self._buffer_ops[buffer] for buffer in buffers_of(commands)}
+        used = (buffer for buffer in buffers_of(commands) if not buffer.is_memory)
+        self._buffer_ops = {buffer: self._buffer_ops[buffer] for buffer in used}
         self.commands = [*commands, *self._halts]
-        ordered: list[Operation] = [*self._buffer_ops.values(), *(self._ops[id(item)][0] for item in self.commands)]
+        declared = (*self._memory_ops.values(), *self._buffer_ops.values())
+        ordered: list[Operation] = [*declared, *(self._ops[id(item)][0] for item in self.commands)]
         position = self.block.first_op  # all in front of it is in order
         for op in ordered:
             if op is position:

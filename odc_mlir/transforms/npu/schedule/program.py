@@ -35,7 +35,7 @@ class Buffer:
     region or local memory, None before allocation. ``data`` is the content of a constant, ``binds`` the numbers of the
     inputs or outputs that it holds, ``takes`` and ``gives`` those that a buffer of the arena holds. ``live``: the first
     and the last command, copies of constants not counted, between which a buffer of the arena keeps its bytes, whoever
-    uses it.
+    uses it. ``is_memory``: it is a whole memory, and means whichever buffers lie where an instruction touches it.
     """
 
     name: str
@@ -49,6 +49,7 @@ class Buffer:
     element: str = ""
     takes: tuple[int, ...] = ()
     gives: tuple[int, ...] = ()
+    is_memory: bool = False
 
     @property
     def type(self) -> BufferType:

@@ -1,5 +1,6 @@
-"""Static proof that a finished program is free of races, deadlocks and accesses out of bounds.
+"""Static proof that a finished program is free of lost values, races, deadlocks and accesses out of bounds.
 
+A value is lost where another buffer's bytes are written over it before it is read for the last time.
 Tokens are followed in program order, independently of how they were placed: the instruction fetch is in order, so a
 program in which every wait is satisfied by an earlier post cannot deadlock whatever the queue depth.
 """
@@ -7,50 +8,100 @@ program in which every wait is satisfied by an earlier post cannot deadlock what
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import SEMAPHORE_MAX, Queue, Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.accesses import spans
-from odc_mlir.transforms.npu.schedule.arena import Interval, live_intervals, overlapping
-from odc_mlir.transforms.npu.schedule.hazards import Hazards
-from odc_mlir.transforms.npu.schedule.program import Command, buffers_of, local_sizes
+from odc_mlir.transforms.npu.schedule.arena import live_intervals, overlapping
+from odc_mlir.transforms.npu.schedule.hazards import Hazards, Latest
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, local_sizes
 from odc_mlir.transforms.npu.schedule.sync import Clock, join
 
 
-def verify_program(commands: Sequence[Command], target: Target, region_bytes: dict[Space, int]) -> None:
+def verify_program(
+    commands: Sequence[Command],
+    target: Target,
+    region_bytes: dict[Space, int],
+    layers: Mapping[Buffer, str] | None = None,
+) -> None:
     """Raise CompileError, naming the instruction, unless the program is safe on ``target``.
 
-    ``region_bytes``: size of each region that is bound at run time.
+    ``region_bytes``: size of each region that is bound at run time. ``layers``: name of the layer that a buffer
+    was made for.
     """
-    _verify_buffers(commands, local_sizes(target) | region_bytes, target.sram.burst_bytes)
-    _verify_bounds(commands)
-    _verify_order(commands)
+    names = _Names(commands, layers or {})
+    last_uses = {buffer: index for index, command in enumerate(commands) for buffer, _ in command.places.values()}
+    _verify_buffers(last_uses, local_sizes(target) | region_bytes, names)
+    _verify_arena(commands, target.sram.burst_bytes, names)
+    _verify_bounds(commands, names)
+    hazards = Hazards(last_uses)
+    before = [hazards.visit(index, command) for index, command in enumerate(commands)]
+    _verify_values(hazards, names)
+    _verify_order(commands, before, names)
 
 
-def _name(commands: Sequence[Command], index: int) -> str:
-    return f"instruction {index} ({commands[index].mnemonic} in queue {commands[index].queue.name.lower()})"
+class _Names:
+    """What errors call instructions and buffers."""
+
+    def __init__(self, commands: Sequence[Command], layers: Mapping[Buffer, str]) -> None:
+        self.commands, self.layers = commands, layers
+
+    def command(self, index: int) -> str:
+        """An instruction, by its place in the program."""
+        command = self.commands[index]
+        return f"instruction {index} ({command.mnemonic} in queue {command.queue.name.lower()})"
+
+    def buffer(self, buffer: Buffer) -> str:
+        """A buffer, its layer and where it lies."""
+        layer = self.layers.get(buffer, "")
+        of = f" of {layer!r}" if layer and layer != buffer.name else ""
+        first = buffer.address or 0
+        return f"{buffer.name!r}{of} ({buffer.space} {first}..{first + buffer.size - 1})"
 
 
-def _verify_buffers(commands: Sequence[Command], sizes: dict[Space, int], alignment: int) -> None:
-    for buffer in buffers_of(commands):
+def _verify_buffers(buffers: Iterable[Buffer], sizes: dict[Space, int], names: _Names) -> None:
+    for buffer in buffers:
         if buffer.address is None:
-            raise CompileError(f"buffer {buffer.name!r} in {buffer.space} has no address")
+            layer = names.layers.get(buffer, "")
+            raise CompileError(
+                f"buffer {buffer.name!r} in {buffer.space} has no address",
+                tensor=layer or None,
+                hint=f"run {_ALLOCATES[buffer.space.is_local]} before, or give it one by `at`",
+            )
         if buffer.address + buffer.size > sizes[buffer.space]:
             raise CompileError(
-                f"buffer {buffer.name!r} ends at {buffer.address + buffer.size}, "
+                f"buffer {names.buffer(buffer)} ends at {buffer.address + buffer.size}, "
                 f"{buffer.space} has {sizes[buffer.space]} units"
             )
-    intervals: list[Interval] = live_intervals(commands, alignment)
+
+
+_ALLOCATES = {True: "npu-allocate-local", False: "npu-allocate-memory"}  # by whether the memory is a local one
+_MOVE_ONE = "move one of them, or leave out their addresses and allocate again"
+
+
+def _verify_arena(commands: Sequence[Command], alignment: int, names: _Names) -> None:
+    intervals = [item for item in live_intervals(commands, alignment) if not item.buffer.is_memory]
     if (clash := overlapping(intervals)) is not None:
         first, second = clash
         raise CompileError(
-            f"buffers {first.buffer.name!r} and {second.buffer.name!r} share bytes while both are in use"
+            f"buffers {names.buffer(first.buffer)} and {names.buffer(second.buffer)} share bytes while both are in use",
+            hint=_MOVE_ONE,
         )
 
 
-def _verify_bounds(commands: Sequence[Command]) -> None:
+def _verify_values(hazards: Hazards, names: _Names) -> None:
+    """Nothing is overwritten that is still to be read, in any memory."""
+    if (lost := hazards.missed) is not None:
+        raise CompileError(
+            f"buffers {names.buffer(lost.buffer)} and {names.buffer(lost.by)} share bytes while both are in use: "
+            f"{names.command(lost.overwritten)} overwrites what {names.command(lost.written)} left to be read",
+            hint=_MOVE_ONE,
+        )
+
+
+def _verify_bounds(commands: Sequence[Command], names: _Names) -> None:
     for index, command in enumerate(commands):
         places = command.places
         for areas in command.immediates.effects:
@@ -61,26 +112,24 @@ def _verify_bounds(commands: Sequence[Command]) -> None:
                 for buffer, start, end in spans(places, area):
                     if not 0 <= start < end <= buffer.size:
                         raise CompileError(
-                            f"{_name(commands, index)} touches {start}..{end - 1} of buffer "
+                            f"{names.command(index)} touches {start}..{end - 1} of buffer "
                             f"{buffer.name!r}, which has {buffer.size} units"
                         )
 
 
-def _verify_order(commands: Sequence[Command]) -> None:
-    hazards = Hazards()
+def _verify_order(commands: Sequence[Command], dependences: Sequence[Latest], names: _Names) -> None:
     known: dict[Queue, Clock] = {queue: [-1] * len(Queue) for queue in Queue}
     tokens: dict[int, deque[Clock]] = defaultdict(deque)
-    for index, command in enumerate(commands):
-        before = hazards.visit(index, command)
+    for index, (command, before) in enumerate(zip(commands, dependences, strict=True)):
         own, clock = command.queue, known[command.queue]
         for number in command.waits:
             if not tokens[number]:
-                raise CompileError(f"{_name(commands, index)} waits on semaphore {number} before anything posts it")
+                raise CompileError(f"{names.command(index)} waits on semaphore {number} before anything posts it")
             join(clock, tokens[number].popleft())
         for queue, last in before.items():
             if clock[queue] < last and queue != own:
                 raise CompileError(
-                    f"{_name(commands, index)} races with {_name(commands, last)}: no semaphore orders the two"
+                    f"{names.command(index)} races with {names.command(last)}: no semaphore orders the two"
                 )
         if not command.posts:
             continue
@@ -89,6 +138,6 @@ def _verify_order(commands: Sequence[Command]) -> None:
         for number in command.posts:
             tokens[number].append(done)
             if len(tokens[number]) > SEMAPHORE_MAX:
-                raise CompileError(f"{_name(commands, index)} raises semaphore {number} above {SEMAPHORE_MAX}")
+                raise CompileError(f"{names.command(index)} raises semaphore {number} above {SEMAPHORE_MAX}")
     if left := sorted(number for number, queue in tokens.items() if queue):
         raise CompileError(f"semaphore {left[0]} is posted more often than waited on")
