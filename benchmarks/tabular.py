@@ -15,10 +15,7 @@ reference kernels, ours by our host, and by these as well where they are there. 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import io
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Sequence
@@ -34,15 +31,13 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.ops.spec import Array
+from peer import by_litert, figures, sqnr_db
 
 TABLES = ("wine", "breast_cancer", "diabetes")
 FORMS = ("multiplied", "divided", "folded")
 SCHEMES = ("int8", "int16x8", "int8_wo")
 HIDDEN = (32, 16)
 SEED = 1
-# The other quantiser's recipe for a scheme, and its ways to choose the scales of weights.
-RECIPES = {"int8": "static_wi8_ai8", "int16x8": "static_wi8_ai16", "int8_wo": "weight_only_wi8_afp32"}
-ALGORITHMS = ("MIN_MAX_UNIFORM_QUANT", "OCTAV", "MSE")
 
 
 class Builder:
@@ -119,76 +114,6 @@ def trained(table: str) -> tuple[dict[str, Model], Array, Array]:
     return {form: network(mean, deviation, layers, form, last) for form in FORMS}, data[half:most], data[most:]
 
 
-def sqnr_db(expected: Array, found: Array) -> float:
-    """Power of the signal over that of the error."""
-    noise = float(np.square(expected.astype(np.float64) - found).sum())
-    return 10.0 * np.log10(float(np.square(expected.astype(np.float64)).sum()) / max(noise, 1e-30))
-
-
-def by_litert(file: bytes, samples: Array) -> Array:
-    """What LiteRT's reference kernels compute of the rows of ``samples``, one after the other."""
-    from ai_edge_litert import interpreter
-
-    made = interpreter.Interpreter(
-        model_content=file, experimental_op_resolver_type=interpreter.OpResolverType.BUILTIN_REF
-    )
-    made.allocate_tensors()
-    (source,), (result,) = made.get_input_details(), made.get_output_details()
-    found = []
-    for row in samples:
-        made.set_tensor(source["index"], _coded(row[None], source))
-        made.invoke()
-        found.append(_real(made.get_tensor(result["index"]), result))
-    return np.stack(found)
-
-
-def _coded(row: Array, detail: dict[str, Any]) -> Array:
-    scale, zero = detail["quantization"]
-    if detail["dtype"] == np.float32:
-        return row.astype(np.float32)
-    info = np.iinfo(detail["dtype"])
-    return np.clip(np.round(row / scale) + zero, info.min, info.max).astype(detail["dtype"])
-
-
-def _real(value: Array, detail: dict[str, Any]) -> Array:
-    scale, zero = detail["quantization"]
-    return value if value.dtype == np.float32 else (value.astype(np.float64) - zero) * scale
-
-
-def others(file: bytes, samples: Array, scheme: str) -> dict[str, bytes]:
-    """What ai-edge-quantizer makes of a model, by the way it chose scales of weights; empty where not installed."""
-    try:
-        from ai_edge_quantizer import algorithm_manager, calibrator, quantizer, recipe
-        from ai_edge_quantizer.utils import qsv_utils
-    except ImportError:
-        return {}
-    data = {"serving_default": [{"x": row[None]} for row in samples]}
-    found = {}
-    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
-        path = Path(folder) / "model.tflite"
-        path.write_bytes(file)
-        for algorithm in ALGORITHMS:
-            made = quantizer.Quantizer(str(path))
-            made.load_quantization_recipe(
-                [
-                    *getattr(recipe, RECIPES[scheme])(),
-                    *(
-                        {**entry, "operation": "FULLY_CONNECTED"}
-                        for entry in getattr(recipe, RECIPES[scheme])(algorithm_manager.AlgorithmName[algorithm])
-                    ),
-                ]
-            )
-            way = algorithm.partition("_UNIFORM")[0].lower()
-            if not made.need_calibration:
-                found[way] = bytes(made.quantize(None).quantized_model)
-                continue
-            for ranges, update in (("averages", qsv_utils.moving_average_update), ("all", qsv_utils.min_max_update)):
-                seen = calibrator.Calibrator(file, 1, qsv_update_func=update)
-                seen.calibrate(data, made._recipe_manager)
-                found[f"{way}, {ranges}"] = bytes(made.quantize(seen.get_model_qsvs()).quantized_model)
-    return found
-
-
 def main() -> int:
     """Run the command; returns its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -225,24 +150,23 @@ def _save(folder: Path, name: str, model: Model, calibration: Array, unseen: Arr
 def _measure(
     name: str, scheme: str, model: Model, calibration: Array, unseen: Array, a: argparse.Namespace
 ) -> float | None:
-    file = write_model(model)
-    expected = np.stack([odc_mlir.run(file, [row[None]])[0] for row in unseen])
+    file, measured = write_model(model), [[row[None]] for row in unseen]
+    expected = [odc_mlir.run(file, sample) for sample in measured]
     rows = [[row[None]] for row in calibration]
     start = time.process_time()
     made = odc_mlir.quantize(file, scheme=scheme, calibration=rows, help=not a.plain)
     taken = time.process_time() - start
-    ours = sqnr_db(expected, np.stack([odc_mlir.run(made.model, [row[None]])[0] for row in unseen]))
+    ours = _sqnr_db(expected, [odc_mlir.run(made.model, sample) for sample in measured])
     portable = odc_mlir.quantize(file, scheme=scheme, calibration=rows, help=not a.plain, reader="litert")
     try:
-        there = sqnr_db(expected, by_litert(write_tflite(read_model(portable.to_circle())), unseen))
+        there = _sqnr_db(expected, by_litert(write_tflite(read_model(portable.to_circle())), measured))
     except ImportError:
         there = None
-    found = {}
-    for way, other in others(bytes(write_tflite(model)), calibration, scheme).items():
-        try:
-            found[way] = sqnr_db(expected, by_litert(other, unseen))
-        except RuntimeError:
-            continue  # such as a divisor whose code is 0
+    found = {
+        way: value
+        for way, value, _ in figures(bytes(write_tflite(model)), rows, measured, expected, scheme)
+        if value is not None
+    }
     best = max(found.values(), default=None)
     gain = None if best is None else ours - best
     layers = ", ".join(f"{layer} {kind}" for layer, kind in made.verdict["scheme"].items())
@@ -253,6 +177,11 @@ def _measure(
         flush=True,
     )
     return gain
+
+
+def _sqnr_db(expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """Of the worst output, over all samples."""
+    return min(map(sqnr_db, zip(*expected, strict=True), zip(*found, strict=True)))
 
 
 def _number(value: float | None, sign: str = "") -> str:

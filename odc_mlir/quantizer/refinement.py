@@ -5,6 +5,9 @@ float model's inputs tell codes of the weights (:mod:`odc_mlir.numerics.weight_r
 of what the quantised model really computes, with all layers before already refined, tell what the bias lacks. Zero
 points and element types stay as they are, and so do scales but those of weights that are made real again, which nothing
 else depends on. Codes are found once for all quantised models with one grid.
+
+Weights that several layers share, such as those of a recurrent cell written out step by step, stay one constant: its
+codes are chosen by what all of these layers see.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from odc_mlir.numerics.weight_rounding import (
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
 from odc_mlir.quantizer.layers import float_names
-from odc_mlir.quantizer.policy.products import Product
+from odc_mlir.quantizer.policy.products import LAYERS, Product, with_all_states
 from odc_mlir.quantizer.stepping import Stepper
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
@@ -39,6 +42,8 @@ from odc_mlir.transforms.quant import quant_correct_biases, quant_round_weights
 LOG = logging.getLogger(__name__)
 
 Samples = Sequence[Sequence[Array]]
+# What codes of weights depend on beside the float model: the layers that read them, and the grid.
+_Key = tuple[tuple[str, ...], QuantParams, str]
 
 # Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
 _MOST_INPUTS = 2560
@@ -50,7 +55,10 @@ _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code const
 
 @dataclass
 class Refinement:
-    """Codes and scales of weights and corrections of biases, by the names of the layers' results."""
+    """Codes and scales of weights and corrections of biases, by the names of the layers' results.
+
+    One of several matrices of a recurrent operator is called ``RESULT:OPERAND``.
+    """
 
     codes: dict[str, Array] = field(default_factory=dict)
     scales: dict[str, Array] = field(default_factory=dict)  # of those that change
@@ -66,12 +74,12 @@ class Refinement:
 class Known:
     """What the float model and its samples have shown, for all quantised models that are made of it.
 
-    ``codes`` and ``scales`` (where they change): of weights, by layer and grid; ``means``: of each layer's inputs,
+    ``codes`` and ``scales`` (where they change): of weights, by layers and grid; ``means``: of each layer's inputs,
     ``[runs, G, K]``.
     """
 
-    codes: dict[tuple[str, QuantParams, str], Array] = field(default_factory=dict)
-    scales: dict[tuple[str, QuantParams, str], Array] = field(default_factory=dict)
+    codes: dict[_Key, Array] = field(default_factory=dict)
+    scales: dict[_Key, Array] = field(default_factory=dict)
     means: dict[str, Floats] = field(default_factory=dict)
 
 
@@ -90,7 +98,7 @@ def refine(
     ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
     for the difference between the inputs of the two models as well. ``known`` is what was found out before, of the same
     reference and samples, and takes in what is new. Nothing is found for models that cannot be run operator by
-    operator: with state, control flow, or shapes that depend on values.
+    operator (:class:`odc_mlir.quantizer.stepping.Stepper`).
     """
     found, known = Refinement(), known or Known()
     if not samples or not (rounding or correction):
@@ -103,16 +111,14 @@ def refine(
         LOG.info("codes are not refined: %s", error)
         return found
     for layer in layers:
-        if layer.name not in known.means:
-            continue
-        codes = known.codes.get(layer.key) if rounding and not layer.weights.is_shared else None
+        codes = known.codes.get(layer.key) if rounding else None
         if codes is not None:
             found.codes[layer.name] = codes
             if (scales := known.scales.get(layer.key)) is not None:
                 found.scales[layer.name] = scales
                 layer = replace(layer, weights=layer.weights.with_scales(scales))
             layer.weights.replace(real, codes)
-        if layer.bias is None or layer.bias.is_shared:
+        if layer.name not in known.means or layer.bias is None or layer.bias.is_shared:
             continue
         means = seen = known.means[layer.name]
         if correction:
@@ -127,16 +133,23 @@ def _learn(
 ) -> None:
     """Run the float model once for all layers of which something is not known yet."""
     ideal: Stepper | None = None
+    waiting = {layer.key: len(layer.sharing) for layer in layers if rounding and layer.key not in known.codes}
+    seen: dict[_Key, Moments] = {}
     for layer in sorted(layers, key=lambda layer: layer.reference.index):
-        rounds = rounding and not layer.weights.is_shared and layer.key not in known.codes
-        if not rounds and layer.name in known.means:
+        rounds = waiting.get(layer.key, 0)
+        if not rounds and (layer.bias is None or layer.name in known.means):
             continue
         ideal = ideal or Stepper(reference, samples)
-        ideal.go_to(layer.reference)
-        values = list(ideal.reals(layer.reference.inputs[0]))
-        known.means[layer.name] = _means(layer.product, values)
-        if rounds:
-            known.codes[layer.key], scales = layer.rounded(values, damping)
+        values = layer.values(ideal)
+        if layer.bias is not None:
+            known.means[layer.name] = _means(layer.product, values)
+        if not rounds:
+            continue
+        layer.observe(values, seen.setdefault(layer.key, Moments.empty(layer.product.groups, layer.product.inputs)))
+        waiting[layer.key] -= 1
+        if not waiting[layer.key]:
+            independent = len(layer.sharing) * len(values) * _ROWS_PER_RUN
+            known.codes[layer.key], scales = layer.rounded(seen.pop(layer.key), independent, damping)
             if scales is not None:
                 known.scales[layer.key] = scales
 
@@ -155,36 +168,52 @@ class _LayerPair:
     quantised: GraphNode
     weights: _RefinedConstant
     bias: _RefinedConstant | None
+    sharing: tuple[str, ...] = ()  # the layers that have these weights, this one included; none if others do as well
 
     @property
     def name(self) -> str:
-        """The name of the layer in the quantised model."""
-        return self.quantised.node.results[0].name
+        """The name of the layer in the quantised model, with that of the operand where it has several matrices."""
+        name = self.quantised.node.results[0].name
+        return f"{name}{self.product.address.removeprefix(self.product.name)}"
 
     @property
-    def key(self) -> tuple[str, QuantParams, str]:
-        """What codes of its weights depend on beside the float model."""
-        return self.name, self.weights.params, self.weights.info.dtype
+    def key(self) -> _Key:
+        """What codes of its weights are known by."""
+        return self.sharing, self.weights.params, self.weights.info.dtype
 
     @property
     def _grid(self) -> Grid:
         return _grid(self.product, self.weights.params, self.weights.info.dtype)
 
     def _real_weights(self) -> Floats:
-        return self.product.matrix(self.reference.node.operand(1).array()).astype(np.float64)
+        return self.product.matrix(self.reference.node.operand(self.product.place).array()).astype(np.float64)
 
-    def rounded(self, values: Sequence[Array], damping: float) -> tuple[Array, Array | None]:
-        """Codes of the weights that keep the results for these inputs of all runs; their scales if they change."""
-        product, moments = self.product, Moments.empty(self.product.groups, self.product.inputs)
+    def values(self, ideal: Stepper) -> list[Array]:
+        """What meets the weights in each run of the float model."""
+        item = self.reference
+        if not self.product.of_state:
+            ideal.go_to(item)
+            return list(ideal.reals(item.inputs[0]))
+        return [self.product.states(result) for result in ideal.results_as(item, with_all_states)]
+
+    def observe(self, values: Sequence[Array], moments: Moments) -> None:
+        """Take some of the rows of these inputs of all runs into ``moments``."""
+        product = self.product
         for number, value in enumerate(values):
             rows = product.row_count(value)
             every = max(1, rows * len(values) // max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs))
             moments.add(product.rows(value, number % every, every))  # other places in every run
+
+    def rounded(self, moments: Moments, independent: int, damping: float) -> tuple[Array, Array | None]:
+        """Codes of the weights that keep the results for inputs with these moments; their scales if they change.
+
+        ``independent``: as many of the rows at most are not much alike.
+        """
+        product = self.product
         # Rounding keeps small what counts: about the mean where a bias can take that, else about zero.
         free = self.bias is not None and not self.bias.is_shared
         covariance = moments.covariance if free else moments.second / max(1, moments.count)
-        independent = min(moments.count, len(values) * _ROWS_PER_RUN)
-        kept = shrunk(covariance, covariance, independent)
+        kept = shrunk(covariance, covariance, min(moments.count, independent))
         scales: Array | None = None
         if self.weights.scales_freely and len(self.weights.params.scales) == product.groups * product.outputs:
             codes, scales = round_and_scale(self._real_weights(), self._grid, kept, damping=damping)
@@ -246,28 +275,49 @@ def _layers(reference: Graph, quantised: Graph) -> list[_LayerPair]:
         original = originals.get(names.get(item.outputs[0], "")) if item.outputs else None
         if original is None or original.node.spec.name != item.node.spec.name:
             continue
-        product = Product.of(original.node)
-        weights = _codes(quantised, item, 1, makers)
-        if product is None or weights is None or product.inputs > _MOST_INPUTS:
-            continue
-        if original.node.operand(1).quant is not None:
-            continue  # codes already in the float model: nothing is rounded here
-        bias = _codes(quantised, item, 2, makers) or _real(quantised, item, 2)
-        found.append(_LayerPair(product, original, item, weights, bias))
-    return found
+        for product in Product.all_of(original.node):
+            weights = _codes(quantised, item, product.place, makers)
+            if weights is None or product.inputs > _MOST_INPUTS:
+                continue
+            if original.node.operand(product.place).quant is not None:
+                continue  # codes already in the float model: nothing is rounded here
+            bias = None
+            if product.node.spec.name in LAYERS:
+                bias = _codes(quantised, item, 2, makers) or _real(quantised, item, 2)
+            found.append(_LayerPair(product, original, item, weights, bias))
+    return _with_sharing(found)
+
+
+def _with_sharing(layers: Sequence[_LayerPair]) -> list[_LayerPair]:
+    """``layers`` that know which of them share weights."""
+    groups: dict[tuple[int, int, int], list[str]] = {}
+    keys = [
+        (layer.weights.place, layer.reference.inputs[layer.product.place], layer.product.groups) for layer in layers
+    ]
+    for key, layer in zip(keys, layers, strict=True):
+        groups.setdefault(key, []).append(layer.name)
+    return [
+        replace(layer, sharing=tuple(groups[key]) if len(groups[key]) == layer.weights.readers else ())
+        for key, layer in zip(keys, layers, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
 class _RefinedConstant:
     """Constant ``place`` of the quantised graph, whose real values tensor ``read`` has where that differs.
 
-    One that ``is_shared`` by several operators stays as it is: a copy for each would cost more than codes can gain.
+    ``readers``: how many operands have it.
     """
 
     info: TensorInfo
     place: int
     read: int
-    is_shared: bool
+    readers: int
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether several operands have it, of which none can be changed alone."""
+        return self.readers > 1
 
     @property
     def params(self) -> QuantParams:
@@ -299,15 +349,16 @@ def _real(graph: Graph, item: GraphNode, index: int) -> _RefinedConstant | None:
     info = graph.tensors[item.inputs[index]]
     is_plain = info.is_const and info.dtype == "float32" and info.sparsity is None and info.blockwise is None
     place = item.inputs[index]
-    return _RefinedConstant(info, place, place, _is_shared(graph, place)) if is_plain else None
+    return _RefinedConstant(info, place, place, _readers(graph, place)) if is_plain else None
 
 
-def _is_shared(graph: Graph, tensor: int) -> bool:
-    """Whether several operands are ``tensor``, directly or made real again."""
-    readers = [item for item in graph.nodes for index in item.inputs if index == tensor]
-    if len(readers) == 1 and readers[0].node.spec.name == "DEQUANTIZE":
-        return _is_shared(graph, readers[0].outputs[0])
-    return len(readers) > 1
+def _readers(graph: Graph, tensor: int) -> int:
+    """How many operands are ``tensor``, directly or made real again, and how many outputs."""
+    count = graph.outputs.count(tensor)
+    for item in graph.nodes:
+        places = item.inputs.count(tensor)
+        count += _readers(graph, item.outputs[0]) if places and item.node.spec.name == "DEQUANTIZE" else places
+    return count
 
 
 def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _RefinedConstant | None:
@@ -320,4 +371,4 @@ def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, Graph
     info = graph.tensors[place]
     if not info.is_const or not info.info.is_integer or info.quant is None:
         return None
-    return _RefinedConstant(info, place, read, _is_shared(graph, place))
+    return _RefinedConstant(info, place, read, _readers(graph, place))

@@ -1,18 +1,19 @@
 """Runs a graph operator by operator for many samples at once, so that what is found at one can change the next.
 
 Between two operators, constants of the one to come may be replaced: it then computes with the new ones, and everything
-behind it sees what that gives. Tensors are dropped after their last reader.
+behind it sees what that gives. Tensors are dropped after their last reader. What recurrent operators keep begins anew
+with each sample.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from odc_mlir.errors import UnsupportedError
-from odc_mlir.ops.constants import encode_constant
+from odc_mlir.ops.constants import encode_constant, initial_contents
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo, Trait
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
@@ -22,8 +23,8 @@ from odc_mlir.runtime.execution.specialization import SpecializedGraph
 class Stepper:
     """Runs ``graph`` on ``samples``, lists of real arrays of the same shapes.
 
-    Raises UnsupportedError for graphs that cannot be run this way: with state, control flow, or shapes that depend on
-    values.
+    Raises UnsupportedError for graphs that cannot be run this way: with control flow, shapes that depend on values, or
+    state that is not one operator's own variable.
     """
 
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
@@ -43,10 +44,19 @@ class Stepper:
 
     def _refuse_what_does_not_fit(self) -> None:
         for item, node in zip(self.graph.nodes, self._shaped.nodes, strict=True):
-            if item.calls or node.mutated or {Trait.STATEFUL, Trait.CONTROL_FLOW} & node.spec.traits:
+            stateful = node.mutated or Trait.STATEFUL in node.spec.traits
+            if item.calls or Trait.CONTROL_FLOW in node.spec.traits or (stateful and not self._keeps_its_own(item)):
                 raise UnsupportedError("a stateful operator cannot be run alone", op=node.spec.name)
             if item.index in self._shaped.open:
                 raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
+
+    def _keeps_its_own(self, item: GraphNode) -> bool:
+        """Whether all that the operator keeps are variables that no other one reads."""
+        places = {place for place, operand in enumerate(item.node.spec.operands) if operand.mutated}
+        readers = [index for other in self.graph.nodes for index in other.inputs]
+        states = [item.inputs[place] for place in item.node.mutated]
+        own = all(self.graph.tensors[index].is_variable and readers.count(index) == 1 for index in states)
+        return bool(places) and places.issuperset(item.node.mutated) and own
 
     def go_to(self, item: GraphNode) -> None:
         """Run every operator before ``item``, which must not have run."""
@@ -78,21 +88,34 @@ class Stepper:
                 self._values.pop(index, None)
         self._next = item.index + 1
 
+    def results_as(self, item: GraphNode, change: Callable[[Node], Node]) -> list[Array]:
+        """The first result of ``item``, which must not have run, changed like this, for each sample."""
+        self.go_to(item)
+        node = change(self._shaped.nodes[item.index])
+        return [results[0] for results in self._results(item, node.spec.kernel_function(node), node)]
+
     def _compute(self, item: GraphNode) -> None:
-        kernel, node = self._kernel(item)
-        found: list[Sequence[Array]] = []
+        found = self._results(item, *self._kernel(item))
+        for place, index in enumerate(item.outputs):
+            self._values[index] = [results[place] for results in found] * (self._count // len(found))
+
+    def _results(self, item: GraphNode, kernel: Execute, node: Node) -> list[list[Array]]:
+        """All results for each sample, or once where all samples have the same."""
+        found = []
         constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
         # the same operands give the same results: what comes from constants alone is computed once
         runs = self._count if any(index in self._values for index in item.inputs) else 1
         for number in range(runs):
             operands = [
-                constant if constant is not None or index < 0 else self._values[index][number]
+                constant if constant is not None or index < 0 else self._value(index, number)
                 for constant, index in zip(_filled(constants, len(item.inputs)), item.inputs, strict=True)
             ]
             found.append([np.array(result) for result in kernel(operands)])
-        for place, index in enumerate(item.outputs):
-            values = [results[place] for results in found]
-            self._values[index] = values * (self._count if runs == 1 else 1)
+        return found
+
+    def _value(self, index: int, number: int) -> Array:
+        info = self.graph.tensors[index]
+        return initial_contents(info) if info.is_variable else self._values[index][number]
 
     def _kernel(self, item: GraphNode) -> tuple[Execute, Node]:
         node = self._shaped.nodes[item.index]

@@ -2,13 +2,15 @@
 
 A convolution is the product of its patches with its filters, a depthwise one has a product of its own for each
 channel. :class:`Product` brings inputs, weights, scales and biases of one layer into the shapes ``[groups, rows, K]``
-and ``[groups, outputs, K]`` that :mod:`odc_mlir.numerics.weight_rounding` works on, and back.
+and ``[groups, outputs, K]`` that :mod:`odc_mlir.numerics.weight_rounding` works on, and back. A recurrent operator that
+goes through a sequence has several: matrices that multiply its input, and matrices that multiply its state, which is
+its result of the step before.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,9 +18,14 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from odc_mlir.ops.infer.geometry import WindowOptions, axis_window, window_options
+from odc_mlir.ops.infer.named import required
+from odc_mlir.ops.infer.recurrent import gru_matrices
 from odc_mlir.ops.spec import Node, QuantParams
 
 LAYERS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"})
+SEQUENCES = frozenset({"UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN", "GRU"})
+# How operands are called that multiply the input and the state of such an operator; those of GRU depend on sizes.
+_OF_INPUT, _OF_STATE = ("input_to_", "input_weights"), ("recurrent_",)
 
 
 class _AxisTaps(NamedTuple):
@@ -37,13 +44,18 @@ class _AxisTaps(NamedTuple):
 
 @dataclass(frozen=True)
 class Product:
-    """One layer: ``groups`` products of ``outputs`` results from ``inputs`` inputs each."""
+    """One layer: ``groups`` products of ``outputs`` results from ``inputs`` inputs each.
+
+    ``place``: the operand with the weights; ``of_state``: whether they multiply what the operator keeps.
+    """
 
     node: Node
     groups: int
     outputs: int
     inputs: int
-    window: WindowOptions | None  # None for a fully connected layer
+    window: WindowOptions | None  # None where rows are the last axis
+    place: int = 1
+    of_state: bool = False
     _axes: dict[tuple[int, int], _AxisTaps] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
@@ -71,10 +83,44 @@ class Product:
         groups = channels // shape[3]
         return cls(node, groups, shape[0] // groups, taps * shape[3], window)
 
+    @classmethod
+    def all_of(cls, node: Node) -> list[Product]:
+        """Every product of ``node`` by constant weights: one of a layer, several of a recurrent operator."""
+        if node.spec.name not in SEQUENCES:
+            return [found] if (found := cls.of(node)) is not None else []
+        result = []
+        for place, info in enumerate(node.operands):
+            of_state = _multiplies_state(node, node.spec.operand_name(place))
+            if of_state is None or info is None or not info.is_const or len(info.static_shape) != 2:
+                continue
+            if info.sparsity is None and info.blockwise is None:
+                result.append(cls(node, 1, *info.static_shape, None, place, of_state))
+        return result
+
     @property
     def name(self) -> str:
         """The result's name."""
         return self.node.results[0].name
+
+    @property
+    def address(self) -> str:
+        """The result's name, with that of the operand where the operator may have several matrices."""
+        if self.node.spec.name not in SEQUENCES:
+            return self.name
+        return f"{self.name}:{self.node.spec.operand_name(self.place)}"
+
+    def states(self, result: NDArray[Any]) -> NDArray[Any]:
+        """What a recurrent operator's matrix multiplies in one run with this ``result``: the states before each step.
+
+        ``result``: that of :func:`with_all_states`, [steps, batch, K], or [batch, steps, K] where the operator has
+        these first.
+        """
+        by_time = self.node.spec.name == "GRU" or bool(self.node.options.get("time_major"))
+        steps = result if by_time else result.swapaxes(0, 1)
+        first = np.zeros_like(steps[:1])
+        if self.node.spec.name == "GRU" and (state := required(self.node, "state")).is_const:
+            first = first + state.array()
+        return np.concatenate([first, steps[:-1]])
 
     @property
     def _is_depthwise(self) -> bool:
@@ -90,7 +136,7 @@ class Product:
         """The inverse of :meth:`matrix`."""
         if self._is_depthwise:
             matrix = matrix.transpose(2, 0, 1)
-        return np.ascontiguousarray(matrix).reshape(self.node.operand(1).static_shape)
+        return np.ascontiguousarray(matrix).reshape(self.node.operand(self.place).static_shape)
 
     def by_output(self, vector: NDArray[Any]) -> NDArray[Any]:
         """One number for each result channel (or one for all) as ``[G, O]``."""
@@ -173,6 +219,24 @@ class Product:
         views = sliding_window_view(padded, extents, axis=(1, 2))
         strided = views[:, :: window.stride[0], :: window.stride[1], :, :: window.dilation[0], :: window.dilation[1]]
         return np.asarray(strided.transpose(0, 1, 2, 4, 5, 3))
+
+
+def with_all_states(node: Node) -> Node:
+    """A recurrent operator as ``node`` whose result has the states after all steps, not only after the last one."""
+    if node.options.get("return_sequences", True):
+        return node
+    result = replace(node.results[0], shape=(*node.operand(0).static_shape[:2], node.results[0].static_shape[-1]))
+    return replace(node, options={**node.options, "return_sequences": True}, results=(result,))
+
+
+def _multiplies_state(node: Node, operand: str) -> bool | None:
+    """Whether the operand of a recurrent operator multiplies its state, or its input; None for all others."""
+    if node.spec.name == "GRU":
+        by_state, by_input = gru_matrices(node)
+        return {by_state: True, by_input: False}.get(operand)
+    if not operand.endswith("_weights"):
+        return None
+    return True if operand.startswith(_OF_STATE) else False if operand.startswith(_OF_INPUT) else None
 
 
 def _counts(taps: NDArray[np.intp], size: int) -> NDArray[np.float64]:

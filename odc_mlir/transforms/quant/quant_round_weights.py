@@ -8,9 +8,11 @@ Before, with a file that says ``{"dense": [[13, -7], [0, 127]]}``::
 After: ``%w`` is ``[13, -7, 0, 127]`` of the same type.
 
 Only the rounding of weights changes, to what calibration data shows to be best, and with ``scales`` the scales of
-weights behind a DEQUANTIZE; scales that operators compute with stay. Layers are named by their results. Does nothing
-without ``codes``. Rejects unknown names, layers without constant weights, arrays of another shape, values outside the
-type; scales that are not positive, are given without codes, or belong to weights that operators read quantised.
+weights behind a DEQUANTIZE; scales that operators compute with stay. Layers are named by their results, one of several
+matrices of a recurrent operator by ``RESULT:OPERAND``. Weights that operators share stay shared if all of these are
+named with the same codes. Does nothing without ``codes``. Rejects unknown names, layers without constant weights,
+arrays of another shape, values outside the type; scales that are not positive, are given without codes, or belong to
+weights that operators read quantised.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
+from odc_mlir.dialects.circle import ConstOp
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import Array, QuantParams
 from odc_mlir.support.locations import op_name
@@ -53,24 +56,49 @@ def round_weights(module: ModuleOp, codes: Mapping[str, Array], scales: Mapping[
     Raises ModelError.
     """
     scales = scales or {}
+    found: dict[ConstOp, list[_NewWeights]] = {}
     for name in scales:
         if name not in codes:
             raise ModelError("scales without codes", tensor=name, hint="give both, or codes alone")
-    for weights, array in layer_constants(module, codes, "weights"):
-        info = weights.info
-        where = {"op": weights.op.SPEC.name, "tensor": op_name(weights.op)}
-        if not info.info.is_integer or array.dtype.kind not in "iu":
-            raise ModelError(f"the weights are {info.dtype}, the codes {array.dtype}; both must be integers", **where)
-        if array.shape != info.static_shape:
-            raise ModelError(f"codes of the shape {list(array.shape)} for weights {list(info.static_shape)}", **where)
-        least, most = info.info.range
-        if array.size and (array.min() < least or array.max() > most):
-            seen = f"codes from {array.min()} to {array.max()}"
-            raise ModelError(f"{seen}; {info.dtype} has {least} to {most}", **where)
-        new = array.astype(info.info.numpy)
-        params = _scaled(weights, scales[op_name(weights.op)]) if op_name(weights.op) in scales else None
-        if params is not None or not np.array_equal(new, info.array()):
-            weights.replace(new, params)
+    for name, (weights, array) in zip(codes, layer_constants(module, codes, "weights"), strict=True):
+        new = _NewWeights(weights, _checked(weights, array), _scaled(weights, scales[name]) if name in scales else None)
+        found.setdefault(weights.constant, []).append(new)
+    for uses in found.values():
+        first = uses[0]
+        if len(uses) == first.weights.readers and all(map(first.is_like, uses)):
+            first.weights.replace_for_all(first.codes, first.params)
+            continue
+        for use in uses:
+            if use.params is not None or not np.array_equal(use.codes, use.weights.info.array()):
+                use.weights.replace(use.codes, use.params)
+
+
+@dataclass(frozen=True)
+class _NewWeights:
+    """Codes, and parameters where they change, for ``weights``."""
+
+    weights: LayerConstant
+    codes: Array
+    params: QuantParams | None
+
+    def is_like(self, other: _NewWeights) -> bool:
+        """Whether one constant does for both."""
+        return self.params == other.params and np.array_equal(self.codes, other.codes)
+
+
+def _checked(weights: LayerConstant, array: Array) -> Array:
+    """``array`` as codes of ``weights``; raises ModelError where it cannot be that."""
+    info = weights.info
+    where = {"op": weights.op.SPEC.name, "tensor": op_name(weights.op)}
+    if not info.info.is_integer or array.dtype.kind not in "iu":
+        raise ModelError(f"the weights are {info.dtype}, the codes {array.dtype}; both must be integers", **where)
+    if array.shape != info.static_shape:
+        raise ModelError(f"codes of the shape {list(array.shape)} for weights {list(info.static_shape)}", **where)
+    least, most = info.info.range
+    if array.size and (array.min() < least or array.max() > most):
+        seen = f"codes from {array.min()} to {array.max()}"
+        raise ModelError(f"{seen}; {info.dtype} has {least} to {most}", **where)
+    return array.astype(info.info.numpy)
 
 
 def _scaled(weights: LayerConstant, scales: Array) -> QuantParams:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeGuard
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, tensor_type
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, node_of, tensor_type
 from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.npz import read_npz
 from odc_mlir.ops.constants import encode_constant
@@ -25,7 +26,7 @@ def load_arrays(path: str, option: str) -> dict[str, Array]:
 
 @dataclass(frozen=True)
 class LayerConstant:
-    """Operand ``index`` of ``op``: a constant, perhaps behind a DEQUANTIZE that only this operand reads."""
+    """Operand ``index`` of ``op``: a constant, perhaps behind a DEQUANTIZE."""
 
     op: CircleOp
     index: int
@@ -36,43 +37,78 @@ class LayerConstant:
     def info(self) -> TensorInfo:
         return info_of(self.constant.result)
 
+    @property
+    def readers(self) -> int:
+        """How many operands have this constant, those behind a DEQUANTIZE included."""
+        uses = list(self.constant.result.uses)
+        behind = [use.operation for use in uses if _is_dequantize(use.operation)]
+        return len(uses) - len(behind) + sum(len(list(op.results[0].uses)) for op in behind)
+
     def replace(self, array: Array, params: QuantParams | None = None) -> None:
-        """Give the operand other contents, of the same type but for ``params``; other readers keep what they have."""
-        info = self.info
-        type = self.constant.result.type if params is None else tensor_type(info.dtype, info.shape, params)
-        made = ConstOp(BlobAttr.of(encode_constant(array, info.dtype)), type)
+        """Give the operand other contents, of the same type but for ``params``; other readers keep what they have.
+
+        Raises ModelError where these read the same DEQUANTIZE.
+        """
         alone = self.constant.result.has_one_use()
-        old = value_name(self.constant.result)
-        made.location = name_loc(old if alone else f"{op_name(self.op)}/{old}")
-        Rewriter.insert_op(made, InsertPoint.before(self.between or self.op))
+        if self.between is not None and not self.between.results[0].has_one_use():
+            raise ModelError(
+                "the weights are shared with operators that are to keep theirs",
+                op=self.op.SPEC.name,
+                tensor=op_name(self.op),
+                hint="name all operators that read them",
+            )
+        made = self._made(array, params, "" if alone else f"{op_name(self.op)}/", self.between or self.op)
         (self.between or self.op).operands[0 if self.between else self.index] = made.result
         if alone:
             Rewriter.erase_op(self.constant)
+
+    def replace_for_all(self, array: Array, params: QuantParams | None = None) -> None:
+        """Give all that read the constant other contents, of the same type but for ``params``."""
+        self.constant.result.replace_all_uses_with(self._made(array, params, "", self.constant).result)
+        Rewriter.erase_op(self.constant)
+
+    def _made(self, array: Array, params: QuantParams | None, prefix: str, before: Operation) -> ConstOp:
+        info = self.info
+        type = self.constant.result.type if params is None else tensor_type(info.dtype, info.shape, params)
+        made = ConstOp(BlobAttr.of(encode_constant(array, info.dtype)), type)
+        made.location = name_loc(prefix + value_name(self.constant.result))
+        Rewriter.insert_op(made, InsertPoint.before(before))
+        return made
 
 
 def layer_constants(module: ModuleOp, arrays: Mapping[str, Array], role: str) -> Iterator[tuple[LayerConstant, Array]]:
     """The ``weights`` or ``biases`` of the layers that ``arrays`` names by their results, with the array for each.
 
-    Raises ModelError for a name that no layer with such a constant has.
+    ``RESULT:OPERAND`` names one of several weights by what the operator table calls the operand. Raises ModelError for
+    a name that no layer with such a constant has.
     """
     function = main_function(module)
     found = {op_name(op): op for op in operators(function)} if function is not None else {}
     for name, array in arrays.items():
-        op = found.get(name)
+        op, operand = found.get(name), ""
+        if op is None:
+            result, _, operand = name.rpartition(":")
+            op = found.get(result)
         if op is None:
             raise ModelError("no operator has a result of this name", tensor=name, hint="use the model it was made for")
-        yield _constant_of(op, role), array
+        yield _constant_of(op, role, operand), array
 
 
-def _constant_of(op: CircleOp, role: str) -> LayerConstant:
-    for index in getattr(op.SPEC.quant, role):
-        if index >= len(op.operands):
+def _constant_of(op: CircleOp, role: str, operand: str) -> LayerConstant:
+    quant = op.SPEC.quant
+    for index in quant.trained(node_of(op).options) if role == "weights" else quant.biases:
+        if index >= len(op.operands) or (operand and op.SPEC.operand_name(index) != operand):
             continue
         value: SSAValue = op.operands[index]
-        between = value.owner
-        if isinstance(between, CircleOp) and between.SPEC.name == "DEQUANTIZE" and value.has_one_use():
+        between = value.owner if _is_dequantize(value.owner) else None
+        if between is not None:
             value = between.operands[0]
         constant = constant_of(value)
         if constant is not None:
             return LayerConstant(op, index, constant, between if isinstance(between, CircleOp) else None)
-    raise ModelError(f"the operator has no constant {role}", op=op.SPEC.name, tensor=op_name(op))
+    what = f"constant {operand}" if operand else f"constant {role}"
+    raise ModelError(f"the operator has no {what}", op=op.SPEC.name, tensor=op_name(op))
+
+
+def _is_dequantize(op: Operation | Block) -> TypeGuard[CircleOp]:
+    return isinstance(op, CircleOp) and op.SPEC.name == "DEQUANTIZE"
