@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 _PLAIN_ASCII = re.compile(r"[\n\t -~]*")
@@ -53,13 +53,21 @@ def _escaped(character: str) -> str:
     return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``did you mean 'npu-alloc'? `` where one of ``known`` is like ``name``, the start of a hint; else nothing."""
+    from difflib import get_close_matches  # only on the way to an error
+
+    return "".join(f"did you mean {near!r}? " for near in get_close_matches(name, list(known), 1))
+
+
 class OdcError(Exception):
     """Base of all errors that are not bugs of ours.
 
     ``op``: operator kind (``CONV_2D``), ``tensor``: tensor name, ``location``: file, file:line or segment name,
-    ``stage``: compiler stage or runtime phase, ``hint``: what the user can do. ``passing``: the same may work another
-    time, since what was missing is memory, disk space, a lock, or a process that was not killed. ``source`` is, for an
-    error about text, the line in question and below it a caret; commands print it after the message.
+    ``stage``: compiler stage or runtime phase, ``pass_name``: the pass, where it is known, ``hint``: what the user
+    can do. ``passing``: the same may work another time, since what was missing is memory, disk space, a lock, or a
+    process that was not killed. ``source`` is, for an error about text, the line in question and below it a caret;
+    commands print it after the message.
     """
 
     source: str | None = None
@@ -72,6 +80,7 @@ class OdcError(Exception):
         tensor: str | None = None,
         location: str | None = None,
         stage: str | None = None,
+        pass_name: str | None = None,
         hint: str | None = None,
         passing: object = False,  # callers spread dicts of text over these parameters
     ) -> None:
@@ -82,6 +91,7 @@ class OdcError(Exception):
         self.tensor = tensor
         self.location = location
         self.stage = stage
+        self.pass_name = pass_name
         self.hint = hint
         self.passing = bool(passing)
 
@@ -91,6 +101,7 @@ class OdcError(Exception):
             for label, value in (
                 ("in", self.location),
                 ("stage", self.stage),
+                ("pass", self.pass_name),
                 ("op", self.op),
                 ("tensor", self.tensor and repr(self.tensor)),
             )

@@ -13,14 +13,20 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
 from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
-from odc_mlir.dialects.npu_isa import BufferOp, is_instruction
+from odc_mlir.dialects.npu_isa import ADDRESS_HINT, BufferOp, is_instruction
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 
-Breach = tuple[Operation, str]
-"""An operation, and what is wrong with it."""
+
+class Breach(NamedTuple):
+    """An operation, what is wrong with it, and what to do about it."""
+
+    op: Operation
+    problem: str
+    hint: str | None = None
+
 
 Law = Callable[[ProgramOp], Iterator[Breach]]
 
@@ -32,34 +38,34 @@ def no_tilings(program: ProgramOp) -> Iterator[Breach]:
     for op in program.block.ops:
         for name in (VIEW, TILING, RESIDENT, SLOT_BYTES):
             if name in op.attributes:
-                yield op, f"has {name} already"
+                yield Breach(op, f"has {name} already")
 
 
 def no_addresses(program: ProgramOp) -> Iterator[Breach]:
     """No buffer has an address, no input or output a place in its region."""
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is not None:
-            yield op, f"buffer {op.label.data!r} has an address already"
+            yield Breach(op, f"buffer {op.label.data!r} has an address already", "leave it out: npu-alloc gives it one")
     for name in OFFSETS:
         if name in program.attributes:
-            yield program, f"has {name} already"
+            yield Breach(program, f"has {name} already", "leave it out: npu-alloc gives it")
 
 
 def all_addresses(program: ProgramOp) -> Iterator[Breach]:
     """Every buffer has an address, every input and output a place in its region."""
     for op in program.block.ops:
         if type(op) is BufferOp and op.address is None:
-            yield op, f"buffer {op.label.data!r} has no address"
+            yield Breach(op, f"buffer {op.label.data!r} has no address", ADDRESS_HINT)
     for name in OFFSETS:
         if name not in program.attributes:
-            yield program, f"has no {name}"
+            yield Breach(program, f"has no {name}", "npu-allocate-memory gives it")
 
 
 def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
     """Nothing waits or posts."""
     for op in program.block.ops:
         if ("waits" in op.properties or "posts" in op.properties) and is_instruction(op):
-            yield op, "has semaphores already"
+            yield Breach(op, "has semaphores already")
 
 
 class Level(NamedTuple):
@@ -103,25 +109,37 @@ LEVELS = {
 def check_stage(module: ModuleOp, stage: str) -> None:
     """Raise CompileError, naming operation and stage, where ``module`` holds what ``stage`` does not leave."""
     level = LEVELS[stage]
-    for op, problem in _breaches(module, level):
+    for op, problem, hint in _breaches(module, level):
         raise CompileError(
-            f"illegal at the end of stage {stage}: {op.name} {problem}", op=op.name, tensor=op_name(op) or None
+            f"illegal at the end of stage {stage}: {op.name} {problem}",
+            op=op.name,
+            tensor=op_name(op) or None,
+            hint=hint,
         )
+
+
+def fitting_stages(module: ModuleOp) -> Iterator[str]:
+    """The stages at whose end ``module`` would be legal; those that make programs where it holds some."""
+    has_programs = any(isinstance(op, ProgramOp) for op in module.body.block.ops)
+    for stage, level in LEVELS.items():
+        if bool(level.inside) == has_programs and next(_breaches(module, level), None) is None:
+            yield stage
 
 
 def _breaches(module: ModuleOp, level: Level) -> Iterator[Breach]:
     known: dict[type[Operation], bool] = {}
     for top in module.body.block.ops:
         if not isinstance(top, ProgramOp):
-            yield from ((op, "is of another level") for op in top.walk() if not op.name.startswith(level.around))
+            others = (op for op in top.walk() if not op.name.startswith(level.around))
+            yield from (Breach(op, "is of another level") for op in others)
             continue
         if not level.inside:
-            yield top, "is of another level"
+            yield Breach(top, "is of another level")
         for op in top.block.ops:
             kind = type(op)
             if kind not in known:
                 known[kind] = op.name.startswith(level.inside)
             if not known[kind]:
-                yield op, "is of another level"
+                yield Breach(op, "is of another level")
         for law in level.laws:
             yield from law(top)

@@ -13,17 +13,21 @@ from operator import itemgetter
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
 from xdsl.transforms import get_all_passes
 from xdsl.utils.arg_spec import ArgSpec, parse_pipeline
 from xdsl.utils.exceptions import ArgSpecParseError
 
 from odc_mlir import transforms
-from odc_mlir.errors import OptionError
-from odc_mlir.legality import check_stage
+from odc_mlir.dialects.odc import SegmentOp, target_of
+from odc_mlir.errors import CompileError, OptionError, did_you_mean
+from odc_mlir.legality import check_stage, fitting_stages
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.records import after_pass, sharing_records
+from odc_mlir.targets.cpu import is_cpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +159,19 @@ QUANTIZE_PREPARE = (
     "dce",
 )
 
+
+@dataclass(frozen=True)
+class StageWithoutPasses(ModulePass):
+    """Stands for a stage that adds no passes where passes are wanted: checks what the module may hold at its end."""
+
+    name = "stage-without-passes"
+
+    stage: str
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        check_stage(op, self.stage)
+
+
 Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that has just run, the module
 
 
@@ -192,7 +209,9 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
     names = stage_names()
     for wanted in (name, *([after] if after else [])):
         if wanted not in names:
-            raise OptionError(f"unknown stage {wanted!r}", hint=f"use one of {', '.join(names)}")
+            raise OptionError(
+                f"unknown stage {wanted!r}", hint=f"{did_you_mean(wanted, names)}use one of {', '.join(names)}"
+            )
     way = _way_to(name)
     order = [stage.name for stage in way]
     if after and after not in order:
@@ -200,20 +219,21 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
     return way[order.index(after) + 1 if after else 0 : order.index(name) + 1]
 
 
-def find_pass(name: str) -> type[ModulePass]:
-    """The class of one of our passes or of xDSL's; raises OptionError."""
+def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
+    """The class of one of our passes or of xDSL's; raises OptionError. ``others``: what else could have been meant."""
     if name in transforms.NAMES:
         return transforms.load(name)
     theirs = get_all_passes()
     if name not in theirs:
-        raise OptionError(f"unknown pass {name!r}", hint="odc-opt --list-passes lists them")
+        near = did_you_mean(name, (*others, *transforms.NAMES, *theirs))
+        raise OptionError(f"unknown pass {name!r}", hint=f"{near}odc-opt --list-passes lists them")
     return theirs[name]()
 
 
 def build_pass(spec: ArgSpec) -> ModulePass:
     """A pass with the options of ``spec``; raises OptionError for an unknown pass, option or value."""
     try:
-        return find_pass(spec.name).from_spec(spec)
+        return find_pass(spec.name, stage_names()).from_spec(spec)
     except ValueError as error:
         raise OptionError(f"pass {spec.name!r}: {str(error)[:1].lower()}{str(error)[1:]}") from error
 
@@ -223,6 +243,15 @@ def expand(pipeline: str) -> Iterator[ArgSpec]:
 
     Raises OptionError for text that is no pipeline.
     """
+    return (spec for _, spec in expand_stages(pipeline) if spec is not None)
+
+
+def expand_stages(pipeline: str) -> Iterator[tuple[str | None, ArgSpec | None]]:
+    """The passes that a textual ``pipeline`` names, each with the stage that it was named by.
+
+    A stage's name stands for the passes that it adds; one that adds none yields the stage alone. Raises OptionError for
+    text that is no pipeline.
+    """
     by_name = {stage.name: stage for stage in (*STAGES, *NATIVE_STAGES)}
     try:
         specs = list(parse_pipeline(pipeline))
@@ -231,9 +260,11 @@ def expand(pipeline: str) -> Iterator[ArgSpec]:
         raise OptionError(f"cannot read the pipeline {pipeline!r}: {reason}") from error
     for spec in specs:
         if spec.name in by_name and not spec.parameters:
-            yield from (ArgSpec(name, {}) for name in by_name[spec.name].passes)
+            yield from ((spec.name, ArgSpec(name, {})) for name in by_name[spec.name].passes)
+            if not by_name[spec.name].passes:
+                yield spec.name, None
         else:
-            yield spec
+            yield None, spec
 
 
 def passes_until(
@@ -260,9 +291,48 @@ def run(
 ) -> None:
     """Take ``module`` to the end of stage ``name`` in place, verifying it as :func:`run_passes` does.
 
-    Raises OptionError for an unknown stage and other OdcErrors, naming the stage, for what a pass refuses.
+    Raises OptionError for an unknown stage and other OdcErrors, naming the stage, for what a pass refuses, and for IR
+    that is behind the first stage already.
     """
+    if after is None:
+        refuse_lowered(module)
     run_passes(context, module, passes_until(name, after=after, options=options), observe=observe)
+
+
+def refuse_lowered(module: ModuleOp) -> None:
+    """Raise CompileError, saying how to go on, for IR with segments, which the first stages cannot run on again."""
+    segment = next((op for op in _main_operations(module) if isinstance(op, SegmentOp)), None)
+    if segment is None:
+        return
+    fitting = list(fitting_stages(module))
+    order = [stage for stage in (*STAGES, *NATIVE_STAGES) if stage.name in fitting and _is_on_way(module, stage)]
+    # Where several stages with passes would fit, nobody knows which of them have run.
+    known = order[0] if order and not any(stage.passes for stage in order[1:]) else None
+    level = f"lowered to stage {known.name} already" if known else "lowered already"
+    left = []
+    if known is not None:
+        way = _way_to(known.name)
+        left = [stage.name for stage in way[way.index(known) + 1 :] if stage.passes]
+    then = f"; odc-opt -p {','.join(left)} goes on from here" if left else ""
+    raise CompileError(
+        f"this IR is {level}: it holds {segment.name} @{segment.sym_name.data}",
+        hint=f"start from the model, or from IR of stage {BRANCH} or before{then}",
+    )
+
+
+def _main_operations(module: ModuleOp) -> Iterator[Operation]:
+    """The operations of the module's functions, and those beside functions."""
+    for op in module.body.block.ops:
+        if isinstance(op, FuncOp) and op.body.blocks:
+            yield from op.body.block.ops
+        else:
+            yield op
+
+
+def _is_on_way(module: ModuleOp, stage: Stage) -> bool:
+    """Whether ``stage`` is on the way to the kind of machine that ``module`` is compiled for."""
+    choice = target_of(module)
+    return (stage in NATIVE_STAGES) == (choice is not None and is_cpu(choice.target))
 
 
 def run_passes(

@@ -422,15 +422,26 @@ class InstructionOp(IRDLOperation):
         printer.print_op_attributes(self.attributes)
 
 
+ADDRESS_HINT = "stage npu-alloc gives addresses to IR of stage npu-sched (-p npu-alloc); by hand, write `at N`"
+
+
+def missing_address(label: str, space: Space, layer: str) -> CompileError:
+    """What is wrong with a buffer of the layer called ``layer`` that has no address where it needs one."""
+    of = f" of {layer!r}" if layer and layer != label else ""
+    return CompileError(f"buffer {label!r}{of} in memory {space} has no address", op=BufferOp.name, hint=ADDRESS_HINT)
+
+
 def absolute(op: Operation, value: SSAValue) -> tuple[Space, int]:
     """Memory and address of the buffer ``value`` that ``op`` names; raises CompileError where it has none yet."""
     owner = value.owner
     if isinstance(owner, MemoryOp):
         return owner.space, 0
-    if not isinstance(owner, BufferOp) or owner.address is None:
-        raise CompileError("a buffer of this instruction has no address", op=op.name, tensor=op_name(op))
+    if not isinstance(owner, BufferOp):
+        raise CompileError("an address of this instruction is in no buffer", op=op.name, tensor=op_name(op))
     kind = owner.buffer.type
     assert isinstance(kind, BufferType)
+    if owner.address is None:
+        raise missing_address(owner.label.data, kind.space, op_name(owner))
     return kind.space, owner.address.value.data
 
 

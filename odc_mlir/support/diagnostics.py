@@ -22,27 +22,36 @@ from odc_mlir.support.sources import Positions, point
 
 
 @contextmanager
-def typed_errors(stage: str | None = None) -> Generator[None]:
+def typed_errors(stage: str | None = None, *, pass_name: str | None = None) -> Generator[None]:
     """Run a block of xDSL code so that what a user can cause leaves as an OdcError with one line of text.
 
     Text that does not parse or verify is a ModelError, a pass that fails or cannot interpret is a CompileError;
-    ``stage`` goes into the error. Everything else, OdcErrors included, passes unchanged.
+    ``stage`` and ``pass_name`` go into the error. Everything else, OdcErrors included, passes unchanged.
     """
     try:
-        yield
+        with _typed():
+            yield
     except OdcError as error:
         error.stage = error.stage or stage
+        error.pass_name = error.pass_name or pass_name
         raise
+
+
+@contextmanager
+def _typed() -> Generator[None]:
+    """As :func:`typed_errors`, without saying where."""
+    try:
+        yield
     except ParseError as error:
-        raised = ModelError(_lower(error.msg.strip().rstrip("!.")), stage=stage)
+        raised = ModelError(_lower(error.msg.strip().rstrip("!.")))
         point(raised, error.span)
         raise raised from error
     except (VerifyException, UnregisteredConstructException) as error:
-        raise ModelError(_lower(str(error)), stage=stage) from error
+        raise ModelError(_lower(str(error))) from error
     except ArgSpecParseError as error:  # a BaseException: nothing else would ever catch it
-        raise OptionError(_lower(str(error).splitlines()[-1].strip()), stage=stage) from error
+        raise OptionError(_lower(str(error).splitlines()[-1].strip())) from error
     except (PassFailedException, InterpretationError, DiagnosticException) as error:
-        raise CompileError(_lower(str(error)), stage=stage) from error
+        raise CompileError(_lower(str(error))) from error
 
 
 def verify_module(module: ModuleOp, positions: Positions, stage: str | None = None) -> None:

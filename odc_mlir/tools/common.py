@@ -168,10 +168,12 @@ def guarded(
     except MemoryError:
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
     except Exception as error:
-        where = getattr(error, "reproducer", None) or write_reproducer(prog, sys.argv[1:] if argv is None else argv)
+        ir = getattr(error, "reproducer", None)
+        where = ir or write_reproducer(prog, sys.argv[1:] if argv is None else argv)
         kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         kind = bounded(" ".join(kind.split()))
-        text = f"internal error: {kind}; please report this defect of odc-mlir to its maintainers"
+        again = f"; {prog} --run-reproducer {ir} runs the pass again" if ir else ""
+        text = f"internal error: {kind}{again}; please report this defect of odc-mlir to its maintainers"
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
 
 

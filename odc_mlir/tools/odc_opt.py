@@ -13,17 +13,17 @@ from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, st
 from odc_mlir.tools.common import EXIT_USER, base_parser, run_tool, usage_error
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
 from odc_mlir.tools.opt_passes import pass_list, pass_names
-from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, reproducer_pipeline, write_ir_reproducer
+from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, write_ir_reproducer
 
 if TYPE_CHECKING:
     from xdsl.context import Context
     from xdsl.dialects.builtin import ModuleOp
-    from xdsl.passes import ModulePass
     from xdsl.utils.target import Target
 
     from odc_mlir.errors import OdcError
     from odc_mlir.support.sources import Positions
     from odc_mlir.support.text import Constants
+    from odc_mlir.tools.opt_steps import Step
     from odc_mlir.viewer import Viewer
 
 EPILOG = """\
@@ -193,7 +193,11 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         return None
     if (wrong := _wrong_usage(arguments)) is not None:
         return usage_error(parser, wrong, [f"--{name}" for name in pass_names()])
-    steps = list(_passes(arguments))
+    from odc_mlir.tools.opt_steps import silent_options, steps_of
+
+    steps = list(steps_of(arguments))
+    for option in silent_options(arguments, steps):
+        print(f"odc-opt: warning: {option} prints nothing: that pass does not run", file=sys.stderr)
     timing = Timing("total")
     views: list[Viewer] = []
     outputs, differences = _process_all(arguments, steps, timing, views)
@@ -212,7 +216,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 
 
 def _process_all(
-    arguments: argparse.Namespace, steps: Sequence[tuple[str, ModulePass]], timing: Timing, views: list[Viewer]
+    arguments: argparse.Namespace, steps: Sequence[Step], timing: Timing, views: list[Viewer]
 ) -> tuple[list[bytes], list[str]]:
     """What becomes of every piece of the input; and how their errors differ from those that they expect."""
     from odc_mlir.errors import OdcError
@@ -244,6 +248,8 @@ def _process_all(
 
 def _wrong_usage(arguments: argparse.Namespace) -> str | None:
     """What the parser could not know to be wrong: names of passes and targets."""
+    from odc_mlir.errors import did_you_mean
+
     flags = [text.partition("=")[0] for kind, text in arguments.steps if kind == "pass"]
     if unknown := [f"--{name}" for name in flags if name not in pass_names()]:
         return f"unrecognized arguments: {' '.join(unknown)}"
@@ -257,7 +263,8 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
         for name in getattr(arguments, f"print_ir_{when}")
         if name not in pass_names()
     ]:
-        return f"no such pass: {unknown[0]}"
+        near = did_you_mean(unknown[0].partition("=")[2], pass_names()).strip()
+        return f"no such pass: {unknown[0]}{near and f'; {near}'}"
     return None
 
 
@@ -289,38 +296,8 @@ def _print_lists(arguments: argparse.Namespace) -> None:
         )
     else:
         width = max(map(len, pipelines.stage_names()))
-        for stage in pipelines.STAGES:
+        for stage in (*pipelines.STAGES, *pipelines.NATIVE_STAGES):
             print(f"{stage.name:{width}}  {stage.summary} ({', '.join(stage.passes) or 'no passes'})")
-
-
-def _passes(arguments: argparse.Namespace) -> Iterator[tuple[str, ModulePass]]:
-    """The passes to run in order, each with the name that stands in errors."""
-    from odc_mlir import pipelines
-    from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
-
-    chosen = [] if arguments.npu is None else [OdcSetTargetPass(arguments.npu)]
-    for kind, text in _steps(arguments):
-        if kind == "stage":
-            yield from pipelines.passes_until(text, options=chosen)
-            continue
-        if kind == "pass":
-            name, given, options = text.partition("=")
-            text = f"{name}{{{options}}}" if given else name
-        for spec in pipelines.expand(text):
-            item = pipelines.build_pass(spec)
-            yield spec.name, chosen[0] if chosen and item == OdcSetTargetPass() else item
-
-
-def _steps(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
-    """What the command line wants to run, as (kind, text)."""
-    if arguments.run_reproducer:
-        from odc_mlir.errors import ModelError
-
-        pipeline = reproducer_pipeline(Path(arguments.input).read_text())
-        if pipeline is None:
-            raise ModelError("this is not a reproducer: it does not start with its RUN line", location=arguments.input)
-        yield "pipeline", pipeline
-    yield from arguments.steps
 
 
 def _name(arguments: argparse.Namespace) -> str:
@@ -350,7 +327,7 @@ class ManyErrors(Exception):
 
 def _process(
     arguments: argparse.Namespace,
-    steps: Sequence[tuple[str, ModulePass]],
+    steps: Sequence[Step],
     content: bytes | None,
     first_line: int,
     timing: Timing,
@@ -360,7 +337,9 @@ def _process(
     """What one piece of the input becomes."""
     from odc_mlir.errors import OdcError
     from odc_mlir.frontend.load import load_module
+    from odc_mlir.pipelines import refuse_lowered
     from odc_mlir.support.diagnostics import verify_errors
+    from odc_mlir.tools.opt_steps import starts_with_stages
     from odc_mlir.universe import make_context
 
     context = make_context(allow_unregistered=arguments.allow_unregistered_dialect)
@@ -378,17 +357,19 @@ def _process(
         module = read()
     printer = IrPrinter(arguments)
     viewer = _viewer(arguments, views, module)
-    for index, (stage, item) in enumerate(steps):
-        printer.start(item, module)
+    if starts_with_stages(arguments):
+        refuse_lowered(module)
+    for index, step in enumerate(steps):
+        printer.start(step.item, module)
         try:
-            with nullcontext() if viewer is None else viewer.watching(stage, item.name):
-                _run(context, module, stage, item, timing, positions if verify else None)
+            with nullcontext() if viewer is None else viewer.watching(step.label, step.item.name):
+                step.run(context, module, timing, positions if verify else None)
         except OdcError:
             raise
         except Exception as error:
             error.reproducer = _reproducer(context, read, steps, index)  # type: ignore[attr-defined]
             raise
-        printer.end(item, module)
+        printer.end(step.item, module)
     with timing.part("write"):
         return _emit(arguments, context, module)
 
@@ -403,39 +384,19 @@ def _viewer(arguments: argparse.Namespace, views: list[Viewer], module: ModuleOp
     return views[-1]
 
 
-def _run(
-    context: Context, module: ModuleOp, stage: str, item: ModulePass, timing: Timing, positions: Positions | None
-) -> None:
-    """Run one pass, and verify what it leaves."""
-    from odc_mlir.legality import check_stage
-    from odc_mlir.pipelines import ends_stage
-    from odc_mlir.support.diagnostics import typed_errors, verify_module
-
-    with timing.part(stage) as whole, typed_errors(stage):
-        with whole.part(item.name if item.name != stage else "run"):
-            item.apply(context, module)
-        if positions is not None:
-            with whole.part(f"verify {item.name}" if item.name != stage else "verify"):
-                verify_module(module, positions, stage)
-                if ends_stage(stage, item):
-                    check_stage(module, stage)
-
-
-def _reproducer(
-    context: Context, read: Callable[[], ModuleOp], steps: Sequence[tuple[str, ModulePass]], broken: int
-) -> str | None:
+def _reproducer(context: Context, read: Callable[[], ModuleOp], steps: Sequence[Step], broken: int) -> str | None:
     """A file with the IR before pass number ``broken``, made again because the pass has left it half done."""
     import traceback
 
     trace = traceback.format_exc()
     module, done = read(), 0
     try:
-        for _, item in steps[:broken]:
-            item.apply(context, module)
+        for step in steps[:broken]:
+            step.item.apply(context, module)
             done += 1
     except Exception:  # it did not fail the first time: give what came in
         module, done = read(), 0
-    return write_ir_reproducer(module, steps[done:], trace)
+    return write_ir_reproducer(module, ",".join(step.text for step in steps[done:]), trace)
 
 
 def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> bytes:

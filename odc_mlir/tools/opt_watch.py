@@ -131,13 +131,8 @@ class IrPrinter:
         sys.stderr.write(text)
 
 
-def pipeline_text(steps: Sequence[tuple[str, ModulePass]]) -> str:
-    """What -p takes to run these passes."""
-    return ",".join(str(item.spec()) for _, item in steps)
-
-
-def write_ir_reproducer(module: ModuleOp, steps: Sequence[tuple[str, ModulePass]], trace: str) -> str | None:
-    """Write a file that ``odc-opt --run-reproducer`` runs: the IR before the passes that are left, and these.
+def write_ir_reproducer(module: ModuleOp, pipeline: str, trace: str) -> str | None:
+    """Write a file that ``odc-opt --run-reproducer`` runs: the IR before the passes of ``pipeline``, and these.
 
     Its first line is a lit RUN line. Returns its path, None where it cannot be written.
     """
@@ -147,7 +142,7 @@ def write_ir_reproducer(module: ModuleOp, steps: Sequence[tuple[str, ModulePass]
     from odc_mlir.support.text import module_text
 
     comment = "".join(f"// {line}\n" for line in trace.splitlines())
-    text = f"// RUN: odc-opt %s -p '{pipeline_text(steps)}'\n{comment}{module_text(module, constants='known')}"
+    text = f"// RUN: odc-opt %s -p '{pipeline}'\n{comment}{module_text(module, constants='known')}"
     try:
         handle, path = tempfile.mkstemp(prefix="odc-opt-crash-", suffix=".mlir")
         with os.fdopen(handle, "w", encoding="utf-8") as file:

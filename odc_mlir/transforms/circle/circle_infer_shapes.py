@@ -32,7 +32,7 @@ class CircleInferShapesPass(ModulePass):
     name = "circle-infer-shapes"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        with typed_errors(self.name):
+        with typed_errors(pass_name=self.name):
             for function in op.body.block.ops:
                 if isinstance(function, FuncOp):
                     refine_function(function)

@@ -12,7 +12,7 @@ After::
 
 A group of buffers before instructions are the slots of one layer, which are adjacent in each memory. A tile-buffer
 buffer that later layers use too is a resident tensor: it keeps its bytes until its last use, and slots are placed
-around it. Unused slots are removed. Rejects slots that do not fit.
+around it. Unused slots are removed. Rejects slots that do not fit, and buffers that have an address already.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.npu_isa import BufferOp
 from odc_mlir.dialects.npu_memory import BufferType
-from odc_mlir.errors import AllocationError
+from odc_mlir.errors import AllocationError, CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
@@ -111,6 +111,18 @@ def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target:
         item.address = address
 
 
+def _has_address(op: BufferOp, space: Space) -> CompileError:
+    """Why a buffer with an address is refused: layers could not be told apart any more where some are placed."""
+    assert op.address is not None
+    layer = op_name(op)
+    of = f" of {layer!r}" if layer and layer != op.label.data else ""
+    return CompileError(
+        f"buffer {op.label.data!r}{of} in memory {space} has the address {op.address.value.data} already",
+        op=op.name,
+        hint="leave it out where npu-allocate-local is to run, or run only the passes behind that one",
+    )
+
+
 def _read(block: Block) -> list[_LayerBuffers]:
     """The layers of a block with what they declare, and when it is last used."""
     layers: list[_LayerBuffers] = []
@@ -131,6 +143,8 @@ def _read(block: Block) -> list[_LayerBuffers]:
         if not declares:
             layers.append(_LayerBuffers())
             declares = True
+        if op.address is not None:
+            raise _has_address(op, space)
         index = len(layers) - 1
         size = aligned(kind.size) if space is Space.TILE else kind.size
         made = known[id(op.results[0])] = _Local(op, space, size, index, index)

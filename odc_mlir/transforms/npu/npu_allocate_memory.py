@@ -25,7 +25,9 @@ from typing import ClassVar
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, StringAttr, i64
 
+from odc_mlir.dialects.npu_isa import BufferOp
 from odc_mlir.dialects.npu_program import SRAM_PEAK
+from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import location_names
 from odc_mlir.transforms.npu.schedule.arena import (
@@ -40,6 +42,8 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import CommandProgram, Targ
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
+
+_REGIONS = (Space.CONSTANTS, Space.INPUTS, Space.OUTPUTS)  # whose places follow from what is in them
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def _allocate(ctx: Context, job: TargetedProgram) -> None:
     used = allocate_around(intervals)
     if used > limit:
         raise arena_too_small(intervals, used, limit, job.sram_bytes - limit)
+    given = [(buffer, buffer.address) for buffer in program.buffers if buffer.space in _REGIONS]
     end = 0
     alignment = job.target.offchip.burst_bytes if job.memory == "flash" else job.target.sram.burst_bytes
     for buffer in program.buffers:
@@ -88,5 +93,13 @@ def _allocate(ctx: Context, job: TargetedProgram) -> None:
             buffer.address = end
             end += -(-buffer.size // alignment) * alignment
     bind(job, program)
+    for buffer, address in given:
+        if address is not None and buffer.address != address:
+            raise CompileError(
+                f"buffer {buffer.name!r} in memory {buffer.space} has the address {address}, "
+                f"its place is {buffer.address}",
+                op=BufferOp.name,
+                hint="leave the address out",
+            )
     job.program.attributes[SRAM_PEAK] = _peak(program, intervals, used)
     program.set_addresses()

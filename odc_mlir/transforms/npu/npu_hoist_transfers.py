@@ -42,4 +42,5 @@ class NpuHoistTransfersPass(ProgramPass):
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         program = read_program(ctx, job)
+        program.require_addresses(local=True)
         program.reorder(hoist_transfers(program.working, program.dependences, job.target.fetch.queue_depth))

@@ -34,4 +34,5 @@ class NpuInsertSyncPass(ProgramPass):
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         program = read_program(ctx, job)
+        program.require_addresses()
         program.update(insert_sync(program.working))

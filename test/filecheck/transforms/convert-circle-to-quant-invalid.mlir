@@ -8,7 +8,7 @@ func.func @main(%x: tensor<1x2xf32>, %b: tensor<2xf32>) -> tensor<1x2xf32> {
   } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
   func.return %0 : tensor<1x2xf32>
 }
-// CHECK: the bias is computed at run time, so it cannot be quantised (stage convert-circle-to-quant, op FULLY_CONNECTED); keep this operator in float
+// CHECK: the bias is computed at run time, so it cannot be quantised (pass convert-circle-to-quant, op FULLY_CONNECTED); keep this operator in float
 
 // -----
 
@@ -19,7 +19,7 @@ func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   } : (tensor<2xf32>, tensor<2xf32>) -> tensor<2xf32>
   func.return %0 : tensor<2xf32>
 }
-// CHECK: operand 1 is a variable and cannot be quantised to int8 (stage convert-circle-to-quant, op ADD, tensor 'state'); keep this operator in float
+// CHECK: operand 1 is a variable and cannot be quantised to int8 (pass convert-circle-to-quant, op ADD, tensor 'state'); keep this operator in float
 
 // -----
 
@@ -27,4 +27,4 @@ func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
   %0 = circle.relu(%x) attributes {quant.operands = [i32], quant.results = [f32]} : (tensor<2xf32>) -> tensor<2xf32>
   func.return %0 : tensor<2xf32>
 }
-// CHECK: a real value cannot become i32; allowed are f32 and !quant.uniform (stage convert-circle-to-quant, op RELU)
+// CHECK: a real value cannot become i32; allowed are f32 and !quant.uniform (pass convert-circle-to-quant, op RELU)

@@ -3,4 +3,4 @@
 builtin.module {
 }
 
-// CHECK: there is no weight coding 'morse' (stage npu-encode-weights); use some of raw, rice, huffman
+// CHECK: there is no weight coding 'morse' (pass npu-encode-weights); use some of raw, rice, huffman

@@ -3,4 +3,4 @@
 func.func @main() {
   func.return
 }
-// CHECK: error: no target is chosen (stage npu-mark-supported); run odc-set-target first
+// CHECK: error: no target is chosen (pass npu-mark-supported); run odc-set-target first

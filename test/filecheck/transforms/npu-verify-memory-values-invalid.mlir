@@ -66,4 +66,4 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
     npu.isa.halt
   }
 }
-// CHECK: npu.loop is not an instruction (stage npu-verify-memory); run npu-unroll-loops first
+// CHECK: npu.loop is not an instruction (pass npu-verify-memory); run npu-unroll-loops first

@@ -8,4 +8,4 @@ func.func @main(%x: tensor<1x2xf32>, %b: tensor<2xf32>) -> tensor<1x2xf32> {
   } : (tensor<1x2xf32>, tensor<2x2xf32>, tensor<2xf32>) -> tensor<1x2xf32>
   func.return %0 : tensor<1x2xf32>
 }
-// CHECK: the bias is computed at run time, so it cannot be quantised (stage quant-fake-quantize, op FULLY_CONNECTED)
+// CHECK: the bias is computed at run time, so it cannot be quantised (pass quant-fake-quantize, op FULLY_CONNECTED)

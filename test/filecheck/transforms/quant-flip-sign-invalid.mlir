@@ -5,7 +5,7 @@ func.func @main(%x: tensor<2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<2xi32> {
   %0 = circle.cast(%x) {in_data_type = uint8, out_data_type = int32} : (tensor<2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<2xi32> loc("y")
   func.return %0 : tensor<2xi32>
 }
-// CHECK: its values cannot be converted to int8: it works on codes as they are (stage quant-flip-sign, op CAST, tensor 'y')
+// CHECK: its values cannot be converted to int8: it works on codes as they are (pass quant-flip-sign, op CAST, tensor 'y')
 
 // -----
 
@@ -14,7 +14,7 @@ func.func @main(%x: tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>) -> tensor<1x2x!q
   %0 = circle.fully_connected(%x, %w) : (tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>, tensor<2x2x!quant.uniform<u8:f32:0, {0.25:128, 0.5:130}>>) -> tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>
   func.return %0 : tensor<1x2x!quant.uniform<u8:f32, 0.25:3>>
 }
-// CHECK: its values cannot be converted to int8: weights 'w' would have the zero point 2, signed ones are symmetric to other readers (stage quant-flip-sign, op FULLY_CONNECTED)
+// CHECK: its values cannot be converted to int8: weights 'w' would have the zero point 2, signed ones are symmetric to other readers (pass quant-flip-sign, op FULLY_CONNECTED)
 
 // -----
 
@@ -23,7 +23,7 @@ func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
   %0 = circle.fully_connected(%x, %w) : (tensor<1x2xf32>, tensor<2x2x!quant.uniform<u8:f32, 0.25:128>>) -> tensor<1x2xf32>
   func.return %0 : tensor<1x2xf32>
 }
-// CHECK: its values cannot be converted to int8: weights 'w' of real activations mean something else with another sign (stage quant-flip-sign, op FULLY_CONNECTED)
+// CHECK: its values cannot be converted to int8: weights 'w' of real activations mean something else with another sign (pass quant-flip-sign, op FULLY_CONNECTED)
 
 // -----
 
@@ -32,4 +32,4 @@ func.func @main(%x: tensor<2x2x!quant.uniform<i8:f32, 0.25:3>>) -> tensor<2x!qua
   %0 = circle.reduce_prod(%x, %axis) {keep_dims = false} : (tensor<2x2x!quant.uniform<i8:f32, 0.25:3>>, tensor<1xi32>) -> tensor<2x!quant.uniform<i8:f32, 0.25:3>>
   func.return %0 : tensor<2x!quant.uniform<i8:f32, 0.25:3>>
 }
-// UNSIGNED: its values cannot be converted to uint8: a product of quantised uint8 is not supported; int8 and int16 are (stage quant-flip-sign, op REDUCE_PROD)
+// UNSIGNED: its values cannot be converted to uint8: a product of quantised uint8 is not supported; int8 and int16 are (pass quant-flip-sign, op REDUCE_PROD)

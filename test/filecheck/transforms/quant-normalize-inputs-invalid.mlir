@@ -6,5 +6,5 @@ func.func @main(%x: tensor<1x2xf32> loc("x")) -> tensor<1x1xf32> {
   %0 = circle.fully_connected(%x, %w) : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x1xf32>
   func.return %0 : tensor<1x1xf32>
 }
-// THREE: error: the input 'x' has 2 channels, the recorded moments are for 3 (stage quant-normalize-inputs); record them with this model
+// THREE: error: the input 'x' has 2 channels, the recorded moments are for 3 (pass quant-normalize-inputs); record them with this model
 // FILE: error: cannot read channel moments: No such file or directory (in /no/such/file.npz

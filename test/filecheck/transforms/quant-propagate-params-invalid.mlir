@@ -5,7 +5,7 @@ builtin.module attributes {quant.scheme = "int8"} {
     func.return %x : tensor<1x2xf32>
   }
 }
-// CHECK: quant.arguments is [f32, f32]; it must list 1 element types (stage quant-propagate-params, op func.func)
+// CHECK: quant.arguments is [f32, f32]; it must list 1 element types (pass quant-propagate-params, op func.func)
 
 // -----
 

@@ -88,7 +88,7 @@ def test_errors_of_standard_input_name_it(capsys: pytest.CaptureFixture[str]) ->
                 "\n  canonicalize",
             ],
         ),
-        ("--list-stages", ["circle-opt", "partition", "(circle-infer-shapes)"]),
+        ("--list-stages", ["circle-opt", "partition", "(circle-infer-shapes)", "(native-divide-layers)"]),
         ("--list-targets", ["formats (--emit): mlir, circle, npu-listing", "machines (--npu): npu-128, npu-256"]),
         (
             "--list-rules",
@@ -156,6 +156,14 @@ def test_ir_around_passes(model: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert _main(model, "--print-ir-after=no-such") == 2
 
 
+def test_passes_that_do_not_run_print_nothing_and_say_so(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main(model, "--dce", "--print-ir-before=cse", "--print-ir-after=dce") == 0
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "odc-opt: warning: --print-ir-before=cse prints nothing: that pass does not run\nIR after dce"
+    )
+
+
 def test_times_are_a_tree_with_the_longest_first(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert _main(model, "--stage", "circle-opt", "--dce", "--timing") == 0
     lines = [line.split(maxsplit=4) for line in capsys.readouterr().err.splitlines()]
@@ -176,6 +184,7 @@ def test_a_crash_leaves_what_runs_by_one_command(model: Path, capsys: pytest.Cap
         assert _main(*words) == 3
         first = capsys.readouterr().err
         path = first.split("with the file ")[1].strip()
+        assert f"; odc-opt --run-reproducer {path} runs the pass again; please report" in first
         text = Path(path).read_text()
         assert text.startswith("// RUN: odc-opt %s -p 'circle-simplify,dce'\n// Traceback")
         assert "ZeroDivisionError: one" in text

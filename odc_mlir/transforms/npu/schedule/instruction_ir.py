@@ -18,7 +18,16 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
 from odc_mlir.dialects.npu_fields import Fields
-from odc_mlir.dialects.npu_isa import BY_MNEMONIC, BufferOp, InstructionOp, LoopOp, MemoryOp, is_instruction, make_halt
+from odc_mlir.dialects.npu_isa import (
+    BY_MNEMONIC,
+    BufferOp,
+    InstructionOp,
+    LoopOp,
+    MemoryOp,
+    is_instruction,
+    make_halt,
+    missing_address,
+)
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
@@ -123,6 +132,12 @@ class CommandProgram:
     def layer_names(self) -> dict[Buffer, str]:
         """The name of the layer that each buffer was made for."""
         return {buffer: op_name(op) for buffer, op in self._buffer_ops.items()}
+
+    def require_addresses(self, *, local: bool = False) -> None:
+        """Raise CompileError where a buffer has no address; ``local``: one of a local memory."""
+        for buffer, op in self._buffer_ops.items():
+            if buffer.address is None and (buffer.space.is_local or not local):
+                raise missing_address(buffer.name, buffer.space, op_name(op))
 
     def _read_buffer(self, op: BufferOp) -> Buffer:
         kind = op.results[0].type

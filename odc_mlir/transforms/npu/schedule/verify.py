@@ -8,8 +8,9 @@ program in which every wait is satisfied by an earlier post cannot deadlock what
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from odc_mlir.dialects.npu_isa import missing_address
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import SEMAPHORE_MAX, Queue, Space
 from odc_mlir.targets import Target
@@ -61,23 +62,18 @@ class _Names:
         return f"{buffer.name!r}{of} ({buffer.space} {first}..{first + buffer.size - 1})"
 
 
-def _verify_buffers(buffers: Iterable[Buffer], sizes: dict[Space, int], names: _Names) -> None:
+def _verify_buffers(buffers: Collection[Buffer], sizes: dict[Space, int], names: _Names) -> None:
+    homeless = next((buffer for buffer in buffers if buffer.address is None), None)
+    if homeless is not None:
+        raise missing_address(homeless.name, homeless.space, names.layers.get(homeless, ""))
     for buffer in buffers:
-        if buffer.address is None:
-            layer = names.layers.get(buffer, "")
+        end = (buffer.address or 0) + buffer.size
+        if end > sizes[buffer.space]:
             raise CompileError(
-                f"buffer {buffer.name!r} in {buffer.space} has no address",
-                tensor=layer or None,
-                hint=f"run {_ALLOCATES[buffer.space.is_local]} before, or give it one by `at`",
-            )
-        if buffer.address + buffer.size > sizes[buffer.space]:
-            raise CompileError(
-                f"buffer {names.buffer(buffer)} ends at {buffer.address + buffer.size}, "
-                f"{buffer.space} has {sizes[buffer.space]} units"
+                f"buffer {names.buffer(buffer)} ends at {end}, {buffer.space} has {sizes[buffer.space]} units"
             )
 
 
-_ALLOCATES = {True: "npu-allocate-local", False: "npu-allocate-memory"}  # by whether the memory is a local one
 _MOVE_ONE = "move one of them, or leave out their addresses and allocate again"
 
 

@@ -146,7 +146,7 @@ def test_hoisting_overlaps_the_next_load_with_this_computation() -> None:
         (lambda c: c[0].places.update(target=(Buffer("far", Space.TILE, 64, 40_000), 0)), "ends at 40064, tile has"),
         (
             lambda c: c[0].places.update(target=(Buffer("none", Space.TILE, 64), 0)),
-            "buffer 'none' in tile has no address",
+            "buffer 'none' in memory tile has no address",
         ),
     ],
 )
