@@ -25,6 +25,7 @@ from odc_mlir.runtime.recording import record
 LOG = logging.getLogger(__name__)
 
 FOLDS = 4
+_MOST_KNOWN = 2  # candidates: what is best so far, and what is compared with it
 
 
 class HeldBack:
@@ -37,17 +38,19 @@ class HeldBack:
     def __init__(self, options: Options, data: Data, reference: Reference, say: Callable[[str, int], None]) -> None:
         self._data, self._reference, self._say = data, reference, say
         self._builder = CandidateBuilder(options, data.fit)
-        self._last: tuple[Candidate, Measurement] | None = None
+        self._known: list[tuple[Candidate, Measurement]] = []  # what was judged last, in order
 
     def measure(self, model: FloatModel, candidate: Candidate) -> Measurement:
         """How far models made of ``model`` as ``candidate`` is are from the float one; outputs are kept.
 
         It is the candidate itself where the samples take no part in making it, or cannot be left out.
         """
-        if self._last is None or self._last[0] is not candidate:
-            graphs = [made.graph for made in self._twins(model, candidate)]
-            self._last = candidate, self._reference.measure(*graphs, keep=True)
-        return self._last[1]
+        found = next((measured for known, measured in self._known if known is candidate), None)
+        if found is None:
+            found = self._reference.measure(*(made.graph for made in self._twins(model, candidate)), keep=True)
+        others = [item for item in self._known if item[0] is not candidate]
+        self._known = [*others[-_MOST_KNOWN + 1 :], (candidate, found)]
+        return found
 
     def _twins(self, model: FloatModel, candidate: Candidate) -> list[Candidate]:
         data, parts = self._data, range(len(model.held))

@@ -8,27 +8,35 @@ given later in the same file); such a blob is unresolved and says so when its by
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
 
 from odc_mlir.errors import ModelError
+
+Found = TypeVar("Found")
+
+# What is kept with a blob of what was computed from it.
+_MOST_KEPT = 8
 
 
 class Blob:
     """Immutable bytes identified by their SHA-256 digest, which is computed when first needed."""
 
-    __slots__ = ("_data", "_digest", "name", "size")
+    __slots__ = ("_data", "_digest", "_found", "name", "size")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self.name: str | None = None  # of an operation that has it as constant, for errors about missing bytes
         view = memoryview(data)
         self._data: memoryview | None = view.cast("B").toreadonly() if view.nbytes else memoryview(b"")
         self._digest: str | None = None
+        self._found: dict[Hashable, Any] = {}
         self.size = view.nbytes
 
     @classmethod
     def unresolved(cls, digest: str, size: int) -> Blob:
         """A blob of ``size`` bytes whose contents are not known (yet); ``digest`` is 64 hexadecimal digits."""
         blob = cls.__new__(cls)
-        blob._data, blob._digest, blob.size, blob.name = None, digest, size, None
+        blob._data, blob._digest, blob.size, blob.name, blob._found = None, digest, size, None, {}
         return blob
 
     @property
@@ -53,6 +61,19 @@ class Blob:
                 hint="print the IR with --constants keep, or start from the model file",
             )
         return self._data
+
+    def found(self, key: Hashable, make: Callable[[], Found]) -> Found:
+        """What ``make`` computes of the bytes and of ``key`` alone: clones, which share the blob, find it again.
+
+        Only the last few are kept. ``make`` may raise.
+        """
+        if key not in self._found:
+            value = make()
+            if len(self._found) >= _MOST_KEPT:
+                del self._found[next(iter(self._found))]
+            self._found[key] = value
+        found: Found = self._found[key]
+        return found
 
     def resolve(self, data: bytes | memoryview) -> None:
         """Give an unresolved blob its bytes; raises ModelError when their size or digest is not the announced one."""

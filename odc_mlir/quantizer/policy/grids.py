@@ -22,6 +22,7 @@ Reals = NDArray[Any]
 _MOST_STEPS = 255
 # Weights that are not zero, so many that they do not lie on a grid by chance, and of how many are looked at first.
 _LEAST_WEIGHTS, _FIRST_WEIGHTS = 8, 16
+_ROWS_AT_ONCE = 64
 # What rounding to float32 moves a weight by, in steps and as a part of the weight.
 _NEAR, _NEAR_PART = 2.0**-18, 2.0**-20
 # Scales that are tried, as parts of that of the range: with few bits it pays to clip the largest weights.
@@ -97,18 +98,19 @@ def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) ->
     found = np.full(len(rows), np.nan)
     left = np.flatnonzero((np.count_nonzero(rows, axis=1) >= _LEAST_WEIGHTS) & (reach > 0))
     some = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], _FIRST_WEIGHTS)).astype(int)
-    for count in range(steps, steps // 2, -1):
-        if not left.size:
-            break
-        scales = reach / count
-        near = left[_divides(rows[np.ix_(left, some)], scales[left])]
-        near = near[_divides(rows[near], scales[near])]
-        found[near] = scales[near]
-        left = np.setdiff1d(left, near, assume_unique=True)
+    counts = np.arange(steps, steps // 2, -1)
+    for start in range(0, len(left), _ROWS_AT_ONCE):
+        part = left[start : start + _ROWS_AT_ONCE]
+        scales = reach[part, np.newaxis] / counts
+        # Few weights of a row seldom lie on a grid when all do not.
+        for place, number in zip(*np.nonzero(_divides(rows[np.ix_(part, some)], scales)), strict=True):
+            row, scale = part[place], scales[place, number]
+            if np.isnan(found[row]) and _divides(rows[row : row + 1], np.array([[scale]])).all():
+                found[row] = scale
     return found
 
 
 def _divides(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether all weights of a row are multiples of its scale, as far as float32 can tell."""
-    steps = rows / scales[:, np.newaxis]
-    return np.asarray((np.abs(steps - np.rint(steps)) <= _NEAR + _NEAR_PART * np.abs(steps)).all(axis=1))
+    """Whether all weights of a row are multiples of each of its ``scales [rows, N]``, as far as float32 can tell."""
+    steps = rows[:, np.newaxis] / scales[:, :, np.newaxis]
+    return np.asarray((np.abs(steps - np.rint(steps)) <= _NEAR + _NEAR_PART * np.abs(steps)).all(axis=2))

@@ -56,8 +56,8 @@ from odc_mlir.transforms.quant.common.conversion import (
     assigned_codes,
     behind,
     clear_assignment,
+    coded,
     demands,
-    encoded,
     is_assigned,
     real_constant,
     result_codes,
@@ -138,7 +138,7 @@ class _Conversion:
                 continue
             made = constants.find(demand)
             if made is None:
-                made = constants.make(demand, encoded(demand), codes.dtype, codes.type_for(demand.value))
+                made = constants.make(demand, coded(demand), codes.type_for(demand.value))
             demand.op.operands[demand.index] = made
         constants.clean_up()
 

@@ -218,19 +218,13 @@ class Assignment:
         if (given := given_weights(self._given, op, index, dtype)) is not None:
             return given
         axis = axis if used.granularity == "channel" else None
-        contents = contents_of(operand)
+        constant = constant_of(operand)
+        assert constant is not None
+        key = (dtype, axis, used.symmetric_weights, used.smallest_scale, operand.type, constant.sparsity)
         try:
-            params = weight_params(
-                contents,
-                axis,
-                dtype,
-                symmetric=used.symmetric_weights,
-                smallest=used.smallest_scale,
-                name=value_name(operand),
-            )
+            return constant.blob.found(key, lambda: _type_of_weights(operand, axis, dtype, used))
         except OdcError as error:
             raise _StaysReal(error.message) from error
-        return quantised(dtype, on_grid(contents, params, dtype), per_axis=axis is not None)
 
     def _state(self, op: CircleOp, index: int, used: Scheme) -> Attribute:
         if op.SPEC.quant.states[index] is StateParameters.OUTPUT:
@@ -279,3 +273,17 @@ class Assignment:
             return self._by_range(value, self._scheme(choice))
         except _StaysReal:
             return REAL
+
+
+def _type_of_weights(operand: SSAValue, axis: int | None, dtype: str, used: Scheme) -> Attribute:
+    """The type of constant weights by their contents, with scales along ``axis``; raises OdcError without one."""
+    contents = contents_of(operand)
+    params = weight_params(
+        contents,
+        axis,
+        dtype,
+        symmetric=used.symmetric_weights,
+        smallest=used.smallest_scale,
+        name=value_name(operand),
+    )
+    return quantised(dtype, on_grid(contents, params, dtype), per_axis=axis is not None)

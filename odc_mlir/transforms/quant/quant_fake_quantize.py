@@ -33,8 +33,9 @@ from xdsl.ir import BlockArgument, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.formats.names import Names
+from odc_mlir.ops.constants import encode_constant
 from odc_mlir.quantizer.policy.parameters import dequantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
@@ -103,7 +104,7 @@ class _FakeQuantizer:
             if made is None:
                 array = dequantize_constant(encoded(demand), demand.codes.params)
                 real = tensor_type("float32", tensor_facts(demand.value.type).shape)
-                made = constants.make(demand, array, "float32", real)
+                made = constants.make(demand, BlobAttr.of(encode_constant(array, "float32")), real)
             demand.op.operands[demand.index] = made
         constants.clean_up()
 

@@ -200,6 +200,22 @@ def real_constant(value: SSAValue) -> ConstOp | None:
     return constant_of(value) if is_real(value) else None
 
 
+def coded(demand: Demand) -> BlobAttr:
+    """The bytes of :func:`encoded`. Those of constants that are no bias are made once for all models that share them."""
+    codes, constant = demand.codes, constant_of(demand.value)
+    assert codes is not None
+    assert constant is not None
+
+    dtype = codes.dtype
+
+    def make() -> BlobAttr:
+        return BlobAttr.of(encode_constant(encoded(demand), dtype))
+
+    if demand.bias is not None:
+        return make()
+    return constant.blob.found((codes, demand.value.type, constant.sparsity), make)
+
+
 def encoded(demand: Demand) -> Array:
     """The codes that ``demand`` wants of the real constant that it uses, in storage dtype.
 
@@ -242,8 +258,8 @@ class ConvertedConstants:
         made = self._made.get(constant, {}).get(demand.codes)
         return None if made is None else made.result
 
-    def make(self, demand: Demand, array: Array, dtype: str, type: Attribute) -> SSAValue:
-        """A constant ``array`` of ``type`` for ``demand``, beside the real one, which :meth:`clean_up` drops.
+    def make(self, demand: Demand, contents: BlobAttr, type: Attribute) -> SSAValue:
+        """A constant ``contents`` of ``type`` for ``demand``, beside the real one, which :meth:`clean_up` drops.
 
         Further copies stand in front of their first user, as in imported models: demands must come in program order.
         """
@@ -254,7 +270,7 @@ class ConvertedConstants:
         name, place = value_name(constant.result), InsertPoint.before(constant)
         if siblings:
             name, place = self._names.fresh(f"{name}_{demand.codes.dtype}"), InsertPoint.before(demand.op)
-        made = ConstOp(BlobAttr.of(encode_constant(array, dtype)), type)
+        made = ConstOp(contents, type)
         named(made, name)
         Rewriter.insert_op(made, place)
         siblings[demand.codes] = made
