@@ -35,6 +35,8 @@ _BLOCK_ELEMENTS = 1 << 15  # of what is computed at a time
 _ROUNDS = 4
 _ENTROPY_BINS = 2048
 _ENTROPY_STEPS = 256
+# What sums lose to rounding is no error: a part of all values' squares, and digits of divergences.
+_NO_ERROR, _DIGITS = 1e-12, 12
 
 
 def choose_range(stats: TensorStatistics, mode: str, **options: Any) -> Range:
@@ -108,8 +110,8 @@ def mse(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> Rang
     counted = _distribution(stats)
     edges, counts = counted.occupied()
     centres = np.clip((edges[:-1] + edges[1:]) / 2, stats.minimum, stats.maximum)
-    used = counts > 0
-    error = _Error(centres[used], counts[used].astype(np.float64), counted.width, bits)
+    first = float(edges[0]) + counted.width / 2
+    error = _Error(centres, counts.astype(np.float64), first, counted.width, bits)
     low, high = min(stats.minimum, 0.0), max(stats.maximum, 0.0)
     if symmetric:
         reach = _best(error.symmetric, max(-low, high))
@@ -128,10 +130,15 @@ def mse(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> Rang
 
 
 class _Error:
-    """The summed squared error of ``counts`` values at ``centres``, in bins of ``width``, for ranges of codes."""
+    """The summed squared error of ``counts`` values in equal bins of ``width`` at ``centres``, for ranges of codes.
 
-    def __init__(self, centres: NDArray[Any], counts: NDArray[Any], width: float, bits: int) -> None:
-        self._centres, self._counts, self._width, self._bits = centres, counts, width, bits
+    Sums up to each bin tell what lies between two codes, and so all errors of these together.
+    """
+
+    def __init__(self, centres: NDArray[Any], counts: NDArray[Any], first: float, width: float, bits: int) -> None:
+        self._first, self._width, self._bits = first, width, bits
+        weighted = (counts, counts * centres, counts * centres * centres)
+        self._count, self._sum, self._squares = (np.concatenate(([0.0], np.cumsum(each))) for each in weighted)
 
     def symmetric(self, reaches: _Ends) -> _Ends:
         """For each of the ranges from ``-reaches`` to ``reaches``."""
@@ -146,29 +153,48 @@ class _Error:
         return self._of(scales, -zeros, most - zeros)
 
     def _of(self, scales: _Ends, least: _Ends, most: _Ends) -> _Ends:
-        found = np.empty(len(scales))
-        rows = max(1, _BLOCK_ELEMENTS // max(1, len(self._centres)))
-        for start in range(0, len(scales), rows):
-            part = slice(start, start + rows)
-            found[part] = self._of_some(scales[part], least[part], most[part])
-        return found
-
-    def _of_some(self, scales: _Ends, least: _Ends, most: _Ends) -> _Ends:
-        steps = np.where(scales > 0, scales, 1.0)[:, np.newaxis]
-        codes = self._centres / steps
+        power = self._squares[-1]
+        found = np.full(len(scales), power)  # where all becomes zero
         # Steps finer than bins cannot be told apart: there rounding errs evenly over a step.
-        fine = scales < 2 * self._width
-        apart = np.rint(codes)
-        apart[fine] = codes[fine]
-        np.maximum(apart, least[:, np.newaxis], out=apart)
-        np.minimum(apart, most[:, np.newaxis], out=apart)
-        apart -= codes
-        apart *= steps
-        apart[scales <= 0] = self._centres
-        apart *= apart
-        # One sum at a time: how a product of matrices adds up depends on how many there are.
-        result = np.array([self._counts @ row for row in apart])
-        return result + np.where(fine & (scales > 0), self._counts.sum() * scales * scales / 12, 0.0)
+        fine = (scales > 0) & (scales < 2 * self._width)
+        if fine.any():
+            found[fine] = self._clipped(scales[fine], least[fine], most[fine])
+            found[fine] += self._count[-1] * scales[fine] ** 2 / 12
+        apart = np.flatnonzero(scales >= 2 * self._width)
+        rows = max(1, _BLOCK_ELEMENTS >> self._bits)
+        for start in range(0, len(apart), rows):
+            part = apart[start : start + rows]
+            found[part] = self._rounded(scales[part], least[part], int(most[0] - least[0]))
+        return np.where(found > _NO_ERROR * power, found, 0.0)
+
+    def _rounded(self, scales: _Ends, least: _Ends, steps: int) -> _Ends:
+        """Of all values, each at the nearest of ``steps + 1`` codes from ``least`` on."""
+        codes = least[:, np.newaxis] + np.arange(steps + 1)
+        bounds = self._below((codes[:, 1:] - 0.5) * scales[:, np.newaxis])
+        count, total = (
+            np.diff(sums[bounds], axis=1, prepend=0.0, append=sums[-1]) for sums in (self._count, self._sum)
+        )
+        reals = codes * scales[:, np.newaxis]
+        return np.asarray(self._squares[-1] + ((reals * count - 2 * total) * reals).sum(axis=1))
+
+    def _clipped(self, scales: _Ends, least: _Ends, most: _Ends) -> _Ends:
+        """Of the values outside the codes, which get the first or the last."""
+        low, high = least * scales, most * scales
+        under, over = self._below(low), self._below(high)
+        sums = (self._count, self._sum, self._squares)
+        return _squares_from(low, *(each[under] for each in sums)) + _squares_from(
+            high, *(each[-1] - each[over] for each in sums)
+        )
+
+    def _below(self, reals: NDArray[np.float64]) -> NDArray[np.int64]:
+        """How many bins lie below each of ``reals``."""
+        found = np.ceil((reals - self._first) / self._width)
+        return np.clip(found, 0, len(self._count) - 1).astype(np.int64)
+
+
+def _squares_from(real: _Ends, count: _Ends, total: _Ends, squares: _Ends) -> _Ends:
+    """The squared distances from ``real`` of so many values with these sums."""
+    return squares - 2 * real * total + real * real * count
 
 
 def _best(error: Callable[[_Ends], _Ends], largest: float) -> float:
@@ -207,7 +233,7 @@ def entropy(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> 
     counts[0] = min(counts[0], counts[1])
     ends = np.unique(np.linspace(levels, len(counts), _ENTROPY_STEPS).astype(int))
     clipped = _Clipped(counts, levels)
-    best = min(map(int, ends), key=lambda end: (clipped.divergence(end), -end))
+    best = int(ends[_last_least(clipped.divergences(ends))])
     return _within(stats, -best * width, best * width)
 
 
@@ -226,26 +252,34 @@ class _Clipped:
 
     def __init__(self, counts: NDArray[np.float64], levels: int) -> None:
         self._counts, self._places = counts, np.arange(levels + 1)
-        self._used = (counts > 0).astype(np.float64)
         # Sums up to each bin: those of whole numbers are exact.
-        self._below, self._filled = (np.concatenate(([0.0], np.cumsum(each))) for each in (counts, self._used))
+        sums = (counts, (counts > 0).astype(np.float64), _times_log(counts))
+        self._below, self._filled, self._content = (np.concatenate(([0.0], np.cumsum(each))) for each in sums)
 
-    def divergence(self, end: int) -> float:
-        """How far the first ``end`` bins at all levels are from all bins clipped at ``end``, in nats."""
-        bounds = self._places * end // self._places[-1]
-        sums, filled = np.diff(self._below[bounds]), np.diff(self._filled[bounds])
-        quantised = np.repeat(sums / np.maximum(filled, 1.0), np.diff(bounds)) * self._used[:end]
-        total = quantised.sum()
-        if not total:
-            return math.inf
-        real = self._counts[:end].copy()
-        real[-1] += self._below[-1] - self._below[end]
-        p, q = real / self._below[-1], quantised / total
-        held = p > 0
-        p, q = p[held], q[held]
+    def divergences(self, ends: NDArray[np.int64]) -> NDArray[np.float64]:
+        """For each of ``ends`` how far so many bins at all levels are from all bins clipped there, in nats.
+
+        Bins that hold something share a level's part evenly.
+        """
+        bounds = self._places * ends[:, np.newaxis] // self._places[-1]
+        held, filled = np.diff(self._below[bounds], axis=1), np.diff(self._filled[bounds], axis=1)
+        total, everything = self._below[ends], self._below[-1]
+        last, beyond = self._counts[ends - 1], everything - total
+        content = self._content[ends - 1] + _times_log(last + beyond)
+        shares = held / np.maximum(filled, 1.0) / np.maximum(total, 1.0)[:, np.newaxis]
+        seen = held.copy()
+        seen[:, -1] += np.where(last > 0, beyond, 0.0)
         # A bin that only clipping fills has no counterpart: a small mass there keeps the divergence finite and large.
         smallest = 1e-12
-        return float(np.sum(p * np.log(p / np.maximum(q, smallest))))
+        explained = (seen * np.log(np.maximum(shares, smallest))).sum(axis=1)
+        explained += np.where(last > 0, 0.0, beyond * math.log(smallest))
+        found = (content - explained) / everything - math.log(everything)
+        return np.where(total > 0, np.round(found, _DIGITS), math.inf)
+
+
+def _times_log(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """``x ln x``, zero at zero."""
+    return np.asarray(values * np.log(np.where(values > 0, values, 1.0)))
 
 
 MODES: dict[str, Callable[..., Range]] = {
