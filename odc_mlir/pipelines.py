@@ -336,12 +336,17 @@ def _is_on_way(module: ModuleOp, stage: Stage) -> bool:
 
 
 def run_passes(
-    context: Context, module: ModuleOp, passes: Iterable[tuple[str, ModulePass]], *, observe: Observer | None = None
+    context: Context,
+    module: ModuleOp,
+    passes: Iterable[tuple[str, ModulePass]],
+    *,
+    observe: Observer | None = None,
+    verify: bool = True,
 ) -> None:
     """Run (stage, pass) pairs over ``module`` in place, verifying it after each stage and checking what it may hold.
 
-    Where ``context`` says so it is verified after each pass, which tells which one is wrong, and stages of
-    :data:`ON_REQUEST` are checked too.
+    Without ``verify`` whoever runs them does that once what is made of it is kept. Where ``context`` says so it is
+    verified after each pass, which tells which one is wrong, and stages of :data:`ON_REQUEST` are checked too.
     """
     each = getattr(context, "verify_each", False)
     with sharing_records(context):
@@ -356,7 +361,7 @@ def run_passes(
                         module.verify()
                 if observe is not None:
                     observe(stage, item, module)
-            if stage in ON_REQUEST and not each:
+            if not each and (stage in ON_REQUEST or not verify):
                 continue
             with typed_errors(stage):
                 if not each:

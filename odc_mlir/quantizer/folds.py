@@ -47,21 +47,21 @@ class HeldBack:
         """
         found = next((measured for known, measured in self._known if known is candidate), None)
         if found is None:
-            found = self._reference.measure(*(made.graph for made in self._twins(model, candidate)), keep=True)
+            found = self._judged(model, candidate)
         others = [item for item in self._known if item[0] is not candidate]
         self._known = [*others[-_MOST_KNOWN + 1 :], (candidate, found)]
         return found
 
-    def _twins(self, model: FloatModel, candidate: Candidate) -> list[Candidate]:
+    def _judged(self, model: FloatModel, candidate: Candidate) -> Measurement:
         data, parts = self._data, range(len(model.held))
-        if data.separate or not data.fit or self._builder.scheme.weights_only or len(parts) < 2:
-            return [candidate]
-        self._say("judging on samples held back", len(parts))
-        try:
-            return [self._builder.build(model, candidate.recipe, model.without(part)) for part in parts]
-        except OdcError:
-            LOG.info("the model cannot be made without the samples held back", exc_info=True)
-            return [candidate]
+        if not (data.separate or not data.fit or self._builder.scheme.weights_only or len(parts) < 2):
+            self._say("judging on samples held back", len(parts))
+            try:
+                twins = [self._builder.build(model, candidate.recipe, model.without(part)) for part in parts]
+                return self._reference.measure(*(twin.graph for twin in twins), keep=True)
+            except OdcError:
+                LOG.info("the model cannot be made without the samples held back", exc_info=True)
+        return self._reference.measure(candidate.graph, keep=True)
 
 
 @dataclass

@@ -148,9 +148,9 @@ def graph_of(module: ModuleOp) -> Graph:
     return build_graph(export_model(module))
 
 
-def run_passes(context: Context, module: ModuleOp, passes: Sequence[ModulePass]) -> None:
-    """Run passes of the stage in place, verifying after each."""
-    pipelines.run_passes(context, module, ((STAGE, item) for item in passes))
+def run_passes(context: Context, module: ModuleOp, passes: Sequence[ModulePass], *, verify: bool = True) -> None:
+    """Run passes of the stage in place; ``verify`` what they make."""
+    pipelines.run_passes(context, module, ((STAGE, item) for item in passes), verify=verify)
 
 
 def make_pass(name: str, **options: Any) -> ModulePass:
@@ -323,7 +323,10 @@ class CandidateBuilder:
         return True
 
     def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
-        """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError."""
+        """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError.
+
+        Most candidates are measured and let go: what is kept is to be verified (:meth:`verify`).
+        """
         candidate = self._plain(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction) or not self._samples:
             return candidate
@@ -336,8 +339,14 @@ class CandidateBuilder:
             known=model.known.setdefault(len(self._samples), Known()),
         )
         found.apply(candidate.module)
-        run_passes(self._context, candidate.module, [dead_code_pass()])
+        run_passes(self._context, candidate.module, [dead_code_pass()], verify=False)
         return Candidate(recipe, candidate.module)
+
+    def verify(self, candidate: Candidate) -> Candidate:
+        """``candidate``; raises OdcError where it is no valid model, or has parameters that cannot be."""
+        checks = [] if self.scheme.weights_only else [make_pass("quant-verify-params")]
+        run_passes(self._context, candidate.module, [*checks, dead_code_pass()])
+        return candidate
 
     def _plain(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
         """The candidate with every constant rounded to the nearest code."""
@@ -365,9 +374,9 @@ class CandidateBuilder:
                     outputs=_entries(self.options.output_types),
                 ),
                 make_pass("quant-insert-requantize"),
-                make_pass("quant-verify-params"),
                 dead_code_pass(),
             ],
+            verify=False,
         )
         candidate = Candidate(recipe, module)
         if self.given:

@@ -201,7 +201,7 @@ def real_constant(value: SSAValue) -> ConstOp | None:
 
 
 def coded(demand: Demand) -> BlobAttr:
-    """The bytes of :func:`encoded`. Those of constants that are no bias are made once for all models that share them."""
+    """The bytes of :func:`encoded`; those of a constant that is no bias are made once for all models that share it."""
     codes, constant = demand.codes, constant_of(demand.value)
     assert codes is not None
     assert constant is not None
