@@ -143,6 +143,8 @@ class Choosing:
             return best
         if not self._making.builder.add_samples(self._data.held):
             return best
+        if not (best.recipe.rounding or best.recipe.correction):
+            return best  # a search for precisions may refine codes by them
         candidate = self._making.builder.build(best.model, best.recipe, self._making.statistics_of(best.model))
         self._making.say("refined by all samples", made=1)
         return replace(best, candidate=candidate)
@@ -153,7 +155,7 @@ class Choosing:
         if len(options.range_modes) == 1 or not self._making.in_time():
             return best
         model, plain = best.model, replace(best.recipe, rounding=False, correction=False)
-        tried = self._first(model, plain, "ranges", plain.ranges)
+        tried = self._first(model, plain, "ranges", plain.ranges, best)
         for mode in options.range_modes[1:]:
             tried = self.better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode)
         found = replace(best.recipe, ranges=tried.recipe.ranges)
@@ -185,12 +187,17 @@ class Choosing:
             models[kind] = found
         return models[kind]
 
-    def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> BestCandidate:
-        """The choice that others are compared with."""
-        choice = self.plain
-        if choice is None or choice.model is not model or choice.recipe != recipe:
+    def _first(
+        self, model: FloatModel, recipe: Recipe, what: str, value: Any, known: BestCandidate | None = None
+    ) -> BestCandidate:
+        """The choice that others are compared with; ``known`` may be it."""
+        made = (choice for choice in (self.plain, known) if choice is not None)
+        choice = next((item for item in made if item.model is model and item.recipe == recipe), None)
+        if choice is None:
             choice = self._making.built(model, recipe)
-        self.plain = self.plain or choice
+        if self.plain is None:
+            self._making.builder.verify(choice.candidate)  # parameters that cannot be are told of at once
+            self.plain = choice
         return self._noted(choice, what, value, kept=True)
 
     def better(self, best: BestCandidate, model: FloatModel, recipe: Recipe, what: str, value: Any) -> BestCandidate:
@@ -215,7 +222,6 @@ class Choosing:
         if is_same or self._data.separate:  # samples that chose nothing have judged both already
             return True
         self._making.foreseen += len(choice.model.held) + len(best.model.held)
-        # The one so far first: it was judged last if it was the last to be kept.
         theirs, ours = (self._making.measured_unseen(each.model, each.candidate) for each in (best, choice))
         return not theirs.better_than(ours, LEAST_GAIN_DB)
 

@@ -131,7 +131,7 @@ class Driver:
             self.plain = self.target.judge(free.module)
         if self.options.searches_precisions and (self.data.fit or not weights_only):
             candidate = self._widened(choosing, best)
-        return candidate
+        return self.making.builder.verify(candidate)
 
     # More bits where they are needed.
 
