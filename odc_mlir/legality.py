@@ -68,7 +68,7 @@ def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
             yield Breach(op, "has semaphores already")
 
 
-class Level(NamedTuple):
+class StageLegality(NamedTuple):
     """What a module may hold.
 
     ``around``: beginnings of the names of operations outside of programs, ``inside``: those in programs, ``laws``: what
@@ -88,20 +88,20 @@ _BUFFERS = (*_SEGMENTS, "arith.", "memref.")
 _LOOPS = (*_BUFFERS, "llvm.", "scf.", "vector.")
 
 LEVELS = {
-    "circle": Level(_MODEL),
-    "circle-opt": Level(_MODEL),
-    "quant": Level(_MODEL),
-    "partition": Level(_SEGMENTS),
-    "npu": Level(_SEGMENTS, _TENSORS, (no_tilings,)),
-    "npu-sched": Level(_SEGMENTS, _INSTRUCTIONS, (no_addresses, no_semaphores)),
-    "npu-alloc": Level(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
-    "package": Level(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
-    "native-partition": Level(_SEGMENTS),
-    "native": Level(_BUFFERS),
-    "native-alloc": Level(_BUFFERS),
-    "native-divide": Level((*_BUFFERS, "scf.")),
-    "native-loops": Level(_LOOPS),
-    "native-llvm": Level((*_SEGMENTS, "llvm.")),
+    "circle": StageLegality(_MODEL),
+    "circle-opt": StageLegality(_MODEL),
+    "quant": StageLegality(_MODEL),
+    "partition": StageLegality(_SEGMENTS),
+    "npu": StageLegality(_SEGMENTS, _TENSORS, (no_tilings,)),
+    "npu-sched": StageLegality(_SEGMENTS, _INSTRUCTIONS, (no_addresses, no_semaphores)),
+    "npu-alloc": StageLegality(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
+    "package": StageLegality(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
+    "native-partition": StageLegality(_SEGMENTS),
+    "native": StageLegality(_BUFFERS),
+    "native-alloc": StageLegality(_BUFFERS),
+    "native-divide": StageLegality((*_BUFFERS, "scf.")),
+    "native-loops": StageLegality(_LOOPS),
+    "native-llvm": StageLegality((*_SEGMENTS, "llvm.")),
 }
 """Stage -> what is legal at its end."""
 
@@ -126,7 +126,7 @@ def fitting_stages(module: ModuleOp) -> Iterator[str]:
             yield stage
 
 
-def _breaches(module: ModuleOp, level: Level) -> Iterator[Breach]:
+def _breaches(module: ModuleOp, level: StageLegality) -> Iterator[Breach]:
     known: dict[type[Operation], bool] = {}
     for top in module.body.block.ops:
         if not isinstance(top, ProgramOp):

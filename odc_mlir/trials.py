@@ -30,7 +30,7 @@ from odc_mlir.support.deadline import tell
 from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, trial_planner
 from odc_mlir.transforms.npu.npu_prefetch_constants import NpuPrefetchConstantsPass
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
-from odc_mlir.transforms.npu.schedule.stripe_plan import Planner, StripePlan
+from odc_mlir.transforms.npu.schedule.stripe_plan import StripePlan, StripePlanner
 
 PARTITIONED, LOWERED, SCHEDULED = "partition", "npu", "npu-alloc"  # stages between which segments become instructions
 MISSES = 3  # plans in a row that are no better, after which no more are tried
@@ -89,7 +89,7 @@ class _Trials:
     context: Context
     lowered: ModuleOp
     job: TargetedProgram
-    planner: Planner
+    planner: StripePlanner
     tried: set[StripePlan] = field(default_factory=set)
 
     def fastest(self, room: int) -> ProgramOp:

@@ -15,8 +15,8 @@ import numpy as np
 from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.resources import Resource
-from odc_mlir.simulator.tokens import Edge, edges
-from odc_mlir.simulator.trace import Event, Issue, Trace
+from odc_mlir.simulator.tokens import TokenEdge, edges
+from odc_mlir.simulator.trace import Issue, Trace, TraceEvent
 from odc_mlir.simulator.windows import windows
 
 _LAYERS = len(Queue)  # thread of the layers
@@ -90,7 +90,7 @@ def _slice(name: str, category: str, thread: int, begin: float, end: float, args
     return {"ph": "X", "name": name, "cat": category, "pid": 0, "tid": int(thread), **times, "args": args}
 
 
-def _instruction(trace: Trace, event: Event) -> dict[str, Any]:
+def _instruction(trace: Trace, event: TraceEvent) -> dict[str, Any]:
     instr = trace.program.instructions[event.index]
     owner = trace.program.owners[event.index]
     entry = trace.program.operators[owner] if owner >= 0 else None
@@ -106,17 +106,17 @@ def _instruction(trace: Trace, event: Event) -> dict[str, Any]:
     return _slice(name, entry.kind if entry else "other", event.queue, event.alone, event.ended, args)
 
 
-def _waited(trace: Trace, edge: Edge) -> bool:
+def _waited(trace: Trace, edge: TokenEdge) -> bool:
     """Whether the taker of a token started when it became visible."""
     taken = edge.taker.handed if isinstance(edge.taker, Issue) else edge.taker.started
     return abs(_end(edge.poster) + trace.program.target.fetch.semaphore_cycles - taken) < _SAME
 
 
-def _end(executed: Event | Issue) -> float:
+def _end(executed: TraceEvent | Issue) -> float:
     return executed.handed if isinstance(executed, Issue) else executed.ended
 
 
-def _arrow(number: int, edge: Edge) -> Iterator[dict[str, Any]]:
+def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
     """From within the poster's slice, near its end, to within the taker's."""
     for phase, executed in (("s", edge.poster), ("f", edge.taker)):
         fetch = isinstance(executed, Issue)

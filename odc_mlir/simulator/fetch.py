@@ -22,7 +22,7 @@ from odc_mlir.simulator.timeline import BUSY, Meter, Timeline
 from odc_mlir.simulator.trace import Issue
 
 
-class Fetch:
+class FetchEngine:
     """Feeds :class:`Engines` from a program; ``halted`` once halt has found everything finished."""
 
     def __init__(

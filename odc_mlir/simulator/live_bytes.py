@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from odc_mlir.isa.container import TensorRecord
 from odc_mlir.isa.fields import Region
 from odc_mlir.simulator.boxes import view
-from odc_mlir.simulator.trace import Event, Trace
+from odc_mlir.simulator.trace import Trace, TraceEvent
 
 PREFETCHED = "prefetched"  # the owner of copies of constants
 _REGIONS = (Region.ARENA, Region.INPUTS, Region.OUTPUTS)
@@ -131,7 +131,7 @@ def _lives(trace: Trace, cycles: int) -> list[_Life]:
     return [_Life(*writers[writer], stops[until], size) for (writer, until), size in sorted(found.items())]
 
 
-def _touch(event: Event, number: int, end: int, marks: dict[int, _Marks], found: Counter[tuple[int, int]]) -> None:
+def _touch(event: TraceEvent, number: int, end: int, marks: dict[int, _Marks], found: Counter[tuple[int, int]]) -> None:
     """Note what an instruction reads until the place ``end`` in time, then what it writes as writer ``number``."""
     for touch in sorted(event.touched, key=lambda touch: touch.writes):
         if touch.region not in marks:
@@ -153,7 +153,7 @@ def _close(found: Counter[tuple[int, int]], writer: NDArray[np.int32], until: ND
         found[int(pair) >> 32, int(pair) & 0xFFFFFFFF] += int(size)
 
 
-def _owner(trace: Trace, event: Event) -> str:
+def _owner(trace: Trace, event: TraceEvent) -> str:
     """Whose the bytes are that an instruction writes."""
     if any(touch.region == Region.CONSTANTS for touch in event.touched):
         return PREFETCHED

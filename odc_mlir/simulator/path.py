@@ -16,7 +16,7 @@ from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.queues import DMA_ENGINES
 from odc_mlir.simulator.resources import Resource
 from odc_mlir.simulator.tokens import edges
-from odc_mlir.simulator.trace import Event, Issue, Trace
+from odc_mlir.simulator.trace import Issue, Trace, TraceEvent
 
 CAUSES: dict[str, str] = {
     "array": "steps and start of the multiply-accumulate array",
@@ -70,17 +70,17 @@ class _Walk:
         self.instructions = trace.program.instructions
         self.events = trace.events
         self.engine_of: dict[Queue, object] = {queue: queues for queues in DMA_ENGINES for queue in queues}
-        self.in_queue: dict[Queue, list[Event]] = defaultdict(list)
-        self.before: dict[int, Event] = {}  # the one before an event in its queue
-        self.ends: dict[tuple[object, int], list[Event]] = defaultdict(list)  # by engine and instant
-        self.starts: dict[tuple[Queue, int], Event] = {}
+        self.in_queue: dict[Queue, list[TraceEvent]] = defaultdict(list)
+        self.before: dict[int, TraceEvent] = {}  # the one before an event in its queue
+        self.ends: dict[tuple[object, int], list[TraceEvent]] = defaultdict(list)  # by engine and instant
+        self.starts: dict[tuple[Queue, int], TraceEvent] = {}
         for event in self.events:
             if queue := self.in_queue[event.queue]:
                 self.before[id(event)] = queue[-1]
             queue.append(event)
             self.ends[self.engine_of.get(event.queue, event.queue), _instant(event.ended)].append(event)
             self.starts.setdefault((event.queue, _instant(event.started)), event)
-        self.posters: dict[int, list[Event | Issue]] = defaultdict(list)
+        self.posters: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
         for edge in edges(trace):
             self.posters[id(edge.taker)].append(edge.poster)
         self.numbers = self._numbers()
@@ -130,12 +130,12 @@ class _Walk:
             awaited += [max(self.events, key=_end_of)] if self.events else []
         return self._after(max(awaited, key=_end_of), issue.handed) if awaited else None
 
-    def _after(self, poster: Event | Issue, until: float) -> Continuation:
+    def _after(self, poster: TraceEvent | Issue, until: float) -> Continuation:
         """Until then a token of ``poster`` was under way."""
         self._cover(_end_of(poster), until, "token")
         return (self._issue if isinstance(poster, Issue) else self._end, poster)
 
-    def _end(self, event: Event) -> Continuation:
+    def _end(self, event: TraceEvent) -> Continuation:
         own = _OF_QUEUE.get(event.queue, "latency")
         self._cover(event.done, event.ended, "lanes")
         self._cover(event.began, event.done, _phase(event, own))
@@ -146,7 +146,7 @@ class _Walk:
         self._cover(event.started, event.began - event.start, "latency")
         return self._start, event
 
-    def _start(self, event: Event) -> Continuation:
+    def _start(self, event: TraceEvent) -> Continuation:
         """What came last of its tokens, its issue, its engine and its turn to start."""
         when = event.started
         self.seen.add(id(event))
@@ -165,7 +165,7 @@ class _Walk:
         self._cover(issue.handed, when, "token")
         return self._issue, issue
 
-    def _engine_until(self, event: Event, least: float) -> Event | None:
+    def _engine_until(self, event: TraceEvent, least: float) -> TraceEvent | None:
         """An instruction of the same engine that ended when ``event`` started, and after ``least``."""
         if event.started <= least:
             return None
@@ -176,7 +176,7 @@ class _Walk:
         return None
 
 
-def _phase(event: Event, own: str) -> dict[str, float]:
+def _phase(event: TraceEvent, own: str) -> dict[str, float]:
     """By cause: what the phase lost to crowded resources, the rest to what it takes longest on."""
     causes: dict[str, float] = defaultdict(float)
     for resource, cycles in event.lost.items():
@@ -188,7 +188,7 @@ def _phase(event: Event, own: str) -> dict[str, float]:
     return dict(causes)
 
 
-def _end_of(executed: Event | Issue) -> float:
+def _end_of(executed: TraceEvent | Issue) -> float:
     return executed.handed if isinstance(executed, Issue) else executed.ended
 
 

@@ -54,7 +54,7 @@ class StartedInstruction:
     touched: Sequence[Touch] = ()  # noted for traces only
 
 
-class Engine:
+class DmaEngine:
     """A DMA engine: how many more descriptors it takes now."""
 
     __slots__ = ("free", "turn")
@@ -82,7 +82,7 @@ class QueueState:
         "running",
     )
 
-    def __init__(self, queue: Queue, engine: Engine | None, depth: int) -> None:
+    def __init__(self, queue: Queue, engine: DmaEngine | None, depth: int) -> None:
         self.queue = queue
         self.engine = engine  # None: compute queue, one instruction at a time
         self.depth = depth
@@ -151,9 +151,9 @@ class Engines:
         self._finished = finished  # called when an instruction is complete
         self._semaphore_cycles = semaphore_cycles
         self.units: dict[Queue, QueueState] = {queue: QueueState(queue, None, depth) for queue in COMPUTE_QUEUES}
-        self._groups: list[tuple[Engine, list[QueueState]]] = []
+        self._groups: list[tuple[DmaEngine, list[QueueState]]] = []
         for queues in DMA_ENGINES:
-            engine = Engine(slots)
+            engine = DmaEngine(slots)
             group = [QueueState(queue, engine, depth) for queue in queues]
             self.units |= {unit.queue: unit for unit in group}
             self._groups.append((engine, group))

@@ -14,7 +14,7 @@ from odc_mlir.simulator.binding import bind, outputs
 from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, collect, queue_time
 from odc_mlir.simulator.engines import executors
 from odc_mlir.simulator.engines.machine import InstructionCost, Machine
-from odc_mlir.simulator.fetch import Fetch
+from odc_mlir.simulator.fetch import FetchEngine
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.ordering import Semaphores
 from odc_mlir.simulator.program import Program
@@ -101,7 +101,7 @@ class _Simulation:
             slots=target.dma.descriptors_in_flight,
             semaphore_cycles=target.fetch.semaphore_cycles,
         )
-        self.fetch = Fetch(program, self.engines, self.timeline, self.semaphores, self.ports, strict=strict)
+        self.fetch = FetchEngine(program, self.engines, self.timeline, self.semaphores, self.ports, strict=strict)
         self.trace = Trace(program) if trace else None
         if self.trace is not None:
             self.timeline.segments = self.trace.segments

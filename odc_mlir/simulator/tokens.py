@@ -7,31 +7,31 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from odc_mlir.isa.fields import Queue
-from odc_mlir.simulator.trace import Event, Issue, Trace
+from odc_mlir.simulator.trace import Issue, Trace, TraceEvent
 
 
-class Edge(NamedTuple):
+class TokenEdge(NamedTuple):
     """A token of ``semaphore``, posted by one executed instruction and taken by another."""
 
     semaphore: int
-    poster: Event | Issue
-    taker: Event | Issue
+    poster: TraceEvent | Issue
+    taker: TraceEvent | Issue
 
 
-def edges(trace: Trace) -> list[Edge]:
+def edges(trace: Trace) -> list[TokenEdge]:
     """Every token that was taken. A semaphore connects two queues, so that its tokens are taken in order."""
-    posted: dict[int, list[Event | Issue]] = defaultdict(list)
-    taken: dict[int, list[Event | Issue]] = defaultdict(list)
+    posted: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
+    taken: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
     for executed in _executed(trace):
         instr = trace.program.instructions[executed.index]
         for semaphore in instr.posts:
             posted[semaphore].append(executed)
         for semaphore in instr.waits:
             taken[semaphore].append(executed)
-    return [Edge(s, *pair) for s in sorted(taken) for pair in zip(posted[s], taken[s], strict=False)]
+    return [TokenEdge(s, *pair) for s in sorted(taken) for pair in zip(posted[s], taken[s], strict=False)]
 
 
-def _executed(trace: Trace) -> Iterator[Event | Issue]:
+def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
     """All instructions, those of each queue in its order."""
     yield from trace.events
     for issue in trace.issues:

@@ -16,7 +16,7 @@ TraceSpan = tuple[float, float, tuple[float, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TraceEvent:
     """One executed instruction, in cycles. ``started``: left its queue; ``alone``: no earlier one runs any more.
 
     ``issued``: entered its queue; ``start``: of its engine before the phase; ``began``, ``done``: its phase;
@@ -56,7 +56,7 @@ class Trace:
     """
 
     program: Program
-    events: list[Event] = field(default_factory=list)
+    events: list[TraceEvent] = field(default_factory=list)
     issues: list[Issue] = field(default_factory=list)
     segments: list[TraceSpan] = field(default_factory=list)
 
@@ -67,7 +67,9 @@ class Trace:
         times = (entry.issued, job.work.start, job.phase_began, job.phase_ended)
         queue = job.unit.queue
         self.events.append(
-            Event(queue, entry.index, job.started, alone, ended, job.contended, *times, bound, phase.lost, job.touched)
+            TraceEvent(
+                queue, entry.index, job.started, alone, ended, job.contended, *times, bound, phase.lost, job.touched
+            )
         )
 
     def to_chrome(self) -> dict[str, Any]:

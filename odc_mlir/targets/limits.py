@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LARGEST = 1 << 48
 
 
-class Limit(NamedTuple):
+class TargetLimit(NamedTuple):
     """``key`` is in [least, most]; ``low`` and ``high`` say why."""
 
     key: str
@@ -60,62 +60,70 @@ def check_limits(target: Target, location: str) -> None:
             )
 
 
-def _limits(target: Target) -> Iterator[Limit]:
+def _limits(target: Target) -> Iterator[TargetLimit]:
     macs = target.array.macs_per_cycle
     narrowest = min(channels for _, channels in target.array.shapes)
     pixels = max(pixels for pixels, _ in target.array.shapes)
     entry = ACCUMULATOR_BITS // 8
-    yield Limit("clock_hz", most=1 << 40)
+    yield TargetLimit("clock_hz", most=1 << 40)
     yield from _ports(target)
-    yield Limit(
+    yield TargetLimit(
         "sram.capacity_bytes",
         target.local.tile_bytes,
         "the tile buffer is filled from it",
         1 << OFFSET_BITS,
         f"addresses have {OFFSET_BITS} bits",
     )
-    yield Limit(
+    yield TargetLimit(
         "local.tile_bytes",
         4 * macs,
         "two slots for inputs and two for results of one step of the array, a byte for each multiplier",
         *_addressable(Kind.TILE),
     )
-    yield Limit("local.weight_bytes", 2 * macs, "two slots of a weight for each multiplier", *_addressable(Kind.WEIGHT))
-    yield Limit(
+    yield TargetLimit(
+        "local.weight_bytes", 2 * macs, "two slots of a weight for each multiplier", *_addressable(Kind.WEIGHT)
+    )
+    yield TargetLimit(
         "local.accumulators", pixels, "one for each pixel of a step of the array", *_addressable(Kind.ACCUMULATOR)
     )
-    yield Limit("local.accumulator_bytes", entry, why := f"an accumulator has {ACCUMULATOR_BITS} bits", entry, why)
-    yield Limit(
+    yield TargetLimit(
+        "local.accumulator_bytes", entry, why := f"an accumulator has {ACCUMULATOR_BITS} bits", entry, why
+    )
+    yield TargetLimit(
         "local.param_entries",
         2 * narrowest,
         "two slots of the narrowest array shape's channels",
         *_addressable(Kind.PARAM),
     )
     why = "a bias, a multiplier and an exponent"
-    yield Limit("local.param_entry_bytes", FULL_RECORD_BYTES, why, FULL_RECORD_BYTES, why)
-    yield Limit("local.table_bytes", LUT_ENTRIES, "one look-up table", *_addressable(Kind.TABLE))
+    yield TargetLimit("local.param_entry_bytes", FULL_RECORD_BYTES, why, FULL_RECORD_BYTES, why)
+    yield TargetLimit("local.table_bytes", LUT_ENTRIES, "one look-up table", *_addressable(Kind.TABLE))
     for key in ("tile_ports.read_bytes_per_cycle", "tile_ports.write_bytes_per_cycle", "tile_ports.fetch_bytes"):
-        yield Limit(key)
+        yield TargetLimit(key)
     for key in ("array.macs_per_cycle", "array.depthwise_rows", "array.accumulator_ports"):
-        yield Limit(key, most=1 << 16)
-    yield Limit("array.start_cycles", 0)
-    yield from map(Limit, ("vector.requant_lanes", "vector.reduce_lanes", "vector.softmax_elements_per_cycle"))
-    yield from (Limit(key, 0) for key in ("vector.start_cycles", "vector.softmax_start_cycles", "decoder.start_cycles"))
-    yield Limit("decoder.symbols_per_cycle")
-    yield Limit("fetch.queue_depth", most=1 << 16)
-    yield from (Limit(key, 0) for key in ("fetch.issue_cycles", "fetch.semaphore_cycles", "fetch.loop_buffer_bytes"))
+        yield TargetLimit(key, most=1 << 16)
+    yield TargetLimit("array.start_cycles", 0)
+    yield from map(TargetLimit, ("vector.requant_lanes", "vector.reduce_lanes", "vector.softmax_elements_per_cycle"))
+    yield from (
+        TargetLimit(key, 0) for key in ("vector.start_cycles", "vector.softmax_start_cycles", "decoder.start_cycles")
+    )
+    yield TargetLimit("decoder.symbols_per_cycle")
+    yield TargetLimit("fetch.queue_depth", most=1 << 16)
+    yield from (
+        TargetLimit(key, 0) for key in ("fetch.issue_cycles", "fetch.semaphore_cycles", "fetch.loop_buffer_bytes")
+    )
     bursts = 2 * max(target.offchip.burst_bytes, target.sram.burst_bytes)
-    yield Limit(
+    yield TargetLimit(
         "fetch.buffer_bytes", max(bursts, 2 * MOST_COMPACT_BYTES), "two bursts and two instructions have to fit"
     )
-    yield Limit("dma.descriptors_in_flight", most=SEMAPHORES, high=f"there are {SEMAPHORES} semaphores")
+    yield TargetLimit("dma.descriptors_in_flight", most=SEMAPHORES, high=f"there are {SEMAPHORES} semaphores")
 
 
-def _ports(target: Target) -> Iterator[Limit]:
+def _ports(target: Target) -> Iterator[TargetLimit]:
     for name in ("sram", "offchip"):
-        yield Limit(f"{name}.bytes_per_cycle")
-        yield Limit(f"{name}.strict_outstanding_bursts")
-        yield from (Limit(f"{name}.{side}_latency_cycles", 0) for side in ("read", "write"))
+        yield TargetLimit(f"{name}.bytes_per_cycle")
+        yield TargetLimit(f"{name}.strict_outstanding_bursts")
+        yield from (TargetLimit(f"{name}.{side}_latency_cycles", 0) for side in ("read", "write"))
 
 
 def _addressable(kind: Kind) -> tuple[int, str]:

@@ -108,7 +108,7 @@ def _single_buffers(patch: pytest.MonkeyPatch) -> None:
 
 def _nothing_resident(patch: pytest.MonkeyPatch) -> None:
     """Every tensor goes through SRAM."""
-    patch.setattr(resident_plan.Planner, "_fitting", lambda _self: frozenset())
+    patch.setattr(resident_plan.ResidentPlanner, "_fitting", lambda _self: frozenset())
 
 
 def _worst_tiling(patch: pytest.MonkeyPatch) -> None:

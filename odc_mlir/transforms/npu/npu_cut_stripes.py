@@ -48,7 +48,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis
 from odc_mlir.transforms.npu.schedule.row_graph import RowGraph, RowLayer, Rows, read_rows
-from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Planner, StripePlan, stripes
+from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, StripePlan, StripePlanner, stripes
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def read_chains(attribute: Attribute) -> tuple[Chain, ...]:
     return tuple(starmap(Chain, zip(numbers, numbers, numbers, strict=True)))
 
 
-def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[Planner, int] | None:
+def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[StripePlanner, int] | None:
     """The planner of a program that several plans are worth trying for, and the bytes that there are for tensors.
 
     That is where speed is preferred and the SRAM is limited or too small. What follows a plan decides what it takes, in
@@ -92,21 +92,21 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[Planner, int] | N
         return None
     graph = read_rows(job.block, job.target, job.memory)
     room, burst = job.sram_bytes - graph.apart_bytes, job.target.sram.burst_bytes
-    fits = Planner(graph, burst).plain.arena_bytes <= room
+    fits = StripePlanner(graph, burst).plain.arena_bytes <= room
     if fits and (job.choice.sram_limit is None or job.memory == "sram"):
         return None
-    return Planner(graph, burst, resident_results(ctx, job)), room
+    return StripePlanner(graph, burst, resident_results(ctx, job)), room
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> StripePlan:
     """The plan for what the target was chosen for, the smallest where none is known to fit."""
     burst = job.target.sram.burst_bytes
-    planner = Planner(graph, burst)
+    planner = StripePlanner(graph, burst)
     thrifty = job.choice.prefer == "memory"
     room = job.sram_bytes - graph.apart_bytes
     if planner.plain.arena_bytes <= room and not thrifty:
         return planner.plain
-    planner = Planner(graph, burst, resident_results(ctx, job))
+    planner = StripePlanner(graph, burst, resident_results(ctx, job))
     plan: StripePlan | None = planner.frugal() if thrifty else planner.plain
     if plan is not None and plan.arena_bytes > room:
         plan = planner.within(room)

@@ -44,7 +44,7 @@ from odc_mlir.dialects.npu_program import FUSED
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
-from odc_mlir.transforms.npu.schedule.loops import Issue, Loop, find_loops
+from odc_mlir.transforms.npu.schedule.loops import IssuedInstruction, Loop, find_loops
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
 
@@ -65,7 +65,7 @@ class NpuRollLoopsPass(ProgramPass):
 
 
 _DECLARATIONS = (BufferOp, MemoryOp)
-_APART = Issue(None, None, (), (), 0)
+_APART = IssuedInstruction(None, None, (), (), 0)
 
 
 class _Homes(Homes):
@@ -92,7 +92,7 @@ class _Homes(Homes):
         return found.data if type(found) is StringAttr else layer
 
 
-def _issue(op: Operation, homes: _Homes) -> Issue:
+def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
     """What decides which loops ``op`` can be part of."""
     if not is_instruction(op) or op.SPEC.mnemonic == "halt":
         return _APART
@@ -111,7 +111,7 @@ def _issue(op: Operation, homes: _Homes) -> Issue:
             if fixed:
                 where.append(base + offset)
     kind = (fields.immediates, fields.queue, op.semaphores("waits"), op.semaphores("posts"), layer, *where)
-    return Issue(kind, homes.group(layer), tuple(addresses), tuple(bits), spec.size_bytes)
+    return IssuedInstruction(kind, homes.group(layer), tuple(addresses), tuple(bits), spec.size_bytes)
 
 
 class _Memories:
@@ -149,7 +149,11 @@ class _Memories:
 
 
 def _roll(
-    program: list[InstructionOp | LoopOp], issues: list[Issue], loop: Loop, memories: _Memories, homes: _Homes
+    program: list[InstructionOp | LoopOp],
+    issues: list[IssuedInstruction],
+    loop: Loop,
+    memories: _Memories,
+    homes: _Homes,
 ) -> None:
     """Put the instructions of the first iteration into a loop, and erase those of the others."""
     end = loop.start + loop.length * loop.iterations

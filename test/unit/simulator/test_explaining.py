@@ -18,7 +18,7 @@ from odc_mlir.simulator.explaining import WHAT_IFS, causes_of
 from odc_mlir.simulator.path import CAUSES, PathSpan, critical_path
 from odc_mlir.simulator.resources import Resource
 from odc_mlir.simulator.tokens import edges
-from odc_mlir.simulator.trace import Event
+from odc_mlir.simulator.trace import TraceEvent
 from odc_mlir.simulator.windows import windows
 from validation_set import cases
 
@@ -136,8 +136,8 @@ def test_every_token_has_its_poster() -> None:
     for edge in found:
         assert edge.semaphore in instructions[edge.poster.index].posts
         assert edge.semaphore in instructions[edge.taker.index].waits
-        assert isinstance(edge.poster, Event)
-        assert isinstance(edge.taker, Event)
+        assert isinstance(edge.poster, TraceEvent)
+        assert isinstance(edge.taker, TraceEvent)
         assert edge.poster.ended + result.trace.program.target.fetch.semaphore_cycles <= edge.taker.started + 1e-6
 
 

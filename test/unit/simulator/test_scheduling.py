@@ -13,7 +13,7 @@ from odc_mlir import targets
 from odc_mlir.errors import InputError, OptionError, SimulationError
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator import Result, load, simulate
-from odc_mlir.simulator.trace import Event
+from odc_mlir.simulator.trace import TraceEvent
 from odc_mlir.targets import Target
 
 NPU = targets.load("npu-256")
@@ -23,7 +23,7 @@ IO = SOURCE | {"outputs": [("uint8", (4096,))]}
 FETCH = NPU.fetch
 
 
-def event(result: Result, index: int) -> Event:
+def event(result: Result, index: int) -> TraceEvent:
     assert result.trace is not None
     return next(e for e in result.trace.events if e.index == index)
 

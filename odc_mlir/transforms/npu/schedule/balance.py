@@ -18,7 +18,7 @@ PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPOSED = 0.2  # share of the faster side that the slower one does not hide: start and end of the segment
 
 
-class Balance(NamedTuple):
+class BalancedChoices(NamedTuple):
     """One choice per layer and what they cost together, roughly in cycles."""
 
     choices: list[TilingChoice]
@@ -37,7 +37,7 @@ class Balancer:
         self._cycles: list[list[float]] = [[] for _ in PRICES]
         self._program: list[list[float]] = [[] for _ in PRICES]
 
-    def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> Balance:
+    def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> BalancedChoices:
         """The best choice from each layer's ``fronts``."""
         width = self._port.constants.bytes_per_cycle
         self._take(fronts, width)
@@ -51,7 +51,7 @@ class Balancer:
                 score = cycles + program
             if score < best_score:
                 best, best_score = number, score
-        return Balance(list(self._chosen[best]), best_score)
+        return BalancedChoices(list(self._chosen[best]), best_score)
 
     def _take(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
         """Choose for every price, where the front of a layer is another one than before."""

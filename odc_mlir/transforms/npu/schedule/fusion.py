@@ -11,9 +11,9 @@ from xdsl.ir import Operation
 from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import MemoryMode
-from odc_mlir.transforms.npu.schedule.balance import Balance
+from odc_mlir.transforms.npu.schedule.balance import BalancedChoices
 from odc_mlir.transforms.npu.schedule.cost import ports
-from odc_mlir.transforms.npu.schedule.resident_graph import Graph
+from odc_mlir.transforms.npu.schedule.resident_graph import LayerGraph
 from odc_mlir.transforms.npu.schedule.resident_plan import ResidencyPlan
 from odc_mlir.transforms.npu.schedule.residents import largest_gap
 from odc_mlir.transforms.npu.schedule.tensor_ir import window_of
@@ -38,7 +38,7 @@ def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
     return user if same_items and len({npu.shape_of(value) for value in tensors[1:]}) == 1 else None
 
 
-def fused(graph: Graph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMode) -> ResidencyPlan:
+def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMode) -> ResidencyPlan:
     """``plan`` with element-wise operations fused where that is estimated to be faster.
 
     They follow their convolution at once, and all of their tensors are in memory.
@@ -67,4 +67,4 @@ def fused(graph: Graph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMod
         if gain > 0:
             choices[index], choices[index + 1] = found, NOTHING
             saved += gain
-    return plan._replace(balance=Balance(choices, plan.balance.score - saved)) if saved else plan
+    return plan._replace(balance=BalancedChoices(choices, plan.balance.score - saved)) if saved else plan

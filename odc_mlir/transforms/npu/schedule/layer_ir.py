@@ -15,11 +15,11 @@ from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name, value_name
-from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor, WindowLayer
+from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor, WindowLayer
 from odc_mlir.transforms.npu.schedule.program import Buffer, shaped
-from odc_mlir.transforms.npu.schedule.residents import Border, Layout
+from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, layer_ops, resident_image, window_of
-from odc_mlir.transforms.npu.schedule.views import Views
+from odc_mlir.transforms.npu.schedule.views import ViewSources
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ProgramLayers:
     """A segment's operations in order, where their tensors are, and what has to be copied at the end."""
 
     layers: list[Layer[npu.NpuTensorOp]] = field(default_factory=list)
-    fills: dict[int, tuple[Tensor, int]] = field(default_factory=dict)  # layer -> its resident result, border code
+    fills: dict[int, tuple[LayerTensor, int]] = field(default_factory=dict)  # layer -> its resident result, border code
     copies: list[Copy] = field(default_factory=list)
 
 
@@ -52,7 +52,7 @@ class _ProgramReader:
         self.buffers: dict[SSAValue, Buffer] = {}
         self.layouts: dict[SSAValue, Layout] = {}
         block = program.block
-        self.views = Views(block)
+        self.views = ViewSources(block)
         for number, argument in enumerate(block.args):
             self.buffers[argument] = _buffer_of(argument, Space.INPUTS, binds=(number,))
         last = block.last_op
@@ -88,13 +88,13 @@ class _ProgramReader:
             self.buffers[root] = buffer
         return buffer
 
-    def _tensor(self, value: SSAValue) -> Tensor:
+    def _tensor(self, value: SSAValue) -> LayerTensor:
         (root, start), shape = self.views.place(value), npu.shape_of(value)
         layout = self.layouts.get(root)
         if layout is not None and shape != npu.shape_of(root):  # a view: residents that have views are dense
             image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
-            layout = Layout(*image, Border(), npu.item_bytes(value))
-        return Tensor(self._buffer(root), shape, code_type(value), layout, start)
+            layout = Layout(*image, PaddingBorder(), npu.item_bytes(value))
+        return LayerTensor(self._buffer(root), shape, code_type(value), layout, start)
 
     def _keep(self, op: Operation) -> None:
         """Note that the result of ``op`` stays in the tile buffer, if it does."""

@@ -16,7 +16,7 @@ Op = TypeVar("Op", bound=npu.NpuTensorOp, covariant=True)
 
 
 @dataclass(eq=False, frozen=True, slots=True)
-class Tensor:
+class LayerTensor:
     """A buffer with its logical shape and code type. ``layout``: how it lies in the tile buffer, where it stays.
 
     ``start``: the first byte in the buffer, which may hold other tensors in front of and behind this one.
@@ -47,16 +47,16 @@ class Layer(Generic[Op]):
     """An operation with its operands and its results; tensors are dense NHWC in their buffers, but for residents."""
 
     op: Op
-    sources: tuple[Tensor, ...]
-    results: tuple[Tensor, ...]
+    sources: tuple[LayerTensor, ...]
+    results: tuple[LayerTensor, ...]
 
     @property
-    def source(self) -> Tensor:
+    def source(self) -> LayerTensor:
         """The first operand."""
         return self.sources[0]
 
     @property
-    def result(self) -> Tensor:
+    def result(self) -> LayerTensor:
         """The first result."""
         return self.results[0]
 

@@ -27,7 +27,7 @@ Numbers = NDArray[np.integer[Any]]
 """Positions, kinds and addresses take 32 bits, which halves what is read of them a hundred times; others 64."""
 
 
-class Issue(NamedTuple):
+class IssuedInstruction(NamedTuple):
     """An instruction as far as loops are concerned.
 
     ``kind`` is equal for instructions that differ in their addresses only, None for one that no loop may hold;
@@ -50,7 +50,7 @@ class Loop(NamedTuple):
     iterations: int
 
 
-def find_loops(program: Sequence[Issue], buffer_bytes: int) -> list[Loop]:
+def find_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[Loop]:
     """The loops of the cheapest form of ``program``, in order; their bodies fit in ``buffer_bytes``."""
     chosen = _best_loops(program, buffer_bytes)
     loops: list[Loop] = []
@@ -65,7 +65,7 @@ def find_loops(program: Sequence[Issue], buffer_bytes: int) -> list[Loop]:
     return loops
 
 
-def _best_loops(program: Sequence[Issue], buffer_bytes: int) -> list[Loop | None]:
+def _best_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[Loop | None]:
     """For each position, the loop that starts there in the cheapest cover of the rest of the program."""
     candidates = _candidates(program, buffer_bytes)
     from_the_end = np.argsort(-candidates[0], kind="stable")  # at each position the shortest body first
@@ -87,7 +87,7 @@ def _best_loops(program: Sequence[Issue], buffer_bytes: int) -> list[Loop | None
 _NO_CANDIDATE = (-1, 0, 0, 0)
 
 
-def _candidates(program: Sequence[Issue], buffer_bytes: int) -> NDArray[np.int64]:
+def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDArray[np.int64]:
     """Loops with as many iterations as possible, as columns: position, instructions, iterations, bytes of each.
 
     They are in order of the length of their bodies.
@@ -124,7 +124,7 @@ def _candidates(program: Sequence[Issue], buffer_bytes: int) -> NDArray[np.int64
     return np.concatenate(found, axis=1)
 
 
-def _arrays(program: Sequence[Issue]) -> tuple[Numbers, Numbers, Numbers]:
+def _arrays(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers, Numbers]:
     """Kind of each instruction (-1: never in a loop), a row for each of its addresses, bytes."""
     numbers: dict[Hashable, int] = {}
     kinds = [-1 if item.kind is None else numbers.setdefault(item.kind, len(numbers)) for item in program]
@@ -132,7 +132,7 @@ def _arrays(program: Sequence[Issue]) -> tuple[Numbers, Numbers, Numbers]:
     return np.array(kinds, np.int32), addresses, np.array([item.size_bytes for item in program])
 
 
-def _step_limits(program: Sequence[Issue]) -> tuple[Numbers, Numbers]:
+def _step_limits(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers]:
     """Smallest and largest step of every address of every instruction."""
     high = ((1 << (_columns([item.step_bits for item in program], 1).astype(np.int64) - 1)) - 1).astype(np.int32)
     return -high - 1, high

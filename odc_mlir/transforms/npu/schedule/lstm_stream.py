@@ -17,7 +17,7 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_channels, packed_records
 from odc_mlir.transforms.npu.schedule.geometry import parts
-from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
+from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.lstm_plan import GATE_BYTES, STATE_BYTES, plan_lstm, unit_rows
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
@@ -86,7 +86,7 @@ class _LstmEmitter:
         yield flat_store((last_hidden.buffer, 0), before, step_bytes)
         yield flat_store((last_cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
 
-    def _first_output(self, before: Place | None, target: Place, hidden: Tensor) -> Command:
+    def _first_output(self, before: Place | None, target: Place, hidden: LayerTensor) -> Command:
         """What brings the output before a block to its place: from the block before, or the state."""
         size = self.batch * self.units
         if before is None:
@@ -94,7 +94,7 @@ class _LstmEmitter:
         return command("vop", kind="copy", a_type="i8", b_type="i8", out_type="i8", size0=size, size1=1, size2=1,
                        a=before, a_stride0=1, output=target)  # fmt: skip
 
-    def _sequence(self, mnemonic: str, tensor: Tensor, first: int, count: int, item: int, tile: Place) -> Command:
+    def _sequence(self, mnemonic: str, tensor: LayerTensor, first: int, count: int, item: int, tile: Place) -> Command:
         """The transfer of ``count`` time steps from step ``first`` on; the tile has time outside."""
         memory = (tensor.buffer, first * item * (self.batch if self.op.time_major else 1))
         source, target = (tile, memory) if mnemonic == "store" else (memory, tile)

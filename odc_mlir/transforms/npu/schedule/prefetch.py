@@ -23,7 +23,7 @@ from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
-from odc_mlir.transforms.npu.schedule.timeline import Timeline
+from odc_mlir.transforms.npu.schedule.timeline import EstimatedTimeline
 
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
@@ -36,7 +36,7 @@ FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch
 Room = Literal["best", "all", "rest"]  # of the arena, for constants
 
 
-class Item(NamedTuple):
+class PrefetchedConstant(NamedTuple):
     """A constant and the commands that read it.
 
     ``settled``: end of the layers that use it: reusing its SRAM earlier would make later layers wait for it.
@@ -57,7 +57,7 @@ class Chunk:
     ``earliest``, ``held_until``: in the program, from where until where its SRAM is free for it.
     """
 
-    items: list[Item]
+    items: list[PrefetchedConstant]
     earliest: int = 0
     held_until: int = 0
     source: Buffer | None = None
@@ -152,12 +152,12 @@ def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: 
     return too_small(text, used + held, limit + held)
 
 
-def _chunks(items: Sequence[Item], largest: int) -> list[Chunk]:
+def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
     """Constants merged in order of first use, none of the merged ones larger than its limit and an item beyond.
 
     ``largest``: the highest limit, in bytes.
     """
-    groups: list[list[Item]] = []
+    groups: list[list[PrefetchedConstant]] = []
     total, left, size = 0, sum(item.buffer.size for item in items), 0
     for item in items:
         more = item.buffer.size
@@ -188,7 +188,7 @@ def _reads(commands: Sequence[Command]) -> Reads:
     return found
 
 
-def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[Item]:
+def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[PrefetchedConstant]:
     """The constants in order of first use, but for tables of which only rows are read, so few that copying is more."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
@@ -201,7 +201,7 @@ def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[Item]:
         for buffer in constants:
             uses.setdefault(buffer, []).append(index)
     return [
-        Item(buffer, indices[0], indices[-1], layer_end[commands[indices[-1]].layer], buffer in required)
+        PrefetchedConstant(buffer, indices[0], indices[-1], layer_end[commands[indices[-1]].layer], buffer in required)
         for buffer, indices in uses.items()
         if buffer.size < sum(_read_bytes(commands[index], buffer, burst) for index in indices) or buffer in required
     ]
@@ -289,7 +289,7 @@ def _earliest_gap(
 class _CopyQueue:
     """The copies of chunks in order, and estimates of when they run."""
 
-    def __init__(self, chunks: Sequence[Chunk], target: Target, timeline: Timeline) -> None:
+    def __init__(self, chunks: Sequence[Chunk], target: Target, timeline: EstimatedTimeline) -> None:
         self.chunks, self.target, self.timeline = chunks, target, timeline
         self.arrival: dict[Chunk, float] = {}
         self._few, self._many = (int(target.fetch.queue_depth * part) for part in (FEW_COPIES, MANY_COPIES))
@@ -336,7 +336,7 @@ def _schedule(
 ) -> _Schedule:
     """When the copies of ``chunks`` run; ``before``: what each of ``commands`` depends on."""
     homes = {item.buffer: chunk for chunk in chunks for item in chunk.items}
-    timeline = Timeline(target)
+    timeline = EstimatedTimeline(target)
     queue = _CopyQueue(chunks, target, timeline)
     for index, (read, earlier) in enumerate(zip(commands, before, strict=True)):
         queue.take(index)

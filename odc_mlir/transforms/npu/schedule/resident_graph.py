@@ -18,7 +18,7 @@ from odc_mlir.transforms.npu.schedule.gather_stream import gather_choice
 from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
 from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
 from odc_mlir.transforms.npu.schedule.resident_plan import ResidencyNode
-from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident
+from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.npu.schedule.tensor_ir import image_shape, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings
@@ -49,7 +49,7 @@ class ResidentCandidate:
 
 
 @dataclass(slots=True)
-class Graph:
+class LayerGraph:
     """A segment for the planner."""
 
     ops: list[Operation]
@@ -59,9 +59,9 @@ class Graph:
     uncopied: Mapping[Operation, int] = field(default_factory=dict)  # bytes of weights without room in SRAM
 
 
-def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[Operation, int]) -> Graph:
+def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[Operation, int]) -> LayerGraph:
     """The ``layers`` of a program, in order, and the tensors between them."""
-    graph, target = Graph(list(layers), uncopied=uncopied), tilings.target
+    graph, target = LayerGraph(list(layers), uncopied=uncopied), tilings.target
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}
     for op in graph.ops:
@@ -94,14 +94,14 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
     readers = [(user, value) for user, value in uses if not isinstance(user, npu.ReshapeOp)]
     if image is None or not readers or not _may_touch(op) or isinstance(op, npu.ArgMaxOp):
         return None
-    border, fills = Border(), set()
+    border, fills = PaddingBorder(), set()
     needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp)
     for user, value in readers:
         if user not in index or not _may_touch(user):
             return None
         needs_dense |= isinstance(user, npu.SoftmaxOp | npu.ArgMaxOp) or npu.shape_of(value) != npu.shape_of(result)
         if isinstance(user, npu.ConvOp | npu.PoolOp):
-            pads = Border(*user.pads.get_values())
+            pads = PaddingBorder(*user.pads.get_values())
             border = border.union(pads)
             if any(pads) and isinstance(user, npu.ConvOp):
                 fills.add(user.in_zero.value.data)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from odc_mlir.errors import CompileError
 from odc_mlir.targets import MemoryMode, Target
-from odc_mlir.transforms.npu.schedule.balance import Balance, Balancer
+from odc_mlir.transforms.npu.schedule.balance import BalancedChoices, Balancer
 from odc_mlir.transforms.npu.schedule.residents import Resident, largest_gap, place_residents
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 
@@ -32,10 +32,10 @@ class ResidencyPlan(NamedTuple):
     """``residents``: kept candidates by index, with addresses; ``choices``: one per layer."""
 
     residents: dict[int, Resident]
-    balance: Balance
+    balance: BalancedChoices
 
 
-class Planner:
+class ResidentPlanner:
     """Plans one segment. ``constant_bytes``: weights and parameters of all layers."""
 
     def __init__(

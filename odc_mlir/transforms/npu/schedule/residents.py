@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
 
-class Border(NamedTuple):
+class PaddingBorder(NamedTuple):
     """Padding pixels around an image."""
 
     top: int = 0
@@ -22,9 +22,9 @@ class Border(NamedTuple):
     bottom: int = 0
     right: int = 0
 
-    def union(self, other: Border) -> Border:
+    def union(self, other: PaddingBorder) -> PaddingBorder:
         """The larger of the two on every side."""
-        return Border(*map(max, self, other))
+        return PaddingBorder(*map(max, self, other))
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Layout:
     height: int
     width: int
     channels: int
-    border: Border
+    border: PaddingBorder
     item_bytes: int = 1
 
     @property

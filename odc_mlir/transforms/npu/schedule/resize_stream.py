@@ -15,7 +15,7 @@ from odc_mlir.numerics.resize_lines import BLEND_BITS, NEAREST_BITS, Line, neare
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import StridedRuns, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
-from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
+from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
 from odc_mlir.transforms.npu.schedule.slots import Slots, TilePart
@@ -230,7 +230,7 @@ class _Pixels(NamedTuple):
     column: int
     columns: int
 
-    def transfer(self, mnemonic: str, tensor: Tensor, place: Place) -> Command:
+    def transfer(self, mnemonic: str, tensor: LayerTensor, place: Place) -> Command:
         """The load or store between ``tensor`` and ``place``, where they are dense."""
         _, height, width, channels = tensor.shape
         item = tensor.item_bytes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Self
 
-from odc_mlir.transforms.npu.schedule.layers import Tensor
+from odc_mlir.transforms.npu.schedule.layers import LayerTensor
 from odc_mlir.transforms.npu.schedule.program import Buffer, Place
 
 
@@ -21,7 +21,7 @@ class TilePart(NamedTuple):
         return cls(place, pixel_bytes, columns * pixel_bytes)
 
     @classmethod
-    def resident(cls, tensor: Tensor, row: int, column: int, channel: int) -> Self:
+    def resident(cls, tensor: LayerTensor, row: int, column: int, channel: int) -> Self:
         """Part of an image that stays in the tile buffer."""
         layout = tensor.layout
         assert layout is not None, "plans without slots are made for resident tensors"

@@ -77,7 +77,7 @@ def stripes(graph: RowGraph, chain: Chain) -> Iterator[dict[int, Rows]]:
         yield stripe_rows(graph, chain, Rows(first, first + count))
 
 
-class Planner:
+class StripePlanner:
     """Plans one program. ``alignment``: bytes of an SRAM burst.
 
     ``residents``: results that stay in the tile buffer while neither the layer that computes them nor one that reads

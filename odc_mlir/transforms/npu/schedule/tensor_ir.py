@@ -17,7 +17,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, make_window
-from odc_mlir.transforms.npu.schedule.residents import Border, Layout
+from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling
 
 NOTHING_COMPUTED = (npu.ReshapeOp, npu.ConstantOp, YieldOp)
@@ -92,7 +92,7 @@ def resident_image(op: Operation) -> ResidentImage | None:
     if not isinstance(attribute, ResidentAttr) or image is None:
         raise CompileError(f"{attribute} does not describe a resident image", op=op.name, tensor=op_name(op))
     residency = attribute.data
-    border = Border(*(getattr(residency, name) for name in Border._fields))
+    border = PaddingBorder(*(getattr(residency, name) for name in PaddingBorder._fields))
     return ResidentImage(Layout(*image, border, npu.item_bytes(op.results[0])), residency.fill)
 
 

@@ -21,7 +21,7 @@ from odc_mlir.transforms.npu.schedule.program import Command
 TRANSFERS = frozenset({Queue.LOAD, Queue.STORE, Queue.WEIGHT})
 
 
-class Timeline:
+class EstimatedTimeline:
     """Start and finish of commands, visited in program order."""
 
     def __init__(self, target: Target) -> None:

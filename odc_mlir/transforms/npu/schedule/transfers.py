@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry, clip
-from odc_mlir.transforms.npu.schedule.layers import Tensor
+from odc_mlir.transforms.npu.schedule.layers import LayerTensor
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command, placed
 
 
@@ -23,7 +23,7 @@ class Region2D(NamedTuple):
 
 
 def load_region(
-    source: Tensor, window: WindowGeometry, image: int, region: Region2D, target: Place, zero: int
+    source: LayerTensor, window: WindowGeometry, image: int, region: Region2D, target: Place, zero: int
 ) -> Command:
     """Load part of an image, padded with ``zero`` outside it; dense in the tile buffer."""
     rows = clip(region.row, region.rows, window.in_height)
@@ -67,7 +67,7 @@ def _padded_load(
 
 
 def store_tile(
-    result: Tensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, source: Place
+    result: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, source: Place
 ) -> Command:
     """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
     fields, place = _result_runs("store", result, window, tile, channel, channels)
@@ -75,7 +75,7 @@ def store_tile(
 
 
 def load_tile(
-    tensor: Tensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, target: Place
+    tensor: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, target: Place
 ) -> Command:
     """Load from ``tensor``, which is formed like the result, what :func:`store_tile` would store."""
     fields, place = _result_runs("load", tensor, window, tile, channel, channels)
@@ -83,7 +83,7 @@ def load_tile(
 
 
 def _result_runs(
-    mnemonic: str, tensor: Tensor, window: WindowGeometry, tile: Tile, channel: int, channels: int
+    mnemonic: str, tensor: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int
 ) -> tuple[Immediates, Place]:
     """The fields of a transfer of channels of a tile, and where they begin in a tensor formed like the result."""
     item = window.item_bytes

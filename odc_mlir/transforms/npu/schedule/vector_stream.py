@@ -15,7 +15,7 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
-from odc_mlir.transforms.npu.schedule.layers import Layer, Tensor
+from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
 from odc_mlir.transforms.npu.schedule.slots import Slots
@@ -87,7 +87,7 @@ def tile_sizes(dims: Dims, capacity: int, wanted: int) -> tuple[int, ...]:
 class _Operand:
     """A tensor of an element-wise operation: moved block by block through slots, or resident in the tile buffer."""
 
-    def __init__(self, name: str, tensor: Tensor, strides: tuple[int, ...], slots: list[Buffer]) -> None:
+    def __init__(self, name: str, tensor: LayerTensor, strides: tuple[int, ...], slots: list[Buffer]) -> None:
         self.name, self.tensor, self.strides = name, tensor, strides
         self.item = tensor.item_bytes
         self.slots = Slots(slots)

@@ -13,7 +13,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
 
 
-class Views:
+class ViewSources:
     """Whose bytes every value of a program shows, as its views and the moves marked as views say.
 
     Raises CompileError for a marked move that is none.

@@ -18,7 +18,7 @@ from odc_mlir.isa.fields import FULL_RECORD_BYTES
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops
-from odc_mlir.transforms.npu.schedule.views import Views
+from odc_mlir.transforms.npu.schedule.views import ViewSources
 
 STEP = 4096  # bytes are rounded up to this, so that layers of one form share a search
 
@@ -45,7 +45,7 @@ def uncopied_weights(job: TargetedProgram) -> dict[Operation, int]:
 
 def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
     """Bytes of the tensors of a program that are in use while each of its ``layers`` runs."""
-    views, spans = Views(block), dict[SSAValue, tuple[int, int]]()
+    views, spans = ViewSources(block), dict[SSAValue, tuple[int, int]]()
 
     def use(value: SSAValue, layer: int) -> None:
         root = views.place(value)[0]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.isa.codec import Instr, decode, encode, make
-from odc_mlir.transforms.npu.schedule.loops import Issue, find_loops
+from odc_mlir.transforms.npu.schedule.loops import IssuedInstruction, find_loops
 
 BUFFER_BYTES = 2048
 
@@ -47,13 +47,13 @@ def roll(program: list[Instr], owners: list[object] | None = None, buffer_bytes:
     return rolled + program[at:]
 
 
-def issue(instr: Instr, owner: object) -> Issue:
+def issue(instr: Instr, owner: object) -> IssuedInstruction:
     fields = instr.spec.addresses
     names = {field.name for field in fields}
     rest = tuple(sorted((name, value) for name, value in instr.values.items() if name not in names))
     kind = None if instr.mnemonic == "halt" else (instr.mnemonic, instr.waits, owner, rest)
     addresses = tuple(instr[field.name] for field in fields)
-    return Issue(kind, owner, addresses, tuple(field.step_bits for field in fields), instr.size_bytes)
+    return IssuedInstruction(kind, owner, addresses, tuple(field.step_bits for field in fields), instr.size_bytes)
 
 
 def stepped(first: Instr, second: Instr) -> Instr:

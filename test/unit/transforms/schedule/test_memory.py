@@ -27,7 +27,7 @@ from odc_mlir.transforms.npu.schedule.arena import (
 )
 from odc_mlir.transforms.npu.schedule.geometry import make_window
 from odc_mlir.transforms.npu.schedule.program import Buffer
-from odc_mlir.transforms.npu.schedule.residents import Border, Layout, Resident, gaps, place_residents
+from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_plans import conv_plans
 from odc_mlir.transforms.npu.schedule.window_search import Room, _TilingSearch
 
@@ -120,7 +120,7 @@ def test_lowest_gap() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 12), st.integers(0, 4)), min_size=1, max_size=12))
 def test_residents_are_disjoint_and_gaps_are_the_rest(items: list[tuple[int, int, int]]) -> None:
-    residents = [Resident(Layout(1, 1, 16 * size, Border()), first, first + n) for size, first, n in items]
+    residents = [Resident(Layout(1, 1, 16 * size, PaddingBorder()), first, first + n) for size, first, n in items]
     used = place_residents(residents)
     for layer in range(17):
         alive = [(r.address or 0, (r.address or 0) + r.size) for r in residents if r.lives_at(layer)]
@@ -130,13 +130,13 @@ def test_residents_are_disjoint_and_gaps_are_the_rest(items: list[tuple[int, int
 
 
 def test_a_border_surrounds_the_image() -> None:
-    layout = Layout(2, 3, 4, Border(1, 2, 3, 4))
+    layout = Layout(2, 3, 4, PaddingBorder(1, 2, 3, 4))
     assert layout.pitch == (2 + 3 + 4) * 4
     assert layout.origin == layout.pitch + 2 * 4
     assert layout.offset(-1, -2) == 0
     assert layout.offset(1 + 3, 2 + 4) + 4 == layout.size
     assert not layout.is_dense
-    assert Layout(2, 3, 4, Border()).size == 24
+    assert Layout(2, 3, 4, PaddingBorder()).size == 24
 
 
 def wide(body):  # type: ignore[no-untyped-def]

@@ -19,7 +19,7 @@ from odc_mlir.errors import AllocationError
 from odc_mlir.isa.container import read
 from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
 from odc_mlir.transforms.npu.schedule.row_graph import Rows, read_rows
-from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, Planner, stripe_rows, stripes
+from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, StripePlanner, stripe_rows, stripes
 
 SHAPE = (1, 30, 31, 8)
 SAME = (1, 1, 1, 1)
@@ -180,9 +180,9 @@ def test_nothing_is_cut_that_fits() -> None:
     assert RECOMPUTED_MACS not in program.attributes
 
 
-def planner_of(build: Callable[[Body], SSAValue], shape: tuple[int, ...] = SHAPE) -> Planner:
+def planner_of(build: Callable[[Body], SSAValue], shape: tuple[int, ...] = SHAPE) -> StripePlanner:
     program = program_of(make_module(build, shape))
-    return Planner(read_rows(program.block, targets.load("npu-256"), "flash"), 32)
+    return StripePlanner(read_rows(program.block, targets.load("npu-256"), "flash"), 32)
 
 
 @given(st.sampled_from([bottleneck, shrinking]), st.integers(1, 12))
