@@ -67,7 +67,7 @@ class LintTarget:
 
 
 @dataclass
-class Model:
+class LintedModel:
     """A module, and what several checks ask of it; ``chosen`` where the user named one target."""
 
     module: ModuleOp
@@ -114,7 +114,7 @@ def lint(model: loading.ModelSource | ModuleOp, *, target: str | None = None) ->
     held = tuple(map(LintTarget.named, targets.names())) if chosen is None else (chosen,)
     with typed_errors(_STAGE):
         module = model if isinstance(model, ModuleOp) else loading.load(model)
-        subject = Model(module, held, chosen)
+        subject = LintedModel(module, held, chosen)
         return [finding for check in _CHECKS for finding in check(subject)]
 
 
@@ -126,7 +126,7 @@ def _kinds(found: list[CircleOp]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(Counter(op.SPEC.name for op in found).items()))
 
 
-def _open_shapes(model: Model) -> Iterator[Finding]:
+def _open_shapes(model: LintedModel) -> Iterator[Finding]:
     found: list[SSAValue] = [v for v in model.arguments() if None in (shape_of(v) or (None,))]
     if found:
         yield Finding(
@@ -138,7 +138,7 @@ def _open_shapes(model: Model) -> Iterator[Finding]:
         )
 
 
-def _rewritable(model: Model) -> Iterator[Finding]:
+def _rewritable(model: LintedModel) -> Iterator[Finding]:
     """What the optimiser would do to a copy."""
     copy = model.module.clone()
     before = _count(copy, "TRANSPOSE")
@@ -172,7 +172,7 @@ def _count(module: ModuleOp, name: str) -> int:
     return sum(isinstance(op, CircleOp) and op.SPEC.name == name for op in module.walk())
 
 
-def _masks(model: Model) -> Iterator[Finding]:
+def _masks(model: LintedModel) -> Iterator[Finding]:
     if model.may_stay_real:
         return
     found = [op for op in model.operators if op.SPEC.name == "SOFTMAX" and op.unverified is None]
@@ -187,7 +187,7 @@ def _masks(model: Model) -> Iterator[Finding]:
         )
 
 
-def _real_model(model: Model) -> Iterator[Finding]:
+def _real_model(model: LintedModel) -> Iterator[Finding]:
     if model.chosen is not None and not model.chosen.takes_floats and not model.is_quantised:
         yield Finding(
             "float-model",
@@ -196,7 +196,7 @@ def _real_model(model: Model) -> Iterator[Finding]:
         )
 
 
-def _real_tail(model: Model) -> Iterator[Finding]:
+def _real_tail(model: LintedModel) -> Iterator[Finding]:
     if not model.is_quantised or model.may_stay_real:
         return
     found = [
@@ -217,7 +217,7 @@ def _reads_values(op: CircleOp) -> bool:
     return any(not isinstance(value.owner, ConstOp) for value in op.operands)
 
 
-def _real_interface(model: Model) -> Iterator[Finding]:
+def _real_interface(model: LintedModel) -> Iterator[Finding]:
     if not model.is_quantised or model.may_stay_real:
         return
     found: list[SSAValue] = [v for v in (*model.arguments(), *model.returned()) if is_real(v)]
@@ -230,7 +230,7 @@ def _real_interface(model: Model) -> Iterator[Finding]:
         )
 
 
-def _depthwise(model: Model) -> Iterator[Finding]:
+def _depthwise(model: LintedModel) -> Iterator[Finding]:
     found = []
     for op in model.operators:
         if op.SPEC.name != "DEPTHWISE_CONV_2D" or op.unverified is not None:
@@ -248,7 +248,7 @@ def _depthwise(model: Model) -> Iterator[Finding]:
         )
 
 
-def _zero_points(model: Model) -> Iterator[Finding]:
+def _zero_points(model: LintedModel) -> Iterator[Finding]:
     if not any(target.is_npu for target in model.targets):
         return
     found = [op for op in model.operators if op.unverified is None and has_wide_weights(node_of(op))]
@@ -262,7 +262,7 @@ def _zero_points(model: Model) -> Iterator[Finding]:
         )
 
 
-def _layers(model: Model) -> Iterator[tuple[WeightedLayer, NDArray[Any]]]:
+def _layers(model: LintedModel) -> Iterator[tuple[WeightedLayer, NDArray[Any]]]:
     """Layers with constant weights, and the weights as distances from zero, output channels first."""
     for op in model.operators:
         layer = WeightedLayer.of(op)
@@ -277,7 +277,7 @@ def _layers(model: Model) -> Iterator[tuple[WeightedLayer, NDArray[Any]]]:
         yield layer, moved
 
 
-def _dead_channels(model: Model) -> Iterator[Finding]:
+def _dead_channels(model: LintedModel) -> Iterator[Finding]:
     dead: dict[str, int] = {}
     for layer, weights in _layers(model):
         count = int(np.sum(~weights.any(axis=1)))
@@ -292,7 +292,7 @@ def _dead_channels(model: Model) -> Iterator[Finding]:
         )
 
 
-def _not_finite(model: Model) -> Iterator[Finding]:
+def _not_finite(model: LintedModel) -> Iterator[Finding]:
     found = [layer.name for layer, weights in _layers(model) if not np.isfinite(weights).all()]
     if found:
         yield Finding(
@@ -303,7 +303,7 @@ def _not_finite(model: Model) -> Iterator[Finding]:
         )
 
 
-def _saturated(model: Model) -> Iterator[Finding]:
+def _saturated(model: LintedModel) -> Iterator[Finding]:
     found = []
     for op in model.operators:
         layer = WeightedLayer.of(op)
@@ -322,7 +322,7 @@ def _saturated(model: Model) -> Iterator[Finding]:
         )
 
 
-def _without_target(model: Model) -> Iterator[Finding]:
+def _without_target(model: LintedModel) -> Iterator[Finding]:
     reasons: dict[str, list[CircleOp]] = {}
     for op in model.operators:
         if op.SPEC.name in _NOT_COMPUTING or not _reads_values(op):
@@ -361,7 +361,7 @@ def _is_coded(value: SSAValue) -> bool:
     return not isinstance(value.owner, NoneOp) and tensor_facts(value.type).quant is not None
 
 
-def _state(model: Model) -> Iterator[Finding]:
+def _state(model: LintedModel) -> Iterator[Finding]:
     found = [op for op in model.operators if Trait.STATEFUL in op.SPEC.traits]
     if found:
         yield Finding(
@@ -372,7 +372,7 @@ def _state(model: Model) -> Iterator[Finding]:
         )
 
 
-_CHECKS: tuple[Callable[[Model], Iterator[Finding]], ...] = (
+_CHECKS: tuple[Callable[[LintedModel], Iterator[Finding]], ...] = (
     _open_shapes,
     _not_finite,
     _rewritable,

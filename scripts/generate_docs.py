@@ -180,12 +180,12 @@ def npu_targets() -> str:
     from collections.abc import Mapping
 
     from odc_mlir import targets
-    from odc_mlir.targets.energy import Figure
+    from odc_mlir.targets.energy import EnergyFigure
 
     def flat(record: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         for field in dataclasses.fields(record):
             value = getattr(record, field.name)
-            if isinstance(value, Figure):
+            if isinstance(value, EnergyFigure):
                 yield prefix + field.name, f"{value.value:g} ({value.low:g} to {value.high:g})"
             elif dataclasses.is_dataclass(value):
                 yield from flat(value, f"{field.name}.")

@@ -30,7 +30,7 @@ from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from odc_mlir.dialects.circle_attributes import BlobAttr, float_text, parse_float, parse_integer
-from odc_mlir.formats.circle.schema import Field, circle_schema, options_fields, subgraph_fields
+from odc_mlir.formats.circle.schema import SchemaField, circle_schema, options_fields, subgraph_fields
 from odc_mlir.support.floats import to_float32
 
 
@@ -307,7 +307,7 @@ def table_options(table: str | None) -> tuple[OptionProperty, ...]:
     return tuple(_option(field, is_subgraph=field.name in subgraphs) for field in options_fields(table))
 
 
-def _option(field: Field, *, is_subgraph: bool) -> OptionProperty:
+def _option(field: SchemaField, *, is_subgraph: bool) -> OptionProperty:
     if is_subgraph:
         symbol = SymbolOption(field.name)
         return ListOption(field.name, element=symbol) if field.kind == "vector" else symbol
@@ -322,7 +322,7 @@ def _option(field: Field, *, is_subgraph: bool) -> OptionProperty:
     raise ValueError(f"options field {field.name} is a {field.kind}, which no operator needs")
 
 
-def _vector_option(field: Field) -> OptionProperty:
+def _vector_option(field: SchemaField) -> OptionProperty:
     if field.type == "ubyte":
         return BytesOption(field.name, b"")
     if field.element == "enum":

@@ -15,7 +15,7 @@ from odc_mlir.explore.study import Definition, Trial
 
 
 @dataclass(frozen=True, slots=True)
-class Effect:
+class AxisEffect:
     """What doubling an axis does to a measure on average: 0.9 means a tenth less. None where it cannot be told."""
 
     key: str
@@ -43,7 +43,7 @@ def front(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
     return [trial for _, trial in sorted(best, key=lambda item: item[0])]
 
 
-def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[Effect]:
+def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEffect]:
     """Of every axis of numbers on every objective: the exponent of a power law fitted to all trials, for a doubling.
 
     Least squares of the logarithm of the measure over the logarithms of all axes together, so that axes do not answer
@@ -59,13 +59,13 @@ def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[Effect]
     for measure in definition.objectives:
         values = [trial.outcome.value(measure) for trial in found]
         if not known or any(value <= 0 for value in values):
-            yield from (Effect(axis.key, measure, None) for axis in axes)
+            yield from (AxisEffect(axis.key, measure, None) for axis in axes)
             continue
         slopes = np.linalg.lstsq(matrix, np.log2(values), rcond=None)[0][1:]
-        yield from (Effect(axis.key, measure, float(2**slope)) for axis, slope in zip(axes, slopes, strict=True))
+        yield from (AxisEffect(axis.key, measure, float(2**slope)) for axis, slope in zip(axes, slopes, strict=True))
 
 
-def sentence(effect: Effect) -> str:
+def sentence(effect: AxisEffect) -> str:
     """What an effect says, in words."""
     if effect.factor is None:
         return f"doubling {effect.key}: nothing can be said of {MEASURES[effect.measure]}"

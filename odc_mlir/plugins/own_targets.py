@@ -57,11 +57,11 @@ class _NpuRules:
     machine: str
 
     def reason_against(self, node: Node) -> str | None:
-        from odc_mlir.transforms.partition.rules.checks import Limits
+        from odc_mlir.transforms.partition.rules.checks import PlacementLimits
         from odc_mlir.transforms.partition.rules.table import verdict
 
         target = targets.load(self.machine)
-        found = verdict(node, Limits(target, target.sram.capacity_bytes))
+        found = verdict(node, PlacementLimits(target, target.sram.capacity_bytes))
         return None if found.supported else found.reason
 
     def lines(self) -> Iterator[str]:

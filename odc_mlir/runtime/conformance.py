@@ -40,7 +40,7 @@ _TOLERANCE = 1e-4  # of real values, as a share of the largest: sums may be adde
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CheckOutcome:
     """``problem`` is None where ``what`` holds; ``note`` says what was seen."""
 
     what: str
@@ -213,7 +213,7 @@ class _Suite:
         return f"it makes .{self._extension} files, which are not packages: nothing here runs them"
 
 
-def run_suite(name: str) -> Iterator[Outcome]:
+def run_suite(name: str) -> Iterator[CheckOutcome]:
     """The outcomes for the target or plugin called ``name``, one by one."""
     with TemporaryDirectory(prefix="odc-plugin-") as folder:
         suite = _Suite(name, Path(folder))
@@ -230,13 +230,13 @@ def run_suite(name: str) -> Iterator[Outcome]:
         for step in steps:
             what = (step.__doc__ or "").strip().rstrip(".")
             try:
-                yield Outcome(what, note=step())
+                yield CheckOutcome(what, note=step())
             except (_FailedError, OdcError) as error:
-                yield Outcome(what, str(error))
+                yield CheckOutcome(what, str(error))
                 if step == suite.found:
                     return
             except Exception as error:  # of the package that is looked at, or of ours: told either way
-                yield Outcome(what, f"{type(error).__name__}: {error}")
+                yield CheckOutcome(what, f"{type(error).__name__}: {error}")
 
 
 def _compare(name: str, executor: Executor, host: Executor) -> None:

@@ -21,7 +21,7 @@ _NUMBERS = ("low", "value", "high")
 
 
 @dataclasses.dataclass(frozen=True)
-class Figure:
+class EnergyFigure:
     """A number that lies between ``low`` and ``high``, and where it is from."""
 
     value: float
@@ -35,14 +35,14 @@ class EnergyCosts:
     """Picojoules of actions, and the power that is there all the time."""
 
     description: str
-    mac_pj: Figure
-    requantisation_pj: Figure
-    tile_byte_pj: Figure
-    weight_byte_pj: Figure
-    accumulator_entry_pj: Figure
-    sram_byte_pj: Figure
-    offchip_byte_pj: Figure
-    background_mw: Figure
+    mac_pj: EnergyFigure
+    requantisation_pj: EnergyFigure
+    tile_byte_pj: EnergyFigure
+    weight_byte_pj: EnergyFigure
+    accumulator_entry_pj: EnergyFigure
+    sram_byte_pj: EnergyFigure
+    offchip_byte_pj: EnergyFigure
+    background_mw: EnergyFigure
 
 
 FIGURES = tuple(field.name for field in dataclasses.fields(EnergyCosts) if field.name != "description")
@@ -76,8 +76,8 @@ def _load(name: str, location: str) -> EnergyCosts:
     return parse_energy(tomllib.loads((folder / f"{name}.toml").read_text("utf-8")), f"{name}.toml")
 
 
-def _figure(value: Any, path: str, location: str) -> Figure:
-    if isinstance(value, Figure):
+def _figure(value: Any, path: str, location: str) -> EnergyFigure:
+    if isinstance(value, EnergyFigure):
         return value
     if not isinstance(value, Mapping) or set(value) != {*_NUMBERS, "source"} or not isinstance(value["source"], str):
         raise TargetError(f"key {path!r} must have exactly value, low, high and source", location=location)
@@ -89,4 +89,4 @@ def _figure(value: Any, path: str, location: str) -> Figure:
             )
     if not value["low"] <= value["value"] <= value["high"]:
         raise TargetError(f"key {path!r} has a value that is not between low and high", location=location)
-    return Figure(float(value["value"]), float(value["low"]), float(value["high"]), value["source"])
+    return EnergyFigure(float(value["value"]), float(value["low"]), float(value["high"]), value["source"])

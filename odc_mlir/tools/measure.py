@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
     from odc_mlir.runtime.execution.executor import Executor
     from odc_mlir.runtime.reporting.clocks import Modelled
-    from odc_mlir.runtime.reporting.profile import Measurement
+    from odc_mlir.runtime.reporting.profile import LatencyProfile
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -75,7 +75,9 @@ def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
     return modelled_inference(executor)
 
 
-def summary(executor: Executor, shapes: Shapes, measurement: Measurement, memory: MemoryPoll, *, each_run: bool) -> str:
+def summary(
+    executor: Executor, shapes: Shapes, measurement: LatencyProfile, memory: MemoryPoll, *, each_run: bool
+) -> str:
     """The text that ``odc-run`` prints: what it takes by either clock, memory for ``shapes``, what fell back."""
     lines = [_RULE, *_modelled_lines(executor, shapes), *_measured_lines(executor, measurement, each_run=each_run)]
     lines.append(f"ACTIVATIONS  need {executor.prepare(shapes).peak_bytes} bytes at once")
@@ -110,7 +112,7 @@ def _modelled_lines(executor: Executor, shapes: Shapes) -> list[str]:
     ]
 
 
-def _measured_lines(executor: Executor, measurement: Measurement, *, each_run: bool) -> list[str]:
+def _measured_lines(executor: Executor, measurement: LatencyProfile, *, each_run: bool) -> list[str]:
     """Wall times of this machine; where the NPU is simulated a run is called so."""
     times = measurement.execute_ms()
     runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
@@ -147,7 +149,7 @@ def describe_values(value: Array) -> str:
 
 
 def write_profile(
-    path: str, arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: Measurement
+    path: str, arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile
 ) -> None:
     """Write times by operator, the counters of every segment, and the memory for inputs of ``shapes``, as JSON."""
     document: dict[str, Any] = {"model": arguments.model, "backend": arguments.backend, **measurement.profile()}
@@ -162,7 +164,7 @@ def write_profile(
     arguments.files.write_json(path, document, "profile")
 
 
-def write_trace(arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: Measurement) -> None:
+def write_trace(arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile) -> None:
     """Write a trace as JSON: every timed run, the modelled inference, what goes on inside each of its segments."""
     from odc_mlir.runtime.reporting.profile import trace_events
 
@@ -177,7 +179,7 @@ def csv_path(model: str, backend: str) -> str:
 
 
 def write_csv(
-    arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: Measurement, memory: MemoryPoll
+    arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile, memory: MemoryPoll
 ) -> None:
     """Write the file of :func:`csv_path`: one header line, one line of values.
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
     from odc_mlir.runtime.execution.executor import Executor
     from odc_mlir.runtime.execution.units import Observer
-    from odc_mlir.runtime.reporting.profile import Measurement
+    from odc_mlir.runtime.reporting.profile import LatencyProfile
     from odc_mlir.runtime.session import Session
 
 _SEED = 1
@@ -168,7 +168,7 @@ def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.execution.binding import bind_inputs
     from odc_mlir.runtime.package import Package
-    from odc_mlir.runtime.reporting.profile import Measurement
+    from odc_mlir.runtime.reporting.profile import LatencyProfile
     from odc_mlir.tools.measure import MemoryPoll, describe_values
     from odc_mlir.tools.run_sessions import (
         backend_of_settings,
@@ -179,7 +179,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
     memory = MemoryPoll(arguments.mem_poll)
-    measurement = Measurement()
+    measurement = LatencyProfile()
     if arguments.gpumem_poll:
         raise UnsupportedError("there is no GPU to report memory of", hint="use --mem_poll")
     model = staged_model(arguments, lambda model, count: _recorded_on(arguments, model, shapes, count))
@@ -358,7 +358,7 @@ def _run_all(
     executor: Executor,
     session: Session | None,
     samples: Samples,
-    measurement: Measurement,
+    measurement: LatencyProfile,
     memory: Any,
 ) -> list[list[Array]]:
     """Warm-up and timed runs over all samples, by ``session`` where there is one; the outputs of the last pass."""
@@ -448,7 +448,7 @@ def _tell(
     executor: Executor,
     samples: Samples,
     outputs: list[list[Array]],
-    measurement: Measurement,
+    measurement: LatencyProfile,
     memory: Any,
 ) -> None:
     """Write the reports that were asked for and print the summary."""

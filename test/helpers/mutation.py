@@ -19,7 +19,7 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.decoder import Decoder
 from odc_mlir.formats.circle.encoder import Encoder
-from odc_mlir.formats.circle.schema import Field, Schema, Table, schema_of
+from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, schema_of
 
 Record = dict[str, Any]
 
@@ -118,7 +118,7 @@ def structure(data: bytes, schema: Schema) -> Iterator[Site]:
 
 
 def _field_sites(
-    data: bytes, schema: Schema, field: Field, position: int, tag: int, pending: list[tuple[int, Table]]
+    data: bytes, schema: Schema, field: SchemaField, position: int, tag: int, pending: list[tuple[int, Table]]
 ) -> Iterator[Site]:
     if field.kind == "enum" and field.scalar is not None:
         yield Site("enum", position, field.scalar.size)
@@ -242,7 +242,7 @@ class _Mutator:
                 for entry in value:
                     yield from self._tables(self.schema.tables[field.type], entry)
 
-    def _value(self, field: Field, old: Any) -> Any:
+    def _value(self, field: SchemaField, old: Any) -> Any:
         if field.kind == "scalar" and field.scalar is not None:
             if field.type in ("float", "double"):
                 return self.rng.choice(REALS)
@@ -258,7 +258,7 @@ class _Mutator:
             return self.rng.choice((None, {}))
         return self._vector(field, old)
 
-    def _vector(self, field: Field, old: Any) -> Any:
+    def _vector(self, field: SchemaField, old: Any) -> Any:
         if field.element in ("table", "string"):
             entries = list(old or ())
             if not entries:

@@ -31,7 +31,7 @@ from helpers.rule_nodes import (
 )
 from odc_mlir import ops, targets
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
-from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 from odc_mlir.transforms.partition.rules.table import MOVERS, verdict
 
 TYPES = ("int8", "uint8", "int16")
@@ -116,6 +116,6 @@ def of_type(node: Node, dtype: str) -> Node:
 def placements() -> Iterator[tuple[str, dict[str, str]]]:
     """Each operator, and for each type of codes why it stays on the host; empty where it does not."""
     target = targets.load("npu-256")
-    limits = Limits(target, target.sram.capacity_bytes)
+    limits = PlacementLimits(target, target.sram.capacity_bytes)
     for name in sorted(PLAIN):
         yield name, {dtype: verdict(of_type(PLAIN[name](), dtype), limits).reason for dtype in TYPES}

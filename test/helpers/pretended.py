@@ -12,7 +12,7 @@ import numpy as np
 from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto.artefacts import Artefacts, Result
+from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult
 from odc_mlir.runtime.auto.job import Job, Milestone
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending
@@ -37,7 +37,7 @@ class Pretended:
     jobs: list[Job] = []
     waiting: list[Pretended] = []
     hold = False
-    result = Result("quantized", scheme="int8")
+    result = JobResult("quantized", scheme="int8")
     model = model_bytes(subtract_model((-1, 4)))
 
     def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:

@@ -35,7 +35,7 @@ from odc_mlir.isa import assembly, codec, container
 from odc_mlir.isa.compact import read_code
 from odc_mlir.quantizer.policy.precision import read_config
 from odc_mlir.runtime.auto import pruning
-from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, Result
+from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, JobResult
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.settings import Settings
@@ -314,13 +314,13 @@ def _records() -> list[Reader]:
         place = Artefacts(folder)
         work = place.new_folder("k")
         (work / "model.circle").write_bytes(b"x")
-        place.commit("k", work, Result("quantized", verdict={"passed": True}))
+        place.commit("k", work, JobResult("quantized", verdict={"passed": True}))
         file = place.folder / "k" / RECORD_NAME
         file.write_bytes(damage.json_damage(file.read_bytes(), rng))
         found, problem = place.find("k")
         assert (found is None) != (problem is None)
         if found is not None:
-            assert isinstance(found.result, Result)
+            assert isinstance(found.result, JobResult)
             found.compiled, found.model, list(pruning.entries(folder))
 
     return [

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odc_mlir.errors import ModelError, OdcError
-from odc_mlir.formats.circle.schema import Field, Schema, Table
+from odc_mlir.formats.circle.schema import Schema, SchemaField, Table
 
 Record = dict[str, Any]
 
@@ -70,7 +70,7 @@ class MalformedError(Exception):
 
 
 # What a vtable says: live field, its offset in the table, and the offset of its tag (0: there is none).
-_Layout = list[tuple[Field, int, int]]
+_Layout = list[tuple[SchemaField, int, int]]
 
 
 class UnknownPart(NamedTuple):
@@ -171,7 +171,7 @@ class Decoder:
                 self.unknown[UnknownPart(table.name, f"field in slot {slot}")] = None
         return found
 
-    def _field(self, field: Field, position: int) -> Any:
+    def _field(self, field: SchemaField, position: int) -> Any:
         """The value of a field that is neither a union nor absent."""
         if field.kind == "scalar" and field.scalar is not None:
             return self._read(field.scalar.struct, position)
@@ -184,13 +184,13 @@ class Decoder:
             return self._table(self.schema.tables[field.type], target)
         return self._vector(field, target)
 
-    def _enum(self, field: Field, code: int) -> str:
+    def _enum(self, field: SchemaField, code: int) -> str:
         try:
             return self.schema.enums[field.type].name_of(code)
         except ModelError as error:
             raise MalformedError(error.message) from None
 
-    def _union(self, field: Field, position: int, offset: int, tag_offset: int) -> tuple[str, Record] | None:
+    def _union(self, field: SchemaField, position: int, offset: int, tag_offset: int) -> tuple[str, Record] | None:
         """The named member; a tag without a value stands for a table with all defaults (writers leave those out)."""
         tag = self._read(_U8, position + tag_offset) if tag_offset else 0
         if tag == 0:
@@ -225,14 +225,14 @@ class Decoder:
         self._charge(4 + count * element_bytes)
         return self._data[start : start + count * element_bytes]
 
-    def _vector(self, field: Field, position: int) -> Any:
+    def _vector(self, field: SchemaField, position: int) -> Any:
         key = (position, field.type, field.element or "")
         value = self._vectors.get(key)
         if value is None:
             value = self._vectors[key] = self._decode_vector(field, position)
         return value
 
-    def _decode_vector(self, field: Field, position: int) -> Any:
+    def _decode_vector(self, field: SchemaField, position: int) -> Any:
         if field.element in ("scalar", "enum") and field.scalar is not None:
             raw = self._span(position, field.scalar.size)
             if field.type == "ubyte":
@@ -245,7 +245,7 @@ class Decoder:
         entries = np.frombuffer(self._span(position, 4), "<u4")
         return [self._entry(field, index, position + 4 + 4 * index, int(e)) for index, e in enumerate(entries.tolist())]
 
-    def _entry(self, field: Field, index: int, position: int, offset: int) -> Any:
+    def _entry(self, field: SchemaField, index: int, position: int, offset: int) -> Any:
         """Element ``index`` of a vector of strings or tables; ``offset`` is stored at ``position``."""
         try:
             if offset == 0:

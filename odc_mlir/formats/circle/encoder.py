@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.formats.circle.decoder import MalformedError
-from odc_mlir.formats.circle.schema import Field, Schema, Table
+from odc_mlir.formats.circle.schema import Schema, SchemaField, Table
 
 _FLAGS = {
     "bool": number_types.BoolFlags,
@@ -91,7 +91,7 @@ class Encoder:
                 self._builder.PrependSlot(entry.flags, entry.slot, entry.value, entry.default)
         return int(self._builder.EndObject())
 
-    def _slots(self, field: Field, value: Any) -> list[_TableField]:
+    def _slots(self, field: SchemaField, value: Any) -> list[_TableField]:
         """The slots that a field takes; what it refers to is written now."""
         if field.kind in ("scalar", "enum") and field.scalar is not None:
             default = self._code(field, field.default)
@@ -107,7 +107,7 @@ class Encoder:
         table = self._table(self._schema.tables[name], record)
         return [_TableField(1, field.slot - 1, tag, _FLAGS["ubyte"], 0), _TableField(_OFFSET_BYTES, field.slot, table)]
 
-    def _code(self, field: Field, value: Any) -> Any:
+    def _code(self, field: SchemaField, value: Any) -> Any:
         """The number stored for a scalar or enum value, range-checked."""
         if field.kind == "enum" or field.element == "enum":
             try:
@@ -118,7 +118,7 @@ class Encoder:
             field.scalar.struct.pack(value)
         return value
 
-    def _object(self, field: Field, value: Any) -> int:
+    def _object(self, field: SchemaField, value: Any) -> int:
         """Offset of a string, table or vector."""
         if field.kind == "string":
             return self._string(value)
@@ -130,7 +130,7 @@ class Encoder:
             return self._bytes(value if isinstance(value, bytes) else memoryview(value).cast("B"), max(field.align, 1))
         return self._numbers(field, value)
 
-    def _entry(self, field: Field, index: int, item: Any) -> int:
+    def _entry(self, field: SchemaField, index: int, item: Any) -> int:
         try:
             return (
                 self._string(item) if field.element == "string" else self._table(self._schema.tables[field.type], item)
@@ -162,7 +162,7 @@ class Encoder:
             self._byte_vectors[key] = self._paste(data, 1, len(data), align)
         return self._byte_vectors[key]
 
-    def _numbers(self, field: Field, values: Sequence[Any] | NDArray[Any]) -> int:
+    def _numbers(self, field: SchemaField, values: Sequence[Any] | NDArray[Any]) -> int:
         if field.scalar is None:
             raise MalformedError(f"vectors of {field.type} are not supported")
         if not isinstance(values, np.ndarray):

@@ -33,7 +33,7 @@ from odc_mlir.formats.circle.model import (
     Tensor,
     VariantSubType,
 )
-from odc_mlir.formats.circle.schema import Field, Schema, circle_schema, schema_of
+from odc_mlir.formats.circle.schema import Schema, SchemaField, circle_schema, schema_of
 from odc_mlir.ops.dtypes import DTYPES
 
 # Larger files are mapped: reading them whole would double their memory. Smaller ones are read, so that a file that is
@@ -301,7 +301,7 @@ class _RecordReader:
             fields = circle.live
         return {field.name: self._option(field, record[field.name]) for field in fields}
 
-    def _option(self, field: Field, value: Any) -> Any:
+    def _option(self, field: SchemaField, value: Any) -> Any:
         if value is None:
             return field.empty
         if field.kind != "vector":

@@ -105,7 +105,7 @@ class Union:
 
 
 @dataclass(frozen=True)
-class Field:
+class SchemaField:
     """One field of a table.
 
     ``type`` names the scalar, enum, table or union; for a vector it is the element's type and ``element`` its kind.
@@ -138,19 +138,19 @@ class Table:
     """One table; ``fields`` in slot order without the implicit union tags."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[SchemaField, ...]
 
     @cached_property
-    def live(self) -> tuple[Field, ...]:
+    def live(self) -> tuple[SchemaField, ...]:
         """The fields that are not deprecated."""
         return tuple(field for field in self.fields if not field.deprecated)
 
     @cached_property
-    def by_slot(self) -> Mapping[int, Field]:
+    def by_slot(self) -> Mapping[int, SchemaField]:
         return {field.slot: field for field in self.fields}
 
     @cached_property
-    def by_name(self) -> Mapping[str, Field]:
+    def by_name(self) -> Mapping[str, SchemaField]:
         return {field.name: field for field in self.fields}
 
     @cached_property
@@ -204,7 +204,7 @@ def schema_of(identifier: bytes) -> Schema | None:
     return next((schema for schema in (circle_schema(), tflite_schema()) if schema.identifier == identifier), None)
 
 
-def options_fields(table: str) -> tuple[Field, ...]:
+def options_fields(table: str) -> tuple[SchemaField, ...]:
     """The fields of Circle's options table, e.g. ``"Conv2DOptions"``; raises ModelError for an unknown table."""
     try:
         return circle_schema().tables[table].live
@@ -289,7 +289,7 @@ def _table(entry: dict[str, Any], enums: Mapping[str, Enum], unions: Mapping[str
     return Table(entry["name"], tuple(sorted(fields, key=lambda field: field.slot)))
 
 
-def _field(item: dict[str, Any], enums: Mapping[str, Enum], unions: Mapping[str, Union]) -> Field:
+def _field(item: dict[str, Any], enums: Mapping[str, Enum], unions: Mapping[str, Union]) -> SchemaField:
     kind: FieldKind = item["kind"]
     type_name: str = item["type"].strip("[]")
     element = _kind_of(type_name, enums, unions) if kind == "vector" else None
@@ -299,7 +299,7 @@ def _field(item: dict[str, Any], enums: Mapping[str, Enum], unions: Mapping[str,
         kind = "scalar"  # an operator's code is spread over two fields, so one of them alone has no name
     elif kind == "enum" and enum is not None:
         default = enum.name_of(default)
-    return Field(
+    return SchemaField(
         name=item["name"],
         slot=item["id"],
         kind=kind,

@@ -49,7 +49,7 @@ def make_key(facts: Mapping[str, Any]) -> str:
 
 
 @dataclass(slots=True)
-class Result:
+class JobResult:
     """What came of a job. ``level`` is that of the best thing made, None for a refusal with its ``reason``.
 
     ``kind``, one of KINDS, says what the reason is about; with a level it is why there is nothing better. ``budget``
@@ -90,7 +90,7 @@ class Artefact:
     """A result with its folder, whose ``files`` are what they were when it was made."""
 
     folder: Path
-    result: Result
+    result: JobResult
     files: frozenset[str] = frozenset({MODEL_NAME})
 
     @property
@@ -189,7 +189,7 @@ class Artefacts:
             remove(entry)
         return left
 
-    def commit(self, key: str, work: Path, result: Result) -> Artefact:
+    def commit(self, key: str, work: Path, result: JobResult) -> Artefact:
         """Let what lies in ``work`` be the result for ``key``; raises OdcError and leaves nothing when that fails."""
         try:
             files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
@@ -211,12 +211,12 @@ class Artefacts:
             ) from None
         return Artefact(self.folder / key, result, frozenset(files))
 
-    def keep_refusal(self, key: str, result: Result) -> None:
+    def keep_refusal(self, key: str, result: JobResult) -> None:
         """Remember why there is nothing for ``key``; nothing happens where that cannot be written."""
         with suppress(OSError, CompileError):
             self.commit(key, self.new_folder(key), result)
 
-    def clean(self, key: str, refusal: Result | None) -> None:
+    def clean(self, key: str, refusal: JobResult | None) -> None:
         """Remove what a process left that did not end well, unless another one is at work; remember ``refusal``."""
         try:
             with file_lock(self.lock_path(key), seconds=0):
@@ -232,7 +232,7 @@ def retry_seconds(attempts: int) -> float:
     return _RETRY_SECONDS[min(attempts, len(_RETRY_SECONDS) - 1)]
 
 
-def is_final(result: Result, budget: Mapping[str, float], now_seconds: float) -> bool:
+def is_final(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> bool:
     """Whether another try, under ``budget``, would bring the same ``result``.
 
     What took too much may fit into more, and what may pass may have passed. ``now_seconds``: since the epoch.
@@ -243,7 +243,7 @@ def is_final(result: Result, budget: Mapping[str, float], now_seconds: float) ->
     return limit is None or budget.get(limit, 0.0) <= result.budget.get(limit, 0.0)
 
 
-def seconds_left(result: Result, budget: Mapping[str, float], now_seconds: float) -> float | None:
+def seconds_left(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> float | None:
     """How long the reason in ``result`` still holds, None: for good; 0: another try may do better already."""
     if not is_final(result, budget, now_seconds):
         return 0.0
@@ -316,7 +316,7 @@ def _checked(place: Path, document: Any) -> Artefact:
             raise ValueError(f"{name!r} is missing")
         if found != digest:
             raise ValueError(f"{name!r} has other contents than when it was made")
-    result = Result(**fields)
+    result = JobResult(**fields)
     for needed in (result.compiled, result.twin, MODEL_NAME if result.level == "quantized" else None):
         if needed is not None and needed not in files:
             raise ValueError(f"{needed!r} is missing")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Result, seconds_left
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, JobResult, seconds_left
 from odc_mlir.runtime.auto.background import weakly
 from odc_mlir.runtime.auto.candidates import open_artefact
 from odc_mlir.runtime.auto.job import key_of, make_job
@@ -117,7 +117,7 @@ class DirectStep:
                 return
             reason = ending.problem or problem or "nothing was made"
             self._refuse(state, direct, reason, kind=ending.kind)
-            kept = Result(None, reason, ending.kind, budget=self._shared.budget) if ending.kind == "time" else None
+            kept = JobResult(None, reason, ending.kind, budget=self._shared.budget) if ending.kind == "time" else None
             artefacts.clean(direct.key, kept)
         except Exception as error:  # a background thread has nobody else to tell
             _log.exception("what was made cannot be used")

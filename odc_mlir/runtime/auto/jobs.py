@@ -11,7 +11,7 @@ from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.plugins.request import Preference
-from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Result, retry_seconds
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, JobResult, retry_seconds
 from odc_mlir.runtime.auto.background import weakly
 from odc_mlir.runtime.auto.job import PHASES, Job, Milestone, make_job
 from odc_mlir.runtime.auto.shared import Shared
@@ -182,7 +182,7 @@ class JobRunner(ABC):
                 self._take(state, found)  # it ended after it had done its work
                 return
             self._stay(state, reason, passing=ending.kind == PASSING)
-            refusal = Result(None, reason, ending.kind, budget=self.shared.budget)
+            refusal = JobResult(None, reason, ending.kind, budget=self.shared.budget)
             if ending.kind == PASSING:
                 refusal.attempts, refusal.failed_at = state.attempts, time.time()
             self.shared.artefacts.clean(

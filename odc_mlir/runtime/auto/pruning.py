@@ -21,7 +21,7 @@ _STALE_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CacheEntry:
     """Something in the cache that can be deleted alone: where, how large, and when it was used last."""
 
     path: Path
@@ -29,7 +29,7 @@ class Entry:
     used: float
 
 
-def entries(root: Path) -> Iterator[Entry]:
+def entries(root: Path) -> Iterator[CacheEntry]:
     """What there is in the cache ``root``; what a user asked for by name (``made``) is no part of it."""
     for place in _listed(root / "compiled"):
         if not place.name.startswith(".") and place.name != "locks":
@@ -40,7 +40,7 @@ def entries(root: Path) -> Iterator[Entry]:
         yield _entry(place, "")
 
 
-def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> list[Entry]:
+def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> list[CacheEntry]:
     """Delete leftovers, and what was not used for longest until the rest is at most ``max_bytes``; what that was.
 
     What is called as in ``keep``, or is in use by another process, stays.
@@ -57,7 +57,7 @@ def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> 
     return deleted
 
 
-def _sweep(root: Path) -> list[Entry]:
+def _sweep(root: Path) -> list[CacheEntry]:
     """Delete what attempts have left that did not end, and locks of nothing."""
     artefacts = Artefacts(root)
     compiled = artefacts.folder
@@ -109,7 +109,7 @@ def _listed(folder: Path) -> list[Path]:
         return []
 
 
-def _entry(path: Path, mark: str) -> Entry:
+def _entry(path: Path, mark: str) -> CacheEntry:
     """``mark`` is the file in the folder ``path`` whose time of change tells when it was used."""
     nbytes, used = 0, 0.0
     with suppress(OSError):
@@ -122,4 +122,4 @@ def _entry(path: Path, mark: str) -> Entry:
     if not path.is_dir():
         with suppress(OSError):
             nbytes = path.lstat().st_size
-    return Entry(path, nbytes, used)
+    return CacheEntry(path, nbytes, used)

@@ -10,7 +10,7 @@ import numpy as np
 
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.auto.artefacts import Artefact, Result
+from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
 from odc_mlir.runtime.auto.candidates import ExecutorCandidate
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.supervisor import Supervisor
@@ -64,7 +64,7 @@ class Specialization:
     candidates: list[ExecutorCandidate] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
     artefact: Artefact | None = None
-    result: Result | None = None
+    result: JobResult | None = None
     supervisor: Supervisor | None = None
     scheme: str | None = None
     served: Level | None = None  # what computed the last answer
@@ -100,7 +100,7 @@ class Specialization:
         if not self.candidates and self.phase is Phase.ACTIVE:
             self.enter(Phase.REJECTED, f"{candidate.level}: {reason}")
 
-    def wait_for_records(self, result: Result) -> None:
+    def wait_for_records(self, result: JobResult) -> None:
         """What was recorded is not enough: ``result`` says why, and how much must be there for another try."""
         self.records_needed = result.records_needed
         self.fallbacks.append(Fallback(str(Level.QUANTIZED), result.stage or "check", result.reason or ""))
@@ -112,7 +112,7 @@ class Specialization:
         self.enter(Phase.REJECTED, reason)
         self.postpone(0, 0.0)
 
-    def refuse(self, result: Result) -> None:
+    def refuse(self, result: JobResult) -> None:
         """``result`` says why there is nothing, and nothing more is recorded here."""
         more = "; the next session records more" if result.waits_for_records else ""
         self.enter(Phase.REJECTED, f"{result.reason or 'nothing was made'}{more}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.package_update import roll_back
-from odc_mlir.runtime.auto.artefacts import WATCH, Artefacts, Result
+from odc_mlir.runtime.auto.artefacts import WATCH, Artefacts, JobResult
 from odc_mlir.runtime.auto.locks import file_lock
 
 _log = logging.getLogger(__name__)
@@ -23,7 +23,7 @@ class Given:
     """``result`` is given up for ``key`` until ``records_needed`` runs are recorded."""
 
     key: str
-    result: Result
+    result: JobResult
     records_needed: int
 
 
@@ -34,7 +34,7 @@ def withdraw(artefacts: Artefacts, package: Path | None, given: Sequence[Given],
     """
     for item in given:
         budget = {**item.result.budget, "runs": float(item.records_needed - 1)}
-        refusal = Result(None, reason, WATCH, "watch", item.result.scheme, budget=budget)
+        refusal = JobResult(None, reason, WATCH, "watch", item.result.scheme, budget=budget)
         try:
             with file_lock(artefacts.lock_path(item.key), seconds=_LOCK_SECONDS):
                 found, _ = artefacts.find(item.key)

@@ -52,7 +52,7 @@ from odc_mlir.runtime.auto.artefacts import (
     TWIN_STEM,
     Artefact,
     Artefacts,
-    Result,
+    JobResult,
     is_final,
 )
 from odc_mlir.runtime.auto.coverage import CoverageError
@@ -94,7 +94,7 @@ class Worker:
         self.job = job
         self.announce = announce
         self.artefacts = Artefacts(Path(job.folder))
-        self.result = Result(None, budget=job.budget)
+        self.result = JobResult(None, budget=job.budget)
         self._deadline = time.monotonic() + job.seconds
         self._scheme: str | None = job.scheme
 

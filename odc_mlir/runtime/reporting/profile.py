@@ -24,7 +24,7 @@ _HOST, _WAY, _NPU = range(3)  # threads of the modelled one
 
 
 @dataclass(slots=True)
-class Measurement:
+class LatencyProfile:
     """Wall-clock times of this machine in seconds; ``events`` are of the timed runs, before which others ran."""
 
     load_seconds: float = 0.0

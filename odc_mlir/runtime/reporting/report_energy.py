@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from odc_mlir.targets import Target
-from odc_mlir.targets.energy import EnergyCosts, Figure
+from odc_mlir.targets.energy import EnergyCosts, EnergyFigure
 
 # Action -> the figure of one, and which counts of the simulator it is multiplied with.
 _ACTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -44,7 +44,7 @@ def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Tar
     }
 
 
-def _scaled(figure: Figure, amount: float) -> dict[str, float]:
+def _scaled(figure: EnergyFigure, amount: float) -> dict[str, float]:
     return {bound: amount * getattr(figure, bound) for bound in _BOUNDS}
 
 

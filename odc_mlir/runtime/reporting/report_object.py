@@ -12,7 +12,7 @@ _ROWS = 12  # of operators, in a notebook
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class ReportedOperator:
     """An operator of the model. Cycles are 0 on the host, ``host_ns`` is what the host would take, by the model.
 
     ``name``: of its result; ``op``: kind; ``placed``: npu or host; ``reason``: why it is on the host; ``bound_by``: the
@@ -48,12 +48,12 @@ class Report(dict[str, Any]):
         return int(self["cycles_total"])
 
     @property
-    def operators(self) -> tuple[Operator, ...]:
+    def operators(self) -> tuple[ReportedOperator, ...]:
         """The model's operators, in its order."""
         from odc_mlir.runtime.reporting.report_table import bound_by
 
         return tuple(
-            Operator(
+            ReportedOperator(
                 layer["operator"],
                 layer["name"],
                 layer["op"],
@@ -85,14 +85,14 @@ class Report(dict[str, Any]):
         return layer_csv([self])
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame with the columns of :class:`Operator`; raises UnsupportedError without pandas."""
+        """A pandas DataFrame with the columns of :class:`ReportedOperator`; raises UnsupportedError without pandas."""
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
             from odc_mlir.errors import UnsupportedError
 
             raise UnsupportedError("a data frame needs pandas", hint="pip install pandas") from None
-        names = [field.name for field in fields(Operator)]
+        names = [field.name for field in fields(ReportedOperator)]
         return pandas.DataFrame(
             [[getattr(operator, name) for name in names] for operator in self.operators], columns=names
         ).set_index("index")
@@ -130,7 +130,7 @@ class Report(dict[str, Any]):
         return small_table(headline(self), titles, rows)
 
 
-def _host(operator: Operator) -> str:
+def _host(operator: ReportedOperator) -> str:
     from odc_mlir.formats.quantities import NOTHING, time_text
 
     return time_text(operator.host_ns) if operator.placed != "npu" else NOTHING

@@ -17,7 +17,7 @@ from odc_mlir.formats.outputs import write_output
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.units import Event, Watcher
-from odc_mlir.runtime.reporting.profile import Measurement, trace_events
+from odc_mlir.runtime.reporting.profile import LatencyProfile, trace_events
 from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.tensors import check_choice
 
@@ -30,14 +30,14 @@ _SETTINGS = {"MINMAX_DUMP": MINMAX, "TRACING_MODE": TRACE, "PROFILING_MODE": PRO
 TRACE_FILE, PROFILE_FILE = "trace.json", "profile.json"
 
 
-class Recorder:
+class SessionRecorder:
     """Lets executors run and keeps what was asked for; its files go to the loader's workspace and to the cache."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
         self._configs: set[str] = set()
         self._timed = False
-        self._measurement = Measurement()
+        self._measurement = LatencyProfile()
         self._runs: RunRecorder | None = None
         self._shared: RunRecorder | None = None
 

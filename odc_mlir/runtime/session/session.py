@@ -19,7 +19,7 @@ from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.core import SessionCore, call, deprecated
 from odc_mlir.runtime.session.exchange import Exchange, check_target
 from odc_mlir.runtime.session.loader import INTERNAL_OUTPUTS, Choices, Loader
-from odc_mlir.runtime.session.recorder import Recorder
+from odc_mlir.runtime.session.recorder import SessionRecorder
 from odc_mlir.runtime.session.runner import Runner
 from odc_mlir.runtime.session.settings import ENABLE, check_chosen
 from odc_mlir.runtime.session.source import Source, source_from_bytes, source_from_package, source_from_path
@@ -89,7 +89,7 @@ class Session:
 
     def _take(self, loader: Loader) -> None:
         """Let everything be about the model of ``loader``."""
-        self._recorder = Recorder(loader)
+        self._recorder = SessionRecorder(loader)
         self._serve(loader)
 
     def _serve(self, loader: Loader) -> None:

@@ -20,7 +20,7 @@ from odc_mlir.runtime.session.backends import CPU, NAMES, NPU
 from odc_mlir.runtime.session.exchange import Exchange
 from odc_mlir.runtime.session.fitting import Fitted
 from odc_mlir.runtime.session.loader import Loader
-from odc_mlir.runtime.session.recorder import Recorder
+from odc_mlir.runtime.session.recorder import SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.source import model_bytes, model_path
 
@@ -40,7 +40,7 @@ class Switcher:
     ``auto`` is there once something is compiled for.
     """
 
-    def __init__(self, loader: Loader, recorder: Recorder, exchange: Exchange) -> None:
+    def __init__(self, loader: Loader, recorder: SessionRecorder, exchange: Exchange) -> None:
         self.auto: AutoCompiler | None = None
         self._loader = loader
         self._recorder = recorder

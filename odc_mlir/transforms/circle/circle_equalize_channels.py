@@ -158,7 +158,7 @@ def load_ranges(path: str) -> Mapping[str, Floats]:
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class EqualizedPair:
     """Two layers by their results, and what to divide each channel between them by, where that is known."""
 
     front: str
@@ -166,7 +166,7 @@ class Pattern:
     factors: Floats | None = None
 
 
-def read_patterns(path: str) -> list[Pattern]:
+def read_patterns(path: str) -> list[EqualizedPair]:
     """The pairs in a JSON file; raises OptionError, naming the file."""
     with parsing("cannot read the patterns", OptionError, location=path):
         content = json.loads(Path(path).read_bytes())
@@ -178,7 +178,7 @@ def read_patterns(path: str) -> list[Pattern]:
 _FORM = "each is {front, back, type: ScaleOnly, act_scale}, the last one as you like"
 
 
-def _pattern(entry: object, path: str) -> Pattern:
+def _pattern(entry: object, path: str) -> EqualizedPair:
     fields = entry if isinstance(entry, dict) else {}
     front, back, kind = (fields.get(key) for key in ("front", "back", "type"))
     if not isinstance(front, str) or not isinstance(back, str):
@@ -187,12 +187,12 @@ def _pattern(entry: object, path: str) -> Pattern:
         raise OptionError(f"the type of pattern {front!r} is {kind!r}, not 'ScaleOnly'", location=path)
     scale = fields.get("act_scale")
     if scale is None:
-        return Pattern(front, back)
+        return EqualizedPair(front, back)
     numbers = isinstance(scale, list) and all(isinstance(item, int | float) for item in scale)
     factors = np.array(scale if numbers else [], np.float64)
     if not factors.size or not np.isfinite(factors).all() or (factors < 0).any():
         raise OptionError(f"act_scale of pattern {front!r} is not a list of numbers of at least 0", location=path)
-    return Pattern(front, back, np.where(factors > 0, factors, 1.0))  # a channel of nothing has no scale
+    return EqualizedPair(front, back, np.where(factors > 0, factors, 1.0))  # a channel of nothing has no scale
 
 
 def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
@@ -209,7 +209,7 @@ def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
         raise OptionError(f"cannot write the patterns: {error.strerror}", location=path) from None
 
 
-def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[Pattern], balance: Balance) -> list[Pair]:
+def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balance: Balance) -> list[Pair]:
     """The pairs that ``patterns`` name, those with known factors moved; raises OptionError for others.
 
     Where several layers read a front, the name of any of them will do.

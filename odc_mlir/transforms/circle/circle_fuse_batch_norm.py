@@ -66,7 +66,7 @@ class CircleFuseBatchNormPass(ModulePass):
         apply_patterns(op, [FuseBehind(), FuseBefore(most_ratio=self.most_ratio or math.inf)])
 
 
-class Affine(NamedTuple):
+class ScaleAndShift(NamedTuple):
     """``value * factor + shift`` with real arrays in the constant's own shape."""
 
     value: SSAValue
@@ -74,7 +74,7 @@ class Affine(NamedTuple):
     shift: NDArray[Any]
 
 
-def affine_of(op: CircleOp) -> Affine | None:
+def affine_of(op: CircleOp) -> ScaleAndShift | None:
     """What ADD, SUB, MUL or DIV does to its operand that is not a constant; None where both or neither are."""
     left, right = (real_constant(operand) for operand in op.operands)
     if (left is None) == (right is None):
@@ -88,12 +88,12 @@ def affine_of(op: CircleOp) -> Affine | None:
         number = left.astype(np.float64)
         one = np.ones_like(number)
         known = {"ADD": (one, number), "SUB": (-one, number), "MUL": (number, 0 * one)}
-        return Affine(value, *known[name]) if name in known else None
+        return ScaleAndShift(value, *known[name]) if name in known else None
     number = right.astype(np.float64)
     one = np.ones_like(number)
     if name == "DIV":
-        return Affine(value, 1 / number, 0 * one) if np.all(number) else None
-    return Affine(value, *{"ADD": (one, number), "SUB": (one, -number), "MUL": (number, 0 * one)}[name])
+        return ScaleAndShift(value, 1 / number, 0 * one) if np.all(number) else None
+    return ScaleAndShift(value, *{"ADD": (one, number), "SUB": (one, -number), "MUL": (number, 0 * one)}[name])
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,9 @@ def per_channel(array: NDArray[Any], channels: int) -> NDArray[Any] | None:
     return None
 
 
-def _per_input(layer: WeightedLayer, affine: Affine, weights: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]] | None:
+def _per_input(
+    layer: WeightedLayer, affine: ScaleAndShift, weights: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]] | None:
     """Factor and shift of the input in shapes that broadcast against the weights."""
     shape = shape_of(affine.value)
     if shape is None:

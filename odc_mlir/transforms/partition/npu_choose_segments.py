@@ -50,9 +50,9 @@ from odc_mlir.transforms.partition.npu_form_segments import dependencies
 from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans.plans import (
     Bounds,
+    CostedPlacement,
     Item,
     OperatorCost,
-    Placement,
     PlacementChoice,
     PlacementProblem,
     SegmentEstimate,
@@ -210,7 +210,7 @@ def _record(result: PlacementChoice) -> DictionaryAttr:
     )
 
 
-def _distinct(plans: Sequence[Placement]) -> list[Placement]:
+def _distinct(plans: Sequence[CostedPlacement]) -> list[CostedPlacement]:
     return list({plan.on_npu: plan for plan in reversed(plans)}.values())[::-1]
 
 

@@ -34,7 +34,7 @@ from odc_mlir.transforms.common.placement import (
     place_on_npu,
     wanted_place,
 )
-from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 from odc_mlir.transforms.partition.rules.edges import edge_bytes, memory_reason
 from odc_mlir.transforms.partition.rules.table import verdict
 
@@ -51,7 +51,7 @@ class NpuMarkSupportedPass(ModulePass):
             raise CompileError("no target is chosen", hint="run odc-set-target first")
         target = targets.load(choice.target)
         limit = choice.sram_limit if choice.allow_host else None  # otherwise stripes, or an error, answer it
-        limits = Limits(target, limit or target.sram.capacity_bytes, choice.numerics)
+        limits = PlacementLimits(target, limit or target.sram.capacity_bytes, choice.numerics)
         for index, function in enumerate(functions(op)):
             for item in operators(function):
                 if index > 0:

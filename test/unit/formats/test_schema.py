@@ -9,8 +9,8 @@ import pytest
 
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.circle.schema import (
-    Field,
     Schema,
+    SchemaField,
     Table,
     circle_schema,
     default_options,
@@ -163,7 +163,7 @@ def _camel(name: str) -> str:
     return RENAMED.get(name) or "".join(part[:1].upper() + part[1:] for part in name.split("_"))
 
 
-def _same_default(field: Field, theirs: Any) -> bool:
+def _same_default(field: SchemaField, theirs: Any) -> bool:
     ours = field.default
     if field.kind == "enum":
         ours = tflite_schema().enums[field.type].codes[ours]

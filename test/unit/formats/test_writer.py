@@ -29,7 +29,7 @@ from odc_mlir.formats.circle.model import (
     VariantSubType,
 )
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.formats.circle.schema import Field, circle_schema, default_options
+from odc_mlir.formats.circle.schema import SchemaField, circle_schema, default_options
 from odc_mlir.formats.circle.writer import save_model, write_model, write_tflite
 from odc_mlir.runtime.execution.graph import build_graph
 
@@ -71,7 +71,7 @@ def _scalar(type_name: str) -> st.SearchStrategy[Any]:
     return st.integers(0, (1 << NATURALS[type_name]) - 1)
 
 
-def _value(field: Field) -> st.SearchStrategy[Any]:
+def _value(field: SchemaField) -> st.SearchStrategy[Any]:
     if "subgraph" in field.name:
         return st.just(field.empty if field.kind == "vector" else 0)
     if field.kind == "string":

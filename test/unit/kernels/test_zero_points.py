@@ -18,7 +18,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
-from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 from odc_mlir.transforms.partition.rules.sum_checks import bias as check_bias
 
 Array = NDArray[Any]
@@ -167,7 +167,7 @@ def test_a_bias_beside_uint8_of_many_scales(
     made = node("CONV_2D", [x, w, bias], tensor("uint8", None, quant(0.125)), stride_h=1, stride_w=1)
     assert run(made, np.full((1, 1, 1, 2), 3, np.uint8)).tolist() == [[[each or codes]]]
     assert ("the scales of the bias 'c' are degenerate" in caplog.text) == (each is None)
-    refused = check_bias(made, Limits(target := targets.load("npu-256"), target.sram.capacity_bytes))
+    refused = check_bias(made, PlacementLimits(target := targets.load("npu-256"), target.sram.capacity_bytes))
     assert refused is not None
     assert "not those of input times weights" in refused
 

@@ -15,7 +15,7 @@ import odc_mlir
 from odc_mlir import samples
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.runtime.reporting.report_html import render
-from odc_mlir.runtime.reporting.report_object import Operator, Report
+from odc_mlir.runtime.reporting.report_object import Report, ReportedOperator
 
 
 @pytest.fixture(scope="module")
@@ -69,5 +69,5 @@ def test_frames(package: odc_mlir.Package, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=_Frame))
     frame = package.report.to_pandas()
     assert frame.index == "index"
-    assert frame.columns == [field.name for field in dataclasses.fields(Operator)]
+    assert frame.columns == [field.name for field in dataclasses.fields(ReportedOperator)]
     assert sum(row[frame.columns.index("cycles")] for row in frame.rows) == package.report.cycles

@@ -13,7 +13,7 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_with_operators
 from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass
-from odc_mlir.transforms.circle.layout.elimination import Factor, cheapest
+from odc_mlir.transforms.circle.layout.elimination import CostTable, cheapest
 from odc_mlir.transforms.circle.layout.graph import ONE_TRANSPOSE, LayoutGraph
 from odc_mlir.transforms.circle.layout.orders import blocks, through_reshape
 from odc_mlir.universe import make_context
@@ -131,7 +131,7 @@ def test_elimination_finds_the_minimum(seed):
     factors = []
     for _ in range(rng.integers(1, 10)):
         places = rng.permutation(len(sizes))[: rng.integers(1, 4)].tolist()
-        factors.append(Factor(tuple(places), rng.integers(0, 50, size=[sizes[p] for p in places])))
+        factors.append(CostTable(tuple(places), rng.integers(0, 50, size=[sizes[p] for p in places])))
 
     def cost(chosen):
         return sum(int(f.table[tuple(chosen[v] for v in f.variables)]) for f in factors)
@@ -142,7 +142,7 @@ def test_elimination_finds_the_minimum(seed):
 def test_a_table_too_large_is_cut_by_fixing_a_variable(monkeypatch):
     monkeypatch.setattr("odc_mlir.transforms.circle.layout.elimination.LARGEST_TABLE", 8)
     pairs = [(a, b) for a in range(8) for b in range(a)]
-    factors = [Factor(pair, np.array([[0, 1], [1, 0]])) for pair in pairs]
+    factors = [CostTable(pair, np.array([[0, 1], [1, 0]])) for pair in pairs]
     assert len(set(cheapest([2] * 8, factors))) == 1
 
 

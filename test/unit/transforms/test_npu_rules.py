@@ -56,10 +56,10 @@ from odc_mlir import ops, targets
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering import lowerings
 from odc_mlir.transforms.partition.rules import table as npu_rules
-from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 
 TARGET = targets.load("npu-256")
-LIMITS = Limits(TARGET, TARGET.sram.capacity_bytes)
+LIMITS = PlacementLimits(TARGET, TARGET.sram.capacity_bytes)
 
 
 def images(node: Node, count: int) -> Node:

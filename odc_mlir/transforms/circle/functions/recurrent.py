@@ -40,7 +40,7 @@ LSTM, GRU = "LSTM", "GRU"
 UNROLLED = "unrolled"
 
 
-class Gate(NamedTuple):
+class GateColumns(NamedTuple):
     """The sum of columns of two values; ``places`` tell which columns, by gates. None: all of a constant."""
 
     parts: tuple[SSAValue, SSAValue]
@@ -56,7 +56,7 @@ class RecurrentStep(NamedTuple):
     before: SSAValue
     after: SSAValue
     state: SSAValue
-    gates: tuple[Gate, ...]
+    gates: tuple[GateColumns, ...]
 
 
 @dataclass(frozen=True)
@@ -189,12 +189,14 @@ def _output_of(cell: SSAValue) -> tuple[SSAValue, SSAValue] | None:
     return None
 
 
-def _side_by_side(value: SSAValue) -> Gate | None:
+def _side_by_side(value: SSAValue) -> GateColumns | None:
     """Columns of a sum."""
     found = _columns(value)
     total = None if found is None else plain(viewed(found[0]), "ADD")
     return (
-        None if found is None or total is None else Gate((total.operands[0], total.operands[1]), (found[1], found[1]))
+        None
+        if found is None or total is None
+        else GateColumns((total.operands[0], total.operands[1]), (found[1], found[1]))
     )
 
 
@@ -220,16 +222,16 @@ def _gru_step(op: CircleOp) -> RecurrentStep | None:
     return None
 
 
-def _sum_of_columns(value: SSAValue) -> Gate | None:
+def _sum_of_columns(value: SSAValue) -> GateColumns | None:
     total = plain(value, "ADD")
     return None if total is None else _gate(total.operands[0], total.operands[1])
 
 
-def _gate(left: SSAValue, right: SSAValue) -> Gate | None:
+def _gate(left: SSAValue, right: SSAValue) -> GateColumns | None:
     parts = [(value, None) if constant(value) is not None else _columns(value) for value in (left, right)]
     if parts[0] is None or parts[1] is None:
         return None
-    return Gate((parts[0][0], parts[1][0]), (parts[0][1], parts[1][1]))
+    return GateColumns((parts[0][0], parts[1][0]), (parts[0][1], parts[1][1]))
 
 
 def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
@@ -290,7 +292,7 @@ def _rows(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> tuple[int
     return rows
 
 
-def _place(gate: Gate, before: SSAValue | None, recurrent: WeightedLayer, bias: Reals | None) -> int | None:
+def _place(gate: GateColumns, before: SSAValue | None, recurrent: WeightedLayer, bias: Reals | None) -> int | None:
     """The place of a gate's rows, where one of its two parts is what the state ``before`` contributes."""
     for by_input, by_state in ((0, 1), (1, 0)):
         place, part = gate.places[by_input], gate.parts[by_state]

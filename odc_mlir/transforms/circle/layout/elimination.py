@@ -21,7 +21,7 @@ LARGEST_TABLE = 1 << 16  # entries
 
 
 @dataclass(frozen=True, slots=True)
-class Factor:
+class CostTable:
     """``table`` has one axis for each variable, in the order of ``variables``, which differ."""
 
     variables: tuple[int, ...]
@@ -31,19 +31,19 @@ class Factor:
 class _Buckets:
     """The factors that are left, by variable."""
 
-    def __init__(self, sizes: Sequence[int], factors: Sequence[Factor]) -> None:
+    def __init__(self, sizes: Sequence[int], factors: Sequence[CostTable]) -> None:
         self.sizes = sizes
-        self.touching: list[dict[int, Factor]] = [{} for _ in sizes]
+        self.touching: list[dict[int, CostTable]] = [{} for _ in sizes]
         self.count = 0
         for factor in factors:
             self.add(factor)
 
-    def add(self, factor: Factor) -> None:
+    def add(self, factor: CostTable) -> None:
         for variable in factor.variables:
             self.touching[variable][self.count] = factor
         self.count += 1
 
-    def take(self, variable: int) -> list[Factor]:
+    def take(self, variable: int) -> list[CostTable]:
         """All factors over ``variable``, removed."""
         taken = list(self.touching[variable].items())
         for key, factor in taken:
@@ -66,10 +66,10 @@ class _Buckets:
             axis = factor.variables.index(variable)
             rest = factor.variables[:axis] + factor.variables[axis + 1 :]
             if rest:
-                self.add(Factor(rest, np.take(factor.table, value, axis)))
+                self.add(CostTable(rest, np.take(factor.table, value, axis)))
 
 
-def cheapest(sizes: Sequence[int], factors: Sequence[Factor]) -> list[int]:
+def cheapest(sizes: Sequence[int], factors: Sequence[CostTable]) -> list[int]:
     """One value for each variable, so that the sum of all factors is least; ``sizes``: how many values each has."""
     buckets = _Buckets(sizes, factors)
     queue = [(buckets.size(variable), variable) for variable in range(len(sizes))]
@@ -94,7 +94,7 @@ def cheapest(sizes: Sequence[int], factors: Sequence[Factor]) -> list[int]:
         chosen[variable] = 0
         decided.append((variable, others, table.argmin(axis=-1)))
         if others:
-            buckets.add(Factor(others, table.min(axis=-1)))
+            buckets.add(CostTable(others, table.min(axis=-1)))
     for variable, others, best in reversed(decided):
         chosen[variable] = int(best[tuple(chosen[other] for other in others)])
     return chosen

@@ -19,7 +19,7 @@ from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, NoneOp, tensor_facts
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.transforms.circle.layout.elimination import FORBIDDEN, Costs, Factor, cheapest
+from odc_mlir.transforms.circle.layout.elimination import FORBIDDEN, Costs, CostTable, cheapest
 from odc_mlir.transforms.circle.layout.orders import Order, identity, same_elements
 from odc_mlir.transforms.circle.layout.rules import Change, LayoutChoice, LayoutRule, is_constant, rule_of
 from odc_mlir.transforms.common.rewriting import shape_of
@@ -159,7 +159,7 @@ class LayoutGraph:
         free = [node for node in self.nodes if len(node.choices) > 1]
         variables = {node: number for number, node in enumerate(free)}
         sizes = [len(node.choices) for node in free]
-        factors: list[Factor] = []
+        factors: list[CostTable] = []
         for edge in self.edges.values():
             factors += _costs(edge, variables, sizes)
         chosen = cheapest(sizes, factors)
@@ -213,7 +213,7 @@ def _interface_rule(value: SSAValue) -> LayoutRule | None:
     )
 
 
-def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) -> Iterator[Factor]:
+def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) -> Iterator[CostTable]:
     """The factors of one tensor; ``sizes`` grows by a variable for each order in which several readers may share it."""
     source = edge.source
     givers = range(max(1, len(source.choices)))
@@ -237,9 +237,9 @@ def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) ->
 
 def _factor(
     table: Costs, nodes: Sequence[LayoutNode], variables: Mapping[LayoutNode, int], *more: int
-) -> Iterator[Factor]:
+) -> Iterator[CostTable]:
     """A factor over those of ``nodes`` that have a choice, and the variables ``more``; none for no cost."""
     fixed = tuple(axis for axis, node in enumerate(nodes) if node not in variables)
     kept = (*(variables[node] for node in nodes if node in variables), *more)
     if kept and np.any(table):
-        yield Factor(kept, table.squeeze(fixed))
+        yield CostTable(kept, table.squeeze(fixed))

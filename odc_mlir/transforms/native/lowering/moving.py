@@ -19,7 +19,7 @@ _FEW_BYTES = 32  # runs shorter than this are moved element by element
 
 
 @dataclass(frozen=True)
-class Box:
+class AffineCopy:
     """An affine map: runs of neighbours, and how far they lie apart in every dimension on either side."""
 
     sizes: tuple[int, ...]
@@ -38,7 +38,7 @@ class RunTable:
     run: int
 
 
-Move = Box | RunTable
+Move = AffineCopy | RunTable
 
 
 def strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -52,7 +52,7 @@ def box(
     output_steps: Sequence[int] | None = None,
     start: int = 0,
     output_start: int = 0,
-) -> Box | None:
+) -> AffineCopy | None:
     """The box with these dimensions, as few as possible; None where kernels have not as many."""
     kept: list[tuple[int, int, int]] = []
     for size, step, output in zip(sizes, steps, output_steps or strides(sizes), strict=True):
@@ -66,7 +66,7 @@ def box(
     if len(kept) > DIMENSIONS:
         return None
     columns = tuple(zip(*kept, strict=True)) or ((), (), ())
-    return Box(columns[0], columns[1], columns[2], start, output_start, run)
+    return AffineCopy(columns[0], columns[1], columns[2], start, output_start, run)
 
 
 def move_of(places: NDArray[Any]) -> Move:

@@ -105,7 +105,7 @@ class SegmentEstimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class CostedPlacement:
     """A placement of every operator and what it costs."""
 
     on_npu: tuple[bool, ...]
@@ -137,11 +137,11 @@ class Placement:
 class PlacementChoice:
     """The plan chosen, the best other one, and why operators that the NPU could run are on the host."""
 
-    chosen: Placement
-    runner_up: Placement | None
+    chosen: CostedPlacement
+    runner_up: CostedPlacement | None
     reasons: dict[int, str] = field(default_factory=dict)
-    all_host: Placement | None = None
-    all_supported: Placement | None = None
+    all_host: CostedPlacement | None = None
+    all_supported: CostedPlacement | None = None
 
 
 def choose(
@@ -163,7 +163,7 @@ def choose(
 class _PlacementSearch:
     def __init__(self, problem: PlacementProblem, bounds: Bounds, prefer: str, check: Callable[[], None]) -> None:
         self.problem, self.bounds, self.prefer, self.check = problem, bounds, prefer, check
-        self.seen: dict[tuple[bool, ...], Placement] = {}
+        self.seen: dict[tuple[bool, ...], CostedPlacement] = {}
         self.reasons: dict[int, str] = {}
         items = problem.items
         self.readers: dict[int, list[int]] = {}
@@ -194,7 +194,7 @@ class _PlacementSearch:
         reasons = {} if strategy == "supported" else self._reasons(chosen)
         return PlacementChoice(chosen, runner_up, reasons, all_host, all_supported)
 
-    def placement(self, units: Sequence[bool], name: str = SEARCH) -> Placement:
+    def placement(self, units: Sequence[bool], name: str = SEARCH) -> CostedPlacement:
         """The plan with these units on the NPU, evaluated once; segments of views only go to the host."""
         self.check()
         on_npu = [False] * len(self.problem.items)
@@ -212,7 +212,7 @@ class _PlacementSearch:
         key = tuple(on_npu)
         if key not in self.seen:
             host_ns = sum(item.host_ns for item, npu in zip(self.problem.items, on_npu, strict=True) if not npu)
-            self.seen[key] = Placement(key, tuple(segments), host_ns, name)
+            self.seen[key] = CostedPlacement(key, tuple(segments), host_ns, name)
         return self.seen[key]
 
     def _segment(self, members: Sequence[int]) -> SegmentEstimate:
@@ -246,7 +246,7 @@ class _PlacementSearch:
             return f"segment-size: {macs} of at least {self.bounds.min_macs} multiply-accumulates"
         return None
 
-    def _allowed(self, plan: Placement) -> bool:
+    def _allowed(self, plan: CostedPlacement) -> bool:
         most = self.bounds.max_segments
         if most is not None and len(plan.segments) > most:
             return False
@@ -286,13 +286,13 @@ class _PlacementSearch:
                 if plan.ns < best.ns and self._allowed(plan):
                     units, best, again = moved, plan, True
 
-    def _moves(self, plan: Placement) -> list[tuple[int, ...]]:
+    def _moves(self, plan: CostedPlacement) -> list[tuple[int, ...]]:
         """What to try from ``plan``: units of a whole segment to the host, a unit at an edge to the other side."""
         whole = [tuple(self._units_of(segment)) for segment in plan.segments]
         edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
         return [numbers for numbers in whole if len(numbers) > 1] + edges
 
-    def _edge_units(self, plan: Placement) -> list[int]:
+    def _edge_units(self, plan: CostedPlacement) -> list[int]:
         """Units that exchange a tensor with the other side, or with the outside."""
         problem = self.problem
         sides: dict[int, set[bool]] = {tensor: {False} for tensor in problem.results}
@@ -307,7 +307,7 @@ class _PlacementSearch:
             if any(mixed.intersection((*problem.items[i].reads, *problem.items[i].writes)) for i in unit)
         ]
 
-    def _reasons(self, chosen: Placement) -> dict[int, str]:
+    def _reasons(self, chosen: CostedPlacement) -> dict[int, str]:
         """Why each operator that the NPU can run is on the host in the plan ``chosen``."""
         reasons = {}
         current = [all(chosen.on_npu[i] for i in unit) for unit in self.problem.units]

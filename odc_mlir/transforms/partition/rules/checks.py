@@ -40,7 +40,7 @@ SEARCHES = frozenset(("ARG_MAX", "ARG_MIN"))  # along the channels of one image,
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class PlacementLimits:
     """What depends on the target and the options: ``sram_bytes`` is what operators may take of the SRAM."""
 
     target: Target
@@ -48,7 +48,7 @@ class Limits:
     numerics: str = "fixed"
 
 
-Check = Callable[[Node, Limits], str | None]
+Check = Callable[[Node, PlacementLimits], str | None]
 
 
 def activations(node: Node) -> Iterator[TensorInfo]:
@@ -67,7 +67,7 @@ def shape_text(info: TensorInfo) -> str:
 # ---- every operator
 
 
-def stateless(node: Node, _: Limits) -> str | None:
+def stateless(node: Node, _: PlacementLimits) -> str | None:
     """No operand is a variable, but for state that the operator itself writes."""
     for index, tensor in enumerate(node.operands):
         if tensor is not None and tensor.is_variable and index not in node.mutated:
@@ -75,13 +75,13 @@ def stateless(node: Node, _: Limits) -> str | None:
     return None
 
 
-def has_input(node: Node, _: Limits) -> str | None:
+def has_input(node: Node, _: PlacementLimits) -> str | None:
     """Something is computed at run time."""
     dynamic = [t for t in node.operands if t is not None and not t.is_const]
     return None if dynamic else "all operands are constant"
 
 
-def static_shapes(node: Node, _: Limits) -> str | None:
+def static_shapes(node: Node, _: PlacementLimits) -> str | None:
     """Every dimension is known."""
     for tensor in activations(node):
         if tensor.shape is None or any(d is None for d in tensor.shape):
@@ -89,7 +89,7 @@ def static_shapes(node: Node, _: Limits) -> str | None:
     return None
 
 
-def not_empty(node: Node, _: Limits) -> str | None:
+def not_empty(node: Node, _: PlacementLimits) -> str | None:
     """Every tensor has elements."""
     for tensor in activations(node):
         if 0 in tensor.static_shape:
@@ -97,7 +97,7 @@ def not_empty(node: Node, _: Limits) -> str | None:
     return None
 
 
-def codes(node: Node, _: Limits) -> str | None:
+def codes(node: Node, _: PlacementLimits) -> str | None:
     """Everything computed is of a type that the NPU has."""
     for tensor in activations(node):
         if tensor.dtype not in (NUMBERS if _is_number(node, tensor) else CODES):
@@ -114,7 +114,7 @@ def _is_number(node: Node, tensor: TensorInfo) -> bool:
     return any(dtypes and not set(dtypes).intersection(CODES) for dtypes in allowed)
 
 
-def quantised(node: Node, _: Limits) -> str | None:
+def quantised(node: Node, _: PlacementLimits) -> str | None:
     """Everything computed has one usable scale and zero point."""
     for tensor in activations(node):
         quant = tensor.quant
@@ -132,7 +132,7 @@ def quantised(node: Node, _: Limits) -> str | None:
     return None
 
 
-def understood(node: Node, _: Limits) -> str | None:
+def understood(node: Node, _: PlacementLimits) -> str | None:
     """Arithmetic reads every scale and zero point there is."""
     try:
         check_quantisation(node)
@@ -141,7 +141,7 @@ def understood(node: Node, _: Limits) -> str | None:
     return None
 
 
-def fits_sram(node: Node, limits: Limits) -> str | None:
+def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
     """Operands and results fit in SRAM at the same time, or what a row of the result takes does where rows can be
     computed by themselves; the text says what is enough.
     """
@@ -179,13 +179,13 @@ def sram_text(needed_bytes: int, allowed_bytes: int) -> str:
 # ---- shared by several operators
 
 
-def activation(node: Node, _: Limits) -> str | None:
+def activation(node: Node, _: PlacementLimits) -> str | None:
     """The fused activation is a clamp."""
     fused = node.options.get("fused_activation_function", "none")
     return None if fused in ACTIVATIONS else f"fused activation {fused}"
 
 
-def rank4(node: Node, _: Limits) -> str | None:
+def rank4(node: Node, _: PlacementLimits) -> str | None:
     """What comes in first and the results are images."""
     for tensor in (next(activations(node)), *node.results):
         if len(tensor.static_shape) != 4:
@@ -193,7 +193,7 @@ def rank4(node: Node, _: Limits) -> str | None:
     return None
 
 
-def same_type(node: Node, _: Limits) -> str | None:
+def same_type(node: Node, _: PlacementLimits) -> str | None:
     """All codes have one element type."""
     first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
     for tensor in others:
@@ -202,7 +202,7 @@ def same_type(node: Node, _: Limits) -> str | None:
     return None
 
 
-def one_type(node: Node, _: Limits) -> str | None:
+def one_type(node: Node, _: PlacementLimits) -> str | None:
     """What is computed has one element type; constants may have another."""
     first, *others = activations(node)
     for tensor in others:
@@ -220,7 +220,7 @@ def quant_text(quant: QuantParams | None) -> str:
     return f"scale {quant.scale:g} and zero point {quant.zero_point}"
 
 
-def same_quant(node: Node, _: Limits) -> str | None:
+def same_quant(node: Node, _: PlacementLimits) -> str | None:
     """All codes mean the same real numbers."""
     first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
     for tensor in others:
@@ -229,7 +229,7 @@ def same_quant(node: Node, _: Limits) -> str | None:
     return None
 
 
-def joined_quant(node: Node, limits: Limits) -> str | None:
+def joined_quant(node: Node, limits: PlacementLimits) -> str | None:
     """Codes that are joined mean the same real numbers, or a table of 256 codes makes them do so."""
     operands = [t for t in node.operands if t is not None]
     usable = all(t.dtype == "uint8" and t.quant is not None and t.quant.per_tensor for t in operands)
@@ -239,7 +239,7 @@ def joined_quant(node: Node, limits: Limits) -> str | None:
 def constant(index: int) -> Check:
     """Check that operand ``index`` is constant or left out."""
 
-    def check(node: Node, _: Limits) -> str | None:
+    def check(node: Node, _: PlacementLimits) -> str | None:
         tensor = node.optional(index)
         return None if tensor is None or tensor.is_const else f"{tensor.name!r} is computed at run time"
 
@@ -249,7 +249,7 @@ def constant(index: int) -> Check:
 def option_in_field(instruction: str, **fields: str) -> Check:
     """Check that options (by keyword) fit the instruction fields given for them, and are at least 1."""
 
-    def check(node: Node, _: Limits) -> str | None:
+    def check(node: Node, _: PlacementLimits) -> str | None:
         for option, field in fields.items():
             value, highest = node.options[option], field_range(instruction, field)[1]
             if not 1 <= value <= highest:
@@ -262,14 +262,14 @@ def option_in_field(instruction: str, **fields: str) -> Check:
 # ---- convolutions and matrix products
 
 
-def kernel_in_field(node: Node, _: Limits) -> str | None:
+def kernel_in_field(node: Node, _: PlacementLimits) -> str | None:
     """The kernel fits the convolution instruction."""
     height, width = node.operand(1).static_shape[1:3]
     highest = field_range("conv", "kernel_height")[1]
     return None if max(height, width) <= highest else f"kernel {height}x{width}, at most {highest}x{highest}"
 
 
-def channels(node: Node, _: Limits) -> str | None:
+def channels(node: Node, _: PlacementLimits) -> str | None:
     """Input and result channels fit the convolution instruction."""
     highest = field_range("conv", "channels")[1]
     rows, columns = node.operand(1).static_shape[0], node.operand(1).static_shape[-1]
@@ -277,7 +277,7 @@ def channels(node: Node, _: Limits) -> str | None:
     return None if seen <= highest else f"{seen} channels, at most {highest}"
 
 
-def groups(node: Node, _: Limits) -> str | None:
+def groups(node: Node, _: PlacementLimits) -> str | None:
     """Few groups, which become convolutions of their own, or as many as input channels (a depthwise convolution)."""
     total, taken = node.operand(0).static_shape[3], node.operand(1).static_shape[3]
     count = total // taken
@@ -286,19 +286,19 @@ def groups(node: Node, _: Limits) -> str | None:
     return f"{count} groups of {taken} input channels, at most {MOST_GROUPS}"
 
 
-def transposed(node: Node, _: Limits) -> str | None:
+def transposed(node: Node, _: PlacementLimits) -> str | None:
     """The result divides into polyphase components that windows of the source give."""
     found = transposed_components(node)
     return found if isinstance(found, str) else None
 
 
-def resized(node: Node, _: Limits) -> str | None:
+def resized(node: Node, _: PlacementLimits) -> str | None:
     """Positions of the host kernel are those of integers with a constant step, and what it blends is exact."""
     found = resize_lines(node)
     return found if isinstance(found, str) else None
 
 
-def depth_multiplier(node: Node, _: Limits) -> str | None:
+def depth_multiplier(node: Node, _: PlacementLimits) -> str | None:
     """Result channels per input channel fit the instruction."""
     count = node.operand(0).static_shape[3]
     results = node.results[0].static_shape[3]
@@ -308,13 +308,13 @@ def depth_multiplier(node: Node, _: Limits) -> str | None:
     return f"{results} result channels of {count} input channels, at most {highest} of each"
 
 
-def weights_format(node: Node, _: Limits) -> str | None:
+def weights_format(node: Node, _: PlacementLimits) -> str | None:
     """The weights of a fully connected layer are stored row by row."""
     seen = node.options.get("weights_format", "default")
     return None if seen == "default" else f"weights format {seen}"
 
 
-def fixed_numerics(_: Node, limits: Limits) -> str | None:
+def fixed_numerics(_: Node, limits: PlacementLimits) -> str | None:
     """Requantisation is by fixed-point multipliers."""
     return None if limits.numerics == "fixed" else f"numerics {limits.numerics}"
 
@@ -322,7 +322,7 @@ def fixed_numerics(_: Node, limits: Limits) -> str | None:
 # ---- the rest
 
 
-def broadcastable(node: Node, _: Limits) -> str | None:
+def broadcastable(node: Node, _: PlacementLimits) -> str | None:
     """Operands have few enough dimensions to loop over."""
     for tensor in node.results:
         if len(tensor.static_shape) > MOST_DIMENSIONS:
@@ -330,7 +330,7 @@ def broadcastable(node: Node, _: Limits) -> str | None:
     return None
 
 
-def quantised_constants(node: Node, _: Limits) -> str | None:
+def quantised_constants(node: Node, _: PlacementLimits) -> str | None:
     """Constants that are computed with have one scale."""
     for tensor in node.operands:
         if tensor is not None and tensor.is_const and (tensor.quant is None or not tensor.quant.per_tensor):
@@ -338,7 +338,7 @@ def quantised_constants(node: Node, _: Limits) -> str | None:
     return None
 
 
-def windows_meet_image(node: Node, _: Limits) -> str | None:
+def windows_meet_image(node: Node, _: PlacementLimits) -> str | None:
     """With VALID padding the window fits the image (with SAME, padding is always smaller than the window)."""
     height, width = node.operand(0).static_shape[1:3]
     options = node.options
@@ -348,7 +348,7 @@ def windows_meet_image(node: Node, _: Limits) -> str | None:
     return f"window {taps[0]}x{taps[1]} on an image of {height}x{width}"
 
 
-def softmax_result(node: Node, _: Limits) -> str | None:
+def softmax_result(node: Node, _: PlacementLimits) -> str | None:
     """The result has the scale that the fixed-point softmax gives."""
     result = node.results[0]
     if result.dtype == "int16":
@@ -363,7 +363,7 @@ def softmax_result(node: Node, _: Limits) -> str | None:
     return f"{result.name!r} has {quant_text(quant)}, expected {quant_text(expected)}"
 
 
-def softmax_row(node: Node, _: Limits) -> str | None:
+def softmax_row(node: Node, _: PlacementLimits) -> str | None:
     """A row fits the instruction and the tile buffer, which holds it twice."""
     columns = node.operand(0).static_shape[-1] if node.operand(0).static_shape else 0
     item = node.operand(0).info.numpy.itemsize
@@ -371,7 +371,7 @@ def softmax_row(node: Node, _: Limits) -> str | None:
     return None if 1 <= columns <= highest else f"rows of {columns} elements, allowed 1 to {highest}"
 
 
-def padding(node: Node, _: Limits | None = None) -> str | None:
+def padding(node: Node, _: PlacementLimits | None = None) -> str | None:
     """Only height and width are padded, by what a load can add."""
     amounts = [[int(v) for v in row] for row in node.const(1).reshape(-1, 2)]
     highest = field_range("load", "pad_before1")[1]
@@ -382,7 +382,7 @@ def padding(node: Node, _: Limits | None = None) -> str | None:
     return None
 
 
-def moves(node: Node, _: Limits) -> str | None:
+def moves(node: Node, _: PlacementLimits) -> str | None:
     """Every result is made of codes of the operands in a few loops of strided moves."""
     found = result_copies(node)
     return found if isinstance(found, str) else None
@@ -391,13 +391,13 @@ def moves(node: Node, _: Limits) -> str | None:
 def either(first: Check, second: Check) -> Check:
     """Check that one of two holds; what the second saw is said."""
 
-    def check(node: Node, limits: Limits) -> str | None:
+    def check(node: Node, limits: PlacementLimits) -> str | None:
         return first(node, limits) and second(node, limits)
 
     return check
 
 
-def image_padding(node: Node, _: Limits | None = None) -> str | None:
+def image_padding(node: Node, _: PlacementLimits | None = None) -> str | None:
     """An image is padded as a load can pad it."""
     source = node.operand(0)
     if len(source.static_shape) != 4:
@@ -407,14 +407,14 @@ def image_padding(node: Node, _: Limits | None = None) -> str | None:
     return padding(node)
 
 
-def moves_no_element(node: Node, _: Limits | None = None) -> str | None:
+def moves_no_element(node: Node, _: PlacementLimits | None = None) -> str | None:
     """A transposition keeps the order of all dimensions that are not 1, so the bytes stay where they are."""
     shape = node.operand(0).static_shape
     order = [int(p) for p in node.const(1).reshape(-1) if shape[int(p)] != 1]
     return None if order == sorted(order) else f"permutation {[int(p) for p in node.const(1).reshape(-1)]}"
 
 
-def one_input(node: Node, _: Limits) -> str | None:
+def one_input(node: Node, _: PlacementLimits) -> str | None:
     """One operand is computed at run time, the others are constants of one element: 256 cases."""
     dynamic = [t for t in node.operands if t is not None and not t.is_const]
     if len(dynamic) != 1:
@@ -425,7 +425,7 @@ def one_input(node: Node, _: Limits) -> str | None:
     return None
 
 
-def same_shape(node: Node, _: Limits) -> str | None:
+def same_shape(node: Node, _: PlacementLimits) -> str | None:
     """The result has the input's shape."""
     source, result = next(activations(node)), node.results[0]
     if source.static_shape == result.static_shape:

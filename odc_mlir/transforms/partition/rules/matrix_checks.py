@@ -13,7 +13,7 @@ from odc_mlir.transforms.partition.rules.sum_checks import LARGEST_WIDE_FACTOR
 from odc_mlir.transforms.partition.rules.weight_checks import centred_range
 
 
-def sums(node: Node, _: checks.Limits) -> str | None:
+def sums(node: Node, _: checks.PlacementLimits) -> str | None:
     """Sums of 16-bit codes fit an accumulator, their scale 15 bits of multiplier; the right matrix has one scale."""
     left, right, result = node.operand(0), node.operand(1), node.results[0]
     if left.dtype != "int16":
@@ -31,7 +31,7 @@ def sums(node: Node, _: checks.Limits) -> str | None:
     return f"a factor of {factor:g}, below {LARGEST_WIDE_FACTOR} is allowed"
 
 
-def scales(node: Node, _: checks.Limits) -> str | None:
+def scales(node: Node, _: checks.PlacementLimits) -> str | None:
     """Left and result have one type; the right matrix has one scale, or is a single constant one scaled by columns."""
     left, right, result = node.operand(0), node.operand(1), node.results[0]
     if left.dtype != result.dtype or right.dtype not in checks.CODES:
@@ -52,7 +52,7 @@ def scales(node: Node, _: checks.Limits) -> str | None:
     return None
 
 
-def moves(node: Node, _: checks.Limits) -> str | None:
+def moves(node: Node, _: checks.PlacementLimits) -> str | None:
     """Transposed and repeated matrices take a few strided copies, and dimensions fit the instructions."""
     found = matrices(node)
     if isinstance(found, str):

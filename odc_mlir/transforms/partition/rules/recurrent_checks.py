@@ -6,10 +6,10 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.infer.named import constants, named
 from odc_mlir.ops.spec import Node
 from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
-from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 
 
-def lstm_parts(node: Node, _: Limits) -> str | None:
+def lstm_parts(node: Node, _: PlacementLimits) -> str | None:
     """An LSTM cell of gates, cell state and output only."""
     parts = ("cell_to_", "projection_", "_layer_norm_coefficients")
     for index, tensor in enumerate(node.operands):
@@ -19,7 +19,7 @@ def lstm_parts(node: Node, _: Limits) -> str | None:
     return None
 
 
-def lstm_constants(node: Node, _: Limits) -> str | None:
+def lstm_constants(node: Node, _: PlacementLimits) -> str | None:
     """All that an LSTM cell reads beside its input and its state is constant."""
     for index, tensor in enumerate(node.operands):
         if index and tensor is not None and not tensor.is_const and index not in node.mutated:
@@ -27,7 +27,7 @@ def lstm_constants(node: Node, _: Limits) -> str | None:
     return None
 
 
-def lstm_states(node: Node, _: Limits) -> str | None:
+def lstm_states(node: Node, _: PlacementLimits) -> str | None:
     """Both states of an LSTM cell are variables, so that the next run begins with what this one leaves."""
     for name in ("output_state", "cell_state"):
         state = named(node, name)
@@ -38,7 +38,7 @@ def lstm_states(node: Node, _: Limits) -> str | None:
     return None
 
 
-def lstm_integers(node: Node, _: Limits) -> str | None:
+def lstm_integers(node: Node, _: PlacementLimits) -> str | None:
     """The host's kernel can prepare an LSTM cell on codes."""
     x = node.operand(0)
     if x.dtype != "int8":

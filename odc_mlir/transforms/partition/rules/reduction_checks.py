@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 
 _HIGHEST = field_range("reduce", "width")[1]
 
 
 @dataclass(frozen=True, slots=True)
-class Reduced:
+class ReductionShape:
     """A reduction as ``outer`` images of ``height`` x ``width`` pixels with ``inner`` channels.
 
     ``order``: the axes of the operand as they then lie behind each other.
@@ -31,7 +31,7 @@ class Reduced:
         return self.order != tuple(sorted(self.order))
 
 
-def reduced(node: Node) -> Reduced | None:
+def reduced(node: Node) -> ReductionShape | None:
     """How an operator reduces; None where there is no axis, or more pixels than two sides hold.
 
     Axes that stay between those that go are brought to the front.
@@ -46,7 +46,7 @@ def reduced(node: Node) -> Reduced | None:
         return None
     order = tuple(axis for axis in (*kept, *axes, *rest) if shape[axis] != 1)
     outer, inner = (math.prod(shape[axis] for axis in some) for some in (kept, rest))
-    return Reduced(outer, *sides, inner, order)
+    return ReductionShape(outer, *sides, inner, order)
 
 
 def _sides(sizes: list[int]) -> tuple[int, int] | None:
@@ -59,7 +59,7 @@ def _sides(sizes: list[int]) -> tuple[int, int] | None:
     return (count // width, width) if count // width <= _HIGHEST else None
 
 
-def reduction(node: Node, _: Limits) -> str | None:
+def reduction(node: Node, _: PlacementLimits) -> str | None:
     """What is reduced is an image that an instruction reduces."""
     if reduced(node) is not None:
         return None

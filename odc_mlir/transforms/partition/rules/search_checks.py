@@ -10,7 +10,7 @@ from odc_mlir.numerics.fixed import code_range
 from odc_mlir.ops.infer.common import normal_axis
 from odc_mlir.ops.infer.indexing import gather_axes
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.partition.rules.checks import MOST_DIMENSIONS, Check, Limits, moves, shape_text
+from odc_mlir.transforms.partition.rules.checks import MOST_DIMENSIONS, Check, PlacementLimits, moves, shape_text
 
 MOST_TABLES = 64  # of a GATHER by computed numbers: each takes an instruction
 
@@ -30,7 +30,7 @@ def searched(node: Node) -> Searched:
     return Searched(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
 
 
-def searched_row(node: Node, limits: Limits) -> str | None:
+def searched_row(node: Node, limits: PlacementLimits) -> str | None:
     """What is searched fits the instruction and the tile buffer."""
     size, item = searched(node).size, node.operand(0).info.numpy.itemsize
     spare = 4 * limits.target.sram.burst_bytes
@@ -50,7 +50,7 @@ def updated_axis(node: Node) -> int | None:
     return axes[0][0] if len(axes) == 1 and axes[0][1] == 1 else None
 
 
-def updated_slice(node: Node, _: Limits) -> str | None:
+def updated_slice(node: Node, _: PlacementLimits) -> str | None:
     """A computed position is that of one slice: only an element of it matters, and a mask says what it does."""
     whole, part, start = node.operand(0), node.operand(1), node.operand(2)
     if start.is_const:
@@ -65,7 +65,7 @@ def updated_slice(node: Node, _: Limits) -> str | None:
     return None if size <= highest else f"{size} positions, at most {highest}"
 
 
-class Gathered(NamedTuple):
+class GatherShape(NamedTuple):
     """``taken`` of the ``rows`` of ``batches`` x ``outer`` tables, each of ``inner`` elements.
 
     All tables of a batch have one list of row numbers.
@@ -78,11 +78,11 @@ class Gathered(NamedTuple):
     taken: int
 
 
-def gathered(node: Node) -> Gathered:
+def gathered(node: Node) -> GatherShape:
     """What GATHER takes of its operand; raises ModelError for an axis that there is not."""
     shape, places = node.operand(0).static_shape, node.operand(1).static_shape
     axis, batch = gather_axes(node, len(shape), len(places))
-    return Gathered(
+    return GatherShape(
         math.prod(shape[:batch]),
         math.prod(shape[batch:axis]),
         shape[axis],
@@ -91,7 +91,7 @@ def gathered(node: Node) -> Gathered:
     )
 
 
-def gathered_rows(node: Node, _: Limits) -> str | None:
+def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
     """Rows and their numbers fit the instruction, and there are few tables."""
     if node.operand(1).is_const:
         return None
@@ -112,7 +112,7 @@ def gathered_rows(node: Node, _: Limits) -> str | None:
 def moves_where_constant(index: int) -> Check:
     """Check that codes move, where operand ``index`` says at compile time which."""
 
-    def check(node: Node, limits: Limits) -> str | None:
+    def check(node: Node, limits: PlacementLimits) -> str | None:
         return moves(node, limits) if node.operand(index).is_const else None
 
     return check

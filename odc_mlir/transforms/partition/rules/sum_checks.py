@@ -10,7 +10,7 @@ from odc_mlir.isa.fields import ACCUMULATOR_BITS
 from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.wide_functions import wide_function
-from odc_mlir.transforms.partition.rules.checks import Limits, activations, one_input, quant_text, shape_text
+from odc_mlir.transforms.partition.rules.checks import PlacementLimits, activations, one_input, quant_text, shape_text
 from odc_mlir.transforms.partition.rules.weight_checks import centred
 
 LARGEST_BIAS = (1 << 31) - 1
@@ -22,7 +22,7 @@ def bias_operand(node: Node) -> int:
     return 3 if node.spec.name == "TRANSPOSE_CONV" else 2
 
 
-def bias(node: Node, _: Limits) -> str | None:
+def bias(node: Node, _: PlacementLimits) -> str | None:
     """The bias is int32 or fits it, one value per result channel in units of the sums, or left out."""
     values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
     if values is None:
@@ -47,7 +47,7 @@ def bias(node: Node, _: Limits) -> str | None:
     return None
 
 
-def sums(node: Node, _: Limits) -> str | None:
+def sums(node: Node, _: PlacementLimits) -> str | None:
     """Sums of 16-bit codes fit an accumulator, and their scales 15 bits of multiplier."""
     source, filters, values = next(activations(node)), node.operand(1), node.optional(bias_operand(node))
     if not adds_in_64_bits(node, source, filters, values):
@@ -67,7 +67,7 @@ def sums(node: Node, _: Limits) -> str | None:
     return None if factor < LARGEST_WIDE_FACTOR else f"a factor of {factor:g}, below {LARGEST_WIDE_FACTOR} is allowed"
 
 
-def centred_codes(node: Node, _: Limits) -> str | None:
+def centred_codes(node: Node, _: PlacementLimits) -> str | None:
     """16-bit codes have zero point 0, which is the only one that loads pad with and sums of 32 bits have room for."""
     for tensor in (*node.operands, *node.results):
         quant = tensor.quant if tensor is not None and tensor.dtype == "int16" else None
@@ -76,7 +76,7 @@ def centred_codes(node: Node, _: Limits) -> str | None:
     return None
 
 
-def by_table(node: Node, _: Limits) -> str | None:
+def by_table(node: Node, _: PlacementLimits) -> str | None:
     """A table, or a few instructions, give every result."""
     (dynamic,) = (i for i, t in enumerate(node.operands) if t is not None and not t.is_const)
     if node.operand(dynamic).dtype == "int16":
@@ -85,7 +85,7 @@ def by_table(node: Node, _: Limits) -> str | None:
     return None if result.info.numpy.itemsize == 1 else f"{result.name!r} is {result.dtype}"
 
 
-def slopes(node: Node, limits: Limits) -> str | None:
+def slopes(node: Node, limits: PlacementLimits) -> str | None:
     """8-bit codes, and those of 16 bits without zero points, are multiplied by slopes; a table may hold others."""
     if node.results[0].info.numpy.itemsize == 1 or centred_codes(node, limits) is None:
         return None

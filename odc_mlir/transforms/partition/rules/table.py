@@ -23,7 +23,7 @@ from odc_mlir.transforms.partition.rules import (
     sum_checks,
     weight_checks,
 )
-from odc_mlir.transforms.partition.rules.checks import Limits
+from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def works_by_table(spec: OpSpec) -> bool:
     return quantisable and makes_numbers and {Trait.PURE, Trait.ELEMENTWISE} <= spec.traits
 
 
-def verdict(node: Node, limits: Limits) -> Verdict:
+def verdict(node: Node, limits: PlacementLimits) -> Verdict:
     """Whether every rule that applies to ``node`` holds, else the first that does not and what it saw."""
     rules = rules_of(node.spec)
     if rules is None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.transforms.partition.rules.checks import CODES, Check, Limits, activations
+from odc_mlir.transforms.partition.rules.checks import CODES, Check, PlacementLimits, activations
 
 WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
 PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
@@ -25,7 +25,7 @@ FEW_GROUPS = 2  # take no longer than twice the taps
 MOST_PARTS = 3  # of a weight
 
 
-def weights(node: Node, _: Limits) -> str | None:
+def weights(node: Node, _: PlacementLimits) -> str | None:
     """Weight codes have a type that goes with the input's, and zero points that one can stand for."""
     source, filters = next(activations(node)), node.operand(1)
     if filters.dtype not in WEIGHT_TYPES[source.dtype]:
@@ -100,7 +100,7 @@ def runs_of(channels: list[int]) -> list[tuple[int, int, int]]:
 def weight_axis(axis: int) -> Check:
     """Check that several weight scales lie along ``axis``, one per result channel."""
 
-    def check(node: Node, _: Limits) -> str | None:
+    def check(node: Node, _: PlacementLimits) -> str | None:
         filters = node.operand(1)
         quant = filters.quant
         if quant is None or quant.per_tensor:

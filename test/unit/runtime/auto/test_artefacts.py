@@ -15,7 +15,7 @@ import pytest
 
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CompileError, OdcError
-from odc_mlir.runtime.auto.artefacts import Artefacts, Result, is_final, make_key
+from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, is_final, make_key
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.pruning import entries, prune
 
@@ -29,7 +29,7 @@ def commit(artefacts: Artefacts, key: str, size: int = 10, **fields: str) -> Pat
     work = artefacts.new_folder(key)
     (work / "compiled.npu").write_bytes(bytes(size))
     (work / "model.circle").write_bytes(b"model")
-    return artefacts.commit(key, work, Result("compiled", compiled="compiled.npu", **fields)).folder
+    return artefacts.commit(key, work, JobResult("compiled", compiled="compiled.npu", **fields)).folder
 
 
 def test_keys_follow_from_all_facts() -> None:
@@ -174,7 +174,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         artefacts.new_folder("key")
     assert artefacts.find("key") == (None, None)
     assert list(entries(tmp_path)) == []
-    artefacts.keep_refusal("key", Result(None, "no"))  # has no effect, and does no harm
+    artefacts.keep_refusal("key", JobResult(None, "no"))  # has no effect, and does no harm
 
 
 def test_a_full_disk_leaves_nothing(artefacts: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_a_full_disk_leaves_nothing(artefacts: Artefacts, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OdcError, match="No space left on device"):
-        artefacts.commit("key", work, Result("quantized"))
+        artefacts.commit("key", work, JobResult("quantized"))
     assert artefacts.find("key") == (None, None)
 
 
@@ -243,7 +243,7 @@ def test_pruning_takes_what_was_left_of_keys_that_nobody_asks_for(artefacts: Art
     ],
 )
 def test_refusals_hold_under_the_same_limits(kind: str, budget: dict[str, float], holds: bool) -> None:
-    assert is_final(Result(None, "no", kind, budget={"seconds": 10.0, "bytes": 100.0}), budget, 0.0) is holds
+    assert is_final(JobResult(None, "no", kind, budget={"seconds": 10.0, "bytes": 100.0}), budget, 0.0) is holds
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_refusals_hold_under_the_same_limits(kind: str, budget: dict[str, float]
     ],
 )
 def test_what_may_pass_is_tried_again_less_and_less_often(attempts: int, seconds: float, holds: bool) -> None:
-    failed = Result(None, "killed", "passing", attempts=attempts, failed_at=1e9)
+    failed = JobResult(None, "killed", "passing", attempts=attempts, failed_at=1e9)
     assert is_final(failed, {}, 1e9 + seconds) is holds
     assert not is_final(failed, {}, 1e9 - 1)  # a clock that was set back must not hold it for ever
 

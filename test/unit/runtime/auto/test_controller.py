@@ -18,7 +18,7 @@ from odc_mlir.formats.manifest import Manifest
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import aim, controller
-from odc_mlir.runtime.auto.artefacts import Result
+from odc_mlir.runtime.auto.artefacts import JobResult
 from odc_mlir.runtime.auto.controller import AutoCompiler
 from odc_mlir.runtime.auto.job import Job, Milestone, progress_line, read_progress
 from odc_mlir.runtime.auto.specialization import Specialization
@@ -59,12 +59,12 @@ def test_auto_goes_on_to_the_next_target(
     """Where nothing can be built for the first, which is said; the last one's refusal is kept."""
     monkeypatch.setattr(aim, "attached", lambda: iter([("npu-128", "a driver"), ("npu-256", "another")]))
     session = session_of(ODC_TARGET="auto")
-    pretended.result = Result(level, "the plugin refuses it", "unsupported", "compile")
+    pretended.result = JobResult(level, "the plugin refuses it", "unsupported", "compile")
     assert [served(session) for _ in range(2)] == [Level.ORIGINAL] * 2
     assert session.odc_status.target == "npu-256"
     assert session.odc_status.notes == ["npu-128 is not compiled for: the plugin refuses it"]
     if level is None:
-        pretended.result = Result("quantized", scheme="int8")
+        pretended.result = JobResult("quantized", scheme="int8")
     levels = [served(session) for _ in range(4)]
     assert levels[-1] is Level.QUANTIZED
     assert [job.machine for job in pretended.jobs] == ["npu-128", "npu-256"]
@@ -74,13 +74,13 @@ def test_auto_goes_on_to_the_next_target(
 @pytest.mark.parametrize(
     ("refusal", "goes_on"),
     [
-        (Result(None, "there is no layer for it", "unsupported", "compile"), True),
-        (Result(None, "it takes longer than the original model", "slower", "measure"), True),
-        (Result(None, "the disk is full", "passing", "compile"), False),
+        (JobResult(None, "there is no layer for it", "unsupported", "compile"), True),
+        (JobResult(None, "it takes longer than the original model", "slower", "measure"), True),
+        (JobResult(None, "the disk is full", "passing", "compile"), False),
     ],
 )
 def test_auto_goes_on_from_a_target_of_real_numbers(
-    refusal: Result, goes_on: bool, pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+    refusal: JobResult, goes_on: bool, pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a target compiles the model itself alone; the next session, which finds the refusal, goes on at once."""
     of_reals = replace(aim._aim("npu-128"), takes_floats=True, takes_codes=False)
@@ -97,7 +97,7 @@ def test_auto_goes_on_from_a_target_of_real_numbers(
         assert session.odc_status.target == "npu-256"
         assert session.odc_status.notes == [f"npu-128 is not compiled for: {refusal.reason}"]
         assert phases(session) is not Phase.REJECTED  # nobody takes what goes on for an end
-        pretended.result = Result("quantized", scheme="int8")
+        pretended.result = JobResult("quantized", scheme="int8")
         assert [served(session) for _ in range(4)][-1] is Level.QUANTIZED
         session.close()
     assert {job.machine for job in pretended.jobs} == ({"npu-128", "npu-256"} if goes_on else {"npu-128"})
@@ -263,7 +263,7 @@ def test_who_prefers_short_compiling_has_other_shapes_run_on_the_host(pretended:
 
 
 def test_a_refusal_is_remembered_until_another_try_is_asked_for(pretended: type[Pretended]) -> None:
-    pretended.result = Result(None, "too inaccurate", "accuracy", "check")
+    pretended.result = JobResult(None, "too inaccurate", "accuracy", "check")
     session = session_of()
     assert [served(session) for _ in range(4)] == [Level.ORIGINAL] * 4
     assert (phases(session), session.odc_status.reason) == (Phase.REJECTED, "too inaccurate")
@@ -271,7 +271,7 @@ def test_a_refusal_is_remembered_until_another_try_is_asked_for(pretended: type[
     assert served(later) is Level.ORIGINAL
     assert (phases(later), later.odc_status.reason) == (Phase.REJECTED, "too inaccurate")
     assert len(pretended.jobs) == 1
-    pretended.result = Result("quantized")
+    pretended.result = JobResult("quantized")
     later.retry_auto_compilation()
     assert [served(later) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
 
@@ -291,7 +291,7 @@ def settle(session: Session, runs: int = 1, rows: int = 1) -> list[Level]:
 
 
 def test_answers_that_leave_the_limits_are_given_up(pretended: type[Pretended]) -> None:
-    pretended.result = Result("quantized", verdict=LIMITS)
+    pretended.result = JobResult("quantized", verdict=LIMITS)
     session = session_of(ODC_WATCH_PERCENT="100")
     levels = settle(session, 20)
     first = levels.index(Level.QUANTIZED)
@@ -307,7 +307,7 @@ def test_answers_that_leave_the_limits_are_given_up(pretended: type[Pretended]) 
 
 
 def test_what_was_given_up_does_not_serve_later_processes(pretended: type[Pretended]) -> None:
-    pretended.result = Result("quantized", verdict=LIMITS)
+    pretended.result = JobResult("quantized", verdict=LIMITS)
     session = session_of(ODC_WATCH_PERCENT="100", ODC_RECORDS="5")
     settle(session, 5)
     while settle(session) == [Level.QUANTIZED]:
@@ -327,7 +327,7 @@ def test_what_was_given_up_does_not_serve_later_processes(pretended: type[Preten
 
 
 def test_all_shapes_are_given_up_together(pretended: type[Pretended]) -> None:
-    pretended.result = Result("quantized", verdict=LIMITS)
+    pretended.result = JobResult("quantized", verdict=LIMITS)
     session = session_of(ODC_WATCH_PERCENT="0")
     settle(session, 3)
     pretended.hold = True
@@ -347,7 +347,7 @@ def test_all_shapes_are_given_up_together(pretended: type[Pretended]) -> None:
 
 
 def test_without_watching(pretended: type[Pretended]) -> None:
-    pretended.result = Result("quantized", verdict=LIMITS)
+    pretended.result = JobResult("quantized", verdict=LIMITS)
     session = session_of(ODC_WATCH="off")
     assert settle(session, 20)[2:] == [Level.QUANTIZED] * 18
     assert session.odc_status.watch is None
@@ -355,19 +355,19 @@ def test_without_watching(pretended: type[Pretended]) -> None:
 
 
 def test_records_that_show_too_little_are_waited_for(pretended: type[Pretended]) -> None:
-    pretended.result = Result(None, "all alike", "coverage", "check", budget={"runs": 3.0})
+    pretended.result = JobResult(None, "all alike", "coverage", "check", budget={"runs": 3.0})
     session = session_of()
     assert settle(session, 3) == [Level.ORIGINAL] * 3
     status = session.odc_status
     assert (status.phase, status.records_needed) == (Phase.COLLECTING, 4)
     assert status.reason == "all alike; more is recorded first"
     assert pretended.jobs[0].patience_runs == 8
-    pretended.result = Result("quantized")
+    pretended.result = JobResult("quantized")
     assert settle(session, 2) == [Level.ORIGINAL, Level.QUANTIZED]
 
 
 def test_records_are_not_waited_for_without_end(pretended: type[Pretended]) -> None:
-    pretended.result = Result(None, "all alike", "coverage", "check", budget={"runs": 7.0})
+    pretended.result = JobResult(None, "all alike", "coverage", "check", budget={"runs": 7.0})
     session = session_of()
     settle(session, 9)
     assert (phases(session), session.odc_status.reason) == (

@@ -18,7 +18,7 @@ from helpers.sessions import save_package
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import controller
 from odc_mlir.runtime.auto.aim import aim_at, target_facts
-from odc_mlir.runtime.auto.artefacts import Result
+from odc_mlir.runtime.auto.artefacts import JobResult
 from odc_mlir.runtime.auto.job import key_of
 from odc_mlir.runtime.auto.settings import read_settings
 from odc_mlir.runtime.auto.status import Level, Phase
@@ -59,13 +59,13 @@ def test_another_try_keeps_what_serves(pretended: type[Pretended]) -> None:
 def test_what_may_pass_is_tried_again(
     level: str | None, pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    killed = Result(level, "killed", "passing", "compile", attempts=1, failed_at=time.time())
+    killed = JobResult(level, "killed", "passing", "compile", attempts=1, failed_at=time.time())
     pretended.result = killed
     session = session_of()
     for _ in range(3):
         served(session)
     assert (session.odc_status.reason, len(pretended.jobs)) == ("killed", 1)  # not at once in the same process
-    pretended.result = Result("quantized")
+    pretended.result = JobResult("quantized")
     later = session_of()
     assert served(later) is (Level.ORIGINAL if level is None else Level.QUANTIZED)
     served(later)
@@ -81,7 +81,7 @@ def test_what_may_pass_is_tried_again(
 
 
 def test_the_same_failure_time_after_time_is_not_tried_at_once(pretended: type[Pretended]) -> None:
-    pretended.result = Result(None, "killed", "passing", attempts=3, failed_at=time.time())
+    pretended.result = JobResult(None, "killed", "passing", attempts=3, failed_at=time.time())
     for _ in range(3):
         session = session_of()
         assert [served(session) for _ in range(3)] == [Level.ORIGINAL] * 3
@@ -90,7 +90,7 @@ def test_the_same_failure_time_after_time_is_not_tried_at_once(pretended: type[P
     assert len(pretended.jobs) == 1
     session = session_of()
     served(session)
-    pretended.result = Result("quantized")
+    pretended.result = JobResult("quantized")
     session.retry_auto_compilation()
     assert [served(session), served(session)] == [Level.ORIGINAL, Level.QUANTIZED]
 

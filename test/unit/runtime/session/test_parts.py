@@ -20,7 +20,7 @@ from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.session.exchange import Exchange
 from odc_mlir.runtime.session.fitting import Fitted
 from odc_mlir.runtime.session.loader import Choices, Loader
-from odc_mlir.runtime.session.recorder import Recorder
+from odc_mlir.runtime.session.recorder import SessionRecorder
 from odc_mlir.runtime.session.runner import Runner
 from odc_mlir.runtime.session.source import source_from_bytes
 from odc_mlir.runtime.session.states import CALLS
@@ -135,7 +135,7 @@ def test_channels_first() -> None:
 
 def test_a_switcher_runs_the_model_where_nothing_is_compiled() -> None:
     loader = loader_of(add_model())
-    switcher = Switcher(loader, Recorder(loader), Exchange())
+    switcher = Switcher(loader, SessionRecorder(loader), Exchange())
     with pytest.raises(SessionError, match="not prepared"):
         switcher.run([A, B])
     switcher.begin(loader.open())
@@ -162,7 +162,7 @@ def test_who_stands_in_is_fitted_to_what_the_user_sees() -> None:
 def test_a_recorder_keeps_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
     loader = loader_of(add_model(), WORKSPACE_DIR=str(tmp_path))
-    recorder, executor = Recorder(loader), loader.open()
+    recorder, executor = SessionRecorder(loader), loader.open()
     recorder.run(executor, [A, B], is_original=True)
     recorder.add("PROFILE")
     recorder.add("DUMP_MINMAX")
@@ -183,7 +183,7 @@ def test_a_recorder_keeps_what_was_asked_for(tmp_path: Path, monkeypatch: pytest
 def test_ranges_are_kept_where_compiling_wants_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
     loader = loader_of(add_model())
-    recorder = Recorder(loader)
+    recorder = SessionRecorder(loader)
     recorder.run(loader.open(), [A, B], is_original=True, wanted=True)
     recorder.flush()
     assert records_path(loader.digest).exists()
