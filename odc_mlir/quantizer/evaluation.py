@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.batches import BatchRunner
 from odc_mlir.quantizer.columns import MOST_SINGLE, Columns, alike, reached
 from odc_mlir.quantizer.labels import check_classes, is_telling
 from odc_mlir.quantizer.layers import float_names
@@ -312,13 +313,13 @@ class Reference:
         outputs = graphs[0].output_infos()
         if len(outputs) != len(self.graph.outputs):
             raise ModelError(f"the quantised model has {len(outputs)} outputs, the other {len(self.graph.outputs)}")
-        runs = [self._runs(graph) for graph in graphs]
+        parts = [self._runs(graph, self.samples[place :: len(graphs)]) for place, graph in enumerate(graphs)]
         meters = [ErrorMeter(_EXACT, top=True, interval=span) for span in self.spans]
         columns = [expected.like() for expected in self.columns]
         powers, results = np.zeros((2, 2, len(outputs), len(self.samples)))
         found_reals: list[list[Array]] = []
-        for number, (sample, expected) in enumerate(zip(self.samples, self.outputs, strict=True)):
-            reals, kept = runs[number % len(runs)](sample)
+        for number, expected in enumerate(self.outputs):
+            reals, kept = next(parts[number % len(parts)])
             for meter, column, a, b in zip(meters, columns, expected, reals, strict=True):
                 if a.shape != b.shape:
                     raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
@@ -343,22 +344,19 @@ class Reference:
             [a.lost(b) for a, b in zip(self.columns, columns, strict=True)],
         )
 
-    def _runs(self, graph: Graph) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
-        """A function that runs ``graph`` on a sample: its outputs, and the decisive tensors, as reals."""
+    def _runs(self, graph: Graph, samples: Samples) -> Iterator[tuple[list[Array], dict[int, Array]]]:
+        """What ``graph`` makes of each sample: its outputs, and the decisive tensors, as reals."""
         inputs, outputs = graph.input_infos(), graph.output_infos()
         names = float_names(graph, self._known)
         computed = (*graph.inputs, *(index for item in graph.nodes for index in item.outputs))
         # Of tensors that stand for the same the last has been through all that there is.
         last = {names[index]: index for index in computed if index in names}
-        wanted = {index: self._known[name] for name, index in last.items()}
-        run_codes = _runner(graph, wanted)
-
-        def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
-            found, codes = run_codes(list(map(to_codes, inputs, sample)))
-            kept = {wanted[index]: to_reals(graph.tensors[index], value) for index, value in codes.items()}
-            return [to_reals(info, value) for info, value in zip(outputs, found, strict=True)], kept
-
-        return run
+        more = tuple(dict.fromkeys(last.values()))
+        runner = BatchRunner(dataclasses.replace(graph, outputs=(*graph.outputs, *more)))
+        for found in runner.run([list(map(to_codes, inputs, sample)) for sample in samples]):
+            codes = zip(more, found[len(outputs) :], strict=True)
+            kept = {self._known[names[index]]: to_reals(graph.tensors[index], value) for index, value in codes}
+            yield [to_reals(info, value) for info, value in zip(outputs, found, strict=False)], kept
 
     def drop(self, measurement: Measurement) -> float | None:
         """By how much the score falls, in percentage points or dB; negative where it rises.

@@ -64,3 +64,29 @@ def test_the_pool_makes_equal_blobs_one() -> None:
     assert pool.intern(Blob.unresolved(DIGEST, 3)) is first
     assert pool.find(DIGEST) is first
     assert pool.find("0" * 64) is None
+
+
+def test_what_is_found_of_bytes_is_found_once() -> None:
+    blob, made = Blob(b"\x01\x02"), []
+
+    def sums(key: str) -> int:
+        made.append(key)
+        return sum(blob.data)
+
+    assert [blob.found(key, lambda key=key: sums(key)) for key in "aba"] == [3, 3, 3]
+    assert made == ["a", "b"]
+
+
+def test_what_fails_is_tried_again() -> None:
+    blob = Blob(b"\x01")
+    with pytest.raises(ModelError):
+        blob.found("key", lambda: Blob.unresolved("0" * 64, 1).data)
+    assert blob.found("key", lambda: 7) == 7
+
+
+def test_only_the_last_few_finds_are_kept() -> None:
+    blob = Blob(b"\x01")
+    for number in range(100):
+        blob.found(number, lambda number=number: number)
+    assert blob.found(99, lambda: -1) == 99
+    assert blob.found(0, lambda: -1) == -1
