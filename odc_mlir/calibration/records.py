@@ -35,9 +35,12 @@ DEFAULT_INPUT_BYTES = 64 << 20
 
 SQLITE_MAGIC = b"SQLite format 3\0"
 _APPLICATION = int.from_bytes(b"ODCR", "big")
+_HEAD = 100  # bytes, which say whose file it is
 _BATCHES_KEPT = 32  # per set of shapes; one more joins them
 _WAIT_SECONDS = 60.0  # for another process that is writing
-_AFRESH = "RecordStore.discard starts afresh"
+# Advice for files that are ours alone: what somebody else wrote is not to be deleted for us.
+_AFRESH = "record the model anew, in another file or after deleting this one"
+_NOT_OURS = "give a file that odc-mlir wrote, such as by --save-records, or a minmax.bin"
 _BESIDE = ("-journal", "-wal", "-shm")  # what SQLite may keep beside a file
 
 # SQLite's primary result codes: of what may be over soon, and of what no other try can change.
@@ -66,7 +69,7 @@ CREATE TABLE samples (id INTEGER PRIMARY KEY AUTOINCREMENT, bytes INTEGER NOT NU
 
 
 def is_record_store(head: bytes) -> bool:
-    """Whether the file that starts with ``head``, 100 bytes or more, is one of ours."""
+    """Whether the file that starts with ``head``, 100 bytes or more of it, is one of ours."""
     return head.startswith(SQLITE_MAGIC) and int.from_bytes(head[68:72], "big") == _APPLICATION
 
 
@@ -156,7 +159,7 @@ class RecordStore:
             raise RecordsDamagedError(
                 f"the file holds records of the model {self.digest[:12]}, not of {digest[:12]}",
                 location=self._where,
-                hint=f"use another file; {_AFRESH}",
+                hint="use another file, or the model that was recorded",
             )
 
     def _trim(self, database: sqlite3.Connection) -> None:
@@ -286,14 +289,16 @@ class RecordStore:
             database.execute("INSERT INTO about (digest) VALUES (?)", (digest or "",))
             return digest or ""
         if application != _APPLICATION:
-            raise RecordsDamagedError("this is not a file of records", location=self._where, hint=_AFRESH)
+            raise _not_ours(self._where)
         if version != RECORDS_VERSION:
             is_newer = version > RECORDS_VERSION
-            age, kind = ("newer", RecordsError) if is_newer else ("older", RecordsDamagedError)
+            age, kind, hint = "older", RecordsDamagedError, _AFRESH
+            if is_newer:
+                age, kind, hint = "newer", RecordsError, "use another file, or a newer odc-mlir"
             raise kind(
                 f"the records are of version {version}, {age} than {RECORDS_VERSION}, which is the one known here",
                 location=self._where,
-                hint=_AFRESH,
+                hint=hint,
             )
         row = database.execute("SELECT digest FROM about").fetchone()
         if row is None:
@@ -347,7 +352,15 @@ def _content(where: str) -> AbstractContextManager[None]:
 
 
 def _damage(reason: str, where: str) -> RecordsDamagedError:
+    """What SQLite finds wrong: a damaged file of ours, or one of another kind, which is no damage of it."""
+    with suppress(OSError), Path(where).open("rb") as file:
+        if not is_record_store(file.read(_HEAD)):
+            return _not_ours(where)
     return RecordsDamagedError(f"the file of records is damaged: {reason}", location=where, hint=_AFRESH)
+
+
+def _not_ours(where: str) -> RecordsDamagedError:
+    return RecordsDamagedError("this is not a file of records", location=where, hint=_NOT_OURS)
 
 
 def _of_records(error: CacheError) -> RecordsError:

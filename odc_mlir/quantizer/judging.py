@@ -295,6 +295,7 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             "normalize": recipe.normalize,
             "equalize": recipe.equalize,
             "ranges": recipe.ranges,
+            "range_options": dict(recipe.range_options),
             "headroom": recipe.headroom,
         }
     return result | {"precisions": {name: choice.precision for name, choice in recipe.precisions}}

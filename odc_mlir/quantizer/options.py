@@ -188,10 +188,10 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
 
     ``input_types``, ``output_types``, ``parameters`` and ``copied_parameters``: mappings, or texts as commands take
     them. ``overrides``: text ``NAME:PRECISION,…`` or a mapping of result names to precisions. ``config``: a JSON file
-    in ONE's format, or its content. ``mixed``: ``auto``, ``on``, ``off``, or such a file. Raises OptionError.
+    in ONE's format, or its content. ``mixed``: ``auto``, ``on``, ``off``, or such a file. Switches may be truths.
+    Raises OptionError.
     """
-    if isinstance(mixed, bool):
-        mixed = ON if mixed else OFF
+    mixed, given = _switch(mixed), given | {name: _switch(given[name]) for name in _SWITCHES & given.keys()}
     if not isinstance(mixed, str) or mixed not in SWITCH:
         if config is not None:
             raise OptionError("a configuration is given twice", hint="give it as config or as mixed")
@@ -205,6 +205,14 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
     options = Options(scheme=scheme, granularity=granularity, mixed=mixed, plan=plan, **given)
     _check(options)
     return options
+
+
+_SWITCHES = frozenset({"normalize", "rounding", "correction"})
+
+
+def _switch(value: Any) -> Any:
+    """``value`` with truths as switches have them: as verdicts say what was chosen."""
+    return (OFF, ON)[value] if isinstance(value, bool) else value
 
 
 _READ: Mapping[str, Callable[[Any], Any]] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.calibration.record_files import RECORDS
@@ -229,6 +229,18 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "pictures": pictures(arguments),
     }
     return {name: value for name, value in options.items() if value is not None} | common_options(arguments)
+
+
+def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
+    """The flags that ask for what was chosen, as a verdict has it in Python's words."""
+    for name in ("ranges", "headroom", "normalize", "equalize", "rounding", "correction"):
+        if name not in choices:  # of weights alone no ranges are chosen
+            continue
+        value = choices[name]
+        text = ("off", "on")[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value
+        yield f"--{name} {text}"
+        if name == "ranges":
+            yield from (f"--range-option {key}={number:g}" for key, number in choices["range_options"].items())
 
 
 def _target_of_environment() -> str | None:

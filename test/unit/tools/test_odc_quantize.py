@@ -199,6 +199,26 @@ def test_recording_reads_what_it_says_it_uses(
     assert read & known == odc_quantize.RECORDING - {"min_max_only"}
 
 
+def test_what_was_chosen_can_be_asked_for(
+    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the command's words, and in Python's: both make the same file again."""
+    _, hard, data = files
+    samples = data.with_name("hard.npz")
+    common = (hard, "--calibration", samples, "--mixed", "off", "--allow-accuracy-loss")
+    first, again, report = tmp_path / "first.circle", tmp_path / "again.circle", tmp_path / "v.json"
+    assert _run(*common, "-o", first, "--report-json", report) == 0
+    (line,) = re.findall(r"^  chosen: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    flags = line.split()
+    assert odc_quantize.build_parser()._option_string_actions.keys() >= {*flags[::2]}
+    assert _run(*common, *flags, "-o", again) == 0
+    assert again.read_bytes() == first.read_bytes()
+    names = {flag.strip("-").replace("-", "_") for flag in flags[::2]}
+    choices = {name: value for name, value in json.loads(report.read_text())["choices"].items() if name in names}
+    made = odc_mlir.quantize(hard, calibration=samples, mixed=False, **choices)
+    assert made.to_circle() == first.read_bytes()
+
+
 def test_equalisation_is_written_and_read_again(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     _, hard, data = files
     pairs, calibration = tmp_path / "pairs.json", data.with_name("hard.npz")
