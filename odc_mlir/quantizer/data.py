@@ -14,9 +14,11 @@ import numpy as np
 
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
+from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples, is_finite, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.labels import check_varied
+from odc_mlir.quantizer.repeats import distinct, without
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.index_limits import index_limits
@@ -33,6 +35,7 @@ FEWEST_TO_SPLIT = 8
 _FAR = 100.0  # times as large as all others: no range then leaves the others codes
 
 MADE_UP = 8
+_RECORDED = "the model is checked on inputs that ranges were recorded of, which says less of others"
 _SEED = 1
 
 
@@ -42,6 +45,7 @@ class Data:
 
     ``separate``: the latter take no part in choosing ranges. ``stands_out``: the number, from 0, of a calibration
     sample whose values are far larger than those of all others. ``made_up``: nobody gave or recorded those held back.
+    ``seen``: those held back are among those that ranges were recorded of. No sample is there twice.
     """
 
     fit: list[list[Array]]
@@ -51,14 +55,26 @@ class Data:
     findings: list[str] = field(default_factory=list)
     stands_out: int | None = None
     made_up: bool = False
+    seen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How files are read: at most so many samples, and what pixels become."""
+    """How files are read: at most so many samples, what pixels become, and whether repeated samples count again."""
 
     most: int | None = None
     pictures: Pictures | None = None
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """Samples from one source, each once, with labels if asked for; ``numbers``: which of the source's they are."""
+
+    samples: list[list[Array]] = field(default_factory=list)
+    labels: Array | None = None
+    numbers: list[int] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
 
 
 def make_data(
@@ -84,24 +100,65 @@ def make_data(
         )
     if labels is False:
         labels = None
-    fit: list[list[Array]] = []
-    answers = None
-    if calibration is not None:
-        fit, answers = _load(calibration, infos, labels, evaluation is None, options)
+    given = _Loaded() if calibration is None else _load(calibration, infos, labels, evaluation is None, options)
+    checked = _Loaded() if evaluation is None else _load(evaluation, infos, labels, True, options)
     if evaluation is not None:
-        held, answers = _load(evaluation, infos, labels, True, options)
-        return Data(fit, held, answers, separate=True, stands_out=_standing_out(fit))
-    if fit:
-        data = split(fit, answers)
-        data.stands_out = _standing_out(fit)
+        data = _checked_on(given.samples, checked.samples, checked.labels)
+    elif given.samples:
+        data = split(given.samples, given.labels)
+    else:
+        return _without_samples(graph, labels, recorded, ranges or {})
+    alone = _standing_out(given.samples)
+    data.stands_out = None if alone is None else given.numbers[alone]
+    data.findings = [*given.findings, *checked.findings, *data.findings]
+    return data
+
+
+def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array | None) -> Data:
+    """Samples to choose by, and others to check on: what is among both says nothing of samples that are not.
+
+    Such ones are left out of the check. If all are, some of them are held back instead, as many as of ``fit`` alone.
+    """
+    new = without(held, fit)
+    if len(new) == len(held):
+        return Data(fit, held, labels, separate=True)
+    among = f"of {counted(len(held), 'sample')} to check on are also among those for calibration"
+    if new:
+        text = f"{len(held) - len(new)} {among}, and are left out of the check"
+        return Data(fit, [held[i] for i in new], None if labels is None else labels[new], True, [text])
+    others = without(fit, held)
+    if not others:
+        data = split(held, labels)
+        if data.held is not data.fit:
+            data.findings = [f"{len(held)} {among}: {len(data.held)} of them are held back instead"]
         return data
+    count = min(len(held), max(1, len(others), _count_held_back(len(fit))))
+    places = _spread(count, len(held))
+    data = Data(
+        [fit[i] for i in others] + [sample for i, sample in enumerate(held) if i not in set(places)],
+        [held[i] for i in places],
+        None if labels is None else labels[places],
+    )
+    data.findings = [f"{len(held)} {among}: {count} of them are held back instead"]
+    return data
+
+
+def _without_samples(
+    graph: Graph,
+    labels: Labels | None,
+    recorded: Sequence[Sequence[Array]],
+    ranges: Mapping[str, tuple[float, float]],
+) -> Data:
+    """Inputs that were recorded with ranges to check on, else made-up ones."""
+    infos = graph.input_infos()
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
     # Others were run in other shapes, or on what no range can be made of.
     fitting = [sample for sample in recorded if _fits(infos, sample) and is_finite(sample)]
     if fitting:
-        return Data([], check_samples(infos, fitting), separate=True)
-    return Data([], made_up_samples(graph, ranges or {}), separate=True, made_up=True)
+        held = check_samples(infos, fitting)
+        return Data([], [held[i] for i in distinct(held)], separate=True, findings=[_RECORDED], seen=True)
+    return Data([], made_up_samples(graph, ranges), separate=True, made_up=True)
 
 
 def _standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
@@ -141,15 +198,23 @@ def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
         what = "the only sample was" if len(samples) == 1 else f"all {len(samples)} samples were"
         text = f"{what} used both to choose ranges and to check the model"
         return Data(samples, samples, labels, separate=True, findings=[text])
-    count = max(len(samples) // HELD_BACK, min(len(samples) // 2, LEAST_HELD_BACK))
-    count = min(count, MOST_HELD_BACK)
-    held = [(2 * i + 1) * len(samples) // (2 * count) for i in range(count)]
+    held = _spread(_count_held_back(len(samples)), len(samples))
     chosen = set(held)
     return Data(
         [sample for i, sample in enumerate(samples) if i not in chosen],
         [samples[i] for i in held],
         None if labels is None else labels[held],
     )
+
+
+def _count_held_back(count: int) -> int:
+    """How many of so many samples are held back."""
+    return min(max(count // HELD_BACK, min(count // 2, LEAST_HELD_BACK)), MOST_HELD_BACK)
+
+
+def _spread(count: int, total: int) -> list[int]:
+    """``count`` places of ``total``, evenly spread."""
+    return [(2 * i + 1) * total // (2 * count) for i in range(count)]
 
 
 def made_up_samples(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> list[list[Array]]:
@@ -171,7 +236,7 @@ def made_up_samples(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> 
 
 def _load(
     source: Calibration, infos: Sequence[TensorInfo], labels: Labels | None, wanted: bool, options: LoadOptions
-) -> tuple[list[list[Array]], Array | None]:
+) -> _Loaded:
     """Samples, and their labels if ``wanted``."""
     if not isinstance(source, str | os.PathLike | Samples):
         # Arrays of a model with one input need no list around each.
@@ -179,19 +244,27 @@ def _load(
     found = read_calibration(source, infos, most=options.most, pictures=options.pictures)
     samples = check_samples(infos, found.records)
     _check_finite(infos, samples)
-    if not wanted or labels is None:
-        return samples, None
+    answers = _answers(labels, found.labels, len(samples)) if wanted and labels is not None else None
+    numbers = list(range(len(samples))) if options.repeats else distinct(samples, answers)
+    if len(numbers) == len(samples):
+        return _Loaded(samples, answers, numbers)
+    text = f"{len(samples) - len(numbers)} of {len(samples)} samples repeat others, and count once"
+    return _Loaded([samples[i] for i in numbers], None if answers is None else answers[numbers], numbers, [text])
+
+
+def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
+    """The labels of ``count`` samples, in their file if that is all that is said; raises OdcError for wrong ones."""
     if labels is True:
-        if found.labels is None:
+        if stored is None:
             raise OptionError("the samples have no labels", hint="add them to the file as array y")
-        labels = found.labels
+        labels = stored
     answers = np.asarray(labels)
     if not answers.ndim:
         raise InputError("the labels are a single value", hint="give one for each sample")
-    if len(answers) != len(samples):
-        raise InputError(f"there are {len(answers)} labels for {len(samples)} samples")
+    if len(answers) != count:
+        raise InputError(f"there are {len(answers)} labels for {count} samples")
     check_varied(answers)
-    return samples, answers
+    return answers
 
 
 def check_samples(infos: Sequence[TensorInfo], samples: Iterable[Sequence[Any]]) -> list[list[Array]]:

@@ -29,6 +29,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.choosing import Choosing
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
+from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.mixed import wider_values
 from odc_mlir.quantizer.options import Options, Progress
@@ -202,8 +203,13 @@ class Driver:
 
     def _holds_unseen(self, candidate: Candidate) -> bool:
         """Whether limits hold as the verdict measures them."""
-        metrics = self.reference.metrics(self.making.measured_unseen(self.model, candidate))
-        return all(limit.holds(metrics) for limit in self.limits)
+        making = self.making
+        metrics = self.reference.metrics(making.measured_unseen(self.model, candidate))
+        if not all(limit.holds(metrics) for limit in self.limits):
+            return False
+        if making.judged_on >= FEWEST_TO_TRUST:
+            return True
+        return not making.intervals(self.model, candidate).doubtful(self.limits, metrics)
 
 
 def _rules(name: str) -> TargetRules:

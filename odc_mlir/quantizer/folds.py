@@ -54,14 +54,23 @@ class HeldBack:
 
     def _judged(self, model: FloatModel, candidate: Candidate) -> Measurement:
         data, parts = self._data, range(len(model.held))
-        if not (data.separate or not data.fit or self._builder.scheme.weights_only or len(parts) < 2):
-            self._say("judging on samples held back", len(parts))
-            try:
-                twins = [self._builder.build(model, candidate.recipe, model.without(part)) for part in parts]
-                return self._reference.measure(*(twin.graph for twin in twins), keep=True)
-            except OdcError:
-                LOG.info("the model cannot be made without the samples held back", exc_info=True)
-        return self._reference.measure(candidate.graph, keep=True)
+        refined = candidate.recipe.rounding or candidate.recipe.correction
+        if data.separate or not data.fit:
+            twins = [candidate]
+        elif self._builder.scheme.weights_only:  # whose codes know samples where these refined them
+            twins = [self._builder.build(model, candidate.recipe, {})] if refined else [candidate]
+        else:
+            twins = self._twins(model, candidate.recipe, parts) if len(parts) > 1 else [candidate]
+        return self._reference.measure(*(twin.graph for twin in twins or [candidate]), keep=True)
+
+    def _twins(self, model: FloatModel, recipe: Recipe, parts: range) -> list[Candidate]:
+        """Models of ``recipe``, each without one of the ``parts``; none where they cannot be made."""
+        self._say("judging on samples held back", len(parts))
+        try:
+            return [self._builder.build(model, recipe, model.without(part)) for part in parts]
+        except OdcError:
+            LOG.info("the model cannot be made without the samples held back", exc_info=True)
+            return []
 
 
 @dataclass

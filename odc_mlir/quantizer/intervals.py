@@ -14,7 +14,7 @@ The range that MPEIR's errors are parts of is drawn again too: that of a few sam
 
 The worse end is of models that were made without the samples they are judged on, of which each knows fewer than the
 result does; the better end also of the model as it is, whose ranges hold all samples, on those held back. Shares have
-Wilson's interval, which is not empty where all samples agree.
+Wilson's interval, which is not empty where all samples agree; the difference of two shares has Bonett and Price's.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Measurement, Reference
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
 
@@ -35,6 +36,9 @@ _SEED = 1
 _ENDS = (2.5, 97.5)  # percentiles
 _FEWEST = 2  # samples that differ
 SHARES = frozenset({"top1_match", "top1_decided"})  # of samples
+_OF_ANSWERS = SHARES | {"drop"}
+# Of fewer samples than this measures count with what they may be by chance.
+FEWEST_TO_TRUST = FEWEST_TO_SPLIT
 _NORMAL = 1.96  # standard errors of 95 %
 # Tails of few errors are drawn to this index, as by so many errors.
 _INDEX, _INDEX_WEIGHT = 1.0, 2.0
@@ -52,6 +56,24 @@ class Judged:
 
     expected: Outputs
     found: Outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Certainty:
+    """Intervals by measure, and how many samples they are of."""
+
+    intervals: Mapping[str, Interval]
+    count: int
+
+    def doubtful(self, limits: Sequence[Limit], measures: Mapping[str, float | None]) -> list[Limit]:
+        """The limits that ``measures`` keep, but by which too few samples say that others will.
+
+        Of shares of samples so few show nothing but misses, which the measures count.
+        """
+        if not 1 < self.count < FEWEST_TO_TRUST:
+            return []
+        found = (limit for limit in limits if limit.metric in self.intervals and limit.metric not in _OF_ANSWERS)
+        return [item for item in found if item.holds(measures) and not item.is_certain(measures, self.intervals)]
 
 
 def intervals_of(
@@ -189,7 +211,7 @@ def wilson(share: float, count: int) -> Interval:
 
 
 def _drops(reference: Reference, measured: Measurement) -> Interval:
-    """By how many points fewer answers are right, by bootstrap."""
+    """By how many points fewer answers are right (Bonett and Price, 2012): not empty where none is lost or gained."""
     labels = reference.labels
     assert labels is not None
 
@@ -197,17 +219,18 @@ def _drops(reference: Reference, measured: Measurement) -> Interval:
         rows = [o.reshape(-1, o.shape[-1]).argmax(axis=1) for o in outputs]
         return np.array([float(np.mean(row == np.ravel(label))) for row, label in zip(rows, labels, strict=True)])
 
-    lost = right([found[0] for found in reference.outputs]) - right([found[0] for found in measured.reals])
-    draws = np.random.default_rng(_SEED).integers(0, len(lost), (_DRAWS, len(lost)))
-    low, high = np.percentile(100.0 * lost[draws].mean(axis=1), _ENDS)
-    return float(low), float(high)
+    changed = right([found[0] for found in reference.outputs]) - right([found[0] for found in measured.reals])
+    count = len(changed) + 2
+    lost, gained = ((float(np.maximum(sign * changed, 0.0).sum()) + 1.0) / count for sign in (1, -1))
+    half = _NORMAL * math.sqrt((lost + gained - (lost - gained) ** 2) / count)
+    return 100.0 * max(lost - gained - half, -1.0), 100.0 * min(lost - gained + half, 1.0)
 
 
-def sample_advice(limits: Sequence[Limit], intervals: Mapping[str, Interval], count: int) -> list[str]:
+def sample_advice(limits: Sequence[Limit], certainty: Certainty) -> list[str]:
     """What more samples would bring, where the interval of a limited measure reaches across its limit."""
-    found = []
+    found, count = [], certainty.count
     for limit in limits:
-        low, high = intervals.get(limit.metric, (limit.bound, limit.bound))
+        low, high = certainty.intervals.get(limit.metric, (limit.bound, limit.bound))
         if limit.allows(low) == limit.allows(high):
             continue
         if limit.metric in SHARES and high >= 1.0:

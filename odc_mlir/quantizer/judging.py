@@ -11,13 +11,11 @@ from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.columns import lost_text
 from odc_mlir.quantizer.coverage import Coverage, coverage_of
-from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.driver import Driver, file_bytes
 from odc_mlir.quantizer.evaluation import Measurement
-from odc_mlir.quantizer.intervals import SHARES, Interval, intervals_of, sample_advice, wilson
+from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, sample_advice, wilson
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
-from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
-from odc_mlir.quantizer.repeats import all_are_repeated
+from odc_mlir.quantizer.policy.verdict import Evidence, Measures, make_verdict
 from odc_mlir.quantizer.stages import Candidate, float_reasons
 from odc_mlir.quantizer.widening import Tried
 from odc_mlir.runtime.execution.graph import Graph
@@ -42,7 +40,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     found = _coverage(driver, candidate)
     coverage = _coverage_entry(driver, candidate, found)
     shares = leaked(reference.graph, candidate.graph, data.held)
-    intervals = _intervals(driver, candidate, measured)
+    certainty = driver.making.intervals(driver.model, candidate)
     over = _over_budget(driver, candidate, coverage)
     if over:
         coverage["budget"] = _least_cost(driver, candidate)
@@ -65,7 +63,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "made_up": data.made_up,
             },
             saturated_biases(candidate.graph),
-            driver.findings + notes + sample_advice(driver.limits, intervals, len(data.held)),
+            driver.findings + notes + sample_advice(driver.limits, certainty),
             driver.making.steps,
             _choices(driver, candidate),
             [
@@ -73,40 +71,26 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 *silent,
                 *_not_finite(driver, measured),
                 *over,
-                *_doubts(driver, intervals),
+                *_doubts(driver, certainty, metrics),
             ],
             coverage | {"leaked_attention": shares},
-            intervals,
+            dict(certainty.intervals),
             _front(driver),
             data.made_up,
+            data.seen,
         )
     )
 
 
-def _intervals(driver: Driver, candidate: Candidate, measured: Measurement) -> dict[str, Interval]:
-    """How sure ``measured`` is; see :mod:`.intervals`. Of inputs that are made up more would say nothing either."""
-    if driver.data.made_up:
-        return {}
-    judged = driver.making.judged(driver.model, candidate)
-    itself = None if judged is None else driver.reference.measure(candidate.graph, keep=True)
-    return intervals_of(driver.reference, measured, judged, itself)
-
-
-def _doubts(driver: Driver, intervals: Mapping[str, Interval]) -> list[str]:
-    """Limits that may be missed, where samples were too few to hold any back: the doubt then counts."""
-    data, found = driver.data, []
-    if data.held is not data.fit or len(data.held) < 2:
-        return []
-    for limit in driver.limits:
-        if limit.metric in SHARES:
-            continue  # so few show nothing but misses, which the value counts
-        ends = intervals.get(limit.metric)
-        if ends is not None and not all(map(limit.allows, ends)):
-            low, high = (quality_text(limit.metric, end) for end in ends)
-            found.append(
-                f"{len(data.held)} samples say that {quality_name(limit.metric)} is {low} to {high} (95 %), which may "
-                f"miss the limit; with {FEWEST_TO_SPLIT} or more some are held back to judge on"
-            )
+def _doubts(driver: Driver, certainty: Certainty, metrics: Measures) -> list[str]:
+    """Limits that others may miss, where samples are few: the doubt then counts."""
+    found = []
+    for limit in certainty.doubtful(driver.limits, metrics):
+        low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.metric])
+        found.append(
+            f"{certainty.count} samples say that {quality_name(limit.metric)} is {low} to {high} (95 %), which may "
+            f"miss the limit; give {FEWEST_TO_TRUST} samples or more"
+        )
     return found
 
 
@@ -210,8 +194,10 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
         count = len(driver.data.held)
         what = "one sample says" if count == 1 else f"the outputs are the same for all {count} samples, which so say"
         problems.append(f"{what} nothing of accuracy")
-    elif len(driver.data.held) == 1 and all_are_repeated(driver.data):
-        problems.append("the only sample both chose the ranges and checked the model, which says nothing of others")
+    elif len(driver.data.held) == 1:
+        of_both = driver.data.held is driver.data.fit
+        what = "the only sample both chose the ranges and checked" if of_both else "a single sample checked"
+        problems.append(f"{what} the model, which says nothing of others")
     # Who limits time or bytes takes any type that keeps them.
     others = (NARROWER.get(scheme, scheme), *with_wide_weights(ladder_of(scheme))[:-1])
     if not any(map(found.has, (scheme, *(others if driver.options.has_budget else ())))):

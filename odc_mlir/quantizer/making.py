@@ -12,7 +12,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Measurement, Reference
 from odc_mlir.quantizer.folds import Folds, HeldBack
-from odc_mlir.quantizer.intervals import Judged
+from odc_mlir.quantizer.intervals import Certainty, Judged, intervals_of
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.stages import PARTS, Candidate, CandidateBuilder, FloatModel, Recipe, Statistics
@@ -53,6 +53,7 @@ class Making:
         self._original, self._progress = original, progress
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
+        self._certainty: tuple[Candidate, Certainty] | None = None  # of the last candidate that was asked for
         self._held_back = HeldBack(options, data, self.reference, self.say)
 
     def record(self, model: FloatModel) -> None:
@@ -115,6 +116,18 @@ class Making:
             return None
         return Judged(self.folds.reference.outputs, found.reals)
 
+    def intervals(self, model: FloatModel, candidate: Candidate) -> Certainty:
+        """How sure :meth:`measured_unseen` is; of inputs that are made up more would say nothing either."""
+        if self.data.made_up:
+            return Certainty({}, 0)
+        if self._certainty is None or self._certainty[0] is not candidate:
+            judged = self.judged(model, candidate)
+            itself = None if judged is None else self.reference.measure(candidate.graph, keep=True)
+            found = intervals_of(self.reference, self.measured_unseen(model, candidate), judged, itself)
+            count = len(self.data.held if judged is None else judged.expected)
+            self._certainty = candidate, Certainty(found, count)
+        return self._certainty[1]
+
     @cached_property
     def folds(self) -> Folds | None:
         """What judges all samples; None where that says no more, or where the model is too large."""
@@ -124,6 +137,11 @@ class Making:
             return None
         is_large = len(samples) * self.examination(self.base).macs > _MOST_JUDGING_MACS
         return None if is_large else Folds(self._original, samples, self.options)
+
+    @property
+    def judged_on(self) -> int:
+        """How many samples verdicts are of."""
+        return len(self.data.held if self.folds is None else self.folds.samples)
 
     def in_time(self) -> bool:
         most = self.options.max_seconds

@@ -32,7 +32,6 @@ from odc_mlir.quantizer.judging import verdict_of
 from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
 from odc_mlir.quantizer.policy.applicable import check_samples
 from odc_mlir.quantizer.policy.verdict import caution
-from odc_mlir.quantizer.repeats import repeated
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -100,7 +99,6 @@ def quantize(
         base.records = known
     if not data.fit:
         check_samples(options.by_name())
-    data.findings += repeated(data)
     # The products are many and small: several threads would wait for one another longer than they work. Numbers that
     # are not finite show in the verdict, which they fail.
     with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):
@@ -187,7 +185,7 @@ def embed_ranges(
     if function is None:
         raise InputError("the model has no main function")
     graph = build_graph(export_model(module))
-    data = make_data(graph, calibration, options=LoadOptions(max_samples, pictures))
+    data = make_data(graph, calibration, options=LoadOptions(max_samples, pictures, repeats=True))
     samples = data.fit if data.separate else [*data.fit, *data.held]
     records = record(HostExecutor(graph), samples)
     records.digest = _digest(model)

@@ -71,7 +71,9 @@ def render(
 
 
 def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
-    yield Figure("verdict", *_STATUSES[verdict["status"]])
+    word, note, mark = _STATUSES[verdict["status"]]
+    unsure = verdict["passed"] and not verdict["certain"]
+    yield Figure("verdict", word, "as measured; other samples may miss a limit" if unsure else note, mark)
     for check in verdict["limits"]:
         metric = check["metric"]
         limit = f"limit {quality_text(metric, check['limit'])}"

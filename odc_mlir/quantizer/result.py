@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import AccuracyError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
+from odc_mlir.formats.quantities import counted
 from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.quantizer.policy.readers import litert_refuses_node
-from odc_mlir.quantizer.policy.verdict import FAILED, describe
+from odc_mlir.quantizer.policy.verdict import FAILED, Limit, describe
 from odc_mlir.quantizer.stages import graph_of
 
 
@@ -87,12 +88,14 @@ class Quantized(ModelFile):
         """What to do about a verdict that is not passed; None where its problems, such as a budget, say it."""
         if (budget := self.verdict["coverage"].get("budget")) is not None:
             return _budget_hint(budget)
+        missed = [check for check in self.verdict["limits"] if not check["passed"]]
+        if missed and not self.verdict["problems"] and all(map(_is_open, missed)):
+            return self._remedies(missed)  # what other precisions would bring is as open
         point = next(
             (point for point in self.verdict["front"] if point["layers"] and point["holds"] and point["time_ns"]), None
         )
         if point is None:
-            is_lossy = any(not check["passed"] for check in self.verdict["limits"])
-            return self._remedies() if is_lossy else None
+            return self._remedies(missed) if missed else None
         count = f"{point['layers']} layer{'s' if point['layers'] > 1 else ''}"
         least = math.floor(100 * (point["runs"] or 0.0)) / 100
         return (
@@ -100,17 +103,31 @@ class Quantized(ModelFile):
             f"keeps the limits in {point['time_ns'] / 1e6:.3f} ms"
         )
 
-    def _remedies(self) -> str:
-        """What may help a lossy model, without what was tried."""
+    def _remedies(self, missed: Sequence[Mapping[str, Any]]) -> str:
+        """What may help a model that missed these limits, without what was tried.
+
+        Less is to be asked for only where samples rule out that the limits hold.
+        """
         alone = self.verdict["samples"].get("stands_out")
         found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
-        found.append("allow more loss")
+        samples = counted(self.verdict["samples"]["checked_on"], "sample")
+        if all(map(_is_open, missed)):
+            found.append(f"give more samples, as {samples} leave open whether the limit holds")
+        else:
+            of_answers = all(check["metric"] == "drop" for check in missed)
+            found.append(f"allow more loss ({'--max-drop' if of_answers else '--limit'})")
         if not self.verdict["choices"]["help"]:
             found.append("let help find better choices")
         return ", or ".join(found)
 
     def __repr__(self) -> str:
         return f"<Quantized {self.verdict['choices']['scheme']}, {describe(self.verdict)}>"
+
+
+def _is_open(check: Mapping[str, Any]) -> bool:
+    """Whether a limit that was missed may hold on other samples: one end of its interval keeps it."""
+    limit = Limit(check["metric"], check["limit"])
+    return check["interval"] is not None and any(map(limit.allows, check["interval"]))
 
 
 def _budget_hint(budget: Mapping[str, Any]) -> str:

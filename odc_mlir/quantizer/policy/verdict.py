@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.quantities import quality_name, quality_text
+from odc_mlir.formats.quantities import counted, quality_name, quality_text
 
 SCHEMA_VERSION = 1
 
@@ -92,6 +92,11 @@ class Limit:
     def allows(self, value: float) -> bool:
         """Whether a finite ``value`` is within the bound."""
         return value >= self.bound - _SLACK if HIGHER_IS_BETTER[self.metric] else value <= self.bound + _SLACK
+
+    def is_certain(self, measures: Measures, intervals: Mapping[str, tuple[float, float]]) -> bool:
+        """Whether ``measures`` keep the limit, and so does the worse end of what they may be by chance."""
+        ends = intervals.get(self.metric)
+        return self.holds(measures) and ends is not None and all(map(self.allows, ends))
 
     def with_margin(self) -> Limit:
         """A limit with something to spare: errors half as large."""
@@ -264,7 +269,7 @@ class Evidence:
     ``metrics`` are the integer model's, worst over the outputs (plus ``drop`` and scores where answers are known);
     ``fake_quantized`` those of the same model with float arithmetic between quantised values, None where not measured.
     ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs;
-    ``made_up``: nobody gave the inputs that the model was checked on.
+    ``made_up``: nobody gave the inputs that the model was checked on; ``seen``: ranges were recorded of them.
     """
 
     limits: tuple[Limit, ...]
@@ -285,6 +290,7 @@ class Evidence:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     front: list[dict[str, Any]] = field(default_factory=list)
     made_up: bool = False
+    seen: bool = False
 
 
 def make_verdict(evidence: Evidence) -> dict[str, Any]:
@@ -299,6 +305,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
             "value": evidence.metrics.get(limit.metric),
             "interval": list(evidence.intervals[limit.metric]) if limit.metric in evidence.intervals else None,
             "passed": limit.holds(evidence.metrics),
+            "certain": not evidence.seen and limit.is_certain(evidence.metrics, evidence.intervals),
         }
         for limit in evidence.limits
     ]
@@ -310,6 +317,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "status": status,
         "passed": status == PASSED,
+        "certain": status == PASSED and all(check["certain"] for check in checks),
         "metric": main["metric"],
         "limit": main["limit"],
         "value": main["value"],
@@ -342,12 +350,20 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
         check_text(check["metric"], check["limit"], check["value"]) for check in (checks if failed else checks[:2])
     ]
     if not failed:
-        return f"{'passed' if verdict['passed'] else _NOT_CHECKED}: {', '.join(texts)}"
+        return f"{passed_text(verdict) if verdict['passed'] else _NOT_CHECKED}: {', '.join(texts)}"
     text = "; ".join([*verdict["problems"], *([", ".join(texts)] if texts else [])])
     if not texts:
         return f"failed: {text}"
     names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:layers]]
     return f"failed: {text}" + (f"; worst layers: {', '.join(names)}" if names else "")
+
+
+def passed_text(verdict: Mapping[str, Any]) -> str:
+    """That a model passed and, where chance may have had a part in that, on how many samples, and what is in doubt."""
+    if verdict["certain"]:
+        return "passed"
+    names = dict.fromkeys(quality_name(check["metric"]) for check in verdict["limits"] if not check["certain"])
+    return f"passed on {counted(verdict['samples']['checked_on'], 'sample')} (on others {', '.join(names)} may miss)"
 
 
 def caution(verdict: Mapping[str, Any]) -> str | None:

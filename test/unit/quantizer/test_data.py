@@ -42,10 +42,53 @@ def test_samples_may_be_of_other_number_types_and_without_a_batch() -> None:
 
 
 def test_evaluation_samples_are_checked_on_with_their_labels() -> None:
-    data = make_data(GRAPH, _samples(20), _samples(3), [4, 5, 6])
+    data = make_data(GRAPH, _samples(23)[3:], _samples(3), [4, 5, 6])
     assert (len(data.fit), len(data.held), data.separate) == (20, 3, True)
     assert data.labels is not None
     assert data.labels.tolist() == [4, 5, 6]
+    assert not data.findings
+
+
+@pytest.mark.parametrize(
+    ("calibration", "evaluation", "fit", "held", "separate"),
+    [
+        (range(20), range(15, 30), 20, [*range(20, 30)], True),  # some are new
+        (range(20), range(4), 16, [*range(4)], False),  # all are seen, and enough others are left
+        (range(20), range(2, 20), 10, [2, 4, 6, 8, 10, 11, 13, 15, 17, 19], False),  # too few are
+        (range(8), range(8), 4, [1, 3, 5, 7], False),  # none are
+        (range(5), range(5), 5, [*range(5)], True),  # too few to hold any back
+        (range(5), range(1), 4, [0], False),
+    ],
+)
+def test_samples_to_check_on_that_choose_as_well(
+    calibration: range, evaluation: range, fit: int, held: list[int], separate: bool
+) -> None:
+    every = _samples(30)
+    given = [[every[i] for i in part] for part in (calibration, evaluation)]
+    data = make_data(GRAPH, *given, np.array(evaluation) * 10)
+    assert (len(data.fit), data.separate) == (fit, separate)
+    assert [int(sample[0][0, 0]) for sample in data.held] == held
+    assert data.labels is not None
+    assert data.labels.tolist() == [10 * number for number in held]
+    assert len(data.findings) == 1
+    if len(data.held) < len(data.fit):
+        assert not {int(sample[0][0, 0]) for sample in data.fit} & set(held)
+
+
+def test_a_sample_counts_once() -> None:
+    repeated = [*_samples(2) * 6, *_samples(10)]
+    data = make_data(GRAPH, repeated)
+    assert (len(data.fit), len(data.held)) == (5, 5)
+    assert data.findings == ["12 of 22 samples repeat others, and count once"]
+    labels = [*range(2)] * 6 + [*range(10)]
+    assert len(make_data(GRAPH, repeated, labels=labels).fit) == 5
+    labels[0] = 9  # one of the two labels of that sample is wrong
+    assert len(make_data(GRAPH, repeated, labels=labels).fit) == 6
+    assert len(make_data(GRAPH, repeated, options=LoadOptions(repeats=True)).held) == 11
+    recorded = make_data(GRAPH, None, recorded=repeated)
+    assert (len(recorded.held), recorded.seen) == (10, True)
+    repeated[20][0] *= 1e6  # numbers are those of the source
+    assert make_data(GRAPH, repeated).stands_out == 20
 
 
 def test_labels_of_a_file(tmp_path: Path) -> None:

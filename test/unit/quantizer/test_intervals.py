@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -64,3 +67,17 @@ def test_the_range_of_few_samples_could_be_another() -> None:
 )
 def test_shares_are_never_certain(share: float, count: int, low: float, high: float) -> None:
     assert wilson(share, count) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
+
+
+def test_a_loss_of_no_answer_is_not_certain() -> None:
+    """Of answers that all stay right, others may still be lost."""
+    labels = np.arange(100) % 4
+    right = [[np.eye(4)[label][None]] for label in labels]
+
+    def drops(wrong: int) -> Any:
+        found = [[np.roll(row[0], place < wrong)] for place, row in enumerate(right)]
+        reference, measured = SimpleNamespace(labels=labels, outputs=right), SimpleNamespace(reals=found)
+        return intervals._drops(reference, measured)  # type: ignore[arg-type]
+
+    assert drops(0) == (pytest.approx(-2.72, abs=0.01), pytest.approx(2.72, abs=0.01))
+    assert drops(10) == (pytest.approx(3.43, abs=0.01), pytest.approx(16.2, abs=0.1))

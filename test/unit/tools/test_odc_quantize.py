@@ -99,7 +99,7 @@ def test_a_missed_limit_is_an_error_and_nothing_is_written(
     caught = capsys.readouterr()
     assert caught.err.startswith("odc-quantize: error: the quantised model failed: mpeir ")
     assert "worst layers: 'block" in caught.err
-    assert "allow more loss, or let help find better choices" in caught.err
+    assert "allow more loss (--limit), or let help find better choices" in caught.err
     assert "<- not kept" in caught.out
     assert not out.exists()
     assert _run(*arguments, "--allow-accuracy-loss") == 0

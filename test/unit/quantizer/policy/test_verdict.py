@@ -138,16 +138,28 @@ def test_a_verdict_names_what_failed() -> None:
 def test_a_verdict_that_passes_tells_the_first_limit() -> None:
     verdict = make_verdict(Evidence((Limit("mpeir", 0.1), Limit("drop", 1.0)), {"mpeir": 0.05, "drop": None}))
     assert not verdict["passed"]
-    verdict = make_verdict(Evidence((Limit("mpeir", 0.1), Limit("drop", 1.0)), {"mpeir": 0.05, "drop": 0.5}))
-    assert verdict["passed"]
-    assert describe(verdict) == "passed: mpeir 0.05 (at most 0.1 allowed), drop 0.5 (at most 1 allowed)"
+    kept, samples = {"mpeir": 0.05, "drop": 0.5}, {"checked_on": 12}
+    sure = {"mpeir": (0.01, 0.09), "drop": (-0.5, 0.9)}
+    text = "mpeir 0.05 (at most 0.1 allowed), drop 0.5 (at most 1 allowed)"
+    for intervals, seen, said in (
+        (sure, False, "passed"),
+        ({**sure, "mpeir": (0.01, 0.11)}, False, "passed on 12 samples (on others mpeir may miss)"),
+        ({"mpeir": (0.01, 0.09)}, False, "passed on 12 samples (on others drop may miss)"),
+        (sure, True, "passed on 12 samples (on others mpeir, drop may miss)"),
+    ):
+        limits = (Limit("mpeir", 0.1), Limit("drop", 1.0))
+        verdict = make_verdict(Evidence(limits, kept, samples=samples, intervals=intervals, seen=seen))
+        assert verdict["passed"]
+        assert verdict["certain"] is (said == "passed")
+        assert describe(verdict) == f"{said}: {text}"
 
 
 @pytest.mark.parametrize(
     ("made_up", "value", "status"), [(True, 0.05, UNCHECKED), (True, 0.5, FAILED), (False, 0.05, PASSED)]
 )
 def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -> None:
-    verdict = make_verdict(Evidence((Limit("mpeir", 0.1),), {"mpeir": value}, made_up=made_up))
+    sure = {"mpeir": (value, value)}
+    verdict = make_verdict(Evidence((Limit("mpeir", 0.1),), {"mpeir": value}, intervals=sure, made_up=made_up))
     assert (verdict["status"], verdict["passed"]) == (status, status == PASSED)
     assert (caution(verdict) is None) is (status != UNCHECKED)
     assert describe(verdict).startswith({UNCHECKED: "not checked: no samples were given"}.get(status, f"{status}: "))
