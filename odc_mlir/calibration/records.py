@@ -292,13 +292,11 @@ class RecordStore:
             raise _not_ours(self._where)
         if version != RECORDS_VERSION:
             is_newer = version > RECORDS_VERSION
-            age, kind, hint = "older", RecordsDamagedError, _AFRESH
-            if is_newer:
-                age, kind, hint = "newer", RecordsError, "use another file, or a newer odc-mlir"
+            age, kind = ("newer", RecordsError) if is_newer else ("older", RecordsDamagedError)
             raise kind(
                 f"the records are of version {version}, {age} than {RECORDS_VERSION}, which is the one known here",
                 location=self._where,
-                hint=hint,
+                hint="use another file, or a newer odc-mlir" if is_newer else _AFRESH,
             )
         row = database.execute("SELECT digest FROM about").fetchone()
         if row is None:
