@@ -26,7 +26,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.support.blob import Blob
-from odc_mlir.support.floats import float32_text, to_float32
+from odc_mlir.support.floats import float32_text, parse_real
 from odc_mlir.support.text import OdcParser, OdcPrinter
 
 INLINE_BYTES = 64
@@ -176,7 +176,7 @@ def parse_float(parser: AttrParser) -> float:
     word = parser.parse_optional_keyword_in(("inf", "nan"))
     if word is not None:
         return sign * float(word)
-    return sign * to_float32(parser.parse_number())
+    return sign * parse_real(parser)
 
 
 def parse_integer(parser: AttrParser) -> int:

@@ -58,10 +58,29 @@ def parse_values(parser: Parser) -> list[Number]:
         return values
     while True:
         boolean = parser.parse_optional_boolean()
-        values.append(parser.parse_number() if boolean is None else boolean)
+        values.append(_parse_number(parser) if boolean is None else boolean)
         if parser.parse_optional_punctuation(",") is None:
             parser.parse_punctuation("]")
             return values
+
+
+def _parse_number(parser: Parser) -> Number:
+    start = parser.pos
+    value = parser.parse_number()
+    text = parser.lexer.input.content[start : parser.pos]
+    return Hexadecimal(value) if isinstance(value, int) and "0x" in text.lower() else value
+
+
+class Hexadecimal(int):
+    """A number written in hexadecimal digits: of a floating type these are its bits, as MLIR has it."""
+
+    def as_float(self, code: str) -> float:
+        """The number of these bits; raises ModelError for more bits than the struct ``code`` has, or a sign."""
+        size = struct.calcsize(code)
+        if not 0 <= self < 1 << 8 * size:
+            raise ModelError(f"{hex(self)} is hexadecimal, which stands for the {8 * size} bits of a real number")
+        number: float = struct.unpack(f"<{code}", int(self).to_bytes(size, "little"))[0]
+        return number
 
 
 def pack_values(values: Sequence[Number], dtype: str) -> bytes:
@@ -72,6 +91,8 @@ def pack_values(values: Sequence[Number], dtype: str) -> bytes:
     for value in values:
         if isinstance(value, bool) != (dtype == "bool") or (isinstance(value, float) and code not in "fd"):
             raise ModelError(f"{value} is not a value of {dtype}")
+    if code in "fd":
+        values = [value.as_float(code) if isinstance(value, Hexadecimal) else value for value in values]
     try:
         return struct.pack(f"<{len(values)}{code}", *values)
     except (struct.error, OverflowError):

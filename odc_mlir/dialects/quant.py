@@ -22,7 +22,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.support.floats import are_scales, float32_text, to_float32
+from odc_mlir.support.floats import are_scales, float32_text, parse_real
 
 # Storage types that upstream's syntax can name; wider ones need #circle.qparams.
 STORAGE_WORDS = {
@@ -138,7 +138,7 @@ def _scale_text(scale: float, zero_point: int) -> str:
 
 
 def _parse_scale(parser: AttrParser) -> tuple[float, int]:
-    scale = to_float32(parser.parse_number(context_msg=" as scale"))
+    scale = parse_real(parser, " as scale")
     zero_point = 0
     if parser.parse_optional_punctuation(":") is not None:
         zero_point = parser.parse_integer(allow_boolean=False)

@@ -45,7 +45,8 @@ class Choosing:
     def _of_weights(self) -> BestCandidate:
         """Weights as codes, rounded by what samples show where that helps."""
         if not self._data.fit:
-            return self._making.built(self._making.base, replace(self._recipe(), fitted=self._options.help))
+            self.plain = self._making.built(self._making.base, replace(self._recipe(), fitted=self._options.help))
+            return self.plain
         model, recipe = self._root()
         best = self._first(model, recipe, "codes", "nearest")
         if self._options.help:

@@ -20,9 +20,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
@@ -35,10 +36,12 @@ from odc_mlir.quantizer.mixed import wider_values
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
+from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
 from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors, without_factors
 
 if TYPE_CHECKING:
     from odc_mlir.quantizer.target import Placement, TargetRules
@@ -130,9 +133,32 @@ class Driver:
             recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)
             free = self.making.builder.build(best.model, recipe, self.statistics) if self._fixed else candidate
             self.plain = self.target.judge(free.module)
-        if self.options.searches_precisions and (self.data.fit or not weights_only):
+        # Made-up inputs tell nothing of the accuracy that weights need, but bytes must be kept.
+        may_tell = bool(self.data.fit) or not weights_only or self.options.has_budget
+        if self.options.searches_precisions and may_tell:
             candidate = self._widened(choosing, best)
-        return self.making.builder.verify(candidate)
+            if self.data.made_up and self.options.has_budget:
+                self.findings.append("made-up inputs say which layers need more bits; give samples, which know better")
+        return self._fitting(self.making.builder.verify(candidate))
+
+    def size(self, candidate: Candidate) -> int:
+        """The length of the candidate's file; beyond the budget without factors of channels."""
+        found, most = self._file_bytes(candidate.module), self.options.max_bytes
+        if most is None or found <= most:
+            return found
+        with without_factors(candidate.module) as had_some:
+            return self._file_bytes(candidate.module) if had_some else found
+
+    def _file_bytes(self, module: ModuleOp) -> int:
+        model = export_model(module)
+        return len(write_tflite(model) if self.options.reader == LITERT else write_model(model))
+
+    def _fitting(self, candidate: Candidate) -> Candidate:
+        """``candidate``, without factors of its channels if these are too much for the budget."""
+        most = self.options.max_bytes
+        if most is not None and self._file_bytes(candidate.module) > most and drop_factors(candidate.module):
+            self.findings.append("the budget leaves no room for factors of channels, by which tools compare tensors")
+        return candidate
 
     # More bits where they are needed.
 
@@ -159,7 +185,7 @@ class Driver:
             build,
             self._tried,
             self._holds_unseen,
-            file_bytes,
+            self.size,
             self.share,
             self.min_coverage,
             making.in_time,
@@ -183,10 +209,16 @@ class Driver:
         recipe = replace(choice.recipe, correction=True)
         better = choosing.better(choice, choice.model, recipe, "mixed, correction", True)
         most = self.options.max_bytes
-        if better is choice or (most is not None and file_bytes(better.candidate) > most):
+        if better is choice or (most is not None and self.size(better.candidate) > most):
             return choice.candidate
-        old, new = (self._tried({}, item.candidate).holds(self.limits) for item in (choice, better))
-        return better.candidate if new or not old else choice.candidate
+        assert self.widening is not None
+        assert self.widening.chosen is not None
+        precisions = self.widening.chosen.precisions
+        old, new = (self._tried(precisions, item.candidate) for item in (choice, better))
+        if old.holds(self.limits) and not new.holds(self.limits):
+            return choice.candidate
+        self.widening.replace_chosen(new)
+        return better.candidate
 
     def share(self, candidate: Candidate) -> float:
         """The part of the model that coverage is about: what is not float, or what the target runs of what it could."""
@@ -217,11 +249,6 @@ def _rules(name: str) -> TargetRules:
     from odc_mlir.quantizer.target import TargetRules
 
     return TargetRules(name)
-
-
-def file_bytes(candidate: Candidate) -> int:
-    """The length of the candidate's Circle file."""
-    return len(write_model(export_model(candidate.module)))
 
 
 def _names(model: FloatModel) -> list[str]:

@@ -6,9 +6,10 @@ stands for a random share of all inputs, and the share 1 / (n + 1) that was not 
 weights; Learned-Miller and Thomas, "A new confidence interval for the mean of a bounded random variable", 2019, Rubin's
 Bayesian bootstrap of 1981 without the bound). At best that share adds no error at all. At worst its error lies beyond
 the largest that was seen, as far as a Pareto tail through the larger half of the errors reaches (Hill, "A simple
-general approach to inference about the tail of a distribution", 1975), though never beyond the signal. Where errors are
-much the same for all samples that is hardly more than the largest; where few samples have nearly all of the noise it is
-much more. ``benchmarks/verdict_ranks.py`` measures how often intervals hold, on trained networks.
+general approach to inference about the tail of a distribution", 1975; of more samples than 48 through a part of it
+that shrinks with their root, as tails of most errors become lighter far out), though never beyond the signal. Where
+errors are much the same for all samples that is hardly more than the largest; where few samples have nearly all of the
+noise it is much more. ``benchmarks/verdict_ranks.py`` measures how often intervals hold, on trained networks.
 
 The range that MPEIR's errors are parts of is drawn again too: that of a few samples could be another.
 
@@ -165,9 +166,9 @@ class _Draws:
         ordered = np.sort(errors[errors > 0])[::-1]
         if not ordered.size:
             return np.zeros(_DRAWS)
-        half = ordered.size // 2
-        logs = float(np.log(ordered[:half] / ordered[half]).sum())
-        index = (logs + power * _INDEX * _INDEX_WEIGHT) / (half + _INDEX_WEIGHT)
+        tail = min(ordered.size // 2, math.ceil(math.sqrt(_KNOWING * ordered.size) / 2))
+        logs = float(np.log(ordered[:tail] / ordered[tail]).sum())
+        index = (logs + power * _INDEX * _INDEX_WEIGHT) / (tail + _INDEX_WEIGHT)
         largest = float(ordered[0])
         return np.asarray(np.minimum(self._factor**power * largest * self._odds**-index, max(most, largest)))
 

@@ -11,7 +11,7 @@ from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.columns import lost_text
 from odc_mlir.quantizer.coverage import Coverage, coverage_of
-from odc_mlir.quantizer.driver import Driver, file_bytes
+from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, sample_advice, wilson
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
@@ -139,7 +139,7 @@ def _front(driver: Driver) -> list[dict[str, Any]]:
                 "layers": len(tried.precisions),
                 "precisions": dict(tried.precisions),
                 "time_ns": None if plan is None else plan.time_ns,
-                "bytes": file_bytes(tried.candidate),
+                "bytes": driver.size(tried.candidate),
                 "runs": None if plan is None else plan.share(),
                 "search": {metric: tried.measures.get(metric) for metric in _shown(driver)},
                 "holds": tried.holds(driver.limits),
@@ -166,7 +166,7 @@ def _spread(tried: list[Tried], chosen: Tried | None) -> list[Tried]:
 def _over_budget(driver: Driver, candidate: Candidate, coverage: Mapping[str, Any]) -> list[str]:
     """By how much the model is over the budget that was given."""
     options = driver.options
-    if options.max_bytes is not None and (size := file_bytes(candidate)) > options.max_bytes:
+    if options.max_bytes is not None and (size := driver.size(candidate)) > options.max_bytes:
         return [f"the file has {size:,} bytes, at most {options.max_bytes:,} wanted"]
     if options.max_time_ms is not None and (ns := coverage["target"]["time_ns"]) > 1e6 * options.max_time_ms:
         return [
@@ -180,7 +180,7 @@ def _least_cost(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     tried = [] if driver.widening is None else [item.candidate for item in driver.widening.tried.values()]
     made = [candidate, *(item for item in tried if driver.share(item) >= driver.min_coverage)]
     if driver.options.max_bytes is not None:
-        return {"bytes": min(map(file_bytes, made))}
+        return {"bytes": min(map(driver.size, made))}
     assert driver.target is not None
     times = [driver.target.judge(item.module, plan=True).time_ns for item in made]
     return {"time_ns": min(time for time in times if time is not None)}

@@ -164,6 +164,11 @@ class Widening:
             self._explore(self._problem(candidate, host=True))
         return candidate
 
+    def replace_chosen(self, tried: Tried) -> None:
+        """Let the model that was chosen be ``tried``, the same with something more."""
+        self.tried = {key: tried if item is self.chosen else item for key, item in self.tried.items()}
+        self.chosen = tried
+
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
         """What each rounding does to the outputs: measured, or as a file says that was measured before."""
         if self.known_errors is None:
@@ -427,13 +432,18 @@ class Widening:
         return levels if self.share(self._made(levels).candidate) >= self.least_share else None
 
     def _within_budget(self, problem: Problem) -> Levels | None:
-        """The most accurate choice within the budget; None where there is none but the plain one."""
+        """The most accurate choice within the budget; None where there is none."""
         points = self._points(problem)[::-1]
         place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.in_time)
-        if place is None:
+        # Estimates order the points, and leave out some; of those that were measured the best is taken.
+        cheap = () if place is None else points[place:]
+        within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
+        as_asked = self._levels.index(self.options.scheme)
+        plain = tuple(0 if name in self._pinned else as_asked for name in self.names)
+        if self._is_affordable(plain):
+            within.append(plain)
+        if not within:
             return None
-        # Estimates order the points; of those that were measured the best is taken.
-        within = [point.levels for point in points[place:] if self._key(point.levels) in self.tried]
         return max(within, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf))
 
     def _is_affordable(self, levels: Levels) -> bool:

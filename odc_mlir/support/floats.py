@@ -5,8 +5,21 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from xdsl.parser import AttrParser
 
 _FLOAT32 = struct.Struct("<f")
+
+
+def parse_real(parser: AttrParser, what: str = "") -> float:
+    """A decimal number as float32; ``what`` it is stands in errors, such as of hexadecimal digits."""
+    start = parser.pos
+    value = parser.parse_number(context_msg=what)
+    if "0x" in parser.lexer.input.content[start : parser.pos].lower():
+        parser.raise_error(f"expected a decimal number{what}, not hexadecimal digits", start, parser.pos)
+    return to_float32(value)
 
 
 def to_float32(value: float) -> float:

@@ -24,9 +24,13 @@ from typing import IO, Any, Literal
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
+    AnyFloat,
     ArrayAttr,
+    ComplexType,
     DictionaryAttr,
     FusedLoc,
+    IndexType,
+    IntegerType,
     LocationAttr,
     ModuleOp,
     NameLoc,
@@ -34,7 +38,7 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
 )
 from xdsl.ir import Attribute, BlockArgument, Operation, TypeAttribute
-from xdsl.parser import Parser, ParserState
+from xdsl.parser import AttrParser, Parser, ParserState
 from xdsl.printer import Printer
 from xdsl.utils.lexer import Input
 from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind, StringLiteral
@@ -185,8 +189,22 @@ class _Lexer(MLIRLexer):
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
 
+class _Element(AttrParser._TensorLiteralElement):
+    """An element of a dense attribute, whose hexadecimal digits are the bits of a real number."""
+
+    def to_type(self, parser: AttrParser, type: AnyFloat | IntegerType | IndexType | ComplexType) -> Any:
+        if not isinstance(type, AnyFloat) or "0x" not in self.span.text.lower():
+            return super().to_type(parser, type)
+        if self.is_negative or not isinstance(self.value, int) or self.value >> 8 * type.compile_time_size:
+            bits = 8 * type.compile_time_size
+            parser.raise_error(f"hexadecimal digits stand for the {bits} bits of a real number", self.span)
+        return next(iter(type.iter_unpack(self.value.to_bytes(type.compile_time_size, "little"))))
+
+
 class OdcParser(Parser):
     """xDSL's parser that also reads constants' bytes back and accepts any Unicode text in strings.
+
+    Hexadecimal elements of a dense attribute of reals are their bits, as upstream has it; xDSL takes them for integers.
 
     It reads each tensor type once: the lexer takes most of the time of parsing, and types most of the lexer's.
     """
@@ -204,6 +222,10 @@ class OdcParser(Parser):
         if self.positions is not None:
             self.positions.record(op, span)
         return op
+
+    def _parse_tensor_literal_element(self) -> _Element:
+        found = super()._parse_tensor_literal_element()
+        return _Element(found.is_negative, found.value, found.span)
 
     def parse_optional_type(self) -> TypeAttribute | None:
         token = self._current_token

@@ -50,13 +50,15 @@ et al., "SmoothQuant: accurate and efficient post-training quantization for larg
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr
+from xdsl.ir import Attribute
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle_attributes import BlobAttr
@@ -68,6 +70,7 @@ from odc_mlir.transforms.circle.equalizing.pairs import Balance, Pair
 from odc_mlir.transforms.circle.equalizing.tracing import Tracer
 from odc_mlir.transforms.common.placement import operators
 
+METADATA = "circle.metadata"
 RELU6_CHOICES = ("keep", "recorded")
 
 
@@ -236,11 +239,42 @@ def chosen_pairs(pairs: Sequence[Pair], patterns: Sequence[EqualizedPair], balan
     return list(dict.fromkeys(found))
 
 
+def drop_factors(module: ModuleOp) -> bool:
+    """Take the factors out of the model's metadata; whether there were any."""
+    entries = module.attributes.get(METADATA)
+    if not isinstance(entries, ArrayAttr):
+        return False
+    kept = [entry for entry in entries.data if not _holds_factors(entry)]
+    if len(kept) == len(entries.data):
+        return False
+    if kept:
+        module.attributes[METADATA] = ArrayAttr(kept)
+    else:
+        del module.attributes[METADATA]
+    return True
+
+
+@contextmanager
+def without_factors(module: ModuleOp) -> Iterator[bool]:
+    """The module without factors in its metadata for a while; whether it has any."""
+    entries = module.attributes.get(METADATA)
+    had_some = drop_factors(module)
+    try:
+        yield had_some
+    finally:
+        if entries is not None:
+            module.attributes[METADATA] = entries
+
+
+def _holds_factors(entry: Attribute) -> bool:
+    return isinstance(entry, DictionaryAttr) and entry.data.get("name") == StringAttr(NAME)
+
+
 def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:
     """Add factors of tensors to the model's metadata, on top of those that are there."""
     if not factors:
         return
-    entries = module.attributes.get("circle.metadata")
+    entries = module.attributes.get(METADATA)
     kept, known = [], {}
     for entry in entries.data if isinstance(entries, ArrayAttr) else ():
         data = entry.data.get("data") if isinstance(entry, DictionaryAttr) else None
@@ -252,4 +286,4 @@ def note_factors(module: ModuleOp, factors: Mapping[str, Floats]) -> None:
         old = known.get(name)
         known[name] = np.asarray(row if old is None or old.shape != row.shape else row * old, np.float32)
     made = DictionaryAttr({"name": StringAttr(NAME), "data": BlobAttr.of(encode(known))})
-    module.attributes["circle.metadata"] = ArrayAttr([*kept, made])
+    module.attributes[METADATA] = ArrayAttr([*kept, made])

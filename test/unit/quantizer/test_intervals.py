@@ -54,6 +54,17 @@ def test_an_interval_becomes_narrower_with_more_samples_and_never_reaches_below_
     assert _sqnr(np.full(2, 0.5))[0] >= 0.0
 
 
+def test_many_samples_tell_that_a_tail_becomes_lighter() -> None:
+    """Widths of skewed errors shrink with more samples, and still hold the truth."""
+    random, truth = np.random.default_rng(8), 60.0 - 10.0 * np.log10(np.exp(2.0))
+    widths = {}
+    for count in (100, 1600):
+        found = [_sqnr(1e-6 * np.exp(random.normal(0.0, 2.0, count))) for _ in range(20)]
+        assert sum(low <= truth <= high for low, high in found) >= 19
+        widths[count] = np.median([high - low for low, high in found])
+    assert 3.0 * widths[1600] < widths[100] < 20.0
+
+
 def test_the_range_of_few_samples_could_be_another() -> None:
     random = np.random.default_rng(6)
     values = random.normal(size=(48, 1))

@@ -365,67 +365,6 @@ def test_what_only_moves_values_is_not_quantised(scheme: str) -> None:
     assert made.verdict["problems"] == [f"nothing but operators that only move values is quantised to {scheme}"]
 
 
-def test_samples_that_are_seen_twice_are_told() -> None:
-    file, samples = regressor(4)
-    made = odc_mlir.quantize(file, calibration=samples, evaluation=samples, help=False)
-    said = "24 of 24 samples to check on are also among those for calibration: 12 of them are held back instead"
-    assert said in made.verdict["findings"]
-    few, once = (odc_mlir.quantize(file, calibration=samples[:1] * n + samples[1:13], help=False) for n in (12, 1))
-    assert "11 of 24 samples repeat others, and count once" in few.verdict["findings"]
-    assert few.verdict["intervals"] == once.verdict["intervals"]
-    assert few.to_circle() == once.to_circle()
-    assert not [text for text in once.verdict["findings"] if "repeat" in text or "check on" in text]
-
-
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"scheme": "int4_wo"}, {"records": True}],
-    ids=["samples", "weights alone", "records"],
-)
-def test_of_few_samples_the_doubt_counts_however_they_are_given(options: dict[str, Any]) -> None:
-    file, samples = regressor(4)
-    given: dict[str, Any] = {"calibration": samples[4:], "help": False, **options}
-    if options.pop("records", False):
-        given |= {"calibration": None, "records": odc_mlir.quantize(file, calibration=samples[4:], help=False).records}
-    given |= {"evaluation": samples[:4]}
-    low, high = odc_mlir.quantize(file, **given, limit=1.0).verdict["intervals"]["mpeir"]
-    made = odc_mlir.quantize(file, **given, limit=(low + 9 * high) / 10)
-    assert not made.passed
-    assert [text for text in made.verdict["problems"] if text.startswith("4 samples say that mpeir is ")]
-    assert all(check["passed"] for check in made.verdict["limits"])
-    sure = odc_mlir.quantize(file, **given, limit=1.01 * high).verdict
-    assert (sure["passed"], sure["certain"]) == (True, True)
-
-
-def test_what_samples_leave_open_asks_for_more_of_them() -> None:
-    file, samples = regressor(4)
-    low, high = odc_mlir.quantize(file, calibration=samples, help=False).verdict["intervals"]["mpeir"]
-    value = odc_mlir.quantize(file, calibration=samples, help=False).verdict["value"]
-    for limit, said in (
-        ((low + value) / 2, "give more samples, as 12 samples leave open"),
-        (low / 9, "allow more"),
-    ):
-        made = odc_mlir.quantize(file, calibration=samples, help=False, limit=limit)
-        with pytest.raises(OdcError) as raised:
-            made.require_passed()
-        assert (raised.value.hint or "").startswith(said)
-    kept = odc_mlir.quantize(file, calibration=samples, help=False, limit=(value + high) / 2)
-    assert (kept.passed, kept.verdict["certain"]) == (True, False)
-    assert "(on others mpeir may miss)" in repr(kept)
-
-
-def test_weights_that_samples_refined_are_judged_without_them() -> None:
-    """The result is refined by all samples, so that of those held back it would know the outputs."""
-    file, samples = regressor(4)
-    made = odc_mlir.quantize(file, calibration=samples, scheme="int4_wo", rounding="on", mixed="off", limit=1.0)
-    held = samples[1::2]
-    given = odc_mlir.quantize(file, calibration=samples, scheme="int4_wo", mixed="off", limit=1.0, help=False)
-    assert given.verdict["samples"]["checked_on"] == len(held)
-    wanted, found = ([odc_mlir.run(model, list(x))[0] for x in held] for model in (file, made.to_circle()))
-    itself = np.mean([np.square(a - b).sum() / a.size for a, b in zip(wanted, found, strict=True)])
-    assert made.verdict["metrics"]["mse"] > 1.05 * itself
-
-
 @pytest.mark.parametrize("scale", [1e-4, 1.0, 1e4])
 def test_the_unit_of_an_output_decides_nothing(scale: float) -> None:
     file, samples = regressor(scale=scale)

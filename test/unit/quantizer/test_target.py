@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import MODELS, squeeze_excite
+from helpers.float_models import MODELS, rescaled_mobilenet, squeeze_excite
 from helpers.models import ModelBuilder
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.attention import leaked
+from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.graph import build_graph
 
@@ -109,6 +110,43 @@ def test_a_budget_gives_the_most_accurate_model_within_it() -> None:
     assert "bytes, at most" in sized[0].verdict["problems"][0]
     assert len(sized[1].to_circle()) <= 1.2 * size
     assert sized[1].verdict["metrics"]["sqnr_db"] > plain.verdict["metrics"]["sqnr_db"]
+
+
+def _chosen(made: Quantized) -> dict[str, Any]:
+    """The point of the front that was chosen."""
+    return next(point for point in made.verdict["front"] if point["chosen"])
+
+
+def test_bytes_of_a_budget_are_those_of_the_file_that_is_written() -> None:
+    """Factors of channels, which tools compare tensors by, are left out before layers get fewer bits."""
+    module, samples = rescaled_mobilenet()
+    options: dict[str, Any] = {"calibration": samples, "help": False, "limit": 1.0}
+    size = len(odc_mlir.quantize(module, **options).to_circle())
+    full, made = (odc_mlir.quantize(module, equalize="weights", max_bytes=n, **options) for n in (1 << 30, size + 64))
+    assert len(full.to_circle()) == _chosen(full)["bytes"]
+    names = [entry.data["name"].data for entry in full.model.attributes["circle.metadata"]]
+    assert "odc.channel_factors" in names
+    assert made.passed, made.verdict["problems"]
+    assert len(made.to_circle()) == _chosen(made)["bytes"] <= size + 64
+    assert not made.verdict["choices"]["precisions"]
+    assert [text for text in made.verdict["findings"] if text.startswith("the budget leaves no room for factors")]
+
+
+def test_a_budget_is_kept_without_samples() -> None:
+    module, _ = squeeze_excite()
+    sizes = [len(odc_mlir.quantize(module, scheme=f"{name}_wo", limit=1.0).to_circle()) for name in ("int4", "int8")]
+    budget = sum(sizes) // 2
+    made = odc_mlir.quantize(module, scheme="int8_wo", limit=1.0, max_bytes=budget)
+    assert made.verdict["status"] == "unchecked"
+    assert sizes[0] < len(made.to_circle()) == _chosen(made)["bytes"] <= budget
+    assert [text for text in made.verdict["findings"] if text.startswith("made-up inputs say which layers")]
+
+
+def test_the_front_has_what_became_of_the_model_that_was_chosen() -> None:
+    module, samples = squeeze_excite()
+    made = odc_mlir.quantize(module, calibration=samples, limit=0.01, mixed="on", max_bytes=1 << 20)
+    assert made.verdict["choices"]["correction"]
+    assert _chosen(made)["bytes"] == len(made.to_circle())
 
 
 @pytest.mark.parametrize(("target", "scale"), [(None, 1 / 255), (TARGET, 1 / 256)])

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xdsl.dialects import test as test_dialect
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, ModuleOp, StringAttr, UnitAttr, UnknownLoc
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseIntOrFPElementsAttr,
+    DictionaryAttr,
+    ModuleOp,
+    StringAttr,
+    UnitAttr,
+    UnknownLoc,
+)
 from xdsl.ir import Operation
 from xdsl.printer import Printer
 
@@ -211,3 +219,20 @@ def test_long_attributes_of_a_module_break_into_lines_and_read_back() -> None:
     again = parse_module(make_context(), text)
     assert again.attributes == module.attributes
     assert module_text(again) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("dense<[0x3F800000, 2.0]> : tensor<2xf32>", (1.0, 2.0)),
+        ("dense<0x40000000> : tensor<2xf32>", (2.0, 2.0)),
+        ("dense<0x3C00> : tensor<1xf16>", (1.0,)),
+        ("dense<[0x10, 3]> : tensor<2xi32>", (16, 3)),
+    ],
+)
+def test_hexadecimal_elements_are_the_bits_of_reals(text: str, values: tuple[float, ...]) -> None:
+    found = parse_module(make_context(), f'"test.op"() {{a = {text}}} : () -> ()').body.block.first_op
+    assert found is not None
+    attribute = found.attributes["a"]
+    assert isinstance(attribute, DenseIntOrFPElementsAttr)
+    assert attribute.get_values() == values

@@ -18,6 +18,13 @@ func.func @lists() {
   %4 = circle.const [0.1, -0.0, 1.0e-05] : tensor<3xf32>
   // CHECK: circle.const [3] : tensor<1x!quant.uniform<i8:f32, 0.5>>
   %5 = circle.const [3] : tensor<1x!quant.uniform<i8:f32, 0.5>>
+  // Hexadecimal digits are the bits of a real number, and the value of an integer.
+  // CHECK: circle.const [1.0, -2.0] : tensor<2xf32>
+  %hex = circle.const [0x3F800000, 0xC0000000] : tensor<2xf32>
+  // CHECK: circle.const [1.0] : tensor<f64>
+  %wide = circle.const [0x3FF0000000000000] : tensor<f64>
+  // CHECK: circle.const [16, -1] : tensor<2xi32>
+  %codes = circle.const [0x10, -1] : tensor<2xi32>
   // CHECK: circle.const [] : tensor<0x3xf32>
   %6 = circle.const [] : tensor<0x3xf32>
   // CHECK: circle.const [0.1] : tensor<f64>

@@ -76,3 +76,23 @@ func.func @word(%x: tensor<2xf32>) {
 "test.op"() {a = #circle.blob<"331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d", 72>} : () -> ()
 // CHECK: a resource is not hexadecimal
 {-# external_resources: { odc: { sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d: "0xq" } } #-}
+
+// -----
+
+// CHECK: 0x100000000 is hexadecimal, which stands for the 32 bits of a real number
+%0 = circle.const [0x100000000] : tensor<1xf32>
+
+// -----
+
+// CHECK: hexadecimal digits stand for the 32 bits of a real number
+"test.op"() {a = dense<[1.0, 0x100000000]> : tensor<2xf32>} : () -> ()
+
+// -----
+
+// CHECK: expected a decimal number as scale, not hexadecimal digits
+"test.op"() {a = tensor<1x!quant.uniform<i8:f32, 0x3F000000>>} : () -> ()
+
+// -----
+
+// CHECK: expected a decimal number, not hexadecimal digits
+"test.op"() {a = #circle.qparams<scale = [0x3F000000]>} : () -> ()
