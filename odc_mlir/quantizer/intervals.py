@@ -53,18 +53,23 @@ Outputs = Sequence[Sequence[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the float model and quantised ones gave for each sample."""
+    """What the float model and quantised ones gave for each sample.
+
+    ``decided``: the share of samples in which logits answer alike, or nearly; None for other outputs.
+    """
 
     expected: Outputs
     found: Outputs
+    decided: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """Intervals by measure, and how many samples they are of."""
+    """Intervals by measure, and how many samples they are of; ``labelled``: those of the loss of right answers."""
 
     intervals: Mapping[str, Interval]
     count: int
+    labelled: int = 0
 
     def doubtful(self, limits: Sequence[Limit], measures: Mapping[str, float | None]) -> list[Limit]:
         """The limits that ``measures`` keep, but by which too few samples say that others will.
@@ -85,25 +90,25 @@ def intervals_of(
     ``measured`` are models made without the samples held back, which ``reference`` has; ``judged`` the same of all
     samples, where that was done; ``itself`` the model as it is. What ``measured`` says lies within.
     """
-    count = len(measured.reals)
-    if count < _FEWEST:
+    if len(measured.reals) < _FEWEST:
         return {}
-    result = _ends(reference, judged or Judged(reference.outputs, measured.reals))
+    judged = judged or Judged(reference.outputs, measured.reals, measured.decided)
+    result, count = _ends(reference, judged), len(judged.expected)
     if itself is not None:
         result = _bettered(result, _ends(reference, Judged(reference.outputs, itself.reals)))
-    for metric, value in measured.worst().items():
-        if metric in result and value is not None:
-            low, high = result[metric]
-            result[metric] = min(low, value), max(high, value)
     agreeing = [
         float(np.mean([np.argmax(a[place]) == np.argmax(b[place]) if a[place].size else True for a, b in pairs]))
-        for pairs in [list(zip(reference.outputs, measured.reals, strict=True))]
+        for pairs in [list(zip(judged.expected, judged.found, strict=True))]
         for place in _numbers(reference.outputs)
     ]
     if agreeing:
         result["top1_match"] = wilson(min(agreeing), count)
-    if measured.decided is not None:
-        result["top1_decided"] = wilson(measured.decided, count)
+    if measured.decided is not None and judged.decided is not None:
+        result["top1_decided"] = wilson(judged.decided, count)
+    for metric, value in measured.worst().items():
+        if metric in result and value is not None:
+            low, high = result[metric]
+            result[metric] = min(low, value), max(high, value)
     if reference.labels is not None and reference.metric == "top1_percent":
         result["drop"] = _drops(reference, measured)
     return result
@@ -229,8 +234,9 @@ def _drops(reference: Reference, measured: Measurement) -> Interval:
 
 def sample_advice(limits: Sequence[Limit], certainty: Certainty) -> list[str]:
     """What more samples would bring, where the interval of a limited measure reaches across its limit."""
-    found, count = [], certainty.count
+    found = []
     for limit in limits:
+        count = certainty.labelled if limit.metric == "drop" else certainty.count
         low, high = certainty.intervals.get(limit.metric, (limit.bound, limit.bound))
         if limit.allows(low) == limit.allows(high):
             continue

@@ -114,7 +114,7 @@ class Making:
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return None
-        return Judged(self.folds.reference.outputs, found.reals)
+        return Judged(self.folds.reference.outputs, found.reals, found.decided)
 
     def intervals(self, model: FloatModel, candidate: Candidate) -> Certainty:
         """How sure :meth:`measured_unseen` is; of inputs that are made up more would say nothing either."""
@@ -125,7 +125,7 @@ class Making:
             itself = None if judged is None else self.reference.measure(candidate.graph, keep=True)
             found = intervals_of(self.reference, self.measured_unseen(model, candidate), judged, itself)
             count = len(self.data.held if judged is None else judged.expected)
-            self._certainty = candidate, Certainty(found, count)
+            self._certainty = candidate, Certainty(found, count, len(self.data.held))
         return self._certainty[1]
 
     @cached_property

@@ -68,7 +68,7 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
     low, high = odc_mlir.quantize(file, calibration=samples, help=False).verdict["intervals"]["mpeir"]
     value = odc_mlir.quantize(file, calibration=samples, help=False).verdict["value"]
     for limit, said in (
-        ((low + value) / 2, "give more samples, as 12 samples leave open"),
+        ((low + value) / 2, "give more samples, as these leave open"),
         (low / 9, "allow more"),
     ):
         made = odc_mlir.quantize(file, calibration=samples, help=False, limit=limit)
