@@ -8,17 +8,28 @@ only when all that make and read it are wide.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from odc_mlir.errors import OdcError
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Array
+from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
 from odc_mlir.quantizer.layers import CASTS, Examination, coded_constants, float_names, lookup_of
+from odc_mlir.quantizer.options import WIDE_HEADROOM
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
+
+# The noise of an output that has nothing to do with the right one. What is worse is not: beside the greatest numbers
+# that rounding makes of a division by next to nothing, all other noise would count as none.
+_WRONG = 2.0
+
+# Louder roundings are measured with 16 bits as well: of values far apart, some of which are next to nothing, or
+# nearly equal ones far from zero, those may be too few as well.
+_LOUD = 0.01
 
 
 @dataclass(slots=True)
@@ -26,17 +37,18 @@ class Effect:
     """The noise that one rounding makes of each output, as a part of that output's power.
 
     ``layers``: the names of those that make or read the values; ``of_weights``: whether constants are rounded, not
-    values.
+    values. ``wide``: the same rounding to 16 bits, where it was measured.
     """
 
     layers: frozenset[str]
     of_weights: bool
     sums: list[list[float]] = field(default_factory=list)  # by output: squares of errors, and of values
+    wide: Effect | None = None
 
     @property
     def noise(self) -> tuple[float, ...]:
         """By output."""
-        return tuple(error / power if power else float(error > 0) for error, power in self.sums)
+        return tuple(_part(error, power) for error, power in self.sums)
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
         """Take in the outputs of one sample without and with the rounding."""
@@ -50,6 +62,12 @@ class Effect:
             wide = a.astype(np.float64)
             sums[0] += float(np.square(wide - b).sum()) if a.shape == b.shape else float(np.square(wide).sum())
             sums[1] += float(np.square(wide).sum())
+
+
+def _part(error: float, power: float) -> float:
+    if not math.isfinite(error):
+        return _WRONG
+    return min(error / power, _WRONG) if power else float(error > 0)
 
 
 def effects(examination: Examination, quantised: Graph) -> list[Effect]:
@@ -69,12 +87,10 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
         if index in moved:
             continue  # the same codes in another shape or order
         effect = Effect(frozenset(readers.get(index, ())), of_weights=False)
-        for run in examination.runs:
-            value = run.values.get(index)
-            if value is not None:
-                info = quantised.tensors[place]
-                rounded = to_reals(info, to_codes(info, value)).reshape(value.shape)
-                effect.add(run.outputs, examination.outputs_with(run, {index: rounded}))
+        _round(examination, effect, index, quantised.tensors[place])
+        if max(effect.noise, default=0.0) > _LOUD:
+            effect.wide = Effect(effect.layers, of_weights=False)
+            _round(examination, effect.wide, index, _widened(quantised.tensors[place]))
         found.append(effect)
     originals = {_name(graph, item): item for item in graph.nodes if item.outputs}
     real = coded_constants(quantised)
@@ -95,6 +111,25 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
                 constants = {original.node.spec.quant.source or 0: to_reals(table, table.array())}
             found += _of_constants(examination, original, constants)
     return [effect for effect in found if any(effect.noise)]
+
+
+def _round(examination: Examination, effect: Effect, index: int, info: TensorInfo) -> None:
+    """Add to ``effect`` what rounding the float model's tensor ``index`` to codes of ``info`` does to its outputs."""
+    for run in examination.runs:
+        value = run.values.get(index)
+        if value is not None:
+            with np.errstate(invalid="ignore"):  # a NaN has no code; any will do
+                rounded = to_reals(info, to_codes(info, value)).reshape(value.shape)
+            effect.add(run.outputs, examination.outputs_with(run, {index: rounded}))
+
+
+def _widened(info: TensorInfo) -> TensorInfo:
+    """``info`` with codes of 16 bits for what its own stand for, and as much beyond as such types have."""
+    assert info.quant is not None
+    low, high = info.info.range
+    scale, zero = info.quant.scales[0], info.quant.zero_points[0]
+    reach = scale * max(high - zero, zero - low) * (1.0 + WIDE_HEADROOM)
+    return replace(info, dtype="int16", quant=QuantParams((reach / DTYPES["int16"].range[1],), (0,)))
 
 
 def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:

@@ -65,6 +65,7 @@ _MOST_REFINED = 8  # points that are measured with codes refined by samples, whi
 _EXPLORED = 5
 _LEAST_EXPLORED = 0.5
 _FEW_BITS = 4  # of weights
+_WIDE_BITS = 16  # of values
 _NEXT_TO_NOTHING = 1e-3  # of the noise: more is not looked for
 _FLOAT_WORK = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
 
@@ -214,10 +215,7 @@ class Widening:
         for effect in self._effects:
             layers = tuple(sorted(places[name] for name in effect.layers if name in places))
             if layers:
-                noise = self._weighed(effect)
-                roundings.append(
-                    RoundingNoise(layers, tuple(noise * factor for factor in self._left(effect.of_weights)))
-                )
+                roundings.append(RoundingNoise(layers, self._noises(effect)))
         return Problem(costs, roundings, self._borders())
 
     def _weighed(self, effect: Effect) -> float:
@@ -225,11 +223,15 @@ class Widening:
         aims = (min(GOOD_DB, db + GAIN_DB) for db in self.plain_db)
         return math.fsum(noise * 10.0 ** (aim / 10.0) for noise, aim in zip(effect.noise, aims, strict=True))
 
-    def _left(self, of_weights: bool) -> list[float]:
-        """Which part of a rounding's noise is left at each level."""
-        measured = _bits(self.options.scheme, of_weights)
-        bits = [_bits(name, of_weights) for name in self._levels]
-        return [4.0 ** (measured - wide) if wide else 0.0 for wide in bits]
+    def _noises(self, effect: Effect) -> tuple[float, ...]:
+        """The noise of a rounding at each level: what was measured, else a quarter for each bit more."""
+        measured = _bits(self.options.scheme, effect.of_weights)
+        bits = [_bits(name, effect.of_weights) for name in self._levels]
+        noise = self._weighed(effect)
+        by_bits = {more: noise * 4.0 ** (measured - more) if more else 0.0 for more in bits}
+        if effect.wide is not None and _WIDE_BITS in by_bits:
+            by_bits[_WIDE_BITS] = min(noise, self._weighed(effect.wide))
+        return tuple(by_bits[more] for more in bits)
 
     def _costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
         """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
