@@ -18,6 +18,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.choosing import Choosing
 from odc_mlir.quantizer.options import EQUALIZE
 from odc_mlir.quantizer.quantize import embed_ranges, quantize
+from odc_mlir.quantizer.result import Quantized
 from odc_mlir.runtime.execution.graph import build_graph
 
 
@@ -30,10 +31,17 @@ def _plain(make: Any) -> tuple[bytes, list[list[np.ndarray]]]:
     return bytes(write_model(model)), samples
 
 
-def test_help_finds_equalisation() -> None:
+@pytest.fixture(name="helped_steps", scope="module")
+def _helped_steps() -> tuple[Quantized, list[tuple[str, int, int | None]]]:
+    """A model that needs help, and what was told on the way."""
     file, samples = _plain(rescaled_mobilenet)
-    plain = quantize(file, calibration=samples, help=False)
-    helped = quantize(file, calibration=samples)
+    told: list[tuple[str, int, int | None]] = []
+    return quantize(file, calibration=samples, progress=lambda *step: told.append(step)), told
+
+
+def test_help_finds_equalisation(helped_steps: tuple[Quantized, list[tuple[str, int, int | None]]]) -> None:
+    file, samples = _plain(rescaled_mobilenet)
+    plain, helped = quantize(file, calibration=samples, help=False), helped_steps[0]
     assert not plain.passed
     assert helped.passed
     assert helped.verdict["choices"]["equalize"] in EQUALIZE[1:]
@@ -134,10 +142,8 @@ def test_files_by_name(tmp_path: Path) -> None:
     made.save(tmp_path / "m.circle", overwrite=True)
 
 
-def test_progress_tells_what_is_done() -> None:
-    file, samples = _plain(rescaled_mobilenet)
-    told: list[tuple[str, int, int | None]] = []
-    made = quantize(file, calibration=samples, progress=lambda *step: told.append(step))
+def test_progress_tells_what_is_done(helped_steps: tuple[Quantized, list[tuple[str, int, int | None]]]) -> None:
+    made, told = helped_steps
     assert told[0][0] == "recording ranges"
     assert any(text.startswith("equalize weights: ") for text, _, _ in told)
     foreseen = [total or 0 for _, _, total in told if total]
@@ -151,7 +157,7 @@ def test_what_holds_other_samples_less_well_is_not_kept(monkeypatch: pytest.Monk
     """Equalised channels gain on samples that ranges were chosen by: that alone does not keep them."""
     file, samples = _plain(rescaled_mobilenet)
     monkeypatch.setattr(Choosing, "_holds_others", lambda choosing, choice, best: False)
-    made = quantize(file, calibration=samples)
+    made = quantize(file, calibration=samples, ranges="minmax", rounding="off", correction="off", mixed="off")
     assert made.verdict["choices"]["equalize"] == "none"
 
 
