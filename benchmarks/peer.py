@@ -147,24 +147,18 @@ def _recipe(scheme: str, algorithm: str) -> list[dict[str, Any]]:
 
 
 def figures(
-    file: bytes,
-    calibration: Sequence[Sequence[Array]],
-    evaluation: Sequence[Sequence[Array]],
-    expected: Any,
-    scheme: str,
-) -> Iterator[tuple[str, float | None, int]]:
-    """By way of ai-edge-quantizer the SQNR of the worst output on ``evaluation``, and the bytes of the file.
+    file: bytes, calibration: Sequence[Sequence[Array]], evaluation: Sequence[Sequence[Array]], scheme: str
+) -> Iterator[tuple[str, tuple[list[list[Array]] | None, int]]]:
+    """By way of ai-edge-quantizer what its model computes of ``evaluation``, and the bytes of that model.
 
-    ``file``: a float .tflite model, ``expected``: its outputs for each sample of ``evaluation``. The SQNR is None where
-    LiteRT does not run what was made. Nothing where ai-edge-quantizer is not installed; what it raises goes through.
+    ``file`` is a float .tflite model. None where LiteRT does not run what was made. Nothing where ai-edge-quantizer is
+    not installed; what it raises goes through.
     """
     for way, made in others(file, calibration, scheme):
         try:
-            found = by_litert(made, evaluation)
+            yield way, (by_litert(made, evaluation), len(made))
         except RuntimeError:
-            yield way, None, len(made)  # such as a divisor whose code is 0
-            continue
-        yield way, min(map(sqnr_db, zip(*expected, strict=True), zip(*found, strict=True))), len(made)
+            yield way, (None, len(made))  # such as a divisor whose code is 0
 
 
 def main() -> int:
@@ -196,12 +190,13 @@ def _measure(output: Path, task: Task, ready: Prepared, scheme: str) -> None:
     """Add a row for every way to quantise the task's model, or one that says why there is none."""
     file = write_tflite(read_model(ready.file))
     try:
-        for way, value, size in figures(file, ready.calibration, ready.evaluation, ready.reference.outputs, scheme):
+        for way, (found, size) in figures(file, ready.calibration, ready.evaluation, scheme):
             name = f"{NAMES[scheme]}_{way.replace(', ', '_').replace('min_max', 'minmax')}"
-            if value is None:
+            if found is None:
                 _write(output, task, name, bytes=size, note="LiteRT does not run it")
-            else:
-                _write(output, task, name, value_ref=f"{value:.3f}", bytes=size)
+                continue
+            value = min(map(sqnr_db, zip(*ready.reference.outputs, strict=True), zip(*found, strict=True)))
+            _write(output, task, name, value_ref=f"{value:.3f}", bytes=size)
     except Exception as error:  # whatever it raises is its refusal
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
         _write(output, task, NAMES[scheme], note=reason)

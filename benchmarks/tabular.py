@@ -4,12 +4,15 @@
     python benchmarks/tabular.py [--schemes int8,int16x8,int8_wo] [--plain] [--save DIR] [MODEL ...]
 
 Columns of such tables differ in size by up to four orders of magnitude, so that codes of the raw input say nothing of
-the small ones. Networks of two hidden layers are trained here on scikit-learn's wine, breast cancer and diabetes data
-with a fixed seed, and take the raw columns: they are normalised by SUB and MUL, by SUB and DIV, or within the first
-layer (``folded``). Half of the rows train, a quarter calibrate, a quarter, which no quantiser sees, are measured:
-SQNR against the float model. The other quantiser (ai-edge-quantizer) is run with ranges of all samples and with its
-moving averages, by every way that it has of choosing scales of weights; its best counts. Its models are run by LiteRT's
-reference kernels, ours by our host, and by these as well where they are there. Exits with 1 where ours is worse.
+the small ones. Networks of two hidden layers are trained here with a fixed seed on scikit-learn's wine, breast cancer
+and diabetes data, and on made ones: columns with two modes (``modes``), categories as zeros and ones beside numbers and
+counts (``mixed``), several inputs of different units (``inputs``), several answers of different units in one output
+(``targets``). They take the raw columns, which are normalised by SUB and MUL, by SUB and DIV, or within the first layer
+(``folded``); answers get their units in the same way. Half of the rows train, a quarter calibrate, a quarter, which no
+quantiser sees, are measured: SQNR against the float model, and in brackets that of the worst column about its mean.
+The other quantiser (ai-edge-quantizer, see ``peer.py``) is run in every way that it has; its best counts. Its models
+are run by LiteRT's reference kernels, ours by our host, and by these as well where they are there. Exits with 1 where
+ours is worse.
 """
 
 from __future__ import annotations
@@ -33,11 +36,15 @@ from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.ops.spec import Array
 from peer import by_litert, figures, sqnr_db
 
-TABLES = ("wine", "breast_cancer", "diabetes")
+KNOWN = ("wine", "breast_cancer", "diabetes")
+MADE = ("modes", "mixed", "inputs", "targets")
 FORMS = ("multiplied", "divided", "folded")
 SCHEMES = ("int8", "int16x8", "int8_wo")
 HIDDEN = (32, 16)
 SEED = 1
+ROWS = 800  # of tables that are made
+UNITS, OFFSETS = (0.01, 1.0, 1000.0), (0.2, -3.0, 500.0)  # of answers
+INPUTS = {"inputs": (4, 3, 5)}  # columns of each input where there are several
 
 
 class Builder:
@@ -65,10 +72,23 @@ class Builder:
         return result
 
 
-def network(mean: Array, deviation: Array, layers: Sequence[tuple[Array, Array]], form: str, last: str | None) -> Model:
-    """The network of raw columns; ``layers`` are (weights [out, in], bias), ``last`` the operator after them."""
+def network(
+    mean: Array,
+    deviation: Array,
+    layers: Sequence[tuple[Array, Array]],
+    form: str,
+    last: str | None,
+    *,
+    widths: Sequence[int] = (),
+    answers: tuple[Array, Array] | None = None,
+) -> Model:
+    """The network of raw columns; ``layers`` are (weights [out, in], bias), ``last`` the operator after them.
+
+    ``widths``: columns of each input where there are several; ``answers``: units and offsets of the results.
+    """
     builder, width = Builder(), len(mean)
-    x = value = builder.tensor("x", (1, width))
+    inputs = [builder.tensor(f"x{i}", (1, size)) for i, size in enumerate(widths)] or [builder.tensor("x", (1, width))]
+    value = inputs[0] if len(inputs) == 1 else builder.add("CONCATENATION", inputs, "columns", (1, width), axis=1)
     if form == "folded":
         weights, bias = layers[0]
         layers = [(weights / deviation, bias - (weights / deviation) @ mean), *layers[1:]]
@@ -76,6 +96,10 @@ def network(mean: Array, deviation: Array, layers: Sequence[tuple[Array, Array]]
         value = builder.add("SUB", [value, builder.tensor("mean", (width,), mean)], "centred", (1, width))
         kind, by = ("MUL", 1.0 / deviation) if form == "multiplied" else ("DIV", deviation)
         value = builder.add(kind, [value, builder.tensor("by", (width,), by)], "normalised", (1, width))
+    if answers is not None and form == "folded":
+        units, offsets = answers
+        weights, bias = layers[-1]
+        layers = [*layers[:-1], (weights * units[:, None], bias * units + offsets)]
     for number, (weights, bias) in enumerate(layers):
         operands = [
             value,
@@ -86,32 +110,69 @@ def network(mean: Array, deviation: Array, layers: Sequence[tuple[Array, Array]]
         value = builder.add(
             "FULLY_CONNECTED", operands, f"layer{number}", (1, len(bias)), fused_activation_function=activation
         )
+    shape = (1, len(layers[-1][1]))
+    if answers is not None and form != "folded":
+        units, offsets = (builder.tensor(name, shape, a) for name, a in zip(("units", "offsets"), answers, strict=True))
+        value = builder.add("MUL", [value, units], "scaled", shape)
+        value = builder.add("ADD", [value, offsets], "answers", shape)
     if last is not None:
         more = {"beta": 1.0} if last == "SOFTMAX" else {}
-        value = builder.add(last, [value], "y", (1, len(layers[-1][1])), **more)
-    builder.graph.inputs, builder.graph.outputs = (x,), (value,)
-    builder.model.signatures.append(Signature("serving_default", 0, {"x": x}, {"y": value}))
+        value = builder.add(last, [value], "y", shape, **more)
+    builder.graph.inputs, builder.graph.outputs = tuple(inputs), (value,)
+    names = ["x"] if len(inputs) == 1 else [f"x{i}" for i in range(len(inputs))]
+    builder.model.signatures.append(
+        Signature("serving_default", 0, dict(zip(names, inputs, strict=True)), {"y": value})
+    )
     return builder.model
 
 
-def trained(table: str) -> tuple[dict[str, Model], Array, Array]:
-    """The networks of a table by form, its samples for calibration and those for measuring."""
-    from sklearn import datasets, neural_network
+def table_of(name: str) -> tuple[Array, Array]:
+    """Raw columns [rows, columns] and answers: classes or numbers [rows], or normalised numbers [rows, answers]."""
+    random = np.random.default_rng(SEED)
+    if name in KNOWN:
+        from sklearn import datasets
 
-    options = {"scaled": False} if table == "diabetes" else {}
-    data, answers = getattr(datasets, f"load_{table}")(return_X_y=True, **options)
-    order = np.random.default_rng(SEED).permutation(len(data))
-    data, answers = data[order].astype(np.float32), answers[order]
+        options = {"scaled": False} if name == "diabetes" else {}
+        data, answers = getattr(datasets, f"load_{name}")(return_X_y=True, **options)
+        order = random.permutation(len(data))
+        return data[order].astype(np.float32), answers[order]
+    if name == "modes":
+        sizes = np.logspace(-2, 3, 8)
+        data = (random.standard_normal((ROWS, 8)) + np.where(random.random((ROWS, 8)) < 0.5, 0.0, 30.0)) * sizes
+    elif name == "mixed":
+        kinds = [np.eye(4)[random.choice(4, ROWS, p=(0.55, 0.3, 0.1, 0.05))] for _ in range(3)]
+        numbers = np.exp(random.standard_normal((ROWS, 4)) / 2) * np.array([0.01, 1.0, 100.0, 10000.0])
+        counts = [random.poisson(3, ROWS), random.integers(1950, 2021, ROWS), random.random(ROWS) < 0.05]
+        data = np.concatenate([*kinds, numbers, np.stack(counts, axis=1)], axis=1)
+    else:
+        sizes = np.repeat((1e-3, 1.0, 1e3), INPUTS["inputs"])
+        data = (random.standard_normal((ROWS, 12)) + 2.0) * sizes
+    data = data.astype(np.float32)
+    hidden = np.tanh((data - data.mean(axis=0)) / data.std(axis=0) @ random.standard_normal((data.shape[1], 6)) / 2)
+    answers = hidden @ random.standard_normal((6, len(UNITS) if name == "targets" else 1))
+    return data, answers / answers.std(axis=0) if name == "targets" else answers[:, 0]
+
+
+def trained(table: str) -> tuple[dict[str, Model], list[list[Array]], list[list[Array]]]:
+    """The networks of a table by form, its samples for calibration and those for measuring."""
+    from sklearn import neural_network
+
+    data, answers = table_of(table)
     half, most = len(data) // 2, 3 * len(data) // 4
     mean, deviation = data[:half].mean(axis=0, dtype=np.float64), data[:half].std(axis=0, dtype=np.float64)
-    kind = neural_network.MLPRegressor if table == "diabetes" else neural_network.MLPClassifier
+    kind = neural_network.MLPClassifier if answers.dtype.kind == "i" else neural_network.MLPRegressor
     learner = kind(hidden_layer_sizes=HIDDEN, random_state=SEED, max_iter=400, solver="adam")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that more steps might help
         learner.fit((data[:half] - mean) / deviation, answers[:half])
     layers = [(w.T, b) for w, b in zip(learner.coefs_, learner.intercepts_, strict=True)]
     last = {"softmax": "SOFTMAX", "logistic": "LOGISTIC"}.get(learner.out_activation_)
-    return {form: network(mean, deviation, layers, form, last) for form in FORMS}, data[half:most], data[most:]
+    widths = INPUTS.get(table, ())
+    units = (np.array(UNITS), np.array(OFFSETS)) if table == "targets" else None
+    models = {form: network(mean, deviation, layers, form, last, widths=widths, answers=units) for form in FORMS}
+    places = np.cumsum(widths)[:-1] if widths else []
+    samples = [np.split(row[None], places, axis=1) for row in data[half:]]
+    return models, samples[: most - half], samples[most - half :]
 
 
 def main() -> int:
@@ -123,8 +184,12 @@ def main() -> int:
     parser.add_argument("--save", type=Path, metavar="DIR", help="write the float models and their data")
     a = parser.parse_args()
     gains = []
-    print(f"{'model':<24}{'scheme':<9}{'ours':>7}{'.tflite':>8}{'others':>8}{'gain':>7}  others' ways, layers of ours")
-    for table in TABLES:
+    print(
+        f"{'model':<24}{'scheme':<9}{'ours':>14}{'.tflite':>8}{'others':>15}{'gain':>7}  others' ways, layers of ours"
+    )
+    for table in (*KNOWN, *MADE):
+        if a.models and not any(f"{table}/{form}" in a.models for form in FORMS):
+            continue
         models, calibration, unseen = trained(table)
         for form, model in models.items():
             name = f"{table}/{form}"
@@ -140,39 +205,44 @@ def main() -> int:
     return int(any(gain < 0.0 for gain in known))
 
 
-def _save(folder: Path, name: str, model: Model, calibration: Array, unseen: Array) -> None:
+def _save(folder: Path, name: str, model: Model, *samples: Sequence[Sequence[Array]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.circle").write_bytes(write_model(model))
-    for part, rows in (("calibration", calibration), ("evaluation", unseen)):
-        np.savez(folder / f"{name}.{part}.npz", in_0=rows)
+    for part, rows in zip(("calibration", "evaluation"), samples, strict=True):
+        inputs = {f"in_{i}": np.concatenate(arrays) for i, arrays in enumerate(zip(*rows, strict=True))}
+        np.savez(folder / f"{name}.{part}.npz", **inputs)
 
 
 def _measure(
-    name: str, scheme: str, model: Model, calibration: Array, unseen: Array, a: argparse.Namespace
+    name: str,
+    scheme: str,
+    model: Model,
+    calibration: Sequence[Sequence[Array]],
+    unseen: Sequence[Sequence[Array]],
+    a: argparse.Namespace,
 ) -> float | None:
-    file, measured = write_model(model), [[row[None]] for row in unseen]
-    expected = [odc_mlir.run(file, sample) for sample in measured]
-    rows = [[row[None]] for row in calibration]
+    file = write_model(model)
+    expected = [odc_mlir.run(file, sample) for sample in unseen]
     start = time.process_time()
-    made = odc_mlir.quantize(file, scheme=scheme, calibration=rows, help=not a.plain)
+    made = odc_mlir.quantize(file, scheme=scheme, calibration=calibration, help=not a.plain)
     taken = time.process_time() - start
-    ours = _sqnr_db(expected, [odc_mlir.run(made.model, sample) for sample in measured])
-    portable = odc_mlir.quantize(file, scheme=scheme, calibration=rows, help=not a.plain, reader="litert")
+    found = [odc_mlir.run(made.model, sample) for sample in unseen]
+    portable = odc_mlir.quantize(file, scheme=scheme, calibration=calibration, help=not a.plain, reader="litert")
     try:
-        there = _sqnr_db(expected, by_litert(write_tflite(read_model(portable.to_circle())), measured))
+        there = by_litert(write_tflite(read_model(portable.to_circle())), unseen)
     except ImportError:
         there = None
-    found = {
-        way: value
-        for way, value, _ in figures(bytes(write_tflite(model)), rows, measured, expected, scheme)
-        if value is not None
-    }
-    best = max(found.values(), default=None)
+    others = dict(figures(bytes(write_tflite(model)), calibration, unseen, scheme))
+    values = {way: _sqnr_db(expected, results) for way, (results, _) in others.items() if results is not None}
+    columns = [_columns_db(expected, results) for results, _ in others.values() if results is not None]
+    ours, best = _sqnr_db(expected, found), max(values.values(), default=None)
     gain = None if best is None else ours - best
     layers = ", ".join(f"{layer} {kind}" for layer, kind in made.verdict["scheme"].items())
     print(
-        f"{name:<24}{scheme:<9}{ours:7.1f}{_number(there):>8}{_number(best):>8}{_number(gain, '+'):>7}  "
-        f"{', '.join(f'{way} {value:.1f}' for way, value in found.items())}; {layers}"
+        f"{name:<24}{scheme:<9}{ours:6.1f} ({_columns_db(expected, found):5.1f})"
+        f"{_number(None if there is None else _sqnr_db(expected, there)):>8}"
+        f"{_number(best):>7} ({_number(max(columns, default=None)):>5}){_number(gain, '+'):>7}  "
+        f"{', '.join(f'{way} {value:.1f}' for way, value in values.items())}; {layers}"
         f"{'' if made.passed else ' FAILED'} {taken:.1f} s",
         flush=True,
     )
@@ -182,6 +252,12 @@ def _measure(
 def _sqnr_db(expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
     """Of the worst output, over all samples."""
     return min(map(sqnr_db, zip(*expected, strict=True), zip(*found, strict=True)))
+
+
+def _columns_db(expected: Sequence[Sequence[Array]], found: Sequence[Sequence[Array]]) -> float:
+    """The variance of the column of the only output that is worst, over its error."""
+    a, b = (np.concatenate([results[0] for results in every]).astype(np.float64) for every in (expected, found))
+    return float(np.min(10.0 * np.log10(a.var(axis=0) / np.maximum(np.square(a - b).mean(axis=0), 1e-30))))
 
 
 def _number(value: float | None, sign: str = "") -> str:

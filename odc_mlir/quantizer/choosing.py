@@ -14,7 +14,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.stages import FloatModel, Recipe, equalized, normalized
+from odc_mlir.quantizer.stages import FloatModel, Recipe, equalized, normalized, outputs_normalized
 
 LOG = logging.getLogger(__name__)
 
@@ -79,22 +79,37 @@ class Choosing:
         return self._refit(best if ranged is best else self._refined(ranged))
 
     def _root(self) -> tuple[FloatModel, Recipe]:
-        """The float model to start from, whose inputs are normalised where that helps, and the recipe for it."""
-        recipe, states = self._recipe(), self._options.switched(self._options.normalization)
+        """The float model to start from, whose inputs and outputs are normalised where that helps, and its recipe."""
+        model, recipe, states = self._making.base, self._recipe(), self._options.switched(self._options.normalization)
         # who gives codes has lost already what a normalisation could keep
         asks = states[-1] and self._options.io == FLOAT and bool(self._data.fit)
-        found = normalized(self._making.base, self._data.fit) if asks else None
-        if found is None:
+        for what, make in (("normalize", self._inputs_normalized), ("normalize outputs", self._outputs_normalized)):
+            found = make(model) if asks else None
+            if found is None:
+                continue
+            self._making.record(found)
+            of_inputs = make == self._inputs_normalized
+            chosen = replace(recipe, normalize=True) if of_inputs else replace(recipe, normalize_outputs=True)
             if states[0]:
-                self._findings.append("normalize on changes nothing: no input has channels that differ in size")
-            return self._making.base, recipe
-        self._making.record(found)
-        chosen = replace(recipe, normalize=True)
-        if states[0]:
-            return found, chosen
-        best = self._first(self._making.base, recipe, "normalize", False)
-        best = self.better(best, found, chosen, "normalize", True)
-        return best.model, best.recipe
+                model, recipe = found, chosen
+                continue
+            best = self.better(self._first(model, recipe, what, False), found, chosen, what, True)
+            model, recipe = best.model, best.recipe
+        if states[0] and model is self._making.base:
+            self._findings.append("normalize on changes nothing: no input or output has channels that differ in size")
+        return model, recipe
+
+    def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
+        return normalized(model, self._data.fit)
+
+    def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
+        """Units that weights alone have are their own; layers whose precision was asked for stay what they are."""
+        if self._making.builder.scheme.weights_only or self._options.output_types:
+            return None
+        reference = self._making.reference
+        names = [info.name for place, info in enumerate(model.graph.output_infos()) if reference.splits(place)]
+        asked = [name for name in names if name not in self._fixed]
+        return outputs_normalized(model, asked, self._making.statistics_of(model))
 
     def _refined(self, best: BestCandidate) -> BestCandidate:
         """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""

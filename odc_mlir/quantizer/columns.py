@@ -7,7 +7,7 @@ is small beside the others, which no error measured over the whole output shows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.graph import Graph
 
 MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own
+LEAST_RATIO = 16.0  # of columns' sizes that differ: four of the bits of codes
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
 _SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
 _NAMED = 4
@@ -23,11 +24,18 @@ _NAMED = 4
 
 @dataclass(slots=True)
 class Columns:
-    """The least and the largest finite value of each column of one output, float64 [columns]; none of other types."""
+    """The least and the largest finite value of each column of one output, float64 [columns]; none of other types.
+
+    ``total``, ``squares``: sums of the values and their squares; ``noise``: of the squares of errors, where what is
+    expected is given. NaN and more where values are not finite.
+    """
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     values: int = 0  # of each column
+    total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
     def of(cls, arrays: Sequence[Array]) -> Columns:
@@ -40,7 +48,7 @@ class Columns:
             found.add(array)
         return found
 
-    def add(self, array: Array) -> None:
+    def add(self, array: Array, expected: Array | None = None) -> None:
         """What one more sample has for the output; nothing where there are no such columns."""
         if not len(self.low) or array.size % len(self.low):
             return
@@ -50,31 +58,54 @@ class Columns:
         np.minimum(self.low, low.min(axis=0, initial=np.inf), out=self.low)
         np.maximum(self.high, high.max(axis=0, initial=-np.inf), out=self.high)
         self.values += len(rows)
+        wide = rows.astype(np.float64)
+        with np.errstate(all="ignore"):
+            self.total = self.total + wide.sum(axis=0)
+            self.squares = self.squares + np.square(wide).sum(axis=0)
+            if expected is not None:
+                self.noise = self.noise + np.square(wide - expected.reshape(rows.shape)).sum(axis=0)
+
+    @property
+    def variation(self) -> NDArray[np.float64]:
+        """The sum of the squares of what values differ from their mean."""
+        return self.squares - np.square(self.total) / max(1, self.values)
 
     def like(self) -> Columns:
         """As many columns that have shown nothing yet."""
         return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf))
 
-    def lost(self, found: Columns) -> list[int]:
-        """The columns that vary here, not only slightly, and are one value each in ``found``."""
+    def lost(self, found: Columns, *, single: bool = True) -> list[int]:
+        """The columns that vary here, not only slightly, and are lost in ``found``.
+
+        There they are one value or, where each is a ``single`` quantity, so wrong that their mean would be nearer.
+        """
         if self.values < _FEWEST_VALUES or found.values != self.values:
             return []
         with np.errstate(invalid="ignore"):  # of columns without a finite value
             varies = self.high - self.low > _SLIGHT * np.maximum(np.abs(self.low), np.abs(self.high))
-        return [int(place) for place in np.flatnonzero(varies & (found.low == found.high))]
+            wrong = (found.noise > self.variation) & single
+        return [int(place) for place in np.flatnonzero(varies & ((found.low == found.high) | wrong))]
+
+
+def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
+    """Whether one scale for columns with these limits is too coarse for one of them that varies."""
+    if not (np.isfinite(low) & np.isfinite(high)).all():
+        return False
+    sizes, whole = high - low, max(float(high.max()), 0.0) - min(float(low.min()), 0.0)
+    varied = sizes[sizes > 0]
+    return bool(len(varied)) and whole > LEAST_RATIO * float(varied.min())
 
 
 def lost_text(name: str, places: Sequence[int], columns: int) -> str:
-    """What is said of columns of output ``name`` that the quantised model has one value for."""
+    """What is said of columns of output ``name`` of which the quantised model tells nothing."""
     if columns == 1:
-        what = f"output {name!r} varies in the float model and is one value in the quantised one"
+        what = f"output {name!r} varies in the float model and is lost in the quantised one"
     else:
         some = ", ".join(map(str, places[:_NAMED])) + (", …" if len(places) > _NAMED else "")
         one = len(places) == 1
         what = (
             f"column{'' if one else 's'} {some} of output {name!r} ({len(places)} of {columns}) "
-            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} one value in the quantised "
-            "one"
+            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost in the quantised one"
         )
     return f"{what}: scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.batches import BatchRunner
-from odc_mlir.quantizer.columns import MOST_SINGLE, Columns, alike, reached
+from odc_mlir.quantizer.columns import MOST_SINGLE, Columns, alike, reached, sizes_differ
 from odc_mlir.quantizer.labels import check_classes, is_telling
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
@@ -49,7 +49,8 @@ class Measurement:
     """Measures of each output over all samples, and the score where answers are known.
 
     ``decisive`` are those of the tensors that decide the outputs: an output itself, or what its softmax or logistic
-    function is taken of. There noise shows for every sample, in the output only for those that are undecided.
+    function is taken of. There noise shows for every sample, in the output only for those that are undecided. An
+    output of few columns that differ in size counts as that many tensors.
     """
 
     outputs: list[Errors]
@@ -183,6 +184,10 @@ def _powers(expected: Array, found: Array) -> tuple[float, float]:
     return float(np.square(a).sum()), float(np.square(a - b).sum())
 
 
+def _column(array: Array, place: int | None) -> Array:
+    return array if place is None else array[..., place]
+
+
 class Reference:
     """The float model's answers to ``samples``, which candidates are compared with.
 
@@ -211,6 +216,7 @@ class Reference:
         self.is_telling = labels is not None and is_telling(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
         self.columns = [Columns.of(arrays) for arrays in zip(*self.outputs, strict=True)]
+        self._parts = [part for place in range(len(graph.outputs)) for part in self._parts_of(place)]
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -253,6 +259,18 @@ class Reference:
         node = _last_operator(self.graph, self.graph.outputs[place])
         shares = self.is_bounded(place) or (node is not None and node.node.spec.name in _SOFTMAX)
         return len(self.columns[place].low) <= MOST_SINGLE and not shares
+
+    def splits(self, place: int) -> bool:
+        """Whether columns of output ``place`` count as tensors of their own."""
+        return (place, None) not in self._parts
+
+    def _parts_of(self, place: int) -> list[tuple[int, int | None]]:
+        """Output ``place`` as a whole, or its columns where each has its own size: noise of one is none of another."""
+        columns, is_logits = self.columns[place], place == 0 and self.classifier is not None
+        own = len(columns.low) > 1 and not is_logits and self.has_own_columns(place)
+        if own and sizes_differ(columns.low, columns.high):
+            return [(place, column) for column in range(len(columns.low))]
+        return [(place, None)]
 
     def is_bounded(self, place: int) -> bool:
         """Whether output ``place`` has a range by its operator's definition, whatever samples show of it."""
@@ -316,7 +334,7 @@ class Reference:
         parts = [self._runs(graph, self.samples[place :: len(graphs)]) for place, graph in enumerate(graphs)]
         meters = [ErrorMeter(_EXACT, top=True, interval=span) for span in self.spans]
         columns = [expected.like() for expected in self.columns]
-        powers, results = np.zeros((2, 2, len(outputs), len(self.samples)))
+        powers, results = np.zeros((2, 2, len(self._parts), len(self.samples)))
         found_reals: list[list[Array]] = []
         for number, expected in enumerate(self.outputs):
             reals, kept = next(parts[number % len(parts)])
@@ -324,13 +342,17 @@ class Reference:
                 if a.shape != b.shape:
                     raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
                 meter.add(a, b)
-                column.add(b)
-            for place, index in enumerate(self._decisive):
-                own = _powers(expected[place], reals[place])
+                column.add(b, a)
+            for part, (place, at) in enumerate(self._parts):
+                own = _powers(_column(expected[place], at), _column(reals[place], at))
+                index = self._decisive[place]
                 # A model without a tensor of that name is compared by its outputs.
-                decisive = _powers(self._expected[number][index], kept[index]) if index in kept else own
-                powers[:, place, number], results[:, place, number] = decisive, own
+                decisive = (
+                    own if at is not None or index not in kept else _powers(self._expected[number][index], kept[index])
+                )
+                powers[:, part, number], results[:, part, number] = decisive, own
             found_reals.append(reals if keep else reals[:1])
+        pairs = zip(self.columns, columns, strict=True)
         logits = self.classifier == "logits"
         decided = [logits and self.decides_alike(number, reals[0]) for number, reals in enumerate(found_reals)]
         return Measurement(
@@ -341,7 +363,7 @@ class Reference:
             None if self.labels is None else scores([reals[0] for reals in found_reals], self.labels),
             sum(decided) / len(decided) if logits else None,
             found_reals if keep else [],
-            [a.lost(b) for a, b in zip(self.columns, columns, strict=True)],
+            [a.lost(b, single=self.has_own_columns(place)) for place, (a, b) in enumerate(pairs)],
         )
 
     def _runs(self, graph: Graph, samples: Samples) -> Iterator[tuple[list[Array], dict[int, Array]]]:

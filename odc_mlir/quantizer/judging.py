@@ -279,6 +279,7 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     else:
         result |= {
             "normalize": recipe.normalize,
+            "normalize_outputs": recipe.normalize_outputs,
             "equalize": recipe.equalize,
             "ranges": recipe.ranges,
             "range_options": dict(recipe.range_options),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,11 +70,13 @@ Statistics = Mapping[str, TensorStatistics]
 class Recipe:
     """All choices beside those of the scheme.
 
-    ``headroom``: by which part ranges are wider than what was seen; ``fitted``: whether scales of weights that nothing
-    else depends on fit these best; ``precisions``: of layers that differ.
+    ``normalize`` and ``normalize_outputs``: whether columns of inputs, and of outputs, share a scale only after they
+    were made alike; ``headroom``: by which part ranges are wider than what was seen; ``fitted``: whether scales of
+    weights that nothing else depends on fit these best; ``precisions``: of layers that differ.
     """
 
     normalize: bool = False
+    normalize_outputs: bool = False
     equalize: str = "none"
     ranges: str = "minmax"
     range_options: tuple[tuple[str, Any], ...] = ()
@@ -266,6 +268,17 @@ def normalized(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatMo
                 arrays[info.name] = np.stack([every.mean(axis=0), every.std(axis=0)])
     module = model.module.clone()
     return FloatModel(module) if arrays and _changed(module, arrays, "quant-normalize-inputs", "moments") else None
+
+
+def outputs_normalized(model: FloatModel, names: Iterable[str], statistics: Statistics) -> FloatModel | None:
+    """A copy in which the columns of outputs, of those called ``names``, get their units after the last layer.
+
+    It has no records yet. None where that changes nothing.
+    """
+    known = ((name, statistics[name].channels) for name in names if name in statistics)
+    arrays = {name: np.stack([found.minima, found.maxima]) for name, found in known if found is not None}
+    module = model.module.clone()
+    return FloatModel(module) if arrays and _changed(module, arrays, "quant-normalize-outputs", "ranges") else None
 
 
 def _changed(module: ModuleOp, arrays: Mapping[str, Any] | None, name: str, option: str, **options: Any) -> bool:

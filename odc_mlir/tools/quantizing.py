@@ -139,7 +139,7 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
         "--normalize",
         default="auto",
         choices=("auto", "on", "off"),
-        help="normalise inputs in float if their channels differ",
+        help="normalise inputs and outputs in float if their channels differ",
     )
     add_input(
         group,

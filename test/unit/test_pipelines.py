@@ -20,7 +20,13 @@ from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
 from odc_mlir.universe import VERIFY_VARIABLE, make_context
 
 # Passes that somebody asks for by name.
-ASKED_FOR = ("circle-equalize-channels", "circle-optimize", "npu-unroll-loops", "quant-normalize-inputs")
+ASKED_FOR = (
+    "circle-equalize-channels",
+    "circle-optimize",
+    "npu-unroll-loops",
+    "quant-normalize-inputs",
+    "quant-normalize-outputs",
+)
 
 RELU = """
 func.func @main(%x: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!quant.uniform<i8:f32, 0.5>> {

@@ -22,7 +22,8 @@ all columns then share: a value beyond its own column's limit is rarely clipped.
 channels are only scaled, by their root mean squares, because padding must stay zero.
 
 Applies only to inputs that are read by layers with constant weights alone, and whose channels differ in magnitude by at
-least a factor of four; does nothing without ``moments``.
+least a factor of four; several inputs that a CONCATENATION joins along the channels count as one, which stays float up
+to there. Does nothing without ``moments``.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import BlockArgument, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -45,6 +47,7 @@ from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
+    activation,
     constant_name,
     is_real,
     part,
@@ -52,7 +55,7 @@ from odc_mlir.transforms.common.rewriting import (
     shape_of,
     stack_inputs,
 )
-from odc_mlir.transforms.quant.common.ir import PRECISION, main_function, write_word
+from odc_mlir.transforms.quant.common.ir import PRECISION, main_function, operators, write_word
 
 LEAST_RATIO = 4.0  # of sizes: two bits
 LARGEST = float(np.finfo(np.float32).max)
@@ -74,10 +77,27 @@ class QuantNormalizeInputsPass(ModulePass):
         if function is None or not self.moments:
             return
         moments = _load(self.moments)
-        for value in function.args:
-            readers, known = _readers(value), moments.get(value_name(value))
-            if readers and known is not None and (found := _normalisation(value, readers, known)) is not None:
+        for value, names in _sources(function):
+            readers, known = _readers(value), [moments[name] for name in names if name in moments]
+            if not readers or len(known) < len(names):
+                continue
+            if (found := _normalisation(value, readers, np.concatenate(known, axis=1))) is not None:
                 _insert(value, readers, *found)
+
+
+def _sources(function: FuncOp) -> list[tuple[SSAValue, list[str]]]:
+    """What may be normalised: inputs, and what joins several of them; with the names of these inputs."""
+    found: list[tuple[SSAValue, list[str]]] = [(value, [value_name(value)]) for value in function.args]
+    for op in operators(function):
+        if op.SPEC.name == "CONCATENATION" and activation(op) == "none" and all(map(_is_only_joined, op.operands)):
+            rank = len(shape_of(op.results[0]) or ())
+            if rank and op.option("axis") in (rank - 1, -1):
+                found.append((op.results[0], [value_name(value) for value in op.operands]))
+    return found
+
+
+def _is_only_joined(value: SSAValue) -> bool:
+    return isinstance(value, BlockArgument) and value.has_one_use()
 
 
 def _load(path: str) -> Mapping[str, Floats]:
@@ -155,8 +175,6 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
     changed = [(reader, *_absorbed(reader, centres, factors)) for reader in readers]
     if any(np.abs(array).max(initial=0.0) > LARGEST for _, weights, bias in changed for array in (weights, bias)):
         return
-    block = value.owner if isinstance(value, BlockArgument) else None
-    assert block is not None
     scaled, name, made = value, value_name(value), []
     steps = (("SUB", "centred", "centres", centres), ("MUL", "scaled", "factors", factors))
     for kind, role, what, array in steps if centres.any() else steps[1:]:
@@ -165,7 +183,11 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
         write_word(op, PRECISION, FLOAT)
         made += [constant, op]
         scaled = op.results[0]
-    Rewriter.insert_op(made, InsertPoint.at_start(block))
+    if isinstance(value, BlockArgument):
+        Rewriter.insert_op(made, InsertPoint.at_start(value.owner))
+    elif isinstance(value.owner, CircleOp):
+        write_word(value.owner, PRECISION, FLOAT)
+        Rewriter.insert_op(made, InsertPoint.after(value.owner))
     for reader, weights, bias in changed:
         _replace(reader.layer, scaled, weights, bias if centres.any() else None)
 

@@ -122,3 +122,72 @@ def test_weights_alone_as_codes_leave_the_normalisation_to_real_numbers(with_sam
     made = odc_mlir.quantize(file, scheme="int8_wo", **given)
     assert {name for name, kind in made.verdict["scheme"].items() if kind == "float"} == {"centred", "normal"}
     assert outputs_db(file, made, samples[COUNT // 2 :]) > 36.0
+
+
+UNITS = np.array([0.01, 1.0, 1000.0])
+SEVERAL = 3
+
+
+def quantities(*, joined: bool = False) -> tuple[bytes, list[list[np.ndarray]]]:
+    """Two layers that give quantities of several units in one output; ``joined``: of several inputs of such units."""
+    rng = np.random.default_rng(3)
+    builder = ModelBuilder()
+    sizes = np.repeat(UNITS, 2) if joined else np.ones(6)
+    units = np.ones(SEVERAL) if joined else UNITS
+
+    def constant(name: str, data: Any) -> int:
+        return builder.tensor(name, data.shape, data=np.asarray(data, np.float32))
+
+    inputs = [builder.tensor(f"x{place}", (1, 2 if joined else 6)) for place in range(SEVERAL if joined else 1)]
+    value = inputs[0]
+    if joined:
+        value = builder.tensor("columns", (1, 6))
+        builder.operator("CONCATENATION", inputs, [value], options={"axis": 1})
+    hidden, y = builder.tensor("hidden", (1, 12)), builder.tensor("y", (1, SEVERAL))
+    first, second = rng.normal(size=(12, 6)) / sizes, rng.normal(size=(SEVERAL, 12)) * units[:, None]
+    relu = {"fused_activation_function": "relu"}
+    builder.operator("FULLY_CONNECTED", [value, constant("a", first), -1], [hidden], options=relu)
+    builder.operator("FULLY_CONNECTED", [hidden, constant("b", second), constant("c", 5 * units)], [y])
+    rows = (sizes * rng.normal(size=(COUNT, 1, 6))).astype(np.float32)
+    return bytes(write_model(builder.finish(inputs, [y]))), [np.split(row, len(inputs), axis=1) for row in rows]
+
+
+def columns_db(file: bytes, made: Any, samples: list[list[np.ndarray]]) -> float:
+    """The variance of the worst column of the output over its error."""
+    expected, found = (np.concatenate([odc_mlir.run(m, s)[0] for s in samples]) for m in (file, made.model))
+    return float(10 * np.log10((expected.var(axis=0) / np.square(expected - found).mean(axis=0)).min()))
+
+
+@pytest.mark.parametrize(("scheme", "least"), [("int8", 20.0), ("int16x8", 30.0)])
+def test_no_column_of_an_output_is_lost_beside_larger_ones(scheme: str, least: float) -> None:
+    file, samples = quantities()
+    options = {"scheme": scheme, "calibration": samples, "mixed": "off", **PLAIN}
+    plain = odc_mlir.quantize(file, **options, normalize="off")
+    assert columns_db(file, plain, samples) < 0
+    assert not plain.passed
+    assert any(
+        "of output 'y' (" in problem and "lost in the quantised" in problem for problem in plain.verdict["problems"]
+    )
+    helped = odc_mlir.quantize(file, **options)
+    assert columns_db(file, helped, samples) > least
+    assert helped.passed
+    assert helped.verdict["choices"]["normalize_outputs"]
+    assert {"y/normalised": scheme, "y/scaled": "float", "y": "float"}.items() <= helped.verdict["scheme"].items()
+
+
+def test_a_layer_whose_precision_is_asked_for_keeps_its_units() -> None:
+    file, samples = quantities()
+    made = odc_mlir.quantize(file, calibration=samples, mixed="off", overrides={"y": "int16x8"}, **PLAIN)
+    assert made.verdict["scheme"]["y"] == "int16x8"
+    assert not made.verdict["choices"]["normalize_outputs"]
+
+
+def test_inputs_of_several_units_are_normalised_once_joined() -> None:
+    file, samples = quantities(joined=True)
+    options = {"calibration": samples, "mixed": "off", **PLAIN}
+    plain = odc_mlir.quantize(file, **options, normalize="off")
+    helped = odc_mlir.quantize(file, **options)
+    assert columns_db(file, plain, samples) < 15
+    assert columns_db(file, helped, samples) > 20
+    floats = {name for name, kind in helped.verdict["scheme"].items() if kind == "float"}
+    assert floats == {"columns", "columns/scaled", "columns/centred"}

@@ -1,0 +1,54 @@
+// RUN: odc-opt %s --split-input-file --quant-normalize-outputs='ranges="%S/Inputs/output-ranges.npz"' | filecheck %s
+// RUN: odc-opt %s --split-input-file --quant-normalize-outputs | filecheck %s --check-prefix NOTHING
+
+// Columns are from -1 to 1 until they get their units, in float.
+func.func @main(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [0.02, 400.0] : tensor<2x1xf32>
+  %b = circle.const [0.2, 500.0] : tensor<2xf32>
+  %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x1xf32>, tensor<2x1xf32>, tensor<2xf32>) -> tensor<1x2xf32> loc("y")
+  func.return %0 : tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[W:.*]] = circle.const [0.19999999, 0.2] : tensor<2x1xf32>
+// CHECK: %[[B:.*]] = circle.const [0.0, 0.0] : tensor<2xf32>
+// CHECK: %[[N:.*]] = circle.fully_connected(%{{.*}}, %[[W]], %[[B]])
+// CHECK: %[[S:.*]] = circle.const [0.1, 2000.0] : tensor<2xf32>
+// CHECK: %[[M:.*]] = circle.mul(%[[N]], %[[S]]) {{.*}}quant.precision = "float"
+// CHECK: %[[C:.*]] = circle.const [0.2, 500.0] : tensor<2xf32>
+// CHECK: %[[A:.*]] = circle.add(%[[M]], %[[C]]) {{.*}}quant.precision = "float"
+// CHECK: func.return %[[A]]
+// NOTHING-NOT: circle.mul
+
+// -----
+
+// Columns of about one size share a scale well.
+func.func @main(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [1.0, 2.0] : tensor<2x1xf32>
+  %0 = circle.fully_connected(%x, %w) : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32> loc("even")
+  func.return %0 : tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK-NOT: circle.mul
+
+// -----
+
+// An activation sees the units.
+func.func @main(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [0.02, 400.0] : tensor<2x1xf32>
+  %0 = circle.fully_connected(%x, %w) {activation = relu} : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32> loc("y")
+  func.return %0 : tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK-NOT: circle.mul
+
+// -----
+
+// Something else reads the output.
+func.func @main(%x: tensor<1x1xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>) {
+  %w = circle.const [0.02, 400.0] : tensor<2x1xf32>
+  %0 = circle.fully_connected(%x, %w) : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32> loc("y")
+  %1 = circle.abs(%0) : (tensor<1x2xf32>) -> tensor<1x2xf32>
+  func.return %0, %1 : tensor<1x2xf32>, tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK-NOT: circle.mul
