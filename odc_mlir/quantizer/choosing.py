@@ -14,7 +14,14 @@ from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.stages import FloatModel, Recipe, equalized, normalized, outputs_normalized
+from odc_mlir.quantizer.stages import (
+    FloatModel,
+    Recipe,
+    equalized,
+    normalized,
+    normalized_by_weights,
+    outputs_normalized,
+)
 
 LOG = logging.getLogger(__name__)
 
@@ -23,6 +30,11 @@ LEAST_GAIN_DB = 0.1
 
 # Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
 _MOST_REFINING_MACS = 4 << 30
+
+_IMPLIED = (
+    "the first weights differ by channel as if a normalisation of raw columns was folded into them: inputs are scaled "
+    "by what these weights say; with calibration samples they are normalised by what the columns are"
+)
 
 
 class Choosing:
@@ -45,7 +57,12 @@ class Choosing:
     def _of_weights(self) -> BestCandidate:
         """Weights as codes, rounded by what samples show where that helps."""
         if not self._data.fit:
-            self.plain = self._making.built(self._making.base, replace(self._recipe(), fitted=self._options.help))
+            model, recipe = self._making.base, replace(self._recipe(), fitted=self._options.help)
+            asks = self._options.io == FLOAT and self._switches_normalization[-1]
+            if asks and (found := normalized_by_weights(model)) is not None:
+                self._findings.append(_IMPLIED)
+                model, recipe = found, replace(recipe, normalize=True)
+            self.plain = self._making.built(model, recipe)
             return self.plain
         model, recipe = self._root()
         best = self._first(model, recipe, "codes", "nearest")
@@ -80,7 +97,7 @@ class Choosing:
 
     def _root(self) -> tuple[FloatModel, Recipe]:
         """The float model to start from, whose inputs and outputs are normalised where that helps, and its recipe."""
-        model, recipe, states = self._making.base, self._recipe(), self._options.switched(self._options.normalization)
+        model, recipe, states = self._making.base, self._recipe(), self._switches_normalization
         # who gives codes has lost already what a normalisation could keep
         asks = states[-1] and self._options.io == FLOAT and bool(self._data.fit)
         for what, make in (("normalize", self._inputs_normalized), ("normalize outputs", self._outputs_normalized)):
@@ -98,6 +115,10 @@ class Choosing:
         if states[0] and model is self._making.base:
             self._findings.append("normalize on changes nothing: no input or output has channels that differ in size")
         return model, recipe
+
+    @property
+    def _switches_normalization(self) -> tuple[bool, ...]:
+        return self._options.switched(self._options.normalization)
 
     def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
         return normalized(model, self._data.fit)

@@ -16,7 +16,6 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.graph import Graph
 
 MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own
-LEAST_RATIO = 16.0  # of columns' sizes that differ: four of the bits of codes
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
 _SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
 _NAMED = 4
@@ -85,15 +84,6 @@ class Columns:
             varies = self.high - self.low > _SLIGHT * np.maximum(np.abs(self.low), np.abs(self.high))
             wrong = (found.noise > self.variation) & single
         return [int(place) for place in np.flatnonzero(varies & ((found.low == found.high) | wrong))]
-
-
-def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-    """Whether one scale for columns with these limits is too coarse for one of them that varies."""
-    if not (np.isfinite(low) & np.isfinite(high)).all():
-        return False
-    sizes, whole = high - low, max(float(high.max()), 0.0) - min(float(low.min()), 0.0)
-    varied = sizes[sizes > 0]
-    return bool(len(varied)) and whole > LEAST_RATIO * float(varied.min())
 
 
 def lost_text(name: str, places: Sequence[int], columns: int) -> str:

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.batches import BatchRunner
-from odc_mlir.quantizer.columns import MOST_SINGLE, Columns, alike, reached, sizes_differ
+from odc_mlir.quantizer.columns import MOST_SINGLE, Columns, alike, reached
 from odc_mlir.quantizer.labels import check_classes, is_telling
 from odc_mlir.quantizer.layers import float_names
+from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -363,7 +364,7 @@ class Reference:
             None if self.labels is None else scores([reals[0] for reals in found_reals], self.labels),
             sum(decided) / len(decided) if logits else None,
             found_reals if keep else [],
-            [a.lost(b, single=self.has_own_columns(place)) for place, (a, b) in enumerate(pairs)],
+            [a.lost(b, single=self.splits(place)) for place, (a, b) in enumerate(pairs)],
         )
 
     def _runs(self, graph: Graph, samples: Samples) -> Iterator[tuple[list[Array], dict[int, Array]]]:

@@ -270,6 +270,13 @@ def normalized(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatMo
     return FloatModel(module) if arrays and _changed(module, arrays, "quant-normalize-inputs", "moments") else None
 
 
+def normalized_by_weights(model: FloatModel) -> FloatModel | None:
+    """A copy that scales the channels of its inputs by what the first weights tell; None where they tell too little."""
+    module = model.module.clone()
+    changed = _changed(module, None, "quant-normalize-inputs", "moments", sizes="weights")
+    return FloatModel(module) if changed else None
+
+
 def outputs_normalized(model: FloatModel, names: Iterable[str], statistics: Statistics) -> FloatModel | None:
     """A copy in which the columns of outputs, of those called ``names``, get their units after the last layer.
 

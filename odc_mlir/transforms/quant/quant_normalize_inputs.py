@@ -24,12 +24,17 @@ channels are only scaled, by their root mean squares, because padding must stay 
 Applies only to inputs that are read by layers with constant weights alone, and whose channels differ in magnitude by at
 least a factor of four; several inputs that a CONCATENATION joins along the channels count as one, which stays float up
 to there. Does nothing without ``moments``.
+
+With ``sizes=weights`` no samples are needed: where a normalisation was folded into the first layer, the weights of each
+channel tell its size, which is about the inverse of their root mean square. Channels are then only scaled, if they
+differ by a factor of sixteen, more than weights of channels of one size do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +63,7 @@ from odc_mlir.transforms.common.rewriting import (
 from odc_mlir.transforms.quant.common.ir import PRECISION, main_function, operators, write_word
 
 LEAST_RATIO = 4.0  # of sizes: two bits
+_LEAST_IMPLIED_RATIO = 16.0
 LARGEST = float(np.finfo(np.float32).max)
 
 Floats = NDArray[np.float64]
@@ -72,16 +78,21 @@ class QuantNormalizeInputsPass(ModulePass):
     moments: str = ""
     """An .npz file with arrays [2, channels] of means and standard deviations, by input name."""
 
+    sizes: Literal["moments", "weights"] = "moments"
+    """What tells the sizes of channels."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)
-        if function is None or not self.moments:
+        if function is None or not (self.moments or self.sizes == "weights"):
             return
-        moments = _load(self.moments)
+        moments = _load(self.moments) if self.moments else {}
         for value, names in _sources(function):
             readers, known = _readers(value), [moments[name] for name in names if name in moments]
-            if not readers or len(known) < len(names):
+            if readers and self.sizes == "weights":
+                known = _implied(readers, (shape_of(value) or ())[-1] or 0)
+            elif not readers or len(known) < len(names):
                 continue
-            if (found := _normalisation(value, readers, np.concatenate(known, axis=1))) is not None:
+            if known and (found := _normalisation(value, readers, np.concatenate(known, axis=1))) is not None:
                 _insert(value, readers, *found)
 
 
@@ -142,6 +153,20 @@ def _readers(value: SSAValue) -> list[_InputLayer]:
             _InputLayer(layer, weights.astype(np.float64), bias.astype(np.float64), np.asarray(places, np.int64))
         )
     return found
+
+
+def _implied(readers: list[_InputLayer], channels: int) -> list[Floats]:
+    """Moments of channels that the weights of ``readers`` tell; none where they do not differ enough."""
+    power, counts = np.zeros((2, channels))
+    for reader in readers:
+        places = np.broadcast_to(reader.places, reader.weights.shape)
+        np.add.at(power, places, np.square(reader.weights))
+        np.add.at(counts, places, 1)
+    mean = np.sqrt(power / np.maximum(1, counts))
+    lives = mean > mean.max(initial=0.0) / LARGEST
+    if not lives.any() or mean.max() < _LEAST_IMPLIED_RATIO * float(mean[lives].min()):
+        return []
+    return [np.stack([np.zeros(channels), np.where(lives, 1.0 / np.where(lives, mean, 1.0), 0.0)])]
 
 
 def _normalisation(value: SSAValue, readers: list[_InputLayer], moments: Floats) -> tuple[Floats, Floats] | None:

@@ -38,8 +38,8 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.npz import read_npz
-from odc_mlir.quantizer.columns import sizes_differ
 from odc_mlir.quantizer.policy.schemes import FLOAT
+from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,

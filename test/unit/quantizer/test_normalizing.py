@@ -191,3 +191,21 @@ def test_inputs_of_several_units_are_normalised_once_joined() -> None:
     assert columns_db(file, helped, samples) > 20
     floats = {name for name, kind in helped.verdict["scheme"].items() if kind == "float"}
     assert floats == {"columns", "columns/scaled", "columns/centred"}
+
+
+def test_without_samples_folded_weights_tell_the_sizes_of_columns() -> None:
+    file, samples = table(folded=True)
+    made = odc_mlir.quantize(file, scheme="int8_wo")
+    assert made.verdict["status"] != "passed"
+    assert any("as if a normalisation of raw columns was folded" in text for text in made.verdict["findings"])
+    plain = odc_mlir.quantize(file, scheme="int8_wo", normalize="off")
+    assert not any("folded" in text for text in plain.verdict["findings"])
+    assert outputs_db(file, plain, samples) < 20
+    assert outputs_db(file, made, samples) > 35
+
+
+def test_without_samples_weights_of_even_columns_tell_nothing() -> None:
+    file, _ = table(1.0)
+    made = odc_mlir.quantize(file, scheme="int8_wo")
+    assert not any("folded" in text for text in made.verdict["findings"])
+    assert "float" not in made.verdict["scheme"].values()
