@@ -127,7 +127,8 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         _emit_object(arguments)
         return None
     if arguments.emit:
-        _emit(arguments)
+        with quantizing.in_flags():
+            _emit(arguments)
         return None
     if not (arguments.output or arguments.report_json or arguments.report_html):
         return usage_error(parser, "give -o, --emit or a report to write")
@@ -243,14 +244,15 @@ def _compile(arguments: argparse.Namespace) -> None:
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
     try:
-        package = api.compile(
-            arguments.model,
-            strict=arguments.strict,
-            progress=show,
-            verify_each=arguments.verify_each,
-            remember=not arguments.no_cache,
-            **options,
-        )
+        with quantizing.in_flags():
+            package = api.compile(
+                arguments.model,
+                strict=arguments.strict,
+                progress=show,
+                verify_each=arguments.verify_each,
+                remember=not arguments.no_cache,
+                **options,
+            )
     finally:
         quantizing.end_progress(arguments.quiet)
     if arguments.output:

@@ -131,7 +131,8 @@ def _quantize(arguments: argparse.Namespace) -> None:
     show = quantizing.progress_on_stderr("odc-quantize", arguments.quiet)
     try:
         reader = "litert" if (arguments.output or "").lower().endswith(".tflite") else None
-        made = api.quantize(arguments.model, progress=show, reader=reader, **quantizing.all_options(arguments))
+        with quantizing.in_flags():
+            made = api.quantize(arguments.model, progress=show, reader=reader, **quantizing.all_options(arguments))
     finally:
         quantizing.end_progress(arguments.quiet)
     if arguments.save_records:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.calibration.record_files import RECORDS
@@ -229,6 +231,34 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "pictures": pictures(arguments),
     }
     return {name: value for name, value in options.items() if value is not None} | common_options(arguments)
+
+
+# What options are called in Python whose flag has another name; all others have the same.
+_FLAGS = {
+    "max_bytes": "--max-size",
+    "max_time_ms": "--max-time",
+    "copied_parameters": "--copy-parameters",
+    "input_types": "--input-type",
+    "output_types": "--output-type",
+    "range_options": "--range-option",
+    **{name: f"--{name.replace('_', '-')}" for name in ("max_drop", "max_samples", "max_seconds")},
+    **{name: f"--{name.replace('_', '-')}" for name in ("min_coverage", "visq_file")},
+}
+
+
+@contextmanager
+def in_flags() -> Iterator[None]:
+    """Errors about options name these as the command line does."""
+    try:
+        yield
+    except OptionError as error:
+        error.message = _in_flags(error.message)
+        error.hint = None if error.hint is None else _in_flags(error.hint)
+        raise
+
+
+def _in_flags(text: str) -> str:
+    return re.sub(rf"\b({'|'.join(_FLAGS)})\b", lambda found: _FLAGS[found.group()], text)
 
 
 def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
