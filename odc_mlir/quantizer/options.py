@@ -15,7 +15,7 @@ from odc_mlir.quantizer.policy.applicable import APPLICABLE, check_applicable
 from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary, parse_copies, parse_parameters
 from odc_mlir.quantizer.policy.precision import PrecisionEntry, PrecisionPlan, parse_overrides, plan_of, read_config
 from odc_mlir.quantizer.policy.ranges import MODES
-from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS
+from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS, WIDE_WEIGHTS
 from odc_mlir.quantizer.policy.schemes import PRECISIONS, Scheme
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 
@@ -292,6 +292,8 @@ def _check(options: Options) -> None:
     if options.range_options and options.ranges == AUTO:
         raise OptionError("options for ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
     check_applicable(options.definition.name, options.by_name())
+    if options.reader == LITERT and options.definition.weights_only and options.definition.weights == "int16":
+        raise OptionError(f"{options.scheme}: {WIDE_WEIGHTS}", hint="use int8_wo, or write a .circle file")
     _check_given(options)
     for name, number in (
         ("max_drop", options.max_drop),

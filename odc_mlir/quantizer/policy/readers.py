@@ -36,6 +36,7 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("EXP", "RSQRT", "PRELU"), _OTHER),
     },
 }
+WIDE_WEIGHTS = "LiteRT has no kernel for weights of int16"
 _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"})
 
 
@@ -49,7 +50,7 @@ def litert_refuses(op: str, activations: str, weights: str | None = None, *, per
         if activations == "uint8" and per_channel:
             seen = "uint8 weights with one scale only"
         elif weights == "int16":
-            seen = "no kernel for weights of int16"
+            return WIDE_WEIGHTS
         elif weights == "int4" and op == "TRANSPOSE_CONV":
             seen = "no kernel for weights of int4"
     return None if seen is None else f"LiteRT has {seen}"
@@ -61,7 +62,7 @@ def litert_refuses_node(node: Node) -> str | None:
     moving = [info.dtype for info in coded if not info.is_const and info.dtype in _REFUSED]
     if node.spec.name in ("QUANTIZE", "DEQUANTIZE"):
         wide = any(info.is_const and info.dtype == "int16" for info in coded)
-        return "LiteRT has no kernel for weights of int16" if wide else None
+        return WIDE_WEIGHTS if wide else None
     if not moving:
         return None
     weights = next((info for info in coded if info.is_const and info.info.bits <= 16), None)

@@ -10,7 +10,7 @@ import pytest
 import odc_mlir
 from helpers.float_models import squeeze_excite
 from helpers.float_nets import FloatNet, assign, operator, run_pass
-from odc_mlir.errors import UnsupportedError
+from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.policy.readers import litert_refuses, litert_refuses_node
@@ -84,3 +84,5 @@ def test_weights_of_sixteen_bits_are_for_circle_files() -> None:
     odc_mlir.quantize(module, scheme="int8_wo").to_tflite()
     with pytest.raises(UnsupportedError, match=r"weights of int16.*DEQUANTIZE"):
         odc_mlir.quantize(module, scheme="int16_wo").to_tflite()
+    with pytest.raises(OptionError, match=r"int16_wo: LiteRT has no kernel for weights of int16"):
+        odc_mlir.quantize(module, scheme="int16_wo", reader="litert")
