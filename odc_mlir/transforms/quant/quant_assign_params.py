@@ -117,6 +117,25 @@ def _names(function: FuncOp) -> list[str]:
     return [value_name(value) for value in (*function.args, *results)]
 
 
+_INFINITE_AT_ZERO = {"RSQRT": 0, "LOG": 0, "DIV": 1}  # by operator: where that operand is 0
+_GUARDS = ("ADD", "MAXIMUM")  # with a constant keep a value from 0
+
+
+def _keep_from_zero(op: CircleOp) -> None:
+    """Keep real what guards an operand of the real ``op`` from 0, where its code could be that of 0.
+
+    LiteRT does not say which code is that of infinity, and it is no large one on every machine.
+    """
+    place = _INFINITE_AT_ZERO.get(op.SPEC.name)
+    if place is None or REAL not in (operand_types(op) or ()):
+        return
+    guard = op.operands[place].owner
+    if not isinstance(guard, CircleOp) or guard.SPEC.name not in _GUARDS:
+        return
+    if any(constant_of(operand) is not None for operand in guard.operands):
+        keep_real(guard, f"{op.SPEC.name} of it stays float, and is infinite at 0", guard.SPEC.quant.left)
+
+
 class _StaysReal(Exception):
     """Why an operator cannot be quantised."""
 
@@ -144,6 +163,9 @@ class Assignment:
         for op in operators(self._function):
             if concerns_reals(op):
                 self._assign(op)
+        if self._default.reader == LITERT:
+            for op in operators(self._function):
+                _keep_from_zero(op)
         set_argument_types(self._function, [self._argument(value) for value in self._function.args])
 
     def _assign(self, op: CircleOp) -> None:
