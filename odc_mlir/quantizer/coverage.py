@@ -13,6 +13,7 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 
 UNITS = ("macs", "weights", "layers")
+UNIT_NAMES = {"macs": "products", "weights": "weights", "layers": "layers"}
 
 # What a result has to cover to be called quantised. Without a target: the larger part. With one: what accuracy may
 # cost of the products that the target could run; a network whose work is on the host is no better than a float one.

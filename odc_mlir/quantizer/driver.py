@@ -37,7 +37,7 @@ from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.policy.verdict import Limit, choose_limits
+from odc_mlir.quantizer.policy.verdict import Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.graph import Graph
@@ -63,7 +63,7 @@ class Driver:
         if self.reference.scores is not None and not self.reference.is_telling:
             self.findings.append(
                 f"the {counted(len(self.data.held), 'label')} fit what the float model answers no better than luck may "
-                "have it, so that scores by them say nothing; give right ones, or more of them"
+                "have it, or are far from it, so that scores by them say nothing; give right ones, or more of them"
             )
         if self.data.fit:
             self.making.record(self.base)
@@ -96,15 +96,25 @@ class Driver:
         return metric, errors
 
     def _limits(self) -> tuple[Limit, ...]:
-        return choose_limits(
-            metric=self.options.metric,
-            limit=self.options.limit,
-            max_drop=self.options.max_drop,
-            score=self.reference.metric,
-            is_telling=self.reference.is_telling,
-            classifier=self.reference.classifier,
+        options, reference = self.options, self.reference
+        limits = choose_limits(
+            metric=options.metric,
+            limit=options.limit,
+            max_drop=options.max_drop,
+            score=reference.metric,
+            is_telling=reference.is_telling,
+            classifier=reference.classifier,
+            has_values=reference.has_values,
             samples=len(self.data.held),
         )
+        given = {"drop"} if options.max_drop is not None else set()
+        if options.metric is not None or options.limit is not None:
+            given.add("mpeir" if options.metric is None else metric_name(options.metric))
+        # Made-up inputs pass nothing, and need not vary as real ones do.
+        nothing = [] if self.data.made_up else reference.constant_measures
+        doubt = check_can_be_missed(limits, given, nothing, has_values=reference.has_values)
+        self.findings += [] if doubt is None else [doubt]
+        return limits
 
     @property
     def scheme_is_taken(self) -> bool:

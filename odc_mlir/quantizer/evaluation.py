@@ -6,6 +6,7 @@ Always by host kernels with our own arithmetic, so that a verdict does not depen
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,33 +17,38 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.baselines import constant_outputs
 from odc_mlir.quantizer.batches import BatchRunner
 from odc_mlir.quantizer.columns import MOST_SINGLE, Columns, alike, reached
-from odc_mlir.quantizer.labels import check_classes, is_telling
+from odc_mlir.quantizer.deciding import (
+    LOGITS,
+    SOFTMAX,
+    UNDECIDED_NATS,
+    PlaceMeter,
+    decisive_tensor,
+    is_varied,
+    last_operator,
+    places_of,
+)
+from odc_mlir.quantizer.labels import check_answers, is_telling
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
-from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
-from odc_mlir.runtime.reporting.scoring import LOWER_IS_BETTER, scores
+from odc_mlir.runtime.reporting.scoring import LOWER_IS_BETTER, as_classes, scores
 
 Samples = Sequence[Sequence[Array]]
+_Runs = Iterator[tuple[list[Array], dict[int, Array]]]  # of each sample outputs, and decisive tensors by index
 
 # SQNR of outputs that are exactly the float model's, for comparing choices.
 EXACT_DB = 200.0
 _EXACT = Tolerance(0.0, 0.0)
-_SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
-_SQUASHING = _SOFTMAX | {"LOGISTIC"}
 # The range of results that have one by definition, whatever samples show of it.
 _SPANS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
-# What ends in logits: several of them for each row, of which each of a few is sometimes the largest.
-_LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
-_LEAST_WINNERS = 3
-_UNDECIDED_NATS = math.log(2.0)
 _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "top1_decided"))
-_MOVES = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
 
 
 @dataclasses.dataclass(slots=True)
@@ -59,7 +65,7 @@ class Measurement:
     results: Powers  # of the outputs themselves
     names: list[str]
     scores: dict[str, float] | None = None
-    decided: float | None = None  # the share of samples in which logits answer as the float model's, or nearly
+    decided: float | None = None  # the share of answers, in logits or as places, that are the float model's, or nearly
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
     lost: list[list[int]] = dataclasses.field(default_factory=list)  # columns of each output that vary no more
 
@@ -87,7 +93,7 @@ class Measurement:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
         result["top1_decided"] = self.decided
-        if any(errors.elements and errors.max_abs is None for errors in self.outputs):
+        if any(errors.elements and errors.max_abs is None and errors.top1_match is None for errors in self.outputs):
             return result | dict.fromkeys(_OF_OUTPUTS)
         for metric in _OF_OUTPUTS:
             higher = HIGHER_IS_BETTER[metric]
@@ -174,9 +180,9 @@ def _sqnr_db(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray
     return np.where(noise == 0, EXACT_DB, np.clip(found, -EXACT_DB, EXACT_DB))
 
 
-def _powers(expected: Array, found: Array) -> tuple[float, float]:
-    """Signal and noise of one tensor; of answers that are not numbers, how many there are and how many differ."""
-    if expected.dtype.kind not in "biuf":
+def _powers(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
+    """Signal and noise of one tensor; where it ``counts``, as answers that are no numbers do, how many differ."""
+    if counts or expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
     a, b = expected.astype(np.float64), found.astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
@@ -201,23 +207,45 @@ class Reference:
         self.graph = graph
         self.samples = samples
         self.labels = labels
-        self._decisive = [_decisive_tensor(graph, index) for index in graph.outputs]
+        self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
+        self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
         self._known = {graph.tensors[index].name: index for index in self._decisive}
-        run = _runner(graph, self._decisive)
+        run = _runner(graph, {*self._decisive, *(places.searched for places in self.places.values())})
         self.outputs: list[list[Array]] = []
         self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample
         for sample in samples:
             outputs, found = run(sample)
             self.outputs.append(outputs)
             self._expected.append(found)
-        firsts = [outputs[0] for outputs in self.outputs]
+        firsts = self.answers(self.outputs)
         if labels is not None:
-            check_classes(firsts, labels)
+            self.labels = labels = as_classes(firsts, labels)
+            check_answers(firsts, labels)
         self.scores = None if labels is None else scores(firsts, labels)
         self.is_telling = labels is not None and is_telling(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
-        self.columns = [Columns.of(arrays) for arrays in zip(*self.outputs, strict=True)]
+        self.columns = [
+            Columns.of(() if place in self.places else arrays)
+            for place, arrays in enumerate(zip(*self.outputs, strict=True))
+        ]
         self._parts = [part for place in range(len(graph.outputs)) for part in self._parts_of(place)]
+        self._undecided = self._find_undecided()
+
+    def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
+        """The first output of each sample as labels are compared with it: integers if it is of places, else reals."""
+        first = [found[0] for found in outputs]
+        if 0 in self.places:
+            return [found.astype(np.int64) for found in first]
+        return [found.astype(np.float64) if found.dtype.kind in "iu" else found for found in first]
+
+    def _find_undecided(self) -> set[int]:
+        """The outputs of places that may differ where classes are nearly as likely."""
+        found = set()
+        for place, places in self.places.items():
+            classes = self._expected[0][places.searched].shape[places.axis]
+            if places.may_be_undecided(self.graph, [outputs[place] for outputs in self.outputs], classes):
+                found.add(place)
+        return found
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -257,8 +285,8 @@ class Reference:
 
     def has_own_columns(self, place: int) -> bool:
         """Whether columns of output ``place`` are few, each of its own size, and not shares of one range."""
-        node = _last_operator(self.graph, self.graph.outputs[place])
-        shares = self.is_bounded(place) or (node is not None and node.node.spec.name in _SOFTMAX)
+        node = last_operator(self.graph, self.graph.outputs[place])
+        shares = self.is_bounded(place) or (node is not None and node.node.spec.name in SOFTMAX)
         return len(self.columns[place].low) <= MOST_SINGLE and not shares
 
     def splits(self, place: int) -> bool:
@@ -275,43 +303,57 @@ class Reference:
 
     def is_bounded(self, place: int) -> bool:
         """Whether output ``place`` has a range by its operator's definition, whatever samples show of it."""
-        node = _last_operator(self.graph, self.graph.outputs[place])
+        node = last_operator(self.graph, self.graph.outputs[place])
         return node is not None and node.node.spec.name in _SPANS
 
     @cached_property
     def classifier(self) -> str | None:
-        """``softmax`` where the first output is one over several classes, ``logits`` where it is these; else None."""
-        node = _last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
+        """``softmax`` where the first output is one over several classes, ``logits`` where it is these.
+
+        ``places`` where any output is of places, such as classes, itself; else None.
+        """
+        other = "places" if self.places else None
+        node = last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
         if node is None or self.outputs[0][0].shape[-1:] in ((), (1,)):
-            return None
-        if node.node.spec.name in _SOFTMAX:
+            return other
+        if node.node.spec.name in SOFTMAX:
             return "softmax"
-        return "logits" if node.node.spec.name in _LOGITS and self._ends_in_logits() else None
+        return "logits" if node.node.spec.name in LOGITS and self._ends_in_logits() else other
+
+    @property
+    def has_values(self) -> bool:
+        """Whether any output is of values, which have distances, and not of places."""
+        return len(self.places) < len(self.graph.outputs)
 
     def decides_alike(self, number: int, found: Array) -> bool:
         """Whether logits of sample ``number`` choose a class that the float model gives at least half its odds."""
         expected = self.outputs[number][0].reshape(-1)
-        return bool(expected[int(np.argmax(found))] >= expected.max() - _UNDECIDED_NATS)
+        return bool(expected[int(np.argmax(found))] >= expected.max() - UNDECIDED_NATS)
 
     def _ends_in_logits(self) -> bool:
-        """Whether the one output [1, classes] looks like logits: by its form, and by who wins.
+        """Whether the one output [1, classes] beside places looks like logits: by its form, and by who wins.
 
-        Coordinates and the like have one that is nearly always the largest; an image's code has as many elements.
+        An image's code has as many elements as the image.
         """
         first = self.outputs[0][0]
         inputs = {np.size(array) for array in self.samples[0]}
-        if len(self.outputs[0]) > 1 or first.ndim != 2 or first.shape[0] != 1 or first.size in inputs:
+        if (
+            len(self.outputs[0]) - len(self.places) > 1
+            or first.ndim != 2
+            or first.shape[0] != 1
+            or first.size in inputs
+        ):
             return False
-        winners = [int(np.argmax(outputs[0])) for outputs in self.outputs]
-        most = max(map(winners.count, winners))
-        return len(set(winners)) >= min(_LEAST_WINNERS, first.size) and most <= len(winners) / 2
+        return is_varied([int(np.argmax(outputs[0])) for outputs in self.outputs], first.size)
 
     def _span(self, place: int) -> float | None:
         """What errors of output ``place`` are parts of: its operator's range, else that over all samples.
 
         An output that never changes has its magnitude instead; None where that is zero too.
         """
-        node = _last_operator(self.graph, self.graph.outputs[place])
+        node = last_operator(self.graph, self.graph.outputs[place])
+        if place in self.places:
+            return None
         if node is not None and node.node.spec.name in _SPANS:
             return _SPANS[node.node.spec.name]
         values = [outputs[place] for outputs in self.outputs]
@@ -333,10 +375,29 @@ class Reference:
         if len(outputs) != len(self.graph.outputs):
             raise ModelError(f"the quantised model has {len(outputs)} outputs, the other {len(self.graph.outputs)}")
         parts = [self._runs(graph, self.samples[place :: len(graphs)]) for place, graph in enumerate(graphs)]
-        meters = [ErrorMeter(_EXACT, top=True, interval=span) for span in self.spans]
+        return self._compared(parts, [info.name for info in outputs], keep)
+
+    @cached_property
+    def constant_measures(self) -> list[dict[str, float | None]]:
+        """What limits are checked against, of outputs that say nothing; see :mod:`.baselines`.
+
+        None where those of the float model are the same for all samples, and so say nothing either.
+        """
+        names = [info.name for info in self.graph.output_infos()]
+        every = list(zip(*self.outputs, strict=True))
+        made = [] if self.constant else constant_outputs(every, list(self.places))
+        return [self.metrics(self._compared([itertools.repeat((found, {}))], names, False)) for found in made]
+
+    def _compared(self, parts: Sequence[_Runs], names: list[str], keep: bool) -> Measurement:
+        """What ``parts``, which take turns, give for the samples, beside the float model."""
+        meters = [
+            PlaceMeter() if place in self.places else ErrorMeter(_EXACT, top=True, interval=span)
+            for place, span in enumerate(self.spans)
+        ]
         columns = [expected.like() for expected in self.columns]
         powers, results = np.zeros((2, 2, len(self._parts), len(self.samples)))
         found_reals: list[list[Array]] = []
+        decided: dict[int, list[float]] = {place: [] for place in self._deciding}
         for number, expected in enumerate(self.outputs):
             reals, kept = next(parts[number % len(parts)])
             for meter, column, a, b in zip(meters, columns, expected, reals, strict=True):
@@ -345,29 +406,45 @@ class Reference:
                 meter.add(a, b)
                 column.add(b, a)
             for part, (place, at) in enumerate(self._parts):
-                own = _powers(_column(expected[place], at), _column(reals[place], at))
+                own = _powers(_column(expected[place], at), _column(reals[place], at), place in self.places)
                 index = self._decisive[place]
                 # A model without a tensor of that name is compared by its outputs.
                 decisive = (
                     own if at is not None or index not in kept else _powers(self._expected[number][index], kept[index])
                 )
                 powers[:, part, number], results[:, part, number] = decisive, own
+            for place, shares in decided.items():
+                shares.append(self._share_decided(number, place, reals[place]))
             found_reals.append(reals if keep else reals[:1])
         pairs = zip(self.columns, columns, strict=True)
-        logits = self.classifier == "logits"
-        decided = [logits and self.decides_alike(number, reals[0]) for number, reals in enumerate(found_reals)]
         return Measurement(
             [meter.errors() for meter in meters],
             Powers(*powers),
             Powers(*results),
-            [info.name for info in outputs],
-            None if self.labels is None else scores([reals[0] for reals in found_reals], self.labels),
-            sum(decided) / len(decided) if logits else None,
+            names,
+            None if self.labels is None else scores(self.answers(found_reals), self.labels),
+            min((sum(shares) / len(shares) for shares in decided.values()), default=None),
             found_reals if keep else [],
             [a.lost(b, single=self.splits(place)) for place, (a, b) in enumerate(pairs)],
         )
 
-    def _runs(self, graph: Graph, samples: Samples) -> Iterator[tuple[list[Array], dict[int, Array]]]:
+    @cached_property
+    def _deciding(self) -> list[int]:
+        """The outputs that answer: logits, and places."""
+        return sorted({*self.places, *([0] if self.classifier == "logits" else [])})
+
+    def _share_decided(self, number: int, place: int, found: Array) -> float:
+        """The share of answers in output ``place`` of sample ``number`` that are the float model's, or nearly."""
+        if place not in self.places:
+            return float(self.decides_alike(number, found))
+        expected = self.outputs[number][place]
+        alike = np.ravel(expected == found)
+        if place in self._undecided:
+            places = self.places[place]
+            alike = alike | places.nearly(self._expected[number][places.searched], expected, found)
+        return float(np.mean(alike)) if alike.size else 1.0
+
+    def _runs(self, graph: Graph, samples: Samples) -> _Runs:
         """What ``graph`` makes of each sample: its outputs, and the decisive tensors, as reals."""
         inputs, outputs = graph.input_infos(), graph.output_infos()
         names = float_names(graph, self._known)
@@ -402,20 +479,6 @@ class Reference:
         result = measurement.worst()
         fall = self.drop(measurement)
         return result if fall is None else {**result, "drop": fall}
-
-
-def _last_operator(graph: Graph, tensor: int) -> GraphNode | None:
-    """What computes a tensor, seen through operators that only move values or change their type."""
-    producers = {index: node for node in graph.nodes for index in node.outputs}
-    node = producers.get(tensor)
-    while node is not None and node.node.spec.name in _MOVES:
-        node = producers.get(node.inputs[0])
-    return node
-
-
-def _decisive_tensor(graph: Graph, output: int) -> int:
-    node = _last_operator(graph, output)
-    return node.inputs[0] if node is not None and node.node.spec.name in _SQUASHING else output
 
 
 def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:

@@ -31,6 +31,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Measurement, Reference
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
+from odc_mlir.runtime.reporting.scoring import chosen_classes
 
 _DRAWS = 1000
 _SEED = 1
@@ -99,7 +100,11 @@ def intervals_of(
     agreeing = [
         float(np.mean([np.argmax(a[place]) == np.argmax(b[place]) if a[place].size else True for a, b in pairs]))
         for pairs in [list(zip(judged.expected, judged.found, strict=True))]
-        for place in _numbers(reference.outputs)
+        for place in _numbers(reference, reference.outputs)
+    ]
+    agreeing += [
+        float(np.mean([np.mean(a[place] == b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]))
+        for place in reference.places
     ]
     if agreeing:
         result["top1_match"] = wilson(min(agreeing), count)
@@ -114,16 +119,20 @@ def intervals_of(
     return result
 
 
-def _numbers(outputs: Outputs) -> list[int]:
-    """The places of the outputs that are numbers."""
-    return [place for place, value in enumerate(outputs[0]) if value.dtype.kind in "iuf"]
+def _numbers(reference: Reference, outputs: Outputs) -> list[int]:
+    """Which outputs are numbers."""
+    return [
+        number
+        for number, value in enumerate(outputs[0])
+        if value.dtype.kind in "iuf" and number not in reference.places
+    ]
 
 
 def _ends(reference: Reference, judged: Judged) -> dict[str, Interval]:
     """The interval of each measure, of the output for which that is worst."""
     draws = _Draws(len(judged.expected))
     found: dict[str, list[Interval]] = {}
-    for place in _numbers(judged.expected):
+    for place in _numbers(reference, judged.expected):
         pairs = [(a[place].astype(np.float64), b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]
         span = reference.spans[place]
         spans = None if span is None else np.full(_DRAWS, span)
@@ -221,11 +230,11 @@ def _drops(reference: Reference, measured: Measurement) -> Interval:
     labels = reference.labels
     assert labels is not None
 
-    def right(outputs: Sequence[Array]) -> Reals:
-        rows = [o.reshape(-1, o.shape[-1]).argmax(axis=1) for o in outputs]
-        return np.array([float(np.mean(row == np.ravel(label))) for row, label in zip(rows, labels, strict=True)])
+    def right(outputs: Outputs) -> Reals:
+        pairs = zip(reference.answers(outputs), labels, strict=True)
+        return np.array([float(np.mean(chosen_classes([o], label[None]) == np.ravel(label))) for o, label in pairs])
 
-    changed = right([found[0] for found in reference.outputs]) - right([found[0] for found in measured.reals])
+    changed = right(reference.outputs) - right(measured.reals)
     count = len(changed) + 2
     lost, gained = ((float(np.maximum(sign * changed, 0.0).sum()) + 1.0) / count for sign in (1, -1))
     half = _NORMAL * math.sqrt((lost + gained - (lost - gained) ** 2) / count)

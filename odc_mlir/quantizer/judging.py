@@ -10,7 +10,7 @@ import numpy as np
 from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.columns import lost_text
-from odc_mlir.quantizer.coverage import Coverage, coverage_of
+from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, sample_advice, wilson
@@ -63,7 +63,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "made_up": data.made_up,
             },
             saturated_biases(candidate.graph),
-            driver.findings + notes + sample_advice(driver.limits, certainty),
+            driver.findings + _in_vain(driver) + notes + sample_advice(driver.limits, certainty),
             driver.making.steps,
             _choices(driver, candidate),
             [
@@ -120,6 +120,12 @@ def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> di
             "time_ns": plan.time_ns,
         }
     }
+
+
+def _in_vain(driver: Driver) -> list[str]:
+    """That other precisions were looked for, and do not help."""
+    is_in_vain = driver.widening is not None and driver.widening.is_in_vain
+    return ["no choice of precisions meets the limits"] if is_in_vain else []
 
 
 def _front(driver: Driver) -> list[dict[str, Any]]:
@@ -213,8 +219,9 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
                 f"{100 * driver.min_coverage:g} % wanted"
             )
     elif (share := found.share()) is None or share < driver.min_coverage:
-        text = "nothing" if share is None else f"{100 * share:.1f} %"
-        problems.append(f"{text} of the {found.unit} is quantised, at least {100 * driver.min_coverage:g} % wanted")
+        unit = UNIT_NAMES[found.unit]
+        text = "none" if share is None else f"{100 * share:.1f} %"
+        problems.append(f"{text} of the {unit} are quantised, at least {100 * driver.min_coverage:g} % wanted")
     for name, share in shares.items():
         if share > _MOST_LEAKED:
             problems.append(f"{100 * share:.1f} % of the shares of SOFTMAX {name!r} lie where the float model has none")

@@ -9,13 +9,16 @@ import numpy as np
 
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.reporting.scoring import chosen_classes, score
+from odc_mlir.runtime.reporting.scoring import as_classes, chosen_classes, score
 
 # A model that gets this many times as many right by labels moved by one was labelled from another number on.
 _MUCH_BETTER = 2.0
 _LEAST_RIGHT_PERCENT = 50.0
 _LEAST_LABELS = 10
 _LEAST_TO_TELL_LUCK = 20
+# Of what answers, scaled and moved, would explain of the labels' variance: where they explain less than the first part
+# as they are, labels say little of errors; where less than the second, they have another unit.
+_LEAST_EXPLAINED, _OTHER_UNIT = 0.5, 0.1
 # What is right by chance is counted up to so many standard deviations, but never beyond half of what is left to 100 %.
 _DEVIATIONS = 3.0
 _MOST_OF_REST = 0.5
@@ -38,15 +41,27 @@ def check_varied(labels: Array) -> None:
         )
 
 
-def check_classes(outputs: Sequence[Array], labels: Array) -> None:
-    """Raises InputError for classes that the first output does not have, or that are counted from another number."""
-    classes = outputs[0].shape[-1] if outputs[0].ndim else 0
-    if labels.dtype.kind not in "iu" or classes < 2:
+def check_answers(outputs: Sequence[Array], labels: Array) -> None:
+    """Raises InputError for labels that the first output cannot have been meant for.
+
+    Classes that it does not have, or that are counted from another number, and numbers in another unit.
+    """
+    if score(outputs, labels)[0] == "top1_percent":
+        _check_classes(outputs, as_classes(outputs, labels))
         return
-    if score(outputs, labels)[0] != "top1_percent":
-        return
+    found = _explained(outputs, labels)
+    if found.related * np.sqrt(len(labels)) > _DEVIATIONS and found.as_given <= _OTHER_UNIT * found.at_best:
+        raise InputError(
+            f"labels rise and fall with what the float model answers, but are far from it: it explains "
+            f"{found.at_best:.2g} of their variance scaled and moved, as it is {found.as_given:.2g} (R2)",
+            hint="give labels in the unit of the first output and from the same zero, or none",
+        )
+
+
+def _check_classes(outputs: Sequence[Array], labels: Array) -> None:
+    classes = outputs[0].shape[-1] if outputs[0].dtype.kind not in "iu" else None  # of indices nobody knows
     low, high = int(labels.min()), int(labels.max())
-    if low < 0 or high >= classes:
+    if classes is not None and (low < 0 or high >= classes):
         raise InputError(
             f"labels are {low} to {high}, the model's {classes} classes 0 to {classes - 1}",
             hint="number classes from 0, like the outputs",
@@ -82,6 +97,7 @@ class Chance:
 
 def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
     """How much of ``labels`` the model would get right if they had nothing to do with samples; None: no classes."""
+    labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
     if chosen is None or not chosen.size:
         return None
@@ -93,15 +109,42 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
 
 
 def is_telling(outputs: Sequence[Array], labels: Array) -> bool:
-    """Whether answers have more to do with ``labels`` than by luck: more are right, or numbers rise and fall with them.
+    """Whether answers have more to do with ``labels`` than by luck: more are right, or numbers are near to them.
 
-    Answers to other samples, or to another question, are missed by as much before and after quantising.
+    Answers to other samples, or to another question, are missed by as much before and after quantising. So are those in
+    another unit, whatever they are.
     """
     found = by_chance(outputs, labels)
     if found is not None:
         return score(outputs, labels)[1] > found.most_percent
+    numbers = _explained(outputs, labels)
+    is_related = numbers.related * np.sqrt(len(labels)) > _DEVIATIONS
+    return bool(is_related and numbers.as_given > _LEAST_EXPLAINED * numbers.at_best)
+
+
+@dataclass(frozen=True, slots=True)
+class _Explained:
+    """``related``: correlation of answers and labels; the share of the labels' variance that answers explain
+    ``as_given``, and ``at_best``, scaled and moved.
+    """
+
+    related: float
+    as_given: float
+
+    @property
+    def at_best(self) -> float:
+        return self.related**2
+
+
+def _explained(outputs: Sequence[Array], labels: Array) -> _Explained:
+    """How much of labels that are numbers the outputs explain; NaN where nothing varies."""
     given, wanted = (np.stack([np.ravel(a) for a in arrays]).astype(np.float64) for arrays in (outputs, labels))
     with np.errstate(all="ignore"):
-        given, wanted = ((a - a.mean(axis=0)) / np.abs(a).max() for a in (given, wanted))
-        related = float((given * wanted).sum() / np.sqrt(np.square(given).sum() * np.square(wanted).sum()))
-    return bool(related * np.sqrt(len(labels)) > _DEVIATIONS)
+        unit = np.abs(wanted).max()  # squares of what is very large or small are not finite, or none
+        given, wanted = given / unit, wanted / unit
+        varying = wanted - wanted.mean(axis=0)
+        as_given = 1.0 - float(np.square(given - wanted).sum() / np.square(varying).sum())
+        given = given - given.mean(axis=0)
+        given /= np.abs(given).max()
+        related = float((given * varying).sum() / np.sqrt(np.square(given).sum() * np.square(varying).sum()))
+    return _Explained(related, as_given)

@@ -130,6 +130,7 @@ class Widening:
     _refines: bool = False
     _holds_all: bool = False  # ranges of candidates hold all values
     chosen: Tried | None = None  # by the search
+    is_in_vain: bool = False  # no choice of precisions meets the limits
     _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
     _placements: dict[str, Placement | None] = field(default_factory=dict)
     _pinned: set[str] = field(default_factory=set)  # layers that have no choice between the first two levels
@@ -160,8 +161,9 @@ class Widening:
                 {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
             )
             return found.candidate
-        if not self._confirmed(first):
-            LOG.warning("no choice of precisions meets the limits")
+        # As the verdict will say, which counts what the candidate does on samples that it does not know.
+        if not self.holds_unseen(candidate):
+            self.is_in_vain = True
             self._explore(self._problem(candidate, host=True))
         return candidate
 

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, bounded, printable, shortened
-from odc_mlir.tools.files import opened, shown
+from odc_mlir.tools.files import STDOUT_NAME, naming, opened, replace_closed_streams, shown
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -149,12 +149,10 @@ def guarded(
     try:
         with _printable_output(), _logging_to_stderr(prog, verbose, quiet):
             code = call()
-        sys.stdout.flush()
+            sys.stdout.flush()
         return EXIT_OK if code is None else code
     except BrokenPipeError:
-        # The reader of a pipe has seen enough. Python would complain once more when it flushes stdout at exit.
-        with suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # the reader of a pipe has seen enough
         return EXIT_OK
     except KeyboardInterrupt:
         return _fail(prog, "interrupted", EXIT_INTERRUPTED, debug)
@@ -164,6 +162,8 @@ def guarded(
             print(printable(error.source), file=sys.stderr)
         return code
     except OSError as error:
+        if error.filename == STDOUT_NAME:
+            _discard_output()
         return _fail(prog, f"error: {bounded(_os_error_text(error))}", EXIT_USER, debug)
     except MemoryError:
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
@@ -175,6 +175,12 @@ def guarded(
         again = f"; {prog} --run-reproducer {ir} runs the pass again" if ir else ""
         text = f"internal error: {kind}{again}; please report this defect of odc-mlir to its maintainers"
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
+
+
+def _discard_output() -> None:
+    """Lose what could not be printed: Python would complain once more when it flushes stdout at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def size(text: str) -> int:
@@ -223,7 +229,8 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
         import traceback
 
         sys.stderr.write(printable(traceback.format_exc()))
-    print(printable(shown(f"{prog}: {text}")), file=sys.stderr)
+    with suppress(OSError):  # the code says it too
+        print(printable(shown(f"{prog}: {text}")), file=sys.stderr)
     return code
 
 
@@ -235,16 +242,23 @@ def _os_error_text(error: OSError) -> str:
 class PrintableStream:
     """A text stream that escapes what no terminal should get, see :func:`odc_mlir.errors.printable`.
 
-    ``stream`` is the one behind it, for what moves the cursor on purpose (progress on a terminal).
+    ``stream`` is the one behind it, for what moves the cursor on purpose (progress on a terminal), ``name`` what it is
+    called in errors of the system.
     """
 
-    def __init__(self, stream: TextIO) -> None:
-        self.stream = stream
+    def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:
+        self.stream, self._name = stream, name
 
     def write(self, text: str) -> int:
         """Write ``text``, escaped; returns how long it was."""
-        self.stream.write(printable(text))
+        with naming(self._name):
+            self.stream.write(printable(text))
         return len(text)
+
+    def flush(self) -> None:
+        """Write what is kept; errors name the stream."""
+        with naming(self._name):
+            self.stream.flush()
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write each of ``lines``, escaped."""
@@ -258,8 +272,9 @@ class PrintableStream:
 @contextmanager
 def _printable_output() -> Iterator[None]:
     """Let everything that is printed pass through :class:`PrintableStream`."""
+    replace_closed_streams()
     out: Any = PrintableStream(sys.stdout)
-    err: Any = PrintableStream(sys.stderr)
+    err: Any = PrintableStream(sys.stderr, "standard error")
     with redirect_stdout(out), redirect_stderr(err):
         yield
 

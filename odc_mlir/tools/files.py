@@ -23,6 +23,7 @@ from typing import IO, Any, NamedTuple
 from odc_mlir.errors import OptionError, printable
 from odc_mlir.formats.kinds import OutputKind
 
+STDOUT_NAME = "standard output"
 STANDARD = "-"
 """Standard input or output, wherever a file is read or text is written."""
 
@@ -86,11 +87,12 @@ class Files:
     def write(self, path: str, data: bytes, name: str) -> None:
         """Write the output of the argument called ``name``; raises OdcError."""
         if path == STANDARD:
-            sys.stdout.flush()
-            if sys.stdout.isatty():  # files and pipes get the very bytes
-                data = printable(data.decode(errors="backslashreplace")).encode()
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
+            with naming(STDOUT_NAME):
+                sys.stdout.flush()
+                if sys.stdout.isatty():  # files and pipes get the very bytes
+                    data = printable(data.decode(errors="backslashreplace")).encode()
+                sys.stdout.buffer.write(data)
+                sys.stdout.buffer.flush()
         else:
             from odc_mlir.formats.outputs import write_output
 
@@ -106,6 +108,39 @@ class Files:
     def messages(self) -> IO[str]:
         """Where text for people goes: standard output, unless an output goes there."""
         return sys.stderr if self.uses_stdout else sys.stdout
+
+
+@contextmanager
+def naming(stream: str) -> Iterator[None]:
+    """Let an error of the system say that it was this stream, as errors of files do."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        error.filename = stream
+        raise
+
+
+def replace_closed_streams() -> None:
+    """Open the null device for each standard stream that was closed when the process began.
+
+    Print has no stream to write to then, and the next file that is opened would get the stream's number, and with it
+    what libraries print.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is not None:
+            continue
+        mode = "w" if number else "r"
+        opened_as = os.open(os.devnull, os.O_WRONLY if number else os.O_RDONLY)
+        if opened_as != number:
+            os.dup2(opened_as, number)
+            os.close(opened_as)
+        setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
+        _REPLACED.add(name)
+
+
+_REPLACED: set[str] = set()  # names of streams that were closed
 
 
 def shown(text: str) -> str:
@@ -142,6 +177,8 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
         elif not kind.is_text:
             raise OptionError(f"{name} is -, but {kind.name} cannot be written to standard output", hint="name a file")
     files.uses_stdout = STANDARD in taken
+    if files.uses_stdout and "stdout" in _REPLACED:
+        raise OptionError(f"{taken[STANDARD][0]} is -, but standard output is closed", hint="name a file")
     with _standard_input(arguments, inputs):
         yield
 

@@ -208,10 +208,12 @@ def _measured(metric: str, value: float | None, interval: Sequence[float] | None
 
 def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
     """What is in which precision, what the target runs, and what more accuracy would cost of that."""
+    from odc_mlir.quantizer.coverage import UNIT_NAMES
+
     units = ("layers", "weights", "macs")
     totals = {unit: sum(counts[unit] for counts in coverage["precisions"].values()) for unit in units}
     for name, counts in coverage["precisions"].items():
-        shares = (f"{100 * counts[u] / totals[u]:.1f} % of {_UNIT_NAMES[u]}" for u in units if totals[u])
+        shares = (f"{100 * counts[u] / totals[u]:.1f} % of {UNIT_NAMES[u]}" for u in units if totals[u])
         yield f"  {name}: {', '.join(shares)}"
     if (target := coverage.get("target")) is None:
         return
@@ -233,9 +235,6 @@ def _front(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         found = point["search"]["sqnr_db"]
         sqnr = "" if found is None else f", SQNR in the search {found:.1f} dB"
         yield f"    {counted(point['layers'], 'other layer')}: {cost}{share}{sqnr}{notes}"
-
-
-_UNIT_NAMES = {"layers": "layers", "weights": "weights", "macs": "products"}
 
 
 def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:

@@ -19,13 +19,16 @@ Default limits, where the user names none:
 * A classifier must in addition agree with the float model about the largest output in 99 % of the samples. One sample
   of ten or more may always differ: small sets cannot tell 99 % from 100 %. One that ends in logits may also answer with
   a class that the float model gives at least half the odds of its own (``top1_decided``): what is next in a text is
-  often undecided.
+  often undecided. The same holds for outputs of places (ARG_MAX, ARG_MIN, TOPK_V2), which have no distance.
+
+A limit that outputs keep which are the same for all samples is none: one that the user gave is refused, of defaults
+a finding says it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,13 +103,13 @@ class Limit:
 
     def with_margin(self) -> Limit:
         """A limit with something to spare: errors half as large."""
-        return self._with_errors(0.5)
+        return self.with_errors(0.5)
 
     def is_far(self, measures: Measures) -> bool:
         """Whether errors are more than twice as large as the limit has them; of answers it never is."""
-        return self.metric not in _OF_ANSWERS and not self._with_errors(2.0).holds(measures)
+        return self.metric not in _OF_ANSWERS and not self.with_errors(2.0).holds(measures)
 
-    def _with_errors(self, factor: float) -> Limit:
+    def with_errors(self, factor: float) -> Limit:
         """A limit that allows errors ``factor`` times as large; that of answers stays."""
         if self.metric in _OF_ANSWERS:
             return self
@@ -139,6 +142,14 @@ _BOUNDS = {
 _KEPT_BY_NOTHING = {"cosine": 0.0, "top1_match": 0.0, "top5_match": 0.0, "top1_decided": 0.0}
 _KEPT_BY_NOTHING |= {"sqnr_db": 0.0, "mape_percent": 100.0}
 _ALL_POINTS = 100.0
+# What a measure of answers is of; the others are of outputs with distances.
+_NEEDED = dict.fromkeys(METRICS, "its outputs are places, such as classes, which have no distance; use top1")
+_NEEDED |= {
+    "top1_match": "no output has several values",
+    "top5_match": "no output has more than 5 values",
+    "top1_decided": "its outputs are neither logits nor places, such as classes",
+}
+_NEARLY = 1.1  # times the errors: what is only that much better than nothing says as little
 
 
 def _checked(limit: Limit, score: str | None = None) -> Limit:
@@ -166,28 +177,29 @@ def choose_limits(
     score: str | None = None,
     is_telling: bool = True,
     classifier: str | None = None,
+    has_values: bool = True,
     samples: int = 1,
 ) -> tuple[Limit, ...]:
     """What the user asks for, else the defaults (see the module's text).
 
-    ``score`` is what known answers are scored by (``top1_percent`` or ``psnr_db``), None without any; where it is not
-    telling, as luck may do as well, the default ``mpeir`` is asked for beside a default ``drop``. Raises OptionError
-    for a contradiction, for a metric that has no default limit, and for a limit out of range.
+    ``score`` is what known answers are scored by (``top1_percent``, ``psnr_db`` or ``rmse``), None without any; where
+    it is not telling, as luck may do as well, the other defaults are asked for beside a default ``drop``.
+    ``has_values``: whether any output has distances, as places have none. Raises OptionError for a contradiction, for a
+    metric that has no default limit, and for a limit out of range.
     """
-    chosen = _chosen_limits(metric, limit, max_drop, score, classifier, samples)
-    if score is not None and not is_telling and metric is None and limit is None:
-        chosen = (*chosen, Limit("mpeir", _DEFAULT_BOUNDS["mpeir"]))
+    others = _default_limits(classifier, has_values, samples)
+    chosen = _chosen_limits(metric, limit, max_drop, score, samples) or others
+    if score is not None and metric is None and limit is None:
+        # Of a classifier that is not scored by classes the agreement counts, of answers that say nothing all else.
+        shares = tuple(item for item in others if item.metric in _OF_ANSWERS)
+        chosen = (*chosen, *(others if not is_telling else shares if score != "top1_percent" else ()))
     return tuple(_checked(item, score) for item in chosen)
 
 
 def _chosen_limits(
-    metric: str | None,
-    limit: float | None,
-    max_drop: float | None,
-    score: str | None,
-    classifier: str | None,
-    samples: int,
+    metric: str | None, limit: float | None, max_drop: float | None, score: str | None, samples: int
 ) -> tuple[Limit, ...]:
+    """What the user asks for, or what known answers do; none without either."""
     if max_drop is not None and score is None:
         raise OptionError("max_drop needs labels", hint="give labels")
     if metric is not None:
@@ -205,11 +217,46 @@ def _chosen_limits(
         return (Limit("mpeir", limit), *([Limit("drop", max_drop)] if max_drop is not None else []))
     if score is not None:
         return (Limit("drop", _default_drop(score, samples) if max_drop is None else max_drop),)
-    limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])]
+    return ()
+
+
+def _default_limits(classifier: str | None, has_values: bool, samples: int) -> tuple[Limit, ...]:
+    """What is asked for without known answers."""
+    limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])] if has_values else []
     if classifier:
         forgiven = max(1.0 - _DEFAULT_BOUNDS["top1_match"], min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
         limits.append(Limit("top1_match" if classifier == "softmax" else "top1_decided", 1.0 - forgiven))
     return tuple(limits)
+
+
+def check_can_be_missed(
+    limits: Sequence[Limit], given: Collection[str], nothing: Sequence[Measures], *, has_values: bool = True
+) -> str | None:
+    """What is wrong with default limits that outputs which say nothing keep all at once; None where they do not.
+
+    ``nothing``: what such outputs have, none where that is not known. Raises OptionError for a limit on one of the
+    ``given`` metrics that they keep or nearly keep, or that no output of the model has (``has_values``: but places).
+    """
+    for limit in limits:
+        if limit.metric not in given or not nothing:
+            continue
+        no_values = not has_values and limit.metric not in _OF_ANSWERS
+        if no_values or (limit.metric in _OF_ANSWERS and all(found.get(limit.metric) is None for found in nothing)):
+            raise OptionError(f"the model has no {quality_name(limit.metric)}: {_NEEDED[limit.metric]}")
+        for found in nothing:
+            if limit.with_errors(_NEARLY).holds(found):
+                seen = quality_text(limit.metric, found[limit.metric])
+                raise OptionError(
+                    f"the limit of {limit.metric} is {limit.bound:g}, which outputs that say nothing keep as well, or "
+                    f"nearly: with the same value for all samples {quality_name(limit.metric)} is {seen}",
+                    hint="give one that can be missed, or another metric",
+                )
+    if any(all(limit.with_errors(_NEARLY).holds(found) for limit in limits) for found in nothing):
+        return (
+            "outputs that never change would keep the limits as well, or nearly, on these samples; give some for which "
+            "outputs vary more, or a limit"
+        )
+    return None
 
 
 def _default_drop(score: str | None, samples: int) -> float:

@@ -45,7 +45,7 @@ def test_samples_that_are_seen_twice_are_told() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"scheme": "int4_wo"}, {"records": True}],
+    [{}, {"scheme": "int16_wo"}, {"records": True}],
     ids=["samples", "weights alone", "records"],
 )
 def test_of_few_samples_the_doubt_counts_however_they_are_given(options: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.evaluation import EXACT_DB, Measurement, Powers, Reference
-from odc_mlir.quantizer.labels import check_classes, is_telling
+from odc_mlir.quantizer.labels import check_answers, is_telling
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.execution.graph import build_graph
 
@@ -80,9 +80,9 @@ def test_labels_that_are_guessed_tell_nothing(
     labels = np.where(wrong, (answers + 1 + np.arange(count) // kinds % 3) % 4, answers)
     assert is_telling(outputs, labels) is telling
     if not refused:
-        return check_classes(outputs, labels)
+        return check_answers(outputs, labels)
     with pytest.raises(InputError, match=r"gets 2[0-9.]* % of the labels right, no better than guessing"):
-        check_classes(outputs, labels)
+        check_answers(outputs, labels)
 
 
 def test_quantised_inputs_and_outputs_are_compared_as_reals() -> None:

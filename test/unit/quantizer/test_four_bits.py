@@ -33,7 +33,7 @@ def test_what_a_scheme_of_four_bits_is_widened_to() -> None:
 
 def test_weights_are_int4_and_values_int8_also_on_the_target() -> None:
     module, samples = squeeze_excite()
-    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, target="npu-256", help=False, limit=0.5)
+    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, target="npu-256", help=False)
     graph = _graph(made)
     layers = [item for item in graph.nodes if item.node.spec.quant.biases]
     assert layers
@@ -71,7 +71,7 @@ def test_cells_of_one_scale_keep_weights_of_eight_bits() -> None:
 @pytest.mark.parametrize("budget", ["bytes", "time"])
 def test_a_budget_may_take_weights_to_four_bits(budget: str) -> None:
     module, samples = squeeze_excite()
-    options: dict[str, Any] = {"calibration": samples, "limit": 0.5, **PLAIN}
+    options: dict[str, Any] = {"calibration": samples, **PLAIN}
     options |= {"target": "npu-256"} if budget == "time" else {}
     plain, least = (odc_mlir.quantize(module, scheme=name, mixed="off", **options) for name in ("int8", SCHEME))
     sizes = [len(made.to_circle()) for made in (plain, least)]
@@ -99,7 +99,7 @@ def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
     module = net.module(scores)
     options: dict[str, Any] = {"calibration": [[rng.integers(0, 100, (1, 6)).astype(np.int32)] for _ in range(16)]}
     options |= {"metric": "sqnr", "rounding": "off", "correction": "off", "normalize": "off"}
-    narrow, wide = (odc_mlir.quantize(module, scheme=f"{name}_wo", limit=0.1, **options) for name in ("int4", "int8"))
+    narrow, wide = (odc_mlir.quantize(module, scheme=f"{name}_wo", limit=2.0, **options) for name in ("int4", "int8"))
     best, least = (made.verdict["metrics"]["sqnr_db"] for made in (wide, narrow))
     mixed = odc_mlir.quantize(module, scheme="int4_wo", limit=least + 3, **options)
     assert mixed.passed, mixed
@@ -107,7 +107,7 @@ def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
     assert set(mixed.verdict["choices"]["precisions"].values()) == {"int8_wo"}
     assert len(narrow.to_circle()) < len(mixed.to_circle()) < len(wide.to_circle())
     budget = len(mixed.to_circle()) + 16
-    small = odc_mlir.quantize(module, scheme="int8_wo", limit=0.1, max_bytes=budget, **options)
+    small = odc_mlir.quantize(module, scheme="int8_wo", limit=2.0, max_bytes=budget, **options)
     assert small.passed, small
     assert len(small.to_circle()) <= budget
     assert "int4_wo" in small.verdict["choices"]["precisions"].values()

@@ -91,7 +91,7 @@ def test_what_is_moved_has_the_parameters_that_are_given_for_it() -> None:
     builder.operator("EXP", [y], [z])
     file = model_bytes(builder.finish([x], [z]))
     samples = [[np.linspace(-1, 1, 4, dtype=np.float32)[None] * k / 8] for k in range(1, 9)]
-    made = quantize(file, calibration=samples, help=False, parameters={"y": (0.25, 5)}, io="quantized", limit=1.0)
+    made = quantize(file, calibration=samples, help=False, parameters={"y": (0.25, 5)}, io="quantized")
     (x_codes,) = _graph(made).input_infos()
     assert x_codes.quant == QuantParams((0.25,), (5,))
 
@@ -137,5 +137,5 @@ def test_whole_numbers_have_no_such_types() -> None:
     samples = [[np.array([k % 4, 1, 2], np.int32)] for k in range(8)]
     with pytest.raises(OptionError, match="input 'index' is int32, not float, and cannot be changed"):
         quantize(file, calibration=samples, help=False, input_types="index=int8")
-    made = quantize(file, calibration=samples, help=False, input_types="int8", limit=1.0)
+    made = quantize(file, calibration=samples, help=False, input_types="int8")
     assert [info.dtype for info in _graph(made).input_infos()] == ["int32"]

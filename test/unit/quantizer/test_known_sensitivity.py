@@ -62,19 +62,15 @@ def test_patterns_name_what_needs_more_bits(square: str) -> None:
 
 @pytest.mark.parametrize(("scheme", "wide"), [("int8", "int16x8"), ("uint8", "int16")])
 def test_layers_of_patterns_are_wide(scheme: str, wide: str) -> None:
-    made = quantize(
-        _normalised("MUL"), calibration=SAMPLES, help=False, patterns="LayerNorm,softmax", scheme=scheme, limit=1.0
-    )
+    made = quantize(_normalised("MUL"), calibration=SAMPLES, help=False, patterns="LayerNorm,softmax", scheme=scheme)
     assert made.verdict["choices"]["precisions"] == dict.fromkeys(sorted([*NORM, *SOFTMAX]), wide)
-    plain = quantize(_normalised("MUL"), calibration=SAMPLES, help=False, scheme=scheme, limit=1.0)
+    plain = quantize(_normalised("MUL"), calibration=SAMPLES, help=False, scheme=scheme)
     assert made.verdict["scheme"]["sq"] != plain.verdict["scheme"]["sq"] == scheme
     assert made.verdict["metrics"]["sqnr_db"] > plain.verdict["metrics"]["sqnr_db"]
 
 
 def test_overrides_win_over_patterns() -> None:
-    made = quantize(
-        _normalised("MUL"), calibration=SAMPLES, help=False, patterns=["layernorm"], overrides="v:float", limit=1.0
-    )
+    made = quantize(_normalised("MUL"), calibration=SAMPLES, help=False, patterns=["layernorm"], overrides="v:float")
     assert made.verdict["choices"]["precisions"]["v"] == "float"
 
 
@@ -91,7 +87,7 @@ PLAIN = {"equalize": "none", "ranges": "minmax", "rounding": "off", "correction"
 
 def test_a_pattern_that_is_not_there_is_said() -> None:
     file, samples = _mobile()
-    made = quantize(file, calibration=samples, help=False, patterns="layernorm", limit=1.0)
+    made = quantize(file, calibration=samples, help=False, patterns="layernorm")
     assert "the pattern layernorm is nowhere in the optimised model" in made.verdict["findings"]
 
 
@@ -113,7 +109,7 @@ def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
 
 def test_what_was_equalised_can_be_written_and_done_again(tmp_path: Path) -> None:
     file, samples = _mobile()
-    chosen: dict[str, Any] = {"calibration": samples, "help": False, "limit": 1.0}
+    chosen: dict[str, Any] = {"calibration": samples, "help": False}
     made = quantize(file, equalize="weights", **chosen)
     assert made.equalization
     assert all(entry["type"] == "ScaleOnly" and entry["act_scale"] for entry in made.equalization)
@@ -132,8 +128,8 @@ def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
     path = tmp_path / "pairs.json"
     front, back = "block0/expand", "block0/depthwise"
     path.write_text(json.dumps([{"front": front, "back": back, "type": "ScaleOnly"}]))
-    plain = quantize(file, calibration=samples, help=False, limit=1.0)
-    made = quantize(file, calibration=samples, help=False, equalize=str(path), limit=1.0)
+    plain = quantize(file, calibration=samples, help=False)
+    made = quantize(file, calibration=samples, help=False, equalize=str(path))
     isolated = [
         {layer["name"]: layer["isolated"]["sqnr_db"] for layer in found.verdict["layers"]} for found in (plain, made)
     ]
@@ -142,7 +138,7 @@ def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
     assert isolated[1]["block1/project"] == pytest.approx(isolated[0]["block1/project"], abs=0.5), "it is not named"
     path.write_text(json.dumps([{"front": front, "back": "block1/expand", "type": "ScaleOnly"}]))
     with pytest.raises(OptionError, match=f"not a pair of layers that can be equalised.* '{front}' and '{back}'"):
-        quantize(file, calibration=samples, help=False, equalize=str(path), limit=1.0)
+        quantize(file, calibration=samples, help=False, equalize=str(path))
 
 
 @pytest.mark.parametrize(
@@ -157,4 +153,4 @@ def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
 )
 def test_what_is_refused(chosen: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        quantize(_normalised("MUL"), calibration=SAMPLES, limit=1.0, **{"help": False, **chosen})
+        quantize(_normalised("MUL"), calibration=SAMPLES, **{"help": False, **chosen})

@@ -58,7 +58,7 @@ def test_a_failed_verdict_is_an_error_when_asked_for() -> None:
     with pytest.raises(AccuracyError, match=r"the quantised model failed: mpeir .*worst layers: 'block"):
         made.require_passed()
     assert "failed" in repr(made)
-    quantize(file, calibration=samples, help=False, limit=0.9).require_passed()
+    quantize(file, calibration=samples, help=False, scheme="int16x8").require_passed()
 
 
 def test_overrides_keep_layers_as_asked() -> None:
@@ -163,7 +163,7 @@ def test_what_holds_other_samples_less_well_is_not_kept(monkeypatch: pytest.Monk
 
 def test_one_sample_to_check_on_is_not_enough() -> None:
     file, samples = _plain(rescaled_mobilenet)
-    made = quantize(file, calibration=samples, evaluation=samples[:1], limit=0.9)
+    made = quantize(file, calibration=samples, evaluation=samples[:1], limit=0.3)
     assert made.verdict["problems"] == ["a single sample checked the model, which says nothing of others"]
     assert not made.passed
 
@@ -242,7 +242,7 @@ def test_answers_that_are_numbers_count_as_right_or_wrong() -> None:
     samples = [[rng.uniform(1.0, 1.004, (1, 8)), rng.uniform(-1.0, 1.0, (1, 1)).repeat(8, 1)] for _ in range(32)]
     plain = quantize(file, calibration=samples, help=False, metric="top1_match")
     assert plain.verdict["worst_layers"]
-    helped = quantize(file, calibration=samples, metric="mae", limit=0.0)
+    helped = quantize(file, calibration=samples, metric="top1", limit=1.0)
     # All in reals would keep it, but then nothing is quantised.
     assert not helped.verdict["passed"]
-    assert helped.verdict["limits"][0]["value"] > 0
+    assert helped.verdict["limits"][0]["value"] < 1

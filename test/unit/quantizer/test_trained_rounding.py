@@ -99,7 +99,7 @@ def _params(scale: float, zero: int) -> QuantParams:
 @pytest.mark.parametrize("samples", [SAMPLES, None], ids=["samples", "no-samples"])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_pairs_give_their_parameters(dtype: str, samples: Any) -> None:
-    made = quantize(_Trained("pairs", dtype).file(), calibration=samples, io="quantized", limit=1.0)
+    made = quantize(_Trained("pairs", dtype).file(), calibration=samples, io="quantized")
     graph, found = _graph(made), _codes(made)
     offset = 128 if dtype == "uint8" else 0
     (x,), (z,) = graph.input_infos(), graph.output_infos()
@@ -121,7 +121,7 @@ def test_pairs_give_their_parameters(dtype: str, samples: Any) -> None:
 
 def test_the_quantised_model_computes_what_the_trained_one_does() -> None:
     """Every value is a code of the one and the other; roundings at halves may differ by one."""
-    made = quantize(_Trained("pairs").file(), calibration=SAMPLES, limit=1.0)
+    made = quantize(_Trained("pairs").file(), calibration=SAMPLES)
     assert made.verdict["choices"]["scheme"] == "int8"
     assert made.verdict["metrics"]["max_abs"] <= 1.001 * CODES["z"][0]
     codes = [node.node.spec.name for node in _graph(made).nodes]
@@ -130,7 +130,7 @@ def test_the_quantised_model_computes_what_the_trained_one_does() -> None:
 
 
 def test_fake_quant_gives_its_parameters() -> None:
-    made = quantize(_Trained("fake").file(), calibration=SAMPLES, io="quantized", limit=1.0)
+    made = quantize(_Trained("fake").file(), calibration=SAMPLES, io="quantized")
     found = _codes(made)
     for name in ("x", "y"):
         quant = found[name].quant
@@ -145,7 +145,7 @@ def test_fake_quant_gives_its_parameters() -> None:
 
 
 def test_another_scheme_takes_the_ranges() -> None:
-    made = quantize(_Trained("pairs").file(), scheme="int16", limit=1.0, io="quantized")
+    made = quantize(_Trained("pairs").file(), scheme="int16", io="quantized")
     (x,) = _graph(made).input_infos()
     assert (x.dtype, x.quant is not None and x.quant.zero_point) == ("int16", 0)
 
@@ -153,8 +153,8 @@ def test_another_scheme_takes_the_ranges() -> None:
 def test_a_fake_quantised_model_gives_back_the_quantised_one() -> None:
     """Bit for bit: what ``odc-circle fake-quantize`` wrote is a model of reals with its parameters in pairs."""
     module, samples = squeeze_excite()
-    first = quantize(module, calibration=samples, help=False, limit=1.0)
-    again = quantize(fake_quantize(first.model), calibration=samples, help=False, limit=1.0)
+    first = quantize(module, calibration=samples, help=False)
+    again = quantize(fake_quantize(first.model), calibration=samples, help=False)
     runs = [HostExecutor(_graph(made)) for made in (first, again)]
     for sample in samples:
         (a,), (b,) = (run.run(sample) for run in runs)
@@ -170,7 +170,7 @@ def test_what_is_lost_is_said() -> None:
     builder.operator("QUANTIZE", [y], [codes])
     builder.operator("DEQUANTIZE", [codes], [back])
     samples = [[np.arange(4, dtype=np.float32)[None] * k] for k in range(8)]
-    made = quantize(model_bytes(builder.finish([x], [back])), calibration=samples, limit=1.0)
+    made = quantize(model_bytes(builder.finish([x], [back])), calibration=samples)
     (said,) = [text for text in made.verdict["findings"] if "parameters than the model brings" in text]
     assert said.startswith(
         "1 of 1 tensors have other parameters than the model brings: 'd' (it is int8 with scale 0.0039"
@@ -181,13 +181,13 @@ def test_what_is_refused() -> None:
     file = _Trained("pairs").file()
     with pytest.raises(OptionError, match="equalisation would change values whose parameters the model already has"):
         quantize(file, calibration=SAMPLES, equalize="weights")
-    made = quantize(file, calibration=SAMPLES, limit=1.0)
+    made = quantize(file, calibration=SAMPLES)
     with pytest.raises(ModelError, match="quantised already"):
         quantize(made.to_circle(), calibration=SAMPLES)
 
 
 def test_compiling_takes_it_too() -> None:
-    package = odc_mlir.compile(quantize(_Trained("pairs").file(), limit=1.0).model, target="npu-256")
+    package = odc_mlir.compile(quantize(_Trained("pairs").file()).model, target="npu-256")
     assert package is not None
 
 

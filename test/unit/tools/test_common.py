@@ -177,6 +177,37 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert (process.returncode, errors) == (0, b"")
 
 
+_PRINTING = (
+    "import sys; from odc_mlir.tools.common import base_parser, run_tool\n"
+    "def body(arguments):\n"
+    "    with open(sys.argv[1], 'w') as file:\n"
+    "        file.write('output')\n"
+    "    print('done', file=sys.stderr)\n"
+    "    print('line')\n"
+    "sys.exit(run_tool(base_parser('odc-test', 'x'), body, []))"
+)
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "errors"),
+    [
+        (">&-", 0, b"done\n"),
+        (">/dev/full", 1, b"done\nodc-test: error: standard output: No space left on device\n"),
+        ("2>&-", 0, b""),
+        ("2>/dev/full", 1, b""),
+        ("<&- >&- 2>&-", 0, b""),
+    ],
+)
+def test_an_output_is_whole_whatever_becomes_of_standard_streams(
+    redirection: str, code: int, errors: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "program.py").write_text(_PRINTING)
+    command = f"{sys.executable} {tmp_path}/program.py {tmp_path}/output {redirection}"
+    done = subprocess.run(command, shell=True, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (code, errors)
+    assert (tmp_path / "output").read_text() == "output"
+
+
 def test_unreachable_objects_are_seldom_looked_for() -> None:
     # 400,000 objects that stay: one look at the end of the command, none at the end of the process
     program = (

@@ -40,6 +40,7 @@ def test_it_runs_commands_and_gives_their_status(capsys: pytest.CaptureFixture[s
 def test_a_closed_pipe_is_one_line() -> None:
     done = subprocess.run(f"{sys.executable} -m odc_mlir > /dev/full", shell=True, capture_output=True, check=False)
     assert done.returncode == 1
+    assert done.stderr.endswith(b": error: standard output: No space left on device\n")
     assert done.stderr.count(b"\n") == 1
 
 

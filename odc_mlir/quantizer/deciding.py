@@ -1,0 +1,120 @@
+"""What decides outputs: the operator that computes one, the tensor in which noise shows, and places as answers.
+
+A place, such as the class that ARG_MAX names, is right or wrong and never nearly so: the next class has nothing to do
+with it, and its number is no quantity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.reporting.metrics import Errors
+
+SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
+_SQUASHING = SOFTMAX | {"LOGISTIC"}
+# What ends in logits: several of them for each row, of which each of a few is sometimes the largest.
+LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
+LEAST_WINNERS = 3
+UNDECIDED_NATS = math.log(2.0)
+_KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
+_PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # which of the results
+
+
+def last_operator(graph: Graph, tensor: int) -> GraphNode | None:
+    """What computes a tensor, seen through operators that only move values in order or change their type."""
+    producers = {index: node for node in graph.nodes for index in node.outputs}
+    node = producers.get(tensor)
+    while node is not None and node.node.spec.name in _KEEP_ORDER:
+        node = producers.get(node.inputs[0])
+    return node
+
+
+def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
+    """The tensor in which noise shows that may change an output: what a function squashes, or is searched."""
+    if places is not None:
+        output = places.searched
+    node = last_operator(graph, output)
+    return node.inputs[0] if node is not None and node.node.spec.name in _SQUASHING else output
+
+
+def is_varied(winners: Sequence[int], classes: int) -> bool:
+    """Whether different ones of several win, none of them nearly always, as coordinates and the like have it."""
+    most = max(map(winners.count, winners))
+    return len(set(winners)) >= min(LEAST_WINNERS, classes) and most <= len(winners) / 2
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """An output of places along ``axis`` of the tensor ``searched``; ``in_order``: as the search gave them."""
+
+    searched: int
+    axis: int
+    largest: bool
+    in_order: bool
+
+    def may_be_undecided(self, graph: Graph, answers: Sequence[Array], classes: int) -> bool:
+        """Whether logits are searched, in which a class may be nearly as likely as that of all ``answers``."""
+        node = last_operator(graph, self.searched)
+        if not (self.in_order and self.largest) or node is None or node.node.spec.name not in LOGITS:
+            return False
+        return is_varied(np.concatenate([np.ravel(answer) for answer in answers]).astype(np.int64).tolist(), classes)
+
+    def nearly(self, searched: Array, expected: Array, found: Array) -> Array:
+        """Of each place whether ``found`` has at least half the odds of what is expected."""
+        values = np.moveaxis(searched, self.axis, -1)
+        shape = (*values.shape[:-1], -1)
+        best, chosen = (
+            np.take_along_axis(values, np.clip(a.astype(np.int64), 0, values.shape[-1] - 1).reshape(shape), -1)
+            for a in (expected, found)
+        )
+        return np.ravel(chosen >= best - UNDECIDED_NATS)
+
+
+def places_of(graph: Graph, output: int) -> Places | None:
+    """What an output's places are of; None for one of other values."""
+    producers = {index: node for node in graph.nodes for index in node.outputs}
+    tensor, in_order = output, True
+    while (node := producers.get(tensor)) is not None:
+        spec = node.node.spec
+        if spec.name in _PLACES:
+            return _searching(graph, node, in_order) if tensor == node.outputs[_PLACES[spec.name]] else None
+        keeps_order = spec.name in _KEEP_ORDER
+        if not keeps_order and spec.quant.source is None:
+            return None
+        in_order &= keeps_order
+        tensor = node.inputs[0 if keeps_order else spec.quant.source or 0]
+    return None
+
+
+def _searching(graph: Graph, node: GraphNode, in_order: bool) -> Places:
+    name, axis = node.node.spec.name, -1
+    if name != "TOPK_V2":
+        info = graph.tensors[node.inputs[1]]
+        axis, in_order = (int(info.array().reshape(-1)[0]), in_order) if info.is_const else (-1, False)
+    return Places(node.inputs[0], axis, name != "ARG_MIN", in_order)
+
+
+class PlaceMeter:
+    """Counts the places that are the same, as :class:`odc_mlir.runtime.reporting.metrics.ErrorMeter` adds up errors."""
+
+    def __init__(self) -> None:
+        self._elements = self._differing = 0
+        self._shares: list[float] = []
+
+    def add(self, reference: Array, other: Array) -> None:
+        """One more record."""
+        differing = int(np.count_nonzero(reference != other))
+        self._elements += reference.size
+        self._differing += differing
+        self._shares.append(1.0 - differing / max(1, reference.size))
+
+    def errors(self) -> Errors:
+        """The counts, and the share that is the same; a place has no distance."""
+        share = sum(self._shares) / len(self._shares) if self._shares else None
+        return Errors(self._elements, self._differing, top1_match=share)

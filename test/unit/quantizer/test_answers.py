@@ -1,0 +1,149 @@
+"""What known answers and limits say of a model: labels in all forms, places, and limits that nothing misses."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.models import ModelBuilder
+from odc_mlir.errors import OdcError, OptionError
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.runtime.execution.graph import build_graph
+
+Samples = list[list[np.ndarray]]
+COUNT = 24
+
+
+@cache
+def dense(outputs: int = 1, *tail: str, scale: float = 1.0) -> tuple[bytes, Samples]:
+    """Two layers and what comes after these, a row of ``outputs`` numbers, and samples."""
+    rng = np.random.default_rng(3)
+    builder = ModelBuilder()
+    x, hidden, y = builder.tensor("x", (1, 8)), builder.tensor("hidden", (1, 16)), builder.tensor("y", (1, outputs))
+    for name, source, result, shape in (("a", x, hidden, (16, 8)), ("b", hidden, y, (outputs, 16))):
+        weights = (rng.normal(size=shape) * (scale if result is y else 1.0)).astype(np.float32)
+        builder.operator("FULLY_CONNECTED", [source, builder.tensor(f"{name}/w", shape, data=weights), -1], [result])
+    found = [y]
+    for op in tail:
+        if op in ("ARG_MAX", "ARG_MIN"):
+            axis = builder.tensor("axis", (), "int32", data=np.array(1, np.int32))
+            found, given = [builder.tensor(op, (1,), "int64")], [found[0], axis]
+            builder.operator(op, given, found, options={"output_type": "int64"})
+        elif op == "TOPK_V2":
+            k = builder.tensor("k", (), "int32", data=np.array(2, np.int32))
+            values, places = builder.tensor("values", (1, 2)), builder.tensor("places", (1, 2), "int32")
+            builder.operator(op, [found[0], k], [values, places])
+            found = [places]
+        elif op == "CAST":
+            result = builder.tensor("cast", found[0].shape if hasattr(found[0], "shape") else (1,))
+            builder.operator(op, found, [result], options={"in_data_type": "int64", "out_data_type": "float32"})
+            found = [result]
+        else:
+            result = builder.tensor(op, (1, outputs))
+            builder.operator(op, found, [result], options={"beta": 1.0} if op == "SOFTMAX" else None)
+            found = [result]
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
+    return bytes(write_model(builder.finish([x], found))), samples
+
+
+@pytest.mark.parametrize("form", ["numbers", "reals", "one-hot", "one-hot reals", "one-hot truths"])
+def test_labels_are_classes_in_every_form(form: str) -> None:
+    file, samples = dense(4)
+    answers = np.array([int(np.argmax(odc_mlir.run(file, list(sample))[0])) for sample in samples])
+    rows = np.eye(4, dtype=np.int64)[answers]
+    forms = {"numbers": answers, "reals": answers.astype(np.float32), "one-hot": rows}
+    forms |= {"one-hot reals": rows.astype(np.float64)[:, None], "one-hot truths": rows.astype(bool)}
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=forms[form], help=False).verdict
+    assert verdict["scores"]["metric"] == "top1_percent"
+    assert verdict["scores"]["float"] == 100.0
+
+
+def test_shares_as_labels_leave_the_agreement_of_classes() -> None:
+    file, samples = dense(4, "SOFTMAX")
+    labels = np.stack([odc_mlir.run(file, list(sample))[0][0] for sample in samples])
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
+    assert verdict["scores"]["metric"] == "psnr_db"
+    assert [check["metric"] for check in verdict["limits"]][:2] == ["drop", "top1_match"]
+
+
+def test_reals_that_are_no_classes_are_refused_with_a_remedy() -> None:
+    file, samples = dense(4)
+    with pytest.raises(OdcError, match=r"neither class numbers nor arrays .*; give a whole number from 0"):
+        odc_mlir.quantize(file, calibration=samples, labels=np.arange(COUNT) % 4 + 0.5, help=False)
+
+
+@pytest.mark.parametrize(
+    ("metric", "text"),
+    [("top1", "the model has no top1_match"), ("top5", "the model has no top5_match: no output has more than 5")],
+)
+def test_answers_that_no_output_has_are_refused_before_the_search(
+    metric: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Driver, "run", lambda driver: pytest.fail("searched"))
+    file, samples = dense(4 if metric == "top5" else 1)
+    with pytest.raises(OptionError, match=text):
+        odc_mlir.quantize(file, calibration=samples, metric=metric)
+
+
+def test_default_limits_that_nothing_misses_are_told() -> None:
+    """Of samples of which one is far from all others, the mean is near to the others."""
+    file, samples = dense()
+    spread = [[x * (1000.0 if number == COUNT // 2 else 1.0)] for number, (x,) in enumerate(samples)]
+    text = "outputs that never change would keep the limits as well"
+    for given, told in ((samples, False), (spread, True)):
+        findings = odc_mlir.quantize(file, calibration=given, evaluation=given, help=False).verdict["findings"]
+        assert any(finding.startswith(text) for finding in findings) is told
+
+
+def test_a_search_in_vain_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    file, samples = dense()
+    made = odc_mlir.quantize(file, calibration=samples, metric="mae", limit=0.0)
+    assert made.verdict["findings"].count("no choice of precisions meets the limits") == 1
+    assert not caplog.records
+
+
+def test_what_is_not_quantised_is_said_in_products() -> None:
+    file, samples = dense()
+    made = odc_mlir.quantize(file, calibration=samples, help=False, overrides={"hidden": "float"})
+    assert any("of the products are quantised, at least 50 % wanted" in text for text in made.verdict["problems"])
+
+
+@pytest.mark.parametrize(
+    "tail", [("ARG_MAX",), ("ARG_MIN",), ("TOPK_V2",), ("ARG_MAX", "CAST"), ("SOFTMAX", "ARG_MAX")]
+)
+def test_places_are_right_or_wrong(tail: tuple[str, ...]) -> None:
+    file, samples = dense(4, *tail)
+    verdict = odc_mlir.quantize(file, calibration=samples, help=False).verdict
+    assert [check["metric"] for check in verdict["limits"]] == ["top1_decided"]
+    (errors,) = verdict["outputs"]
+    assert (errors["mpeir"], errors["sqnr_db"]) == (None, None)
+    assert errors["top1_match"] is not None
+    assert "mpeir" not in verdict["intervals"]
+
+
+@pytest.mark.parametrize(("scale", "near"), [(1e-3, 1.0), (1e3, 0.0)])
+def test_places_may_differ_where_logits_are_nearly_alike(scale: float, near: float) -> None:
+    """As the same logits do without ARG_MAX."""
+    file, samples = dense(4, "ARG_MAX", scale=scale)
+    graph = build_graph(export_model(odc_mlir.load(file)))
+    reference = Reference(graph, samples)
+    assert reference.classifier == "places"
+    assert not reference.has_values
+    other = build_graph(export_model(odc_mlir.load(dense(4, "ARG_MIN", scale=scale)[0])))
+    found = reference.measure(other)
+    assert (found.outputs[0].top1_match, found.decided) == (0.0, near)
+
+
+def test_answers_of_places_are_scored_by_equality() -> None:
+    file, samples = dense(4, "ARG_MAX")
+    labels = np.array([odc_mlir.run(file, list(sample))[0].item() for sample in samples])
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
+    assert (verdict["scores"]["metric"], verdict["scores"]["float"]) == ("top1_percent", 100.0)
+    with pytest.raises(OptionError, match="the model has no SQNR: its outputs are places"):
+        odc_mlir.quantize(file, calibration=samples, metric="sqnr", help=False)
