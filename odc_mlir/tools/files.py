@@ -137,10 +137,6 @@ def replace_closed_streams() -> None:
             os.dup2(opened_as, number)
             os.close(opened_as)
         setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
-        _REPLACED.add(name)
-
-
-_REPLACED: set[str] = set()  # names of streams that were closed
 
 
 def shown(text: str) -> str:
@@ -177,7 +173,7 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
         elif not kind.is_text:
             raise OptionError(f"{name} is -, but {kind.name} cannot be written to standard output", hint="name a file")
     files.uses_stdout = STANDARD in taken
-    if files.uses_stdout and "stdout" in _REPLACED:
+    if files.uses_stdout and isinstance(getattr(sys.stdout, "name", None), int):  # as replaced streams have it
         raise OptionError(f"{taken[STANDARD][0]} is -, but standard output is closed", hint="name a file")
     with _standard_input(arguments, inputs):
         yield

@@ -50,11 +50,11 @@ def test_samples_that_are_seen_twice_are_told() -> None:
 )
 def test_of_few_samples_the_doubt_counts_however_they_are_given(options: dict[str, Any]) -> None:
     file, samples = regressor()
-    given: dict[str, Any] = {"calibration": samples[4:], "help": False, **options}
+    given: dict[str, Any] = {"calibration": samples[4:], "help": False, "scheme": "int16x8", **options}
     if options.pop("records", False):
         given |= {"calibration": None, "records": odc_mlir.quantize(file, calibration=samples[4:], help=False).records}
     given |= {"evaluation": samples[:4]}
-    low, high = odc_mlir.quantize(file, **given, limit=1.0).verdict["intervals"]["mpeir"]
+    low, high = odc_mlir.quantize(file, **given).verdict["intervals"]["mpeir"]
     made = odc_mlir.quantize(file, **given, limit=(low + 9 * high) / 10)
     assert not made.passed
     assert [text for text in made.verdict["problems"] if text.startswith("4 samples say that mpeir is ")]
@@ -83,9 +83,9 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
 def test_weights_that_samples_refined_are_judged_without_them() -> None:
     """The result is refined by all samples, so that of those held back it would know the outputs."""
     file, samples = regressor()
-    made = odc_mlir.quantize(file, calibration=samples, scheme="int4_wo", rounding="on", mixed="off", limit=1.0)
+    made = odc_mlir.quantize(file, calibration=samples, scheme="int4_wo", rounding="on", mixed="off")
     held = samples[1::2]
-    given = odc_mlir.quantize(file, calibration=samples, scheme="int4_wo", mixed="off", limit=1.0, help=False)
+    given = odc_mlir.quantize(file, calibration=samples, scheme="int4_wo", mixed="off", help=False)
     assert given.verdict["samples"]["checked_on"] == len(held)
     wanted, found = ([odc_mlir.run(model, list(x))[0] for x in held] for model in (file, made.to_circle()))
     itself = np.mean([np.square(a - b).sum() / a.size for a, b in zip(wanted, found, strict=True)])

@@ -87,8 +87,15 @@ def test_a_loss_of_no_answer_is_not_certain() -> None:
 
     def drops(wrong: int) -> Any:
         found = [[np.roll(row[0], place < wrong)] for place, row in enumerate(right)]
-        reference, measured = SimpleNamespace(labels=labels, outputs=right), SimpleNamespace(reals=found)
+        reference, measured = (
+            SimpleNamespace(labels=labels, outputs=right, answers=_firsts),
+            SimpleNamespace(reals=found),
+        )
         return intervals._drops(reference, measured)  # type: ignore[arg-type]
 
     assert drops(0) == (pytest.approx(-2.72, abs=0.01), pytest.approx(2.72, abs=0.01))
     assert drops(10) == (pytest.approx(3.43, abs=0.01), pytest.approx(16.2, abs=0.1))
+
+
+def _firsts(outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
+    return [found[0] for found in outputs]
