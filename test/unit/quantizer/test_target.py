@@ -120,7 +120,7 @@ def _chosen(made: Quantized) -> dict[str, Any]:
 def test_bytes_of_a_budget_are_those_of_the_file_that_is_written() -> None:
     """Factors of channels, which tools compare tensors by, are left out before layers get fewer bits."""
     module, samples = rescaled_mobilenet()
-    options: dict[str, Any] = {"calibration": samples, "help": False, "limit": 1.0}
+    options: dict[str, Any] = {"calibration": samples, "help": False}
     size = len(odc_mlir.quantize(module, **options).to_circle())
     full, made = (odc_mlir.quantize(module, equalize="weights", max_bytes=n, **options) for n in (1 << 30, size + 64))
     assert len(full.to_circle()) == _chosen(full)["bytes"]
@@ -144,7 +144,7 @@ def test_a_budget_is_kept_without_samples() -> None:
 
 def test_the_front_has_what_became_of_the_model_that_was_chosen() -> None:
     module, samples = squeeze_excite()
-    made = odc_mlir.quantize(module, calibration=samples, limit=0.01, mixed="on", max_bytes=1 << 20)
+    made = odc_mlir.quantize(module, calibration=samples, limit=0.005, mixed="on", max_bytes=1 << 20)
     assert made.verdict["choices"]["correction"]
     assert _chosen(made)["bytes"] == len(made.to_circle())
 
