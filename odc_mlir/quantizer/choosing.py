@@ -28,6 +28,11 @@ LOG = logging.getLogger(__name__)
 # A choice must improve the outputs by this much to be kept, and by more than what chance does.
 LEAST_GAIN_DB = 0.1
 
+# By how much ranges may be wider than what was seen, and how much worse samples that did not choose them must be for
+# that to be tried.
+_HEADROOMS = (0.1, 0.3)
+_LEAST_LOST_DB = 0.5
+
 # Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
 _MOST_REFINING_MACS = 4 << 30
 
@@ -93,7 +98,7 @@ class Choosing:
                     recipe = replace(best.recipe, equalize=kind)
                     best = self.better(best, models[kind], recipe, "refined equalize", kind)
         ranged = self._ranged(best)
-        return self._refit(best if ranged is best else self._refined(ranged))
+        return self._refit(self._roomier(best if ranged is best else self._refined(ranged)))
 
     def _root(self) -> tuple[FloatModel, Recipe]:
         """The float model to start from, whose inputs and outputs are normalised where that helps, and its recipe."""
@@ -199,6 +204,26 @@ class Choosing:
         if found in (best.recipe, tried.recipe):
             return best if found == best.recipe else tried
         return self.better(best, model, found, "refined ranges", found.ranges)
+
+    def _roomier(self, best: BestCandidate) -> BestCandidate:
+        """The choice with wider ranges, where samples that did not choose them show that they hold too little."""
+        making, options = self._making, self._options
+        if not options.help or options.headroom is not None or self._data.separate or not self._data.fit:
+            return best
+        seen = making.measured_unseen(best.model, best.candidate)
+        if best.recipe.headroom or seen.quality_db > best.measured.quality_db - _LEAST_LOST_DB:
+            return best
+        for headroom in _HEADROOMS:
+            if not making.in_time():
+                break
+            making.foreseen += 1 + len(best.model.held)
+            found = making.built(best.model, replace(best.recipe, headroom=headroom))
+            ours = making.measured_unseen(best.model, found.candidate)
+            kept = ours.better_than(seen, LEAST_GAIN_DB)
+            self._noted(found, "headroom", headroom, kept=kept)
+            if kept:
+                best, seen = found, ours
+        return best
 
     def _recipe(self) -> Recipe:
         """What is tried first."""

@@ -116,10 +116,10 @@ class Options:
 
     @property
     def chosen_headroom(self) -> float:
-        """By which part ranges are to be wider than what was seen.
+        """By which part ranges are to be wider than what was seen, to begin with.
 
         Values beyond the range are clipped, which is far worse than rounding to a wider step: with 16 bits there is
-        always room. With 8, samples that gave the ranges cannot tell how much would be of use.
+        always room. With 8, samples that gave the ranges cannot tell how much would be of use; others may, later.
         """
         if self.headroom is not None:
             return self.headroom

@@ -1,0 +1,69 @@
+"""Room in ranges for values beyond those that samples have shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.quantizer.quantize import quantize
+from odc_mlir.runtime.api import run
+
+Samples = list[list[np.ndarray]]
+WIDTH = 32
+
+
+def _layers() -> bytes:
+    """Three layers with rectifiers between them."""
+    builder, rng = ModelBuilder(), np.random.default_rng(1)
+    first = at = builder.tensor("x", (1, WIDTH))
+    for number in range(3):
+        weights = (rng.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH / 2)).astype(np.float32)
+        constant = builder.tensor(f"w{number}", weights.shape, data=weights)
+        made = builder.tensor(f"y{number}", (1, WIDTH))
+        activation = "relu" if number < 2 else "none"
+        builder.operator(
+            "FULLY_CONNECTED", [at, constant, -1], [made], options={"fused_activation_function": activation}
+        )
+        at = made
+    return bytes(model_bytes(builder.finish([first], [at])))
+
+
+def _samples(count: int, spread: float, seed: int) -> Samples:
+    """Noise whose size differs from sample to sample by this much."""
+    rng = np.random.default_rng(seed)
+    sizes = np.exp(spread * rng.normal(size=count))
+    return [[(size * rng.normal(size=(1, WIDTH))).astype(np.float32)] for size in sizes]
+
+
+def _sqnr_db(model: bytes, quantised: bytes, samples: Samples) -> float:
+    pairs = [(run(model, sample)[0], run(quantised, sample)[0]) for sample in samples]
+    return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
+
+
+def _tried(verdict: dict[str, Any]) -> list[float]:
+    return [step["value"] for step in verdict["steps"] if step["step"] == "headroom"]
+
+
+def test_ranges_are_wider_where_few_samples_leave_others_out() -> None:
+    model, samples, unseen = _layers(), _samples(24, 0.5, 1), _samples(100, 0.5, 99)
+    found, tight = (quantize(model, calibration=samples, mixed="off", headroom=room) for room in (None, 0.0))
+    assert _tried(found.verdict)
+    assert found.verdict["choices"]["headroom"] > 0.0
+    assert _sqnr_db(model, found.to_circle(), unseen) > _sqnr_db(model, tight.to_circle(), unseen) + 3.0
+
+
+@pytest.mark.parametrize("chosen", [{"headroom": 0.0}, {"help": False}])
+def test_what_is_asked_for_is_not_tried(chosen: dict[str, Any]) -> None:
+    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off", **chosen)
+    assert not _tried(made.verdict)
+    assert made.verdict["choices"]["headroom"] == 0.0
+
+
+def test_ranges_that_hold_other_samples_stay() -> None:
+    made = quantize(
+        _layers(), calibration=[*_samples(8, 0.0, 1)] + [[0.5 * sample[0]] for sample in _samples(56, 0.0, 2)]
+    )
+    assert not _tried(made.verdict)
