@@ -38,7 +38,14 @@ from tabular import network
 ROOT = Path(__file__).resolve().parents[1]
 SEED = 1
 CALIBRATION, UNSEEN = 96, 128
-OFF = {"equalize": "none", "ranges": "minmax", "rounding": "off", "correction": "off", "normalize": "off"}
+OFF = {
+    "equalize": "none",
+    "ranges": "minmax",
+    "headroom": 0.0,
+    "rounding": "off",
+    "correction": "off",
+    "normalize": "off",
+}
 
 
 @dataclass(frozen=True)
@@ -54,7 +61,7 @@ class Step:
     prepares: str = ""
 
 
-def _step(name: str, option: str, value: str, *, other: bool = False) -> Step:
+def _step(name: str, option: str, value: Any, *, other: bool = False) -> Step:
     """The step that an option turns on; ``other``: another value of it has the row in which help goes without."""
     return Step(name, {option: value}, {} if other else {option: OFF[option]})
 
@@ -68,7 +75,8 @@ STEPS = (
     _step("ranges by mse", "ranges", "mse"),
     _step("… by entropy", "ranges", "entropy", other=True),
     _step("… by percentile of elements", "ranges", "percentile-elements", other=True),
-    _step("normalise inputs", "normalize", "on"),
+    _step("headroom of a tenth", "headroom", 0.1),
+    _step("normalise inputs and outputs", "normalize", "on"),
     Step("clip masks", prepares="circle-clip-masks"),
     Step("mixed precision", {"mixed": "on"}),
 )

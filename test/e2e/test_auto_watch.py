@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 pytestmark = pytest.mark.slow
 
-DARK = np.float32(0.02)
+DARK = np.float32(0.05)
 THE_MODEL = (Level.ORIGINAL, Level.DIRECT)
 MODELS = ("digits_cnn", "digits_mobile_hard", "digits_dynbatch")
 
