@@ -10,6 +10,7 @@ from odc_mlir.calibration.recorded import InputFacts, RecordFinding, Records, Se
 from odc_mlir.calibration.statistics import TensorStatistics
 
 FEWEST_RUNS = 10
+FEW_RUNS = "few-runs"
 # Inputs of trained networks are of the order of one; what is beyond this was probably not normalised.
 _LARGEST_INPUT = 1000.0
 _SMALLEST_INPUT = 1e-30
@@ -27,7 +28,7 @@ def coverage(
     ``inputs`` are the model's float inputs, ``expected`` all float tensors that a run can show.
     """
     inputs = tuple(inputs)
-    found = [*_amount(records), *_unseen(records, expected)]
+    found = [*amount(records.runs), *_unseen(records, expected)]
     for key in inputs:
         if key in records.tensors:
             found += _input(key, records.tensors[key], records.inputs.get(key[1]), records.runs)
@@ -39,13 +40,14 @@ def coverage(
     return sorted(found, key=lambda finding: order.index(finding.severity))
 
 
-def _amount(records: Records) -> Iterator[RecordFinding]:
-    if not records.runs:
+def amount(runs: int) -> Iterator[RecordFinding]:
+    """That so many runs are too few."""
+    if not runs:
         yield RecordFinding("error", "no-runs", "nothing has been recorded")
-    elif records.runs < FEWEST_RUNS:
-        what = "1 sample has" if records.runs == 1 else f"{records.runs} samples have"
+    elif runs < FEWEST_RUNS:
+        what = "1 sample has" if runs == 1 else f"{runs} samples have"
         text = f"only {what} been recorded; ranges get reliable from {FEWEST_RUNS}, better 100, on"
-        yield RecordFinding("warning", "few-runs", text)
+        yield RecordFinding("warning", FEW_RUNS, text)
 
 
 def _unseen(records: Records, expected: Iterable[TensorKey]) -> Iterator[RecordFinding]:
@@ -61,10 +63,12 @@ def _input(
     least, most = statistics.minimum, statistics.maximum
     if not statistics.runs:
         return
-    if least == most:
+    # What is left out of statistics, as the lowest float of masks, is a value beside the others.
+    counts_all = not (statistics.lowest_count or statistics.infinite_count or statistics.nan_count)
+    if least == most and counts_all:
         yield _about(key, "error", "constant-input", f"all values of all samples are {least:g}; this is no real data")
         return
-    if max(-least, most) < _SMALLEST_INPUT:
+    if max(-least, most) < _SMALLEST_INPUT and counts_all:
         text = f"values reach from {least:g} to {most:g} only; this is no real data"
         yield _about(key, "error", "vanishing-inputs", text)
     if facts is not None and facts.identical and runs > 1:

@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
+from odc_mlir.calibration.coverage import FEW_RUNS, amount
+from odc_mlir.calibration.recorded import RecordFinding
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.quantities import counted
@@ -67,11 +69,17 @@ class Driver:
             )
         if self.data.fit:
             self.making.record(self.base)
-            self.findings += [str(finding) for finding in self.base.records.findings if finding.severity != "note"]
+            self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]
         self.model, self.statistics = self.base, self.making.statistics_of(self.base)
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None
+
+    def _of_records(self) -> list[RecordFinding]:
+        """What the records say, with all samples that ranges are chosen by: those held back are, in the end."""
+        data, found = self.data, self.base.records.findings
+        total = len(data.fit) + (0 if data.separate else len(data.held))
+        return [*amount(total), *(finding for finding in found if finding.kind != FEW_RUNS)]
 
     def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
         """Precisions that the user chose; parameters are given for codes of the scheme, or of what is chosen."""

@@ -37,6 +37,11 @@ from odc_mlir.formats.quantities import counted, quality_name, quality_text
 
 SCHEMA_VERSION = 1
 
+
+class UntoldError(OptionError):
+    """A limit that on these samples outputs which say nothing keep as well; others may show more."""
+
+
 # What a verdict says; UNCHECKED: limits hold, but on made-up inputs only.
 PASSED, FAILED, UNCHECKED = "passed", "failed", "unchecked"
 _NOT_CHECKED = "not checked: no samples were given; limits hold on made-up inputs only"
@@ -234,8 +239,9 @@ def check_can_be_missed(
 ) -> str | None:
     """What is wrong with default limits that outputs which say nothing keep all at once; None where they do not.
 
-    ``nothing``: what such outputs have, none where that is not known. Raises OptionError for a limit on one of the
-    ``given`` metrics that they keep or nearly keep, or that no output of the model has (``has_values``: but places).
+    ``nothing``: what such outputs have, none where that is not known. Raises UntoldError for a limit on one of the
+    ``given`` metrics that they keep or nearly keep, OptionError for a metric that no output of the model has
+    (``has_values``: but places).
     """
     for limit in limits:
         if limit.metric not in given or not nothing:
@@ -246,7 +252,7 @@ def check_can_be_missed(
         for found in nothing:
             if limit.with_errors(_NEARLY).holds(found):
                 seen = quality_text(limit.metric, found[limit.metric])
-                raise OptionError(
+                raise UntoldError(
                     f"the limit of {limit.metric} is {limit.bound:g}, which outputs that say nothing keep as well, or "
                     f"nearly: with the same value for all samples {quality_name(limit.metric)} is {seen}",
                     hint="give one that can be missed, or another metric",

@@ -40,7 +40,7 @@ from odc_mlir.plugins import codegen
 from odc_mlir.plugins.registry import extension_of
 from odc_mlir.process_limits import Limits
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
-from odc_mlir.quantizer.policy.verdict import FAILED, describe
+from odc_mlir.quantizer.policy.verdict import FAILED, UntoldError, describe
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import target_facts
 from odc_mlir.runtime.auto.artefacts import (
@@ -219,18 +219,21 @@ class Worker:
             wanted, channels = job.patience_runs // TIMES_ENOUGH, job.runs < job.patience_runs
             build.check_coverage(Path(job.model), samples, wanted=wanted, channels=channels)
         self.announce(Milestone.QUANTIZING)
-        made = build.quantize(
-            Path(job.model),
-            self._scheme,
-            samples=samples,
-            records=Path(job.records),
-            metric=job.metric,
-            limit=job.limit,
-            # Compiling needs time as well, and the quantiser may try things for as long as it is allowed to.
-            max_seconds=job.seconds / 2,
-            target=job.machine,
-            progress=lambda text, done, total: self.announce("quantizer", text=text),
-        )
+        try:
+            made = build.quantize(
+                Path(job.model),
+                self._scheme,
+                samples=samples,
+                records=Path(job.records),
+                metric=job.metric,
+                limit=job.limit,
+                # Compiling needs time as well, and the quantiser may try things for as long as it is allowed to.
+                max_seconds=job.seconds / 2,
+                target=job.machine,
+                progress=lambda text, done, total: self.announce("quantizer", text=text),
+            )
+        except UntoldError as error:  # other inputs may show what these do not
+            raise CoverageError(error.message, stage="check") from None
         self.announce(Milestone.QUANTIZED)
         result.stage, result.verdict = "check", _summary(made.verdict)
         if made.verdict["status"] == FAILED:

@@ -98,6 +98,14 @@ def test_zeros_of_a_relu_are_no_saturation() -> None:
     assert _found(_records(_normal(), [np.maximum(value, 0) for value in _normal()])) == {}
 
 
+@pytest.mark.parametrize(("value", "is_constant"), [(np.finfo(np.float32).min, False), (0.0, True)])
+def test_a_mask_is_no_constant(value: float, is_constant: bool) -> None:
+    """Statistics leave the lowest float out, which is a value of masks nevertheless."""
+    mask = np.array([0.0, 0.0, value], np.float32)
+    found = coverage(_records([mask] * 12), [INPUT])
+    assert ("constant-input" in {finding.kind for finding in found}) is is_constant
+
+
 def test_tensors_that_no_run_computed() -> None:
     (finding,) = coverage(_records(_normal()), [INPUT], [INPUT, (3, "branch")])
     assert (finding.kind, finding.subgraph, finding.tensor) == ("never-observed", 3, "branch")

@@ -90,3 +90,10 @@ def test_weights_that_samples_refined_are_judged_without_them() -> None:
     wanted, found = ([odc_mlir.run(model, list(x))[0] for x in held] for model in (file, made.to_circle()))
     itself = np.mean([np.square(a - b).sum() / a.size for a, b in zip(wanted, found, strict=True)])
     assert made.verdict["metrics"]["mse"] > 1.05 * itself
+
+
+@pytest.mark.parametrize(("count", "told"), [(12, []), (8, ["only 8 samples have been recorded"])])
+def test_samples_held_back_count_among_those_recorded(count: int, told: list[str]) -> None:
+    file, samples = regressor()
+    findings = odc_mlir.quantize(file, calibration=samples[:count], help=False).verdict["findings"]
+    assert [text.split(";")[0] for text in findings if "been recorded" in text] == told

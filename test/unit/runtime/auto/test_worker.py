@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,26 @@ def test_without_samples_of_its_shapes_more_is_recorded(job: Job) -> None:
     found, _ = Artefacts(Path(job.folder)).find(KEY)
     assert found is not None
     assert (found.result.kind, found.result.reason) == ("coverage", "no recorded input of these shapes is kept")
+
+
+def test_a_limit_that_these_records_cannot_miss_waits_for_others(job: Job) -> None:
+    """Inputs of one class alone say nothing of the share that a limit asks for."""
+    record(job, SHAPES, 10)
+    Worker(replace(job, metric="top1", limit=0.99, runs=10), lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert found.result.kind == "coverage"
+    assert found.result.waits_for_records
+    assert found.result.records_needed == 20
+    assert "the limit of top1_match is 0.99" in (found.result.reason or "")
+
+
+def test_a_metric_that_no_output_has_waits_for_nothing(job: Job) -> None:
+    record(job, SHAPES, 10)
+    Worker(replace(job, metric="top5", limit=0.99, runs=10), lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert (found.result.kind, found.result.waits_for_records) == ("failed", False)
 
 
 @pytest.mark.parametrize("kind", [InputError, SessionError, RecordsError, CacheError])
