@@ -38,7 +38,7 @@ from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
-from odc_mlir.runtime.reporting.scoring import LOWER_IS_BETTER, as_classes, scores
+from odc_mlir.runtime.reporting.scoring import LOWER_IS_BETTER, compared, said, scores, yes_above
 
 Samples = Sequence[Sequence[Array]]
 _Runs = Iterator[tuple[list[Array], dict[int, Array]]]  # of each sample outputs, and decisive tensors by index
@@ -206,7 +206,6 @@ class Reference:
             raise InputError("there are no samples to compare the models on")
         self.graph = graph
         self.samples = samples
-        self.labels = labels
         self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
         self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
         self._known = {graph.tensors[index].name: index for index in self._decisive}
@@ -217,10 +216,13 @@ class Reference:
             outputs, found = run(sample)
             self.outputs.append(outputs)
             self._expected.append(found)
-        firsts = self.answers(self.outputs)
+        self._yes_above: float | None = None  # see yes_above
+        firsts: Sequence[Array] = self.answers(self.outputs)
         if labels is not None:
-            self.labels = labels = as_classes(firsts, labels)
+            self._yes_above = yes_above(firsts, labels)
+            firsts, labels = compared(firsts, labels)
             check_answers(firsts, labels)
+        self.labels = labels
         self.scores = None if labels is None else scores(firsts, labels)
         self.is_telling = labels is not None and is_telling(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
@@ -232,11 +234,12 @@ class Reference:
         self._undecided = self._find_undecided()
 
     def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
-        """The first output of each sample as labels are compared with it: integers if it is of places, else reals."""
+        """The first output of each sample as labels are compared with it: integers if of places, or yes and no."""
         first = [found[0] for found in outputs]
         if 0 in self.places:
             return [found.astype(np.int64) for found in first]
-        return [found.astype(np.float64) if found.dtype.kind in "iu" else found for found in first]
+        first = [found.astype(np.float64) if found.dtype.kind in "iu" else found for found in first]
+        return first if self._yes_above is None else said(first, self._yes_above)
 
     def _find_undecided(self) -> set[int]:
         """The outputs of places that may differ where classes are nearly as likely."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.reporting.scoring import as_classes, chosen_classes, score
+from odc_mlir.runtime.reporting.scoring import DEVIATIONS, by_chance, compared, is_yes_or_no, score
 
 # A model that gets this many times as many right by labels moved by one was labelled from another number on.
 _MUCH_BETTER = 2.0
@@ -19,9 +19,6 @@ _LEAST_TO_TELL_LUCK = 20
 # Of what answers, scaled and moved, would explain of the labels' variance: where they explain less than the first part
 # as they are, labels say little of errors; where less than the second, they have another unit.
 _LEAST_EXPLAINED, _OTHER_UNIT = 0.5, 0.1
-# What is right by chance is counted up to so many standard deviations, but never beyond half of what is left to 100 %.
-_DEVIATIONS = 3.0
-_MOST_OF_REST = 0.5
 
 
 def check_varied(labels: Array) -> None:
@@ -29,7 +26,7 @@ def check_varied(labels: Array) -> None:
 
     ``labels`` are those of all samples.
     """
-    if labels.dtype.kind not in "iuf" or not labels.size:
+    if labels.dtype.kind not in "biuf" or not labels.size:
         return
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError("labels are not finite", hint="remove samples without a label")
@@ -47,10 +44,12 @@ def check_answers(outputs: Sequence[Array], labels: Array) -> None:
     Classes that it does not have, or that are counted from another number, and numbers in another unit.
     """
     if score(outputs, labels)[0] == "top1_percent":
-        _check_classes(outputs, as_classes(outputs, labels))
+        _check_classes(*compared(outputs, labels))
         return
+    if is_yes_or_no(labels):
+        return  # what says yes and no has no unit
     found = _explained(outputs, labels)
-    if found.related * np.sqrt(len(labels)) > _DEVIATIONS and found.as_given <= _OTHER_UNIT * found.at_best:
+    if found.related * np.sqrt(len(labels)) > DEVIATIONS and found.as_given <= _OTHER_UNIT * found.at_best:
         raise InputError(
             f"labels rise and fall with what the float model answers, but are far from it: it explains "
             f"{found.at_best:.2g} of their variance scaled and moved, as it is {found.as_given:.2g} (R2)",
@@ -79,33 +78,12 @@ def _check_classes(outputs: Sequence[Array], labels: Array) -> None:
     found = by_chance(outputs, labels)
     if found is None or labels.size < _LEAST_TO_TELL_LUCK:
         return
-    if right[0] <= min(found.most_percent, found.percent + _MOST_OF_REST * (100.0 - found.percent)):
+    if found.may_be(right[0]):
         raise InputError(
             f"the float model gets {right[0]:.3g} % of the labels right, no better than guessing "
             f"({found.percent:.3g} %): they seem to belong to other samples, or to be numbered otherwise",
             hint="give labels in the samples' order and in the model's classes, more of them, or none",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Chance:
-    """``percent``: what the same answers get right of the same labels in any order; ``most_percent``: by luck."""
-
-    percent: float
-    most_percent: float
-
-
-def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
-    """How much of ``labels`` the model would get right if they had nothing to do with samples; None: no classes."""
-    labels = as_classes(outputs, labels)
-    chosen = chosen_classes(outputs, labels)
-    if chosen is None or not chosen.size:
-        return None
-    classes, counts = np.unique(labels, return_counts=True)
-    answers = np.array([np.count_nonzero(chosen == number) for number in classes])
-    share = float(np.dot(counts / labels.size, answers / labels.size))
-    deviation = float(np.sqrt(share * (1.0 - share) / labels.size))
-    return Chance(100.0 * share, 100.0 * (share + _DEVIATIONS * deviation))
 
 
 def is_telling(outputs: Sequence[Array], labels: Array) -> bool:
@@ -114,11 +92,12 @@ def is_telling(outputs: Sequence[Array], labels: Array) -> bool:
     Answers to other samples, or to another question, are missed by as much before and after quantising. So are those in
     another unit, whatever they are.
     """
+    outputs, labels = compared(outputs, labels)
     found = by_chance(outputs, labels)
     if found is not None:
         return score(outputs, labels)[1] > found.most_percent
     numbers = _explained(outputs, labels)
-    is_related = numbers.related * np.sqrt(len(labels)) > _DEVIATIONS
+    is_related = numbers.related * np.sqrt(len(labels)) > DEVIATIONS
     return bool(is_related and numbers.as_given > _LEAST_EXPLAINED * numbers.at_best)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,6 +11,12 @@ from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
 
 _MOST_CLASSES = 1 << 31
+# What is right by chance is counted up to so many standard deviations, but never beyond half of what is left to 100 %.
+DEVIATIONS = 3.0
+_MOST_OF_REST = 0.5
+# Above these, logits and shares say yes.
+_LOGIT, _SHARE = 0.0, 0.5
+_NO_AND_YES = ([0.0, 1.0], [-1.0, 1.0])
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
 
 
@@ -22,13 +29,14 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     """The measures that answers of this kind have, the one that decides first.
 
     Classes (see :func:`as_classes`), one per sample or one for each row of an output's last axis: ``top1_percent``,
-    ties going to the lower class; the same for integers where the output has as many. Several numbers between 0 and 1
-    for each sample, as pictures have them: ``psnr_db``. Other numbers, as many as the output has: ``rmse``, ``mae`` and
-    ``r2``, the share of the answers' variance that is explained. Raises InputError when nothing of that fits.
+    ties going to the lower class; the same for integers where the output has as many, and for yes and no (see
+    :func:`yes_above`). Several numbers between 0 and 1 for each sample, as pictures have them: ``psnr_db``. Other
+    numbers, as many as the output has: ``rmse``, ``mae`` and ``r2``, the share of the answers' variance that is
+    explained. Raises InputError when nothing of that fits.
     """
     if len(outputs) != len(expected):
         raise InputError(f"there are {len(expected)} labels for {len(outputs)} samples")
-    expected = as_classes(outputs, expected)
+    outputs, expected = compared(outputs, expected)
     if (chosen := chosen_classes(outputs, expected)) is not None:
         return {"top1_percent": 100.0 * float(np.mean(chosen == expected.ravel()))}
     if expected.dtype.kind not in "fiu" or any(o.size != e.size for o, e in zip(outputs, expected, strict=True)):
@@ -47,22 +55,95 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     return {"rmse": float(np.sqrt(squares)), "mae": float(np.abs(given - wanted).mean()), "r2": r2}
 
 
+def compared(outputs: Sequence[Array], expected: Array) -> tuple[Sequence[Array], Array]:
+    """Both as they are compared: as class numbers where labels are classes, or yes and no; else as they are."""
+    if (threshold := yes_above(outputs, expected)) is not None:
+        return said(outputs, threshold), (expected > 0).astype(np.int64)
+    return outputs, as_classes(outputs, expected)
+
+
+def said(outputs: Sequence[Array], threshold: float) -> list[Array]:
+    """Outputs as 1 for yes, above ``threshold``, and 0 for no; int64."""
+    return [(output > threshold).astype(np.int64) for output in outputs]
+
+
+def yes_above(outputs: Sequence[Array], expected: Array) -> float | None:
+    """Above what outputs say yes: 0 for logits, 0.5 for shares; None where labels are not yes and no of each element.
+
+    These are labels of two values, 0 or -1 and 1 or truths, that the outputs predict better than luck. Shares are also
+    numbers that are near to 0 and 1, as regression has them.
+    """
+    if len(outputs) != len(expected) or expected.dtype.kind not in "biuf":
+        return None
+    if any(o.dtype.kind != "f" or o.size != e.size for o, e in zip(outputs, expected, strict=True)):
+        return None
+    if not is_yes_or_no(expected) or _one_hot(outputs, expected) is not None:
+        return None
+    wanted = (expected > 0).astype(np.int64)
+    given = np.stack([np.ravel(output) for output in outputs]).astype(np.float64)
+    are_shares = bool(((given >= 0.0) & (given <= 1.0)).all())
+    is_near = float(np.square(given - wanted.reshape(given.shape)).mean()) < _SHARE**2
+    threshold = _SHARE if are_shares or is_near else _LOGIT
+    right = 100.0 * float(np.mean((given > threshold) == wanted.reshape(given.shape)))
+    chance = by_chance(said(outputs, threshold), wanted)
+    return None if chance is None or chance.may_be(right) else threshold
+
+
+def is_yes_or_no(expected: Array) -> bool:
+    """Whether labels are of two values, 0 or -1, and 1."""
+    return expected.dtype.kind in "biuf" and np.unique(expected).astype(np.float64).tolist() in _NO_AND_YES
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """``percent``: what the same answers get right of the same labels in any order; ``most_percent``: by luck."""
+
+    percent: float
+    most_percent: float
+
+    def may_be(self, right_percent: float) -> bool:
+        """Whether so much is no better than luck; half of what is left to 100 % always is."""
+        return right_percent <= min(self.most_percent, self.percent + _MOST_OF_REST * (100.0 - self.percent))
+
+
+def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
+    """How much of ``labels`` the model would get right if they had nothing to do with samples; None: no classes."""
+    labels = as_classes(outputs, labels)
+    chosen = chosen_classes(outputs, labels)
+    if chosen is None or not chosen.size:
+        return None
+    classes, counts = np.unique(labels, return_counts=True)
+    answers = np.array([np.count_nonzero(chosen == number) for number in classes])
+    share = float(np.dot(counts / labels.size, answers / labels.size))
+    deviation = float(np.sqrt(share * (1.0 - share) / labels.size))
+    return Chance(100.0 * share, 100.0 * (share + DEVIATIONS * deviation))
+
+
 def as_classes(outputs: Sequence[Array], expected: Array) -> Array:
     """``expected`` as class numbers, int64, where these are given as one-hot rows or as whole reals; else as it is.
 
-    One-hot rows are as long as the outputs' last axis, each of zeros and a single one.
+    One-hot rows are as long as the outputs' last axis, each of zeros and a single one. Truths are 0 and 1.
     """
     if len(outputs) != len(expected) or not len(outputs) or expected.dtype.kind not in "biuf":
         return expected
-    width = _classes(outputs[0])
-    if width and all(o.size == e.size and _classes(o) == width for o, e in zip(outputs, expected, strict=True)):
-        rows = expected.reshape(-1, width)
-        is_one_hot = ((rows == 0) | (rows == 1)).all() and (np.count_nonzero(rows, axis=1) == 1).all()
-        return rows.argmax(axis=1).reshape(len(expected), -1) if is_one_hot else expected
+    if (classes := _one_hot(outputs, expected)) is not None:
+        return classes
+    if expected.dtype.kind == "b":
+        return expected.astype(np.int64)
     if expected.dtype.kind == "f" and _are_classes(outputs, expected):
         is_whole = (expected == np.floor(expected)).all() and np.abs(expected).max() < _MOST_CLASSES
         return expected.astype(np.int64) if is_whole else expected
     return expected
+
+
+def _one_hot(outputs: Sequence[Array], expected: Array) -> Array | None:
+    """The classes that one-hot rows name; None for others."""
+    width = _classes(outputs[0]) if len(outputs) else 0
+    if not width or any(o.size != e.size or _classes(o) != width for o, e in zip(outputs, expected, strict=True)):
+        return None
+    rows = expected.reshape(-1, width)
+    is_one_hot = ((rows == 0) | (rows == 1)).all() and (np.count_nonzero(rows, axis=1) == 1).all()
+    return rows.argmax(axis=1).reshape(len(expected), -1) if is_one_hot else None
 
 
 def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:

@@ -14,6 +14,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.labels import check_answers, is_telling
 from odc_mlir.runtime.execution.graph import build_graph
 
 Samples = list[list[np.ndarray]]
@@ -147,3 +148,21 @@ def test_answers_of_places_are_scored_by_equality() -> None:
     assert (verdict["scores"]["metric"], verdict["scores"]["float"]) == ("top1_percent", 100.0)
     with pytest.raises(OptionError, match="the model has no SQNR: its outputs are places"):
         odc_mlir.quantize(file, calibration=samples, metric="sqnr", help=False)
+
+
+@pytest.mark.parametrize("outputs", [1, 5])
+def test_yes_and_no_of_logits_are_scored_by_their_signs(outputs: int) -> None:
+    file, samples = dense(outputs)
+    logits = np.concatenate([odc_mlir.run(file, list(sample))[0] for sample in samples])
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=logits > 0.0, help=False).verdict
+    assert (verdict["scores"]["metric"], verdict["scores"]["float"]) == ("top1_percent", 100.0)
+    assert [check["metric"] for check in verdict["limits"]] == ["drop"]
+    assert "drop" in verdict["intervals"]
+
+
+def test_yes_and_no_that_few_samples_show_are_no_numbers_of_another_unit() -> None:
+    """Logits that rise with labels but are all below zero."""
+    outputs = [np.array([[-9.0 + number / 10]]) for number in range(COUNT)]
+    labels = np.arange(COUNT) >= COUNT - 3
+    check_answers(outputs, labels.astype(np.int64))
+    assert not is_telling(outputs, labels)

@@ -35,3 +35,24 @@ def test_labels_that_do_not_fit() -> None:
         score([_one_hot(0)], np.zeros((1, 3), np.float32))
     with pytest.raises(InputError, match="neither class numbers nor arrays"):
         score([_one_hot(0)], np.array(["cat"]))
+
+
+@pytest.mark.parametrize("kind", ["logits", "shares", "regression"])
+@pytest.mark.parametrize("form", [np.int64, np.float32, bool, "signs"])
+@pytest.mark.parametrize("width", [1, 5])
+def test_yes_and_no_are_right_or_wrong(kind: str, form: type | str, width: int) -> None:
+    rng = np.random.default_rng(7)
+    logits = rng.normal(size=(40, width))
+    labels = logits > 0.0
+    labels[:2, 0] ^= True  # two are wrong
+    values = {"logits": 9.0 * logits, "shares": 1 / (1 + np.exp(-logits)), "regression": 0.5 + logits / 2}[kind]
+    given = labels * 2 - 1 if isinstance(form, str) else labels.astype(form)
+    metric, right = score(list(values[:, None].astype(np.float32)), given)
+    assert (metric, right) == ("top1_percent", pytest.approx(100.0 - 200.0 / labels.size))
+
+
+def test_two_values_that_signs_do_not_predict_are_numbers() -> None:
+    rng = np.random.default_rng(7)
+    outputs = list(rng.normal(size=(40, 1, 1)).astype(np.float32))
+    for labels in (rng.permutation(np.arange(40) % 2), np.arange(40) % 2 == 1, np.array([0, 2] * 20)):
+        assert score(outputs, labels)[0] == "rmse"
