@@ -91,15 +91,15 @@ def _taken(search: _Search) -> int:
 @pytest.mark.parametrize(
     ("gains", "wide"),
     [
-        pytest.param([0.0, 3.0, 6.9, 7.1, 8.0, 9.0], 3, id="the whole gain, at the least price"),
+        pytest.param([0.0, 3.0, 9.9, 10.1, 11.0, 12.0], 3, id="the whole gain, at the least price"),
         pytest.param([0.0, 2.0, 4.6, 5.0, 5.4, 5.5], 2, id="within a decibel of the nearest"),
         pytest.param([0.0, 2.0, 4.4, 5.0, 5.4, 5.5], 3, id="more than a decibel below the nearest is not enough"),
-        pytest.param([0.0, 0.5, 1.0, 2.0, 3.0, 3.5], 4, id="the nearest lacks half of the gain"),
-        pytest.param([0.0, 0.5, 1.0, 2.0, 3.0, 3.4], 0, id="the nearest lacks more than half of the gain"),
+        pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 5.0], 4, id="the nearest lacks half of the gain"),
+        pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 4.9], 0, id="the nearest lacks more than half of the gain"),
     ],
 )
 def test_what_comes_near_what_outputs_should_gain_is_taken(gains: Sequence[float], wide: int) -> None:
-    assert GAIN_DB == 7.0
+    assert GAIN_DB == 10.0
     search, _ = _search(lambda count: PLAIN_DB + gains[count], lambda count: 0.01)
     assert _taken(search) == wide
 
@@ -112,8 +112,8 @@ def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
 @pytest.mark.parametrize(
     ("gain", "unclipped_gain", "ranges", "wide"),
     [
-        pytest.param(1.0, 2.0, "minmax", 4, id="only so the gain is reached"),
-        pytest.param(2.0, 9.0, "mse", 4, id="reached by the ranges that were chosen"),
+        pytest.param(1.0, 2.6, "minmax", 4, id="only so the gain is reached"),
+        pytest.param(2.6, 12.0, "mse", 4, id="reached by the ranges that were chosen"),
         pytest.param(1.2, 1.0, "mse", 5, id="not reached, and farther without clipping"),
     ],
 )
