@@ -44,6 +44,7 @@ from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors, without_factors
+from odc_mlir.transforms.quant.quant_limit_far import limited
 
 if TYPE_CHECKING:
     from odc_mlir.quantizer.target import Placement, TargetRules
@@ -167,8 +168,12 @@ class Driver:
         with without_factors(candidate.module) as had_some:
             return self._file_bytes(candidate.module) if had_some else found
 
+    def finished(self, module: ModuleOp) -> ModuleOp:
+        """What a candidate's file holds: reals too far out for readers are limited, which changes no result here."""
+        return limited(module, self.statistics)
+
     def _file_bytes(self, module: ModuleOp) -> int:
-        model = export_model(module)
+        model = export_model(self.finished(module))
         return len(write_tflite(model) if self.options.reader == LITERT else write_model(model))
 
     def _fitting(self, candidate: Candidate) -> Candidate:

@@ -110,7 +110,8 @@ def quantize(
         LOG.warning("%s: %s", verdict["model"] or "the quantised model", text)
     found = joined((base.records, *base.held))
     found.digest = _digest(model)
-    return Quantized(candidate.module, verdict, found, driver.statistics, stored, driver.model.equalization)
+    finished = driver.finished(candidate.module)
+    return Quantized(finished, verdict, found, driver.statistics, stored, driver.model.equalization)
 
 
 def _check_sources(

@@ -10,7 +10,9 @@ import pytest
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.quantizer.roundings import Effect
+from odc_mlir.quantizer.stages import graph_of
 from odc_mlir.runtime.api import run
+from odc_mlir.runtime.execution.executor import HostExecutor
 
 Samples = list[list[np.ndarray]]
 ROWS, WIDTH = 8, 16
@@ -31,8 +33,8 @@ class _Builder(ModelBuilder):
         return self.made(name, (1, ROWS, width), "FULLY_CONNECTED", x, constant, -1, keep_num_dims=True)
 
 
-def _masked() -> tuple[bytes, Samples, Samples]:
-    """Attention whose mask is an input: 0, or -1e9 where nobody is to look."""
+def _masked(hiding: float = -1e9) -> tuple[bytes, Samples, Samples]:
+    """Attention whose mask is an input: 0, or ``hiding`` where nobody is to look."""
     builder = _Builder()
     x, mask = builder.tensor("x", (1, ROWS, WIDTH)), builder.tensor("mask", (1, ROWS, ROWS))
     q, k, v = (builder.dense(name, x, WIDTH, seed) for seed, name in enumerate("qkv"))
@@ -44,7 +46,7 @@ def _masked() -> tuple[bytes, Samples, Samples]:
     rng = np.random.default_rng(0)
 
     def sample() -> list[np.ndarray]:
-        hidden = np.where(np.arange(ROWS) < rng.integers(2, ROWS), 0.0, -1e9)
+        hidden = np.where(np.arange(ROWS) < rng.integers(2, ROWS), 0.0, hiding)
         return [rng.normal(size=(1, ROWS, WIDTH)).astype(np.float32), np.tile(hidden, (1, ROWS, 1)).astype(np.float32)]
 
     return model_bytes(builder.finish([x, mask], [out])), [sample() for _ in range(40)], [sample() for _ in range(20)]
@@ -81,6 +83,21 @@ def test_what_no_integers_hold_stays_real(made: Callable[[], tuple[bytes, Sample
     assert _sqnr_db(model, found.to_circle(), unseen) > 15.0
     products = {layer["scheme"] for layer in found.verdict["layers"] if layer["op"] in PRODUCTS}
     assert "int8" in products
+
+
+@pytest.mark.parametrize("reader", [None, "litert"])
+def test_what_readers_quantise_is_within_32_bits(reader: str | None) -> None:
+    model, calibration, unseen = _masked(float(np.finfo(np.float32).min))
+    found = quantize(model, calibration=calibration, help=False, mixed="off", reader=reader)
+    graph = graph_of(found.model)
+    values: dict[int, np.ndarray] = {}
+    HostExecutor(graph).run(unseen[0], watch=lambda index, value: values.update({index: value}))
+    casts = [item for item in graph.nodes if item.node.spec.name == "QUANTIZE"]
+    assert {graph.tensors[item.outputs[0]].name for item in casts} == {"x_quantized", "mask_quantized"}
+    for item in casts:
+        codes = graph.tensors[item.outputs[0]].quant
+        assert codes is not None
+        assert np.abs(values[item.inputs[0]] / codes.scale).max() < 2**30
 
 
 @pytest.mark.parametrize("error", [1e30, float("inf"), float("nan")])

@@ -1,0 +1,112 @@
+"""``quant-limit-far``: limit reals that lie too far out for the arithmetic of QUANTIZE.
+
+Before, where ``ranges`` say that ``x`` was as low as -3.4e38::
+
+    %0 = circle.quantize(%x) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5:-8>>
+
+After::
+
+    %l = circle.const [-60.0] : tensor<1xf32>
+    %m = circle.maximum(%x, %l) : (tensor<4xf32>, tensor<1xf32>) -> tensor<4xf32>
+    %0 = circle.quantize(%m) : (tensor<4xf32>) -> tensor<4x!quant.uniform<i8:f32, 0.5:-8>>
+
+Masks hide scores by such numbers. Readers divide by the scale, round to 32 bits and then add the zero point: what is
+beyond those bits may become the code of the other end. Limited to what the codes reach it becomes the code that it
+ought to, so that no result changes where QUANTIZE is exact.
+
+Numbers that are too large are limited by MINIMUM in the same way. Applies to values that were seen beyond 2**30 steps
+of the scale; does nothing without ``ranges``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.rewriting import part, real
+from odc_mlir.transforms.quant.common.ir import is_real, main_function, operators
+from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
+
+if TYPE_CHECKING:
+    from odc_mlir.calibration.statistics import TensorStatistics
+
+MOST_STEPS = 2.0**30  # with any zero point added these are within 32 bits
+_LARGEST = float(np.finfo(np.float32).max)
+
+Limit = tuple[str, str, float]  # an operator, the end of the codes, and the number there
+
+
+@dataclass(frozen=True)
+class QuantLimitFarPass(ModulePass):
+    """Limit reals before QUANTIZE; see the module's text."""
+
+    name = "quant-limit-far"
+
+    ranges: str = ""
+    """A JSON file with [least, largest] by tensor name: of all values, also of those that no range is made for."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        function = main_function(op)
+        if function is not None and self.ranges:
+            limit_far(function, read_ranges(self.ranges))
+
+
+def limit_far(function: FuncOp, seen: Mapping[str, Range]) -> None:
+    """Put MAXIMUM and MINIMUM before each QUANTIZE of a real value that was ``seen``, by name, too far out."""
+    for op, limits in list(_limited(function, seen)):
+        _limit(op, limits)
+
+
+def limited(module: ModuleOp, statistics: Mapping[str, TensorStatistics]) -> ModuleOp:
+    """A copy of ``module`` with what is too far out limited; ``module`` itself where there is no such thing."""
+    seen = {name: _seen(found) for name, found in statistics.items() if found.runs_seen}
+    function = main_function(module)
+    if function is None or next(_limited(function, seen), None) is None:
+        return module
+    module = module.clone()
+    function = main_function(module)
+    assert function is not None
+    limit_far(function, seen)
+    return module
+
+
+def _seen(found: TensorStatistics) -> Range:
+    """The least and the largest value; what ranges leave out counts as the largest float32."""
+    if found.infinite_count:
+        return -_LARGEST, _LARGEST
+    low, high = (found.minimum, found.maximum) if found.runs else (0.0, 0.0)
+    return (-_LARGEST if found.lowest_count else low), high
+
+
+def _limited(function: FuncOp, seen: Mapping[str, Range]) -> Iterator[tuple[CircleOp, list[Limit]]]:
+    """Each QUANTIZE of a value that is too far out, with what limits that."""
+    for op in operators(function):
+        if op.SPEC.name == "QUANTIZE" and is_real(op.operands[0]) and value_name(op.operands[0]) in seen:
+            codes = info_of(op.results[0])
+            assert codes.quant is not None
+            scale, zero = codes.quant.scale, codes.quant.zero_point
+            (least, most), (low, high) = seen[value_name(op.operands[0])], codes.info.range
+            limits = [("MAXIMUM", "lowest", scale * (low - zero))] if -least > MOST_STEPS * scale else []
+            limits += [("MINIMUM", "highest", scale * (high - zero))] if most > MOST_STEPS * scale else []
+            if limits:
+                yield op, limits
+
+
+def _limit(op: CircleOp, limits: list[Limit]) -> None:
+    first = value = op.operands[0]
+    for kind, end, number in limits:
+        limit = real(np.array([number]), f"{value_name(first)}/{end}")
+        made = part(kind, [value, limit.result], first, f"limited_to_{end}")
+        Rewriter.insert_op([limit, made], InsertPoint.before(op))
+        value = made.results[0]
+    op.operands[0] = value
