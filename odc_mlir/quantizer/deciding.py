@@ -28,11 +28,16 @@ _PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # which of the results
 
 def last_operator(graph: Graph, tensor: int) -> GraphNode | None:
     """What computes a tensor, seen through operators that only move values in order or change their type."""
+    tensor = _source(graph, tensor)
+    return next((node for node in graph.nodes if tensor in node.outputs), None)
+
+
+def _source(graph: Graph, tensor: int) -> int:
+    """The tensor whose values ``tensor`` has in the same order."""
     producers = {index: node for node in graph.nodes for index in node.outputs}
-    node = producers.get(tensor)
-    while node is not None and node.node.spec.name in _KEEP_ORDER:
-        node = producers.get(node.inputs[0])
-    return node
+    while (node := producers.get(tensor)) is not None and node.node.spec.name in _KEEP_ORDER:
+        tensor = node.inputs[0]
+    return tensor
 
 
 def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
@@ -98,6 +103,33 @@ def _searching(graph: Graph, node: GraphNode, in_order: bool) -> Places:
         info = graph.tensors[node.inputs[1]]
         axis, in_order = (int(info.array().reshape(-1)[0]), in_order) if info.is_const else (-1, False)
     return Places(node.inputs[0], axis, name != "ARG_MIN", in_order)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answering:
+    """What of a sample's outputs labels are compared with: the one at ``output``, or the ``best`` of its indices."""
+
+    output: int = 0
+    best: bool = False
+
+    def of(self, outputs: Sequence[Array]) -> Array:
+        """The answer; the best of several indices is the first, int64."""
+        found = outputs[self.output]
+        return found[..., :1].astype(np.int64) if self.best else found
+
+
+def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
+    """What ``labels``, so many for each sample, are compared with, where ``outputs`` are those of one.
+
+    The first output; where TOPK_V2 gives it and there is a label for each of its rows, the best of the indices, which
+    may be another output.
+    """
+    node = last_operator(graph, graph.outputs[0])
+    if node is None or node.node.spec.name != "TOPK_V2" or labels * outputs[0].shape[-1] != outputs[0].size:
+        return Answering()
+    indices = node.outputs[_PLACES["TOPK_V2"]]
+    found = [place for place, tensor in enumerate(graph.outputs) if _source(graph, tensor) == indices]
+    return Answering(found[0], best=True) if found else Answering()
 
 
 class PlaceMeter:

@@ -24,7 +24,9 @@ from odc_mlir.quantizer.deciding import (
     LOGITS,
     SOFTMAX,
     UNDECIDED_NATS,
+    Answering,
     PlaceMeter,
+    answering,
     decisive_tensor,
     is_varied,
     last_operator,
@@ -216,6 +218,7 @@ class Reference:
             outputs, found = run(sample)
             self.outputs.append(outputs)
             self._expected.append(found)
+        self._answering = answering(graph, self.outputs[0], labels[0].size) if labels is not None else Answering()
         self._yes_above: float | None = None  # see yes_above
         firsts: Sequence[Array] = self.answers(self.outputs)
         if labels is not None:
@@ -234,9 +237,9 @@ class Reference:
         self._undecided = self._find_undecided()
 
     def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
-        """The first output of each sample as labels are compared with it: integers if of places, or yes and no."""
-        first = [found[0] for found in outputs]
-        if 0 in self.places:
+        """What labels are compared with of each sample, as reals; as integers if they are places, or yes and no."""
+        first = [self._answering.of(found) for found in outputs]
+        if self._answering.output in self.places:
             return [found.astype(np.int64) for found in first]
         first = [found.astype(np.float64) if found.dtype.kind in "iu" else found for found in first]
         return first if self._yes_above is None else said(first, self._yes_above)
@@ -418,7 +421,7 @@ class Reference:
                 powers[:, part, number], results[:, part, number] = decisive, own
             for place, shares in decided.items():
                 shares.append(self._share_decided(number, place, reals[place]))
-            found_reals.append(reals if keep else reals[:1])
+            found_reals.append(reals if keep else reals[: self._answering.output + 1])
         pairs = zip(self.columns, columns, strict=True)
         return Measurement(
             [meter.errors() for meter in meters],

@@ -452,6 +452,7 @@ def _tell(
     memory: Any,
 ) -> None:
     """Write the reports that were asked for and print the summary."""
+    from odc_mlir.quantizer.deciding import answering
     from odc_mlir.runtime.execution.binding import to_reals
     from odc_mlir.runtime.reporting.scoring import score
     from odc_mlir.tools import measure
@@ -468,8 +469,9 @@ def _tell(
         text = measure.summary(executor, shapes, measurement, memory, each_run=level > 0)
         print(text, file=arguments.files.messages)
     if samples.labels is not None and outputs:
-        info = executor.graph.output_infos()[0]
-        metric, value = score([to_reals(info, record[0]) for record in outputs], samples.labels)
+        found = answering(executor.graph, outputs[0], samples.labels[:1].size)
+        info = executor.graph.output_infos()[found.output]
+        metric, value = score([to_reals(info, found.of(record)) for record in outputs], samples.labels)
         print(f"{metric} {value:.3f} over {len(outputs)} samples", file=arguments.files.messages)
 
 

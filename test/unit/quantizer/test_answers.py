@@ -22,7 +22,7 @@ COUNT = 24
 
 
 @cache
-def dense(outputs: int = 1, *tail: str, scale: float = 1.0) -> tuple[bytes, Samples]:
+def dense(outputs: int = 1, *tail: str, scale: float = 1.0, order: str = "") -> tuple[bytes, Samples]:
     """Two layers and what comes after these, a row of ``outputs`` numbers, and samples."""
     rng = np.random.default_rng(3)
     builder = ModelBuilder()
@@ -40,7 +40,7 @@ def dense(outputs: int = 1, *tail: str, scale: float = 1.0) -> tuple[bytes, Samp
             k = builder.tensor("k", (), "int32", data=np.array(2, np.int32))
             values, places = builder.tensor("values", (1, 2)), builder.tensor("places", (1, 2), "int32")
             builder.operator(op, [found[0], k], [values, places])
-            found = [places]
+            found = {"": [places], "first": [places, values], "last": [values, places]}[order]
         elif op == "CAST":
             result = builder.tensor("cast", found[0].shape if hasattr(found[0], "shape") else (1,))
             builder.operator(op, found, [result], options={"in_data_type": "int64", "out_data_type": "float32"})
@@ -166,3 +166,14 @@ def test_yes_and_no_that_few_samples_show_are_no_numbers_of_another_unit() -> No
     labels = np.arange(COUNT) >= COUNT - 3
     check_answers(outputs, labels.astype(np.int64))
     assert not is_telling(outputs, labels)
+
+
+@pytest.mark.parametrize("order", ["", "first", "last"])
+def test_the_first_of_the_best_is_the_answer(order: str) -> None:
+    """Where indices alone are outputs, before values, and after these."""
+    file, samples = dense(4, "TOPK_V2", order=order)
+    logits = dense(4)[0]
+    labels = np.array([int(np.argmax(odc_mlir.run(logits, list(sample))[0])) for sample in samples])
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
+    assert (verdict["scores"]["metric"], verdict["scores"]["float"]) == ("top1_percent", 100.0)
+    assert "drop" in verdict["intervals"]

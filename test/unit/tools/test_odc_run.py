@@ -466,3 +466,17 @@ def test_compiling_on_the_device(
     monkeypatch.setenv("OnDeviceCompilation", "0")
     assert _run(package, "--load", inputs) == 0
     assert "ON DEVICE" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("order", [("places",), ("places", "values"), ("values", "places")])
+def test_the_first_of_the_best_is_compared_with_labels(
+    order: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    builder = ModelBuilder()
+    x, k = builder.tensor("x", (1, 4)), builder.tensor("k", (), "int32", data=np.array(2, np.int32))
+    results = {"values": builder.tensor("values", (1, 2)), "places": builder.tensor("places", (1, 2), "int32")}
+    builder.operator("TOPK_V2", [x, k], list(results.values()))
+    (tmp_path / "best.circle").write_bytes(model_bytes(builder.finish([x], [results[name] for name in order])))
+    np.savez(tmp_path / "in.npz", in_0=np.eye(4, dtype=np.float32)[[3, 1, 2, 0]], y=np.array([3, 1, 2, 1]))
+    assert _run(tmp_path / "best.circle", "--load", tmp_path / "in.npz", "--labels") == 0
+    assert "top1_percent 75.000 over 4 samples" in capsys.readouterr().out
