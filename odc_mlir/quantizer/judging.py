@@ -58,6 +58,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             {
                 "chosen_by": len(data.fit),
                 "checked_on": len(data.held),
+                "judged_on": certainty.count or len(data.held),
                 "layers_examined_on": examination.samples,
                 "stands_out": data.stands_out,
                 "made_up": data.made_up,

@@ -11,7 +11,7 @@ from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
-from odc_mlir.quantizer.policy.verdict import FAILED, PASSED, UNCHECKED, caution, describe
+from odc_mlir.quantizer.policy.verdict import FAILED, PASSED, UNCHECKED, caution, describe, types_text
 from odc_mlir.quantizer.report_layers import (
     Drawing,
     anchor,
@@ -40,7 +40,7 @@ def render(
     verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics], drawing: Drawing | None = None
 ) -> str:
     """The page; every text from the model is escaped. ``drawing``: the model's graph and weights."""
-    title = f"{verdict.get('model') or 'a model'} quantised to {verdict['choices']['scheme']}"
+    title = f"{verdict.get('model') or 'a model'} quantised to {types_text(verdict)}"
     layers: Sequence[Mapping[str, Any]] = verdict["layers"]
     drawn = drawing or Drawing()
     others = {name: item for name, item in statistics.items() if name not in {layer["name"] for layer in layers}}
@@ -88,7 +88,7 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
         worst, interval = verdict["metrics"].get("sqnr_db"), verdict["intervals"].get("sqnr_db")
         yield _measure("sqnr_db", worst, interval, "of the worst output")
     quantised = sum(layer["scheme"] != "float" for layer in verdict["layers"])
-    yield Figure("layers quantised", f"{quantised} of {len(verdict['layers'])}", str(verdict["choices"]["scheme"]))
+    yield Figure("layers quantised", f"{quantised} of {len(verdict['layers'])}", types_text(verdict))
     samples = verdict["samples"]
     note = f"checked on; ranges chosen by {count_text(samples['chosen_by'])}"
     if samples["made_up"]:

@@ -21,7 +21,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.quantizer.policy.readers import litert_refuses_node
-from odc_mlir.quantizer.policy.verdict import FAILED, Limit, describe
+from odc_mlir.quantizer.policy.verdict import FAILED, Limit, describe, types_text
 from odc_mlir.quantizer.stages import graph_of
 
 
@@ -119,7 +119,7 @@ class Quantized(ModelFile):
         return ", or ".join(found)
 
     def __repr__(self) -> str:
-        return f"<Quantized {self.verdict['choices']['scheme']}, {describe(self.verdict)}>"
+        return f"<Quantized {types_text(self.verdict)}, {describe(self.verdict)}>"
 
 
 def _is_open(check: Mapping[str, Any]) -> bool:

@@ -156,12 +156,12 @@ def _quantize(arguments: argparse.Namespace) -> None:
 def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     """What a user wants to know at once: whether it is good enough, what was chosen, and which layers lose most."""
     from odc_mlir.formats.quantities import counted, decibel_text, model_name, quality_name, quality_text
-    from odc_mlir.quantizer.policy.verdict import FAILED, caution, passed_text
+    from odc_mlir.quantizer.policy.verdict import FAILED, caution, passed_text, types_text
 
     choices, checked = verdict["choices"], verdict["samples"]
     count = counted(checked["checked_on"], "made-up input" if checked["made_up"] else "sample")
     status = "FAILED" if verdict["status"] == FAILED else caution(verdict) or passed_text(verdict)
-    yield f"{model_name(model)}: {choices['scheme']}, {status}"
+    yield f"{model_name(model)}: {types_text(verdict)}, {status}"
     for check in verdict["limits"]:
         metric = check["metric"]
         mark = "" if check["passed"] else "  <- not kept"

@@ -81,10 +81,14 @@ Measures = Mapping[str, float | None]
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``metric`` may not be worse than ``bound``."""
+    """``metric`` may not be worse than ``bound``.
+
+    ``of_many`` is the bound of large sets, where ``bound`` forgives a sample of a small one; None where it does not.
+    """
 
     metric: str
     bound: float
+    of_many: float | None = None
 
     def holds(self, measures: Measures) -> bool:
         """Whether ``measures`` keep the limit: where all values are equal, each does, where one is unknown, none."""
@@ -102,9 +106,10 @@ class Limit:
         return value >= self.bound - _SLACK if HIGHER_IS_BETTER[self.metric] else value <= self.bound + _SLACK
 
     def is_certain(self, measures: Measures, intervals: Mapping[str, tuple[float, float]]) -> bool:
-        """Whether ``measures`` keep the limit, and so does the worse end of what they may be by chance."""
+        """Whether ``measures`` keep the limit, and the worse end of what they may be by chance that of large sets."""
         ends = intervals.get(self.metric)
-        return self.holds(measures) and ends is not None and all(map(self.allows, ends))
+        strict = self if self.of_many is None else Limit(self.metric, self.of_many)
+        return self.holds(measures) and ends is not None and all(map(strict.allows, ends))
 
     def with_margin(self) -> Limit:
         """A limit with something to spare: errors half as large."""
@@ -213,15 +218,16 @@ def _chosen_limits(
             raise OptionError("the metric 'drop' needs labels", hint="give labels")
         bound = limit if limit is not None else max_drop if name == "drop" else _DEFAULT_BOUNDS.get(name)
         if bound is None and name == "drop":
-            bound = _default_drop(score, samples)
-        if bound is None:
+            chosen = [_default_drop(score, samples)]
+        elif bound is None:
             raise OptionError(f"the metric {name!r} has no default limit", hint="give a limit")
-        chosen = [Limit(name, float(bound))]
+        else:
+            chosen = [Limit(name, float(bound))]
         return (*chosen, Limit("drop", max_drop)) if max_drop is not None and name != "drop" else tuple(chosen)
     if limit is not None:
         return (Limit("mpeir", limit), *([Limit("drop", max_drop)] if max_drop is not None else []))
     if score is not None:
-        return (Limit("drop", _default_drop(score, samples) if max_drop is None else max_drop),)
+        return (_default_drop(score, samples) if max_drop is None else Limit("drop", max_drop),)
     return ()
 
 
@@ -229,8 +235,10 @@ def _default_limits(classifier: str | None, has_values: bool, samples: int) -> t
     """What is asked for without known answers."""
     limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])] if has_values else []
     if classifier:
-        forgiven = max(1.0 - _DEFAULT_BOUNDS["top1_match"], min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
-        limits.append(Limit("top1_match" if classifier == "softmax" else "top1_decided", 1.0 - forgiven))
+        of_many = _DEFAULT_BOUNDS["top1_match"]
+        bound = min(of_many, 1.0 - min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
+        metric = "top1_match" if classifier == "softmax" else "top1_decided"
+        limits.append(Limit(metric, bound, of_many if bound < of_many else None))
     return tuple(limits)
 
 
@@ -265,13 +273,14 @@ def check_can_be_missed(
     return None
 
 
-def _default_drop(score: str | None, samples: int) -> float:
+def _default_drop(score: str | None, samples: int) -> Limit:
     """One point, or what one sample of a small set is worth."""
     if score == "psnr_db":
-        return DEFAULT_DROP_DB
+        return Limit("drop", DEFAULT_DROP_DB)
     if score == "rmse":
-        return DEFAULT_DROP_OF_SPAN
-    return max(DEFAULT_DROP_POINTS, 100.0 * min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
+        return Limit("drop", DEFAULT_DROP_OF_SPAN)
+    bound = max(DEFAULT_DROP_POINTS, 100.0 * min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
+    return Limit("drop", bound, DEFAULT_DROP_POINTS if bound > DEFAULT_DROP_POINTS else None)
 
 
 @dataclass(slots=True)
@@ -416,7 +425,18 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
     if verdict["certain"]:
         return "passed"
     names = dict.fromkeys(quality_name(check["metric"]) for check in verdict["limits"] if not check["certain"])
-    return f"passed on {counted(verdict['samples']['checked_on'], 'sample')} (on others {', '.join(names)} may miss)"
+    samples = verdict["samples"]
+    held, judged = samples["checked_on"], samples["judged_on"]
+    text = counted(judged, "sample") + (f", {held} of them held back" if held < judged else "")
+    return f"passed on {text} (on others {', '.join(names)} may miss)"
+
+
+def types_text(verdict: Mapping[str, Any]) -> str:
+    """The scheme that was asked for or, where a budget was kept with nothing in it, what there is instead."""
+    scheme, found = verdict["choices"]["scheme"], verdict["coverage"].get("precisions", {})
+    if verdict["status"] == FAILED or scheme in found or not found:
+        return str(scheme)
+    return f"{' and '.join(sorted(found, reverse=True))} instead of {scheme}"
 
 
 def caution(verdict: Mapping[str, Any]) -> str | None:

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.intervals import wilson
 from odc_mlir.quantizer.policy.verdict import (
     DEFAULT_DROP_DB,
     FAILED,
@@ -19,6 +20,7 @@ from odc_mlir.quantizer.policy.verdict import (
     describe,
     make_verdict,
     metric_name,
+    types_text,
     worst_layers,
 )
 
@@ -59,9 +61,26 @@ def test_classifiers_must_agree_but_for_one_sample(samples: int, bound: float) -
     assert limits[1].bound == pytest.approx(bound)
 
 
+@pytest.mark.parametrize(("count", "is_certain"), [(8, False), (180, False), (380, False), (381, True)])
+def test_certain_is_the_same_of_few_samples(count: int, is_certain: bool) -> None:
+    """What is forgiven for a sample of a small set is no part of being certain."""
+    for held in (8, 50, count):
+        limits = choose_limits(classifier="softmax", samples=held)[1:]
+        found = {"top1_match": wilson(1.0, count)}
+        verdict = make_verdict(Evidence(limits, {"top1_match": 1.0}, samples={}, intervals=found))
+        assert (verdict["passed"], verdict["certain"]) == (True, is_certain)
+
+
+@pytest.mark.parametrize("samples", [12, 100])
+def test_a_loss_that_few_samples_are_forgiven_is_not_certain(samples: int) -> None:
+    (limit,) = choose_limits(score="top1_percent", samples=samples)
+    assert not limit.is_certain({"drop": 0.0}, {"drop": (-5.0, 5.0)})
+    assert limit.is_certain({"drop": 0.0}, {"drop": (-0.9, 0.9)})
+
+
 def test_known_answers_limit_the_drop() -> None:
     assert choose_limits(score="top1_percent", classifier="softmax", samples=200) == (Limit("drop", 1.0),)
-    assert choose_limits(score="top1_percent", samples=20) == (Limit("drop", 5.0),)
+    assert choose_limits(score="top1_percent", samples=20) == (Limit("drop", 5.0, of_many=1.0),)
     assert choose_limits(score="psnr_db", samples=20) == (Limit("drop", DEFAULT_DROP_DB),)
     assert choose_limits(score="psnr_db", max_drop=0.1) == (Limit("drop", 0.1),)
 
@@ -138,7 +157,7 @@ def test_a_verdict_names_what_failed() -> None:
 def test_a_verdict_that_passes_tells_the_first_limit() -> None:
     verdict = make_verdict(Evidence((Limit("mpeir", 0.1), Limit("drop", 1.0)), {"mpeir": 0.05, "drop": None}))
     assert not verdict["passed"]
-    kept, samples = {"mpeir": 0.05, "drop": 0.5}, {"checked_on": 12}
+    kept, samples = {"mpeir": 0.05, "drop": 0.5}, {"checked_on": 12, "judged_on": 12}
     sure = {"mpeir": (0.01, 0.09), "drop": (-0.5, 0.9)}
     text = "mpeir 0.05 (at most 0.1 allowed), drop 0.5 (at most 1 allowed)"
     for intervals, seen, said in (
@@ -152,6 +171,23 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
         assert verdict["passed"]
         assert verdict["certain"] is (said == "passed")
         assert describe(verdict) == f"{said}: {text}"
+    verdict["samples"] = {"checked_on": 4, "judged_on": 8}
+    assert describe(verdict).startswith("passed on 8 samples, 4 of them held back (on others mpeir, drop may miss)")
+
+
+@pytest.mark.parametrize(
+    ("precisions", "value", "text"),
+    [
+        (("int8", "float"), 0.0, "int8"),
+        (("float", "int16x8"), 0.0, "int16x8 and float instead of int8"),
+        (("float", "int16x8"), 1.0, "int8"),
+        ((), 0.0, "int8"),
+    ],
+)
+def test_types_are_those_that_there_are(precisions: tuple[str, ...], value: float, text: str) -> None:
+    coverage = {"precisions": {name: {} for name in precisions}}
+    evidence = Evidence((Limit("mpeir", 0.1),), {"mpeir": value}, choices={"scheme": "int8"}, coverage=coverage)
+    assert types_text(make_verdict(evidence)) == text
 
 
 @pytest.mark.parametrize(
