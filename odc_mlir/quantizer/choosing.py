@@ -12,6 +12,7 @@ from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.making import BestCandidate, Making
+from odc_mlir.quantizer.options import AUTO, INPUTS, OFF, OUTPUTS
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.stages import (
@@ -62,16 +63,17 @@ class Choosing:
     def _of_weights(self) -> BestCandidate:
         """Weights as codes, rounded by what samples show where that helps."""
         if not self._data.fit:
-            model, recipe = self._making.base, replace(self._recipe(), fitted=self._options.help)
-            asks = self._options.io == FLOAT and self._switches_normalization[-1]
+            model, recipe = self._making.base, replace(self._recipe(), fitted=self._options.fits_scales[-1])
+            asks = self._options.io == FLOAT and self._options.normalizes(INPUTS)[-1]
             if asks and (found := normalized_by_weights(model)) is not None:
                 self._findings.append(_IMPLIED)
                 model, recipe = found, replace(recipe, normalize=True)
             self.plain = self._making.built(model, recipe)
             return self.plain
         model, recipe = self._root()
-        best = self._first(model, recipe, "codes", "nearest")
-        if self._options.help:
+        fits = self._options.fits_scales
+        best = self._first(model, replace(recipe, fitted=fits[0]), "codes", "nearest")
+        if len(fits) > 1:
             best = self.better(best, model, replace(recipe, fitted=True), "scales", "fitted")
         return self._refit(self._refined(best))
 
@@ -102,28 +104,30 @@ class Choosing:
 
     def _root(self) -> tuple[FloatModel, Recipe]:
         """The float model to start from, whose inputs and outputs are normalised where that helps, and its recipe."""
-        model, recipe, states = self._making.base, self._recipe(), self._switches_normalization
+        model, recipe = self._making.base, self._recipe()
         # who gives codes has lost already what a normalisation could keep
-        asks = states[-1] and self._options.io == FLOAT and bool(self._data.fit)
-        for what, make in (("normalize", self._inputs_normalized), ("normalize outputs", self._outputs_normalized)):
-            found = make(model) if asks else None
+        asks = self._options.io == FLOAT and bool(self._data.fit)
+        for kind, what, make in (
+            (INPUTS, "normalize", self._inputs_normalized),
+            (OUTPUTS, "normalize outputs", self._outputs_normalized),
+        ):
+            states = self._options.normalizes(kind)
+            found = make(model) if asks and states[-1] else None
             if found is None:
                 continue
             self._making.record(found)
-            of_inputs = make == self._inputs_normalized
-            chosen = replace(recipe, normalize=True) if of_inputs else replace(recipe, normalize_outputs=True)
+            chosen = replace(recipe, normalize=True) if kind == INPUTS else replace(recipe, normalize_outputs=True)
             if states[0]:
                 model, recipe = found, chosen
                 continue
             best = self.better(self._first(model, recipe, what, False), found, chosen, what, True)
             model, recipe = best.model, best.recipe
-        if states[0] and model is self._making.base:
-            self._findings.append("normalize on changes nothing: no input or output has channels that differ in size")
+        if self._options.normalization not in (AUTO, OFF) and model is self._making.base:
+            self._findings.append(
+                f"normalize {self._options.normalize} changes nothing: no input has channels that differ in size, "
+                "and no layer gives an output with such columns"
+            )
         return model, recipe
-
-    @property
-    def _switches_normalization(self) -> tuple[bool, ...]:
-        return self._options.switched(self._options.normalization)
 
     def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
         return normalized(model, self._data.fit)

@@ -15,8 +15,9 @@ from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, sample_advice, wilson
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
+from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.verdict import Evidence, Measures, make_verdict
-from odc_mlir.quantizer.stages import Candidate, float_reasons
+from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
 from odc_mlir.quantizer.widening import Tried
 from odc_mlir.runtime.execution.graph import Graph
 
@@ -283,17 +284,25 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             result[name] = dict(given)
     result |= {"help": driver.options.help, "rounding": recipe.rounding, "correction": recipe.correction}
     if scheme.weights_only:
-        result["scales"] = "fitted" if recipe.fitted else "range"
+        result["scales"] = FITTED if recipe.fitted else RANGE
+        if driver.data.fit:  # without samples weights alone decide
+            result["normalize"] = _normalized(recipe)
     else:
         result |= {
-            "normalize": recipe.normalize,
-            "normalize_outputs": recipe.normalize_outputs,
+            "normalize": _normalized(recipe),
             "equalize": recipe.equalize,
             "ranges": recipe.ranges,
             "range_options": dict(recipe.range_options),
             "headroom": recipe.headroom,
         }
     return result | {"precisions": {name: choice.precision for name, choice in recipe.precisions}}
+
+
+def _normalized(recipe: Recipe) -> str:
+    """The word of ``--normalize`` for what is normalised."""
+    return {(False, False): OFF, (True, False): INPUTS, (False, True): OUTPUTS, (True, True): ON}[
+        recipe.normalize, recipe.normalize_outputs
+    ]
 
 
 def saturated_biases(graph: Graph) -> dict[str, list[int]]:

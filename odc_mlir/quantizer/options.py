@@ -23,6 +23,10 @@ IO = (FLOAT, QUANTIZED)
 EQUALIZE = ("none", "weights", "activations", "activations:0.8")
 AUTO, ON, OFF = "auto", "on", "off"
 SWITCH = (AUTO, ON, OFF)
+INPUTS, OUTPUTS = "inputs", "outputs"
+NORMALIZE = (*SWITCH, INPUTS, OUTPUTS)
+RANGE, FITTED = "range", "fitted"
+SCALES = (AUTO, RANGE, FITTED)
 
 PATTERNS = ".json"  # what the name of a file of pairs to equalise ends with
 
@@ -46,9 +50,10 @@ class Options:
     errors of tensors that tell which layers lose accuracy, instead of measuring each.
 
     ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which
-    ranges are wider than what was seen, None to choose; ``normalize`` (inputs, before they are codes), ``equalize``,
-    ``rounding`` and ``correction``: ``auto`` lets measurements decide; ``equalize`` may name a share
-    (:func:`share_moved`), or be a ``.json`` file of pairs of layers, as ONE's fm-equalize writes it. ``target``: the
+    ranges are wider than what was seen, None to choose; ``normalize`` (``inputs`` before they are codes, ``outputs``,
+    or ``on``: both), ``scales`` of weights alone (``range``, ``fitted``), ``equalize``, ``rounding`` and
+    ``correction``: ``auto`` lets measurements decide; ``equalize`` may name a share (:func:`share_moved`),
+    or be a ``.json`` file of pairs of layers, as ONE's fm-equalize writes it. ``target``: the
     machine whose rules limit types; ``min_coverage``: the least share of the products that has to be quantised, with a
     target that it has to run. ``reader``: ``litert`` keeps what LiteRT does not run as codes in float. With ``help``
     off, ``auto`` means ``minmax``, ``none`` and ``off``.
@@ -67,6 +72,7 @@ class Options:
     range_options: Mapping[str, Any] = field(default_factory=dict)
     headroom: float | None = None
     normalize: str = AUTO
+    scales: str = AUTO
     equalize: str = AUTO
     rounding: str = AUTO
     correction: str = AUTO
@@ -140,6 +146,16 @@ class Options:
             return (False, True) if self.help else (False,)
         return (value == ON,)
 
+    def normalizes(self, kind: str) -> tuple[bool, ...]:
+        """The states of normalising this ``kind``, inputs or outputs, that are to be tried, off first."""
+        value = self.normalization
+        return (value == kind,) if value in (INPUTS, OUTPUTS) else self.switched(value)
+
+    @property
+    def fits_scales(self) -> tuple[bool, ...]:
+        """Whether scales of weights alone fit these best, as it is to be tried."""
+        return (self.scales == FITTED,) if self.scales != AUTO else self.switched(AUTO)
+
     @property
     def searches_precisions(self) -> bool:
         """Whether layers may be taken to other precisions than asked for."""
@@ -152,7 +168,7 @@ class Options:
 
     @property
     def normalization(self) -> str:
-        """The switch of normalising inputs; those whose parameters are given stay what these are for."""
+        """The switch of normalising inputs and outputs; those whose parameters are given stay what these are for."""
         return OFF if self.normalize == AUTO and self.gives_parameters else self.normalize
 
     @property
@@ -280,7 +296,8 @@ def _check(options: Options) -> None:
     for name, value, allowed in (
         ("io", options.io, IO),
         ("ranges", options.ranges, (AUTO, *MODES)),
-        ("normalize", options.normalize, SWITCH),
+        ("normalize", options.normalize, NORMALIZE),
+        ("scales", options.scales, SCALES),
         ("equalize", _kind(options.equalize), (AUTO, *EQUALIZE)),
         ("rounding", options.rounding, SWITCH),
         ("correction", options.correction, SWITCH),
@@ -331,7 +348,7 @@ def _check_given(options: Options) -> None:
     """Raises OptionError for types and parameters that leave out, or contradict, something else."""
     if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation would change values whose parameters are given", hint="omit one of the two")
-    if options.normalize == ON and options.io != FLOAT:
+    if options.normalize not in (AUTO, OFF) and options.io != FLOAT:
         raise OptionError("inputs are normalised before they are codes, and io asks for codes", hint="leave one out")
     if options.visq_file is not None and not options.searches_precisions:
         raise OptionError("layer errors are for mixed precision, which is off", hint="omit mixed")

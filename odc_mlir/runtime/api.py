@@ -463,6 +463,7 @@ def quantize(
     range_options: Mapping[str, Any] | None = None,
     headroom: float | None = None,
     normalize: str = "auto",
+    scales: str = "auto",
     equalize: str = "auto",
     rounding: str = "auto",
     correction: str = "auto",

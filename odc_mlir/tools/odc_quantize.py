@@ -176,7 +176,7 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     if verdict["scores"]:
         scores = verdict["scores"]
         yield f"  {scores['metric']} {scores['float']:.3f} float, {scores['quantized']:.3f} quantised"
-    yield f"  chosen: {' '.join(quantizing.flags_of(choices))}{_scales(choices)}"
+    yield f"  chosen: {' '.join(quantizing.flags_of(choices))}"
     yield from _precisions(verdict)
     for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:
         alone = layer["output_sqnr_db"]
@@ -186,14 +186,6 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
     for finding in verdict["findings"][:_FINDINGS_SHOWN]:
         yield f"  note: {shortened(finding)}"
-
-
-def _scales(choices: Mapping[str, Any]) -> str:
-    """How scales of weights alone came about, which no option asks for."""
-    return f" (scales of weights by their {_SCALES[choices['scales']]})" if "scales" in choices else ""
-
-
-_SCALES = {"range": "range", "fitted": "error"}
 
 
 def _measured(metric: str, value: float | None, interval: Sequence[float] | None, count: str) -> str:

@@ -140,8 +140,14 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--normalize",
         default="auto",
-        choices=("auto", "on", "off"),
-        help="normalise inputs and outputs in float if their channels differ",
+        choices=("auto", "on", "off", "inputs", "outputs"),
+        help="normalise inputs, outputs or both (on) in float if their channels differ",
+    )
+    group.add_argument(
+        "--scales",
+        default="auto",
+        choices=("auto", "range", "fitted"),
+        help="scales of weights alone: of their range, or of the least error",
     )
     add_input(
         group,
@@ -219,6 +225,7 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "range_options": range_options(arguments),
         "headroom": arguments.headroom,
         "normalize": arguments.normalize,
+        "scales": arguments.scales,
         "equalize": arguments.equalize,
         "rounding": arguments.rounding,
         "correction": arguments.correction,
@@ -263,8 +270,8 @@ def _in_flags(text: str) -> str:
 
 def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
     """The flags that ask for what was chosen, as a verdict has it in Python's words."""
-    for name in ("ranges", "headroom", "normalize", "equalize", "rounding", "correction"):
-        if name not in choices:  # of weights alone no ranges are chosen
+    for name in ("ranges", "scales", "headroom", "normalize", "equalize", "rounding", "correction"):
+        if name not in choices:  # ranges of weights alone, or scales of these in other schemes
             continue
         value = choices[name]
         text = ("off", "on")[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value

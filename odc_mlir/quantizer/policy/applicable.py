@@ -25,6 +25,7 @@ class Applies:
 
 
 _VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
+_WEIGHTS_ONLY = tuple(name for name, scheme in SCHEMES.items() if scheme.weights_only)
 _WIDER = tuple(name for name in LADDERS if wider_values(name) != FLOAT)
 _MIXED = tuple({*LADDERS, *NARROWER})
 
@@ -48,6 +49,7 @@ APPLICABLE: Mapping[str, Applies] = {
     "copied_parameters": _of_values(_NO_TYPES, {}),
     "ranges": _of_values(_NO_RANGES, "auto"),
     "range_options": _of_values(_NO_RANGES, {}),
+    "scales": Applies(_WEIGHTS_ONLY, ("auto",), "has scales of weights by their ranges"),
     "headroom": _of_values(_NO_RANGES, None),
     "equalize": _of_values("scales move between no layers", "auto", "none", by_samples=True),
     "layers": _of_values(_NO_PRECISIONS, ()),

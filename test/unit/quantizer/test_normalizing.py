@@ -89,13 +89,13 @@ def test_even_columns_are_left_alone() -> None:
     file, samples = table(1.0)
     made = odc_mlir.quantize(file, calibration=samples, mixed="off", **PLAIN)
     assert not any(step["step"] == "normalize" for step in made.verdict["steps"])
-    assert not made.verdict["choices"]["normalize"]
+    assert made.verdict["choices"]["normalize"] == "off"
 
 
 def test_who_asks_for_it_gets_it_without_help() -> None:
     file, samples = table()
     made = odc_mlir.quantize(file, calibration=samples, help=False, normalize="on")
-    assert made.verdict["choices"]["normalize"]
+    assert made.verdict["choices"]["normalize"] == "inputs"
     assert outputs_db(file, made, samples) > 25.0
 
 
@@ -104,7 +104,7 @@ def test_inputs_that_are_codes_stay_codes() -> None:
     with pytest.raises(OptionError, match="inputs are normalised before they are codes"):
         odc_mlir.quantize(file, calibration=samples, io="quantized", normalize="on", mixed="off", **PLAIN)
     made = odc_mlir.quantize(file, calibration=samples, io="quantized", mixed="off", **PLAIN)
-    assert not made.verdict["choices"]["normalize"]
+    assert made.verdict["choices"]["normalize"] == "off"
     assert [tensor.dtype for tensor in read_model(made.to_circle()).subgraphs[0].tensors[:1]] == ["int8"]
 
 
@@ -171,7 +171,10 @@ def test_no_column_of_an_output_is_lost_beside_larger_ones(scheme: str, least: f
     helped = odc_mlir.quantize(file, **options)
     assert columns_db(file, helped, samples) > least
     assert helped.passed
-    assert helped.verdict["choices"]["normalize_outputs"]
+    assert helped.verdict["choices"]["normalize"] == "outputs"
+    chosen = {name: helped.verdict["choices"][name] for name in ("normalize", "headroom")}
+    again = odc_mlir.quantize(file, **options, **chosen)
+    assert again.to_circle() == helped.to_circle()
     assert {"y/normalised": scheme, "y/scaled": "float", "y": "float"}.items() <= helped.verdict["scheme"].items()
 
 
@@ -179,7 +182,7 @@ def test_a_layer_whose_precision_is_asked_for_keeps_its_units() -> None:
     file, samples = quantities()
     made = odc_mlir.quantize(file, calibration=samples, mixed="off", overrides={"y": "int16x8"}, **PLAIN)
     assert made.verdict["scheme"]["y"] == "int16x8"
-    assert not made.verdict["choices"]["normalize_outputs"]
+    assert made.verdict["choices"]["normalize"] == "off"
 
 
 def test_inputs_of_several_units_are_normalised_once_joined() -> None:

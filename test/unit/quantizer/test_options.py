@@ -105,6 +105,7 @@ ASKING: dict[str, Any] = {
     "ranges": "entropy",
     "range_options": {"high": 99.0},
     "headroom": 0.5,
+    "scales": "fitted",
     "equalize": "missing.json",
     "layers": "x:float",
     "mixed": "on",

@@ -199,13 +199,14 @@ def test_recording_reads_what_it_says_it_uses(
     assert read & known == odc_quantize.RECORDING - {"min_max_only"}
 
 
+@pytest.mark.parametrize("scheme", ["int8", "int4_wo"])
 def test_what_was_chosen_can_be_asked_for(
-    files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    scheme: str, files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the command's words, and in Python's: both make the same file again."""
     _, hard, data = files
     samples = data.with_name("hard.npz")
-    common = (hard, "--calibration", samples, "--mixed", "off", "--allow-accuracy-loss")
+    common = (hard, "--scheme", scheme, "--calibration", samples, "--mixed", "off", "--allow-accuracy-loss")
     first, again, report = tmp_path / "first.circle", tmp_path / "again.circle", tmp_path / "v.json"
     assert _run(*common, "-o", first, "--report-json", report) == 0
     (line,) = re.findall(r"^  chosen: (.*)$", capsys.readouterr().out, re.MULTILINE)
@@ -215,7 +216,7 @@ def test_what_was_chosen_can_be_asked_for(
     assert again.read_bytes() == first.read_bytes()
     names = {flag.strip("-").replace("-", "_") for flag in flags[::2]}
     choices = {name: value for name, value in json.loads(report.read_text())["choices"].items() if name in names}
-    made = odc_mlir.quantize(hard, calibration=samples, mixed=False, **choices)
+    made = odc_mlir.quantize(hard, scheme=scheme, calibration=samples, mixed=False, **choices)
     assert made.to_circle() == first.read_bytes()
 
 
