@@ -63,10 +63,11 @@ class Driver:
         self.making = Making(original, base, data, options, progress)
         self.reference = self.making.reference
         self.limits = self._limits()
-        if self.reference.scores is not None and not self.reference.is_telling:
+        if self.reference.misfit is not None:
             self.findings.append(
-                f"the {counted(len(self.data.held), 'label')} fit what the float model answers no better than luck may "
-                "have it, or are far from it, so that scores by them say nothing; give right ones, or more of them"
+                f"{self.reference.misfit} of {counted(len(self.data.held), 'sample')} fit what the float model answers "
+                "no better than luck may have it, or are far from it, so that scores by them say nothing; give right "
+                "ones, or more of them"
             )
         if self.data.fit:
             self.making.record(self.base)
@@ -111,7 +112,7 @@ class Driver:
             limit=options.limit,
             max_drop=options.max_drop,
             score=reference.metric,
-            is_telling=reference.is_telling,
+            is_telling=reference.misfit is None,
             classifier=reference.classifier,
             has_values=reference.has_values,
             samples=len(self.data.held),

@@ -32,7 +32,7 @@ from odc_mlir.quantizer.deciding import (
     last_operator,
     places_of,
 )
-from odc_mlir.quantizer.labels import check_answers, is_telling
+from odc_mlir.quantizer.labels import check_answers, misfit
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
@@ -227,7 +227,7 @@ class Reference:
             check_answers(firsts, labels)
         self.labels = labels
         self.scores = None if labels is None else scores(firsts, labels)
-        self.is_telling = labels is not None and is_telling(firsts, labels)
+        self.misfit = None if labels is None else misfit(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
         self.columns = [
             Columns.of(() if place in self.places else arrays)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.columns import MOST_SINGLE
 from odc_mlir.runtime.reporting.scoring import DEVIATIONS, by_chance, compared, is_yes_or_no, score
 
 # A model that gets this many times as many right by labels moved by one was labelled from another number on.
@@ -48,10 +50,16 @@ def check_answers(outputs: Sequence[Array], labels: Array) -> None:
         return
     if is_yes_or_no(labels):
         return  # what says yes and no has no unit
-    found = _explained(outputs, labels)
-    if found.related * np.sqrt(len(labels)) > DEVIATIONS and found.as_given <= _OTHER_UNIT * found.at_best:
+    for place, found in _columns(outputs, labels).items():
+        if found.at_best >= _LEAST_EXPLAINED:  # one that is hardly predicted is a finding
+            _check_unit(f"labels of column {place}", len(labels), found)
+    _check_unit("labels", len(labels), _explained(outputs, labels))
+
+
+def _check_unit(what: str, count: int, found: _Explained) -> None:
+    if found.is_related(count) and found.as_given <= _OTHER_UNIT * found.at_best:
         raise InputError(
-            f"labels rise and fall with what the float model answers, but are far from it: it explains "
+            f"{what} rise and fall with what the float model answers, but are far from it: it explains "
             f"{found.at_best:.2g} of their variance scaled and moved, as it is {found.as_given:.2g} (R2)",
             hint="give labels in the unit of the first output and from the same zero, or none",
         )
@@ -86,19 +94,20 @@ def _check_classes(outputs: Sequence[Array], labels: Array) -> None:
         )
 
 
-def is_telling(outputs: Sequence[Array], labels: Array) -> bool:
-    """Whether answers have more to do with ``labels`` than by luck: more are right, or numbers are near to them.
+def misfit(outputs: Sequence[Array], labels: Array) -> str | None:
+    """Which labels have no more to do with answers than by luck: all, or those of columns; None where all have.
 
-    Answers to other samples, or to another question, are missed by as much before and after quantising. So are those in
-    another unit, whatever they are.
+    More are right, or numbers are near to them. Answers to other samples, or to another question, are missed by as much
+    before and after quantising. So are those in another unit, whatever they are.
     """
     outputs, labels = compared(outputs, labels)
     found = by_chance(outputs, labels)
     if found is not None:
-        return score(outputs, labels)[1] > found.most_percent
-    numbers = _explained(outputs, labels)
-    is_related = numbers.related * np.sqrt(len(labels)) > DEVIATIONS
-    return bool(is_related and numbers.as_given > _LEAST_EXPLAINED * numbers.at_best)
+        return None if score(outputs, labels)[1] > found.most_percent else "labels"
+    columns = [place for place, at in _columns(outputs, labels).items() if not at.is_near(len(labels))]
+    if columns:
+        return f"labels of {'columns' if len(columns) > 1 else 'column'} {', '.join(map(str, columns))}"
+    return None if _explained(outputs, labels).is_near(len(labels)) else "labels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,24 @@ class _Explained:
     @property
     def at_best(self) -> float:
         return self.related**2
+
+    def is_related(self, count: int) -> bool:
+        """Whether ``count`` labels rise and fall with answers, beyond luck."""
+        return self.related * math.sqrt(count) > DEVIATIONS
+
+    def is_near(self, count: int) -> bool:
+        """Whether they are near to answers as well."""
+        return self.is_related(count) and self.as_given > _LEAST_EXPLAINED * self.at_best
+
+
+def _columns(outputs: Sequence[Array], labels: Array) -> dict[int, _Explained]:
+    """The same of each of few columns, as quantities of their own have them, where labels vary."""
+    width = outputs[0].shape[-1] if outputs[0].ndim else 1
+    if not 1 < width <= MOST_SINGLE or score(outputs, labels)[0] != "rmse":
+        return {}
+    rows = labels.reshape(len(labels), -1, width)
+    varying = [place for place in range(width) if (rows[..., place] != rows[:1, :, place]).any()]
+    return {place: _explained([output[..., place] for output in outputs], rows[..., place]) for place in varying}
 
 
 def _explained(outputs: Sequence[Array], labels: Array) -> _Explained:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -9,12 +10,12 @@ import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder
-from odc_mlir.errors import OdcError, OptionError
+from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.labels import check_answers, is_telling
+from odc_mlir.quantizer.labels import check_answers, misfit
 from odc_mlir.runtime.execution.graph import build_graph
 
 Samples = list[list[np.ndarray]]
@@ -165,7 +166,7 @@ def test_yes_and_no_that_few_samples_show_are_no_numbers_of_another_unit() -> No
     outputs = [np.array([[-9.0 + number / 10]]) for number in range(COUNT)]
     labels = np.arange(COUNT) >= COUNT - 3
     check_answers(outputs, labels.astype(np.int64))
-    assert not is_telling(outputs, labels)
+    assert misfit(outputs, labels) == "labels"
 
 
 @pytest.mark.parametrize("order", ["", "first", "last"])
@@ -177,3 +178,36 @@ def test_the_first_of_the_best_is_the_answer(order: str) -> None:
     verdict = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
     assert (verdict["scores"]["metric"], verdict["scores"]["float"]) == ("top1_percent", 100.0)
     assert "drop" in verdict["intervals"]
+
+
+@pytest.mark.parametrize(
+    ("change", "refused", "found"),
+    [
+        (lambda column: column, False, None),
+        (lambda column: 1000 * column, True, "labels of column 2"),
+        (lambda column: -column, False, "labels of column 2"),
+        (lambda column: column[::-1], False, "labels of column 2"),
+        (lambda column: 0 * column, False, None),  # nothing to tell
+    ],
+)
+def test_columns_of_numbers_are_checked_each(
+    change: Callable[[np.ndarray], np.ndarray], refused: bool, found: str | None
+) -> None:
+    """The last is so small that it does not count in what all are explained by."""
+    labels = np.random.default_rng(5).normal(size=(COUNT, 3)) * [1.0, 40.0, 1e-4]
+    outputs = list((0.99 * labels)[:, None])
+    labels[:, 2] = change(labels[:, 2].copy())
+    assert misfit(outputs, labels) == found
+    if not refused:
+        return check_answers(outputs, labels)
+    with pytest.raises(InputError, match=r"labels of column 2 rise and fall .* explains 1 of .* as it is -"):
+        check_answers(outputs, labels)
+
+
+def test_a_column_of_other_labels_is_named() -> None:
+    file, samples = dense(3)
+    labels = np.concatenate([odc_mlir.run(file, list(sample))[0] for sample in samples])
+    labels[:, 1] *= -1
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
+    assert [check["metric"] for check in verdict["limits"]][:2] == ["drop", "mpeir"]
+    assert any(text.startswith("labels of column 1 of ") for text in verdict["findings"])

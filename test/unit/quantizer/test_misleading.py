@@ -401,7 +401,7 @@ def test_few_labels_that_luck_may_explain_do_not_count_alone(wrong: bool) -> Non
     assert [check["metric"] for check in verdict["limits"]] == (
         ["drop", "mpeir", "top1_decided"] if wrong else ["drop"]
     )
-    text = f"the {len(given)} labels fit what the float model answers no better than luck may have it"
+    text = f"labels of {len(given)} samples fit what the float model answers no better than luck may have it"
     assert any(finding.startswith(text) for finding in verdict["findings"]) is wrong
 
 
