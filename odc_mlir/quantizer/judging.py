@@ -46,6 +46,8 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     if over:
         coverage["budget"] = _least_cost(driver, candidate)
     silent, notes = _silent(driver, candidate)
+    doubts = _doubts(driver, certainty, metrics)
+    is_missed = not all(limit.holds(metrics) for limit in driver.limits)
     return make_verdict(
         Evidence(
             driver.limits,
@@ -60,6 +62,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "chosen_by": len(data.fit),
                 "checked_on": len(data.held),
                 "judged_on": certainty.count or len(data.held),
+                "telling": not reference.constant and (is_missed or not doubts),
                 "layers_examined_on": examination.samples,
                 "stands_out": data.stands_out,
                 "made_up": data.made_up,
@@ -73,7 +76,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 *silent,
                 *_not_finite(driver, measured),
                 *over,
-                *_doubts(driver, certainty, metrics),
+                *doubts,
             ],
             coverage | {"leaked_attention": shares},
             dict(certainty.intervals),

@@ -237,7 +237,8 @@ class Worker:
         self.announce(Milestone.QUANTIZED)
         result.stage, result.verdict = "check", _summary(made.verdict)
         if made.verdict["status"] == FAILED:
-            raise AccuracyError(f"the quantised model {describe(made.verdict)}", stage="check")
+            kind = AccuracyError if made.verdict["samples"]["telling"] else CoverageError
+            raise kind(f"the quantised model {describe(made.verdict)}", stage="check")
         result.verdict["saturation"] = build.normal_saturation(made.model, samples)
         self.announce(Milestone.CHECKED)
         private.write_file(output, made.model)

@@ -59,6 +59,9 @@ def test_of_few_samples_the_doubt_counts_however_they_are_given(options: dict[st
     assert not made.passed
     assert [text for text in made.verdict["problems"] if text.startswith("4 samples say that mpeir is ")]
     assert all(check["passed"] for check in made.verdict["limits"])
+    assert not made.verdict["samples"]["telling"]
+    missed = odc_mlir.quantize(file, **given, limit=low / 9).verdict
+    assert (missed["passed"], missed["samples"]["telling"]) == (False, True)
     sure = odc_mlir.quantize(file, **given, limit=1.01 * high).verdict
     assert (sure["passed"], sure["certain"]) == (True, True)
 

@@ -105,9 +105,13 @@ def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCa
     file, samples = _plain(squeeze_excite)
     made = quantize(file, scheme="int8_wo")
     assert (made.verdict["status"], made.passed, made.failed) == ("unchecked", False, False)
-    assert made.verdict["samples"] == {"made_up": True, "chosen_by": 0, "checked_on": 8, "judged_on": 8} | {
-        key: made.verdict["samples"][key] for key in ("layers_examined_on", "stands_out")
-    }
+    assert made.verdict["samples"] == {
+        "made_up": True,
+        "chosen_by": 0,
+        "checked_on": 8,
+        "judged_on": 8,
+        "telling": True,
+    } | {key: made.verdict["samples"][key] for key in ("layers_examined_on", "stands_out")}
     assert not made.verdict["intervals"]
     made.require_passed()
     said = "not checked: no samples were given; limits hold on made-up inputs only"

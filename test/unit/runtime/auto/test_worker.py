@@ -16,6 +16,7 @@ from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CacheError, CompileError, InputError, OdcError, RecordsError, SessionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.quantizer.policy.verdict import Evidence, Limit, make_verdict
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefacts
@@ -93,6 +94,21 @@ def test_a_limit_that_these_records_cannot_miss_waits_for_others(job: Job) -> No
     assert found.result.waits_for_records
     assert found.result.records_needed == 20
     assert "the limit of top1_match is 0.99" in (found.result.reason or "")
+
+
+@pytest.mark.parametrize(("telling", "kind"), [(False, "coverage"), (True, "accuracy")])
+def test_a_verdict_of_samples_that_decide_nothing_waits_for_others(
+    telling: bool, kind: str, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record(job, SHAPES, 10)
+    made = make_verdict(Evidence((Limit("mpeir", 0.1),), {"mpeir": 0.0}, problems=["so it is"]))
+    made["samples"] = {"telling": telling}
+    monkeypatch.setattr(build, "quantize", lambda *_, **__: build.QuantizedModel(b"", made))
+    Worker(replace(job, runs=10), lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert found.result.kind == kind
+    assert (found.result.reason or "").startswith("the quantised model failed: so it is")
 
 
 def test_a_metric_that_no_output_has_waits_for_nothing(job: Job) -> None:
