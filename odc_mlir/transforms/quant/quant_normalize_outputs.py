@@ -21,11 +21,13 @@ ones. Units that a model gives its answers by operators of its own are folded in
 is where they come back. Both operators stay float; the last one takes the output's name.
 
 Applies only to outputs of layers with constant weights and without activation that nothing else reads, and whose
-columns differ in size by more than a factor of sixteen; does nothing without ``ranges``.
+columns differ in size by more than a factor of sixteen, also behind RESHAPE and a CONCATENATION of columns; does
+nothing without ``ranges``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,6 +38,7 @@ from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
+from odc_mlir.dialects.circle import info_of
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.npz import read_npz
 from odc_mlir.quantizer.policy.schemes import FLOAT
@@ -48,6 +51,7 @@ from odc_mlir.transforms.common.rewriting import (
     is_used_once,
     operator,
     part,
+    producer,
     real,
 )
 from odc_mlir.transforms.common.tensor_names import named
@@ -73,15 +77,45 @@ class QuantNormalizeOutputsPass(ModulePass):
         with parsing("cannot read column ranges", OptionError, location=self.ranges):
             ranges = {name: np.asarray(array, np.float64).reshape(2, -1) for name, array in arrays.items()}
         for value in list(function.body.block.last_op.operands if function.body.block.last_op else ()):
-            if (known := ranges.get(value_name(value))) is not None and is_used_once(value):
+            known = ranges.get(value_name(value))
+            if known is not None and is_used_once(value) and sizes_differ(*known):
                 _normalise(value, *known)
 
 
-def _normalise(value: SSAValue, low: Floats, high: Floats) -> None:
+def _normalise(value: SSAValue, low: Floats, high: Floats) -> bool:
+    """Whether the layers behind ``value`` were normalised; what joins or reshapes their results stays float."""
+    found = False
+    for part_of, first, last in _parts(value, len(low)):
+        found |= is_used_once(part_of) and _normalise(part_of, low[first:last], high[first:last])
+    if (behind := producer(value, "RESHAPE")) is not None and is_used_once(behind.operands[0]):
+        columns = (info_of(behind.operands[0]).shape or (0,))[-1] or 0
+        if columns and columns % len(low) == 0:
+            times = columns // len(low)
+            found = _normalise(behind.operands[0], np.tile(low, times), np.tile(high, times))
+    if found:
+        write_word(value.owner, PRECISION, FLOAT)  # type: ignore[arg-type]
+        return True
+    return _normalise_layer(value, low, high)
+
+
+def _parts(value: SSAValue, columns: int) -> Iterator[tuple[SSAValue, int, int]]:
+    """What a CONCATENATION of columns joins, each with its first column and that behind its last."""
+    op = producer(value, "CONCATENATION")
+    rank = 0 if op is None else len(info_of(value).shape or ())
+    if op is None or activation(op) != "none" or int(op.option("axis")) not in (-1, rank - 1):
+        return
+    shapes = [info_of(operand).shape for operand in op.operands]
+    widths = [(shape or (0,))[-1] or 0 for shape in shapes]
+    if sum(widths) == columns:
+        ends = np.cumsum(widths).tolist()
+        yield from zip(op.operands, [0, *ends[:-1]], ends, strict=True)
+
+
+def _normalise_layer(value: SSAValue, low: Floats, high: Floats) -> bool:
     layer = WeightedLayer.of(value.owner)  # type: ignore[arg-type]
     weights = None if layer is None or activation(layer.op) != "none" else layer.real_weights()
     if layer is None or weights is None:
-        return
+        return False
     columns = weights.shape[layer.axis]
     if len(low) != columns:
         raise OptionError(
@@ -89,14 +123,15 @@ def _normalise(value: SSAValue, low: Floats, high: Floats) -> None:
             hint="record them with this model",
         )
     bias = layer.real_bias(columns)
-    if bias is None or not sizes_differ(low, high):
-        return
+    if bias is None:
+        return False
     sizes = np.where(high > low, (high - low) / 2, 1.0).astype(np.float32).astype(np.float64)
     centres = ((low + high) / 2).astype(np.float32).astype(np.float64)
     new = weights / layer.per_output(sizes, weights.ndim), (bias - centres) / sizes
     if not (sizes > 0).all() or not all(np.isfinite(array.astype(np.float32)).all() for array in new):
-        return
+        return False
     _insert(value, layer, new, sizes, centres)
+    return True
 
 
 def _insert(value: SSAValue, layer: WeightedLayer, new: tuple[Floats, Floats], sizes: Floats, centres: Floats) -> None:

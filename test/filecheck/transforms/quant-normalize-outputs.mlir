@@ -52,3 +52,35 @@ func.func @main(%x: tensor<1x1xf32>) -> (tensor<1x2xf32>, tensor<1x2xf32>) {
 }
 // CHECK-LABEL: func.func @main(
 // CHECK-NOT: circle.mul
+
+// -----
+
+// Columns that two layers give are normalised in each; what joins them stays float.
+func.func @main(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
+  %v = circle.const [0.02] : tensor<1x1xf32>
+  %a = circle.const [0.2] : tensor<1xf32>
+  %w = circle.const [400.0] : tensor<1x1xf32>
+  %b = circle.const [500.0] : tensor<1xf32>
+  %0 = circle.fully_connected(%x, %v, %a) : (tensor<1x1xf32>, tensor<1x1xf32>, tensor<1xf32>) -> tensor<1x1xf32> loc("p")
+  %1 = circle.fully_connected(%x, %w, %b) : (tensor<1x1xf32>, tensor<1x1xf32>, tensor<1xf32>) -> tensor<1x1xf32> loc("q")
+  %2 = circle.concatenation(%0, %1) {axis = 1} : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x2xf32> loc("y")
+  func.return %2 : tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK-COUNT-2: circle.mul({{.*}}quant.precision = "float"
+// CHECK: circle.concatenation({{.*}}quant.precision = "float"
+
+// -----
+
+// A RESHAPE keeps the columns of its rows.
+func.func @main(%x: tensor<1x1xf32>) -> tensor<1x2x2xf32> {
+  %w = circle.const [0.02, 400.0, 0.02, 400.0] : tensor<4x1xf32>
+  %b = circle.const [0.2, 500.0, 0.2, 500.0] : tensor<4xf32>
+  %s = circle.const [1, 2, 2] : tensor<3xi32>
+  %0 = circle.fully_connected(%x, %w, %b) : (tensor<1x1xf32>, tensor<4x1xf32>, tensor<4xf32>) -> tensor<1x4xf32> loc("p")
+  %1 = circle.reshape(%0, %s) : (tensor<1x4xf32>, tensor<3xi32>) -> tensor<1x2x2xf32> loc("y")
+  func.return %1 : tensor<1x2x2xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK: circle.const [0.1, 2000.0, 0.1, 2000.0] : tensor<4xf32>
+// CHECK: circle.reshape({{.*}}quant.precision = "float"
