@@ -111,6 +111,15 @@ class Examination:
                 result[self.graph.tensors[index].name] = float(node.macs + largest_tensor(node))
         return result
 
+    def hiding(self) -> set[str]:
+        """The SOFTMAX, by result, that give nothing at all to some of their operands: a mask hides these."""
+        results = {item.outputs[0] for item in self.graph.nodes if item.node.spec.name == "SOFTMAX"}
+        return {
+            self.graph.tensors[index].name
+            for index in results
+            if any((value := run.values.get(index)) is not None and not value.all() for run in self.runs)
+        }
+
     def weights(self) -> dict[str, int]:
         """How many constant weights each operator has, by the names of its results."""
         result: dict[str, int] = {}

@@ -239,7 +239,7 @@ class Widening:
     def _costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
         """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
         precisions = self.examination.precisions(candidate.graph)
-        weights = self.examination.weights()
+        weights, hiding = self.examination.weights(), self.examination.hiding()
         rows = self._bytes() if self._counts_bytes else self._times(candidate, host=host)
         for name, row in zip(self.names, rows, strict=True):
             if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
@@ -247,6 +247,13 @@ class Widening:
             elif not weights.get(name):
                 for level, is_same in enumerate(self._keep_values()):
                     row[level + 1] = math.inf if is_same else row[level + 1]  # the same as one level below
+            if (
+                name in hiding
+            ):  # by 16 bits SOFTMAX shows a code of what is masked: its table of exponentials ends there
+                row[1:] = [
+                    math.inf if _bits(step, of_weights=False) == _WIDE_BITS else cost
+                    for step, cost in zip(self._levels[1:], row[1:], strict=True)
+                ]
         self._pinned = {name for name, row in zip(self.names, rows, strict=True) if not math.isfinite(row[1])}
         return rows
 

@@ -8,11 +8,14 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.quantizer.roundings import Effect
 from odc_mlir.quantizer.stages import graph_of
 from odc_mlir.runtime.api import run
 from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
 
 Samples = list[list[np.ndarray]]
 ROWS, WIDTH = 8, 16
@@ -98,6 +101,15 @@ def test_what_readers_quantise_is_within_32_bits(reader: str | None) -> None:
         codes = graph.tensors[item.outputs[0]].quant
         assert codes is not None
         assert np.abs(values[item.inputs[0]] / codes.scale).max() < 2**30
+
+
+def test_softmax_that_hides_gets_no_16_bits() -> None:
+    """Its table of exponentials ends at exp(-10), which is more than half a code: what is masked would be seen."""
+    model, calibration, _ = _masked()
+    assert Examination(build_graph(read_model(model)), calibration[:2]).hiding() == {"shares"}
+    precisions = quantize(model, calibration=calibration, mixed="on").verdict["choices"]["precisions"]
+    assert "masked" in precisions
+    assert precisions.get("shares") not in ("int16x8", "int16")
 
 
 @pytest.mark.parametrize("error", [1e30, float("inf"), float("nan")])
