@@ -247,9 +247,7 @@ class Widening:
             elif not weights.get(name):
                 for level, is_same in enumerate(self._keep_values()):
                     row[level + 1] = math.inf if is_same else row[level + 1]  # the same as one level below
-            if (
-                name in hiding
-            ):  # by 16 bits SOFTMAX shows a code of what is masked: its table of exponentials ends there
+            if name in hiding:  # with 16 bits a code of what is masked shows: the table ends at exp(-10)
                 row[1:] = [
                     math.inf if _bits(step, of_weights=False) == _WIDE_BITS else cost
                     for step, cost in zip(self._levels[1:], row[1:], strict=True)
