@@ -39,6 +39,7 @@ PASSED = {
     "limits": [],
     "worst_layers": [],
     "problems": [],
+    "samples": {"telling": True},
 }
 CHECK = {"metric": "mpeir", "limit": 0.1, "value": 0.5, "passed": False}
 FAILED = {**PASSED, "status": "failed", "passed": False, "value": 0.5, "limits": [CHECK]}
