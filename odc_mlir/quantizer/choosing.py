@@ -218,10 +218,10 @@ class Choosing:
         if best.recipe.headroom or seen.quality_db > best.measured.quality_db - _LEAST_LOST_DB:
             return best
         for headroom in _HEADROOMS:
-            if not making.in_time():
-                break
             making.foreseen += 1 + len(best.model.held)
-            found = making.built(best.model, replace(best.recipe, headroom=headroom))
+            found = self._tried(best.model, replace(best.recipe, headroom=headroom), "headroom", headroom)
+            if found is None:
+                continue
             ours = making.measured_unseen(best.model, found.candidate)
             kept = ours.better_than(seen, LEAST_GAIN_DB)
             self._noted(found, "headroom", headroom, kept=kept)
@@ -268,16 +268,22 @@ class Choosing:
 
     def better(self, best: BestCandidate, model: FloatModel, recipe: Recipe, what: str, value: Any) -> BestCandidate:
         """The choice with this recipe if its outputs are better than those of the best so far, else that."""
-        if not self._making.in_time():
-            return best
-        try:
-            found = self._making.built(model, recipe)
-        except OdcError:
-            LOG.info("%s=%s cannot be used", what, value, exc_info=True)
+        found = self._tried(model, recipe, what, value)
+        if found is None:
             return best
         kept = found.measured.better_than(best.measured, LEAST_GAIN_DB) and self._holds_others(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
+
+    def _tried(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> BestCandidate | None:
+        """What ``recipe`` makes of ``model``; None where it makes nothing, or for lack of time."""
+        if not self._making.in_time():
+            return None
+        try:
+            return self._making.built(model, recipe)
+        except OdcError:
+            LOG.info("%s=%s cannot be used", what, value, exc_info=True)
+            return None
 
     def _holds_others(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether other ranges or channels hold samples that they were not chosen by as well as those of ``best``.

@@ -28,6 +28,22 @@ FOLDS = 4
 _MOST_KNOWN = 2  # candidates: what is best so far, and what is compared with it
 
 
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """What was measured of a candidate of ``model``; ``by_twins``: of models made by its recipe instead of it."""
+
+    model: FloatModel
+    candidate: Candidate
+    measured: Measurement
+    by_twins: bool
+
+    def is_of(self, model: FloatModel, candidate: Candidate) -> bool:
+        """Whether it holds for this candidate as well: codes may be refined by more samples, which twins do not see."""
+        if candidate is self.candidate:
+            return True
+        return self.by_twins and model is self.model and candidate.recipe == self.candidate.recipe
+
+
 class HeldBack:
     """Judges on the samples held back of ``data``, which ``reference`` has; ``say`` tells of models that are made.
 
@@ -38,33 +54,35 @@ class HeldBack:
     def __init__(self, options: Options, data: Data, reference: Reference, say: Callable[[str, int], None]) -> None:
         self._data, self._reference, self._say = data, reference, say
         self._builder = CandidateBuilder(options, data.fit)
-        self._known: list[tuple[Candidate, Measurement]] = []  # what was judged last, in order
+        self._known: list[_Judgement] = []  # the last ones, in order
 
     def measure(self, model: FloatModel, candidate: Candidate) -> Measurement:
         """How far models made of ``model`` as ``candidate`` is are from the float one; outputs are kept.
 
         It is the candidate itself where the samples take no part in making it, or cannot be left out.
         """
-        found = next((measured for known, measured in self._known if known is candidate), None)
-        if found is None:
-            found = self._judged(model, candidate)
-        others = [item for item in self._known if item[0] is not candidate]
-        self._known = [*others[-_MOST_KNOWN + 1 :], (candidate, found)]
-        return found
+        found = next((known for known in self._known if known.is_of(model, candidate)), None)
+        others = [known for known in self._known if known is not found]
+        found = found or self._judged(model, candidate)
+        self._known = [*others[-_MOST_KNOWN + 1 :], found]
+        return found.measured
 
-    def _judged(self, model: FloatModel, candidate: Candidate) -> Measurement:
-        data, parts = self._data, range(len(model.held))
-        refined = candidate.recipe.rounding or candidate.recipe.correction
-        if data.separate or not data.fit:
-            twins = [candidate]
-        elif self._builder.scheme.weights_only:  # whose codes know samples where these refined them
-            twins = [self._builder.build(model, candidate.recipe, {})] if refined else [candidate]
-        else:
-            twins = self._twins(model, candidate.recipe, parts) if len(parts) > 1 else [candidate]
-        return self._reference.measure(*(twin.graph for twin in twins or [candidate]), keep=True)
+    def _judged(self, model: FloatModel, candidate: Candidate) -> _Judgement:
+        data, recipe = self._data, candidate.recipe
+        twins: list[Candidate] = []
+        if data.fit and not data.separate:
+            if not self._builder.scheme.weights_only:
+                twins = self._twins(model, recipe)
+            elif recipe.rounding or recipe.correction:  # codes that know the samples which refined them
+                twins = [self._builder.build(model, recipe, {})]
+        measured = self._reference.measure(*(twin.graph for twin in twins or [candidate]), keep=True)
+        return _Judgement(model, candidate, measured, by_twins=bool(twins))
 
-    def _twins(self, model: FloatModel, recipe: Recipe, parts: range) -> list[Candidate]:
-        """Models of ``recipe``, each without one of the ``parts``; none where they cannot be made."""
+    def _twins(self, model: FloatModel, recipe: Recipe) -> list[Candidate]:
+        """Models of ``recipe``, each without one part of the samples; none where they cannot be made."""
+        parts = range(len(model.held))
+        if len(parts) < 2:
+            return []
         self._say("judging on samples held back", len(parts))
         try:
             return [self._builder.build(model, recipe, model.without(part)) for part in parts]

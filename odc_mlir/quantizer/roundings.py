@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from odc_mlir.errors import OdcError
-from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
+from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.layers import CASTS, Examination, coded_constants, float_names, lookup_of
 from odc_mlir.quantizer.options import WIDE_HEADROOM
+from odc_mlir.quantizer.policy.parameters import activation_params
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 
@@ -126,10 +126,9 @@ def _round(examination: Examination, effect: Effect, index: int, info: TensorInf
 def _widened(info: TensorInfo) -> TensorInfo:
     """``info`` with codes of 16 bits for what its own stand for, and as much beyond as such types have."""
     assert info.quant is not None
-    low, high = info.info.range
     scale, zero = info.quant.scales[0], info.quant.zero_points[0]
-    reach = scale * max(high - zero, zero - low) * (1.0 + WIDE_HEADROOM)
-    return replace(info, dtype="int16", quant=QuantParams((reach / DTYPES["int16"].range[1],), (0,)))
+    low, high = ((1.0 + WIDE_HEADROOM) * scale * (code - zero) for code in info.info.range)
+    return replace(info, dtype="int16", quant=activation_params(low, high, "int16", symmetric=True))
 
 
 def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:

@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 from helpers.float_nets import FloatNet
+from helpers.models import ModelBuilder
 
 Array = NDArray[Any]
 SAMPLES = 40
@@ -23,6 +24,16 @@ def samples(shape: tuple[int, ...], count: int = SAMPLES, seed: int = 7) -> list
         values = rng.normal(0, rng.uniform(0.5, 1.5), shape)
         result.append([(values + np.roll(values, 1, axis=-2)).astype(np.float32)])
     return result
+
+
+def two_layers(outputs: int, scale: float, rng: np.random.Generator) -> tuple[ModelBuilder, int, int]:
+    """Two layers from [1, 8] to [1, outputs], the weights of the last one times ``scale``; with input and result."""
+    builder = ModelBuilder()
+    x, hidden, y = builder.tensor("x", (1, 8)), builder.tensor("hidden", (1, 16)), builder.tensor("y", (1, outputs))
+    for name, source, result, shape in (("a", x, hidden, (16, 8)), ("b", hidden, y, (outputs, 16))):
+        weights = (rng.normal(size=shape) * (scale if result is y else 1.0)).astype(np.float32)
+        builder.operator("FULLY_CONNECTED", [source, builder.tensor(f"{name}/w", shape, data=weights), -1], [result])
+    return builder, x, y
 
 
 def attention() -> tuple[ModuleOp, list[list[Array]]]:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.models import ModelBuilder
+from helpers.float_models import two_layers
 from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
@@ -26,11 +26,7 @@ COUNT = 24
 def dense(outputs: int = 1, *tail: str, scale: float = 1.0, order: str = "") -> tuple[bytes, Samples]:
     """Two layers and what comes after these, a row of ``outputs`` numbers, and samples."""
     rng = np.random.default_rng(3)
-    builder = ModelBuilder()
-    x, hidden, y = builder.tensor("x", (1, 8)), builder.tensor("hidden", (1, 16)), builder.tensor("y", (1, outputs))
-    for name, source, result, shape in (("a", x, hidden, (16, 8)), ("b", hidden, y, (outputs, 16))):
-        weights = (rng.normal(size=shape) * (scale if result is y else 1.0)).astype(np.float32)
-        builder.operator("FULLY_CONNECTED", [source, builder.tensor(f"{name}/w", shape, data=weights), -1], [result])
+    builder, x, y = two_layers(outputs, scale, rng)
     found = [y]
     for op in tail:
         if op in ("ARG_MAX", "ARG_MIN"):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import squeeze_excite
+from helpers.float_models import squeeze_excite, two_layers
 from helpers.models import ModelBuilder
 from odc_mlir.calibration.recorded import Records
 from odc_mlir.calibration.statistics import TensorStatistics
@@ -37,11 +37,7 @@ def classifier() -> tuple[bytes, Samples]:
 def regressor(outputs: int = 1, scale: float = 1.0) -> tuple[bytes, Samples]:
     """Two layers, and samples."""
     rng = np.random.default_rng(3)
-    builder = ModelBuilder()
-    x, hidden, y = builder.tensor("x", (1, 8)), builder.tensor("hidden", (1, 16)), builder.tensor("y", (1, outputs))
-    for name, source, result, shape in (("a", x, hidden, (16, 8)), ("b", hidden, y, (outputs, 16))):
-        weights = (rng.normal(size=shape) * (scale if result is y else 1.0)).astype(np.float32)
-        builder.operator("FULLY_CONNECTED", [source, builder.tensor(f"{name}/w", shape, data=weights), -1], [result])
+    builder, x, y = two_layers(outputs, scale, rng)
     return _file(builder.finish([x], [y])), [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
 
 
