@@ -463,16 +463,22 @@ model, samples, out, *command = sys.argv[1:]
 Supervisor.command = (sys.executable, *command)
 inputs = np.load(samples)
 with Session(model) as session:
-    for round in range(3):
+    for round in range(40):
         for index in range(4):
             (answer,) = session.infer([inputs[index : index + 1]])
             print(session.odc_status.serving, index, answer.tobytes().hex(), flush=True)
         session.wait_for_auto_compilation(60)
+        if round >= 2 and session.odc_status.serving == "compiled":
+            break
 """
 
 
 class App:
-    """The application as a process of its own."""
+    """The application as a process of its own.
+
+    It runs until compiled code has answered: several that begin together may record the same input first, of which more
+    than the usual number of records is needed.
+    """
 
     def __init__(self, made: Made, model: Path, folder: Path) -> None:
         self.samples = folder / "samples.npy"
@@ -514,7 +520,7 @@ def test_several_processes(count: int, app: App, answers: dict[Level, list[Array
     assert [process.returncode for process in started] == [0] * count
     for text in outputs:
         levels = check_output(text, answers)
-        assert len(levels) == 12
+        assert len(levels) >= 12
         assert levels[-1] is Level.COMPILED
     assert not left_behind(cache)
     assert [entry.path.parent.name for entry in entries(cache)].count("compiled") == 1
@@ -532,6 +538,6 @@ def test_applications_that_are_killed(app: App, answers: dict[Level, list[Array]
     process = app.start()
     text, _ = process.communicate(timeout=60)
     levels = check_output(text, answers)
-    assert len(levels) == 12
+    assert len(levels) >= 12
     assert levels[-1] is Level.COMPILED
     assert not left_behind(cache)

@@ -13,6 +13,7 @@ import math
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -38,6 +39,9 @@ _MAX_RECORD_BYTES = 1 << 20
 
 PASSING, COVERAGE, WATCH, SLOWER = "passing", "coverage", "watch", "slower"
 KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH, SLOWER)
+_OLD = ".old"  # ends the names of results that make place for new ones
+_DAMAGED = "the cached result is damaged"
+_LOOKS, _LOOK_SECONDS = 20, 0.005  # where another process is replacing a result
 # After so many failures that may pass, another try waits so long. It is not waited for the first time.
 _RETRY_SECONDS = (0.0, 0.0, 60.0, 600.0, 3600.0)
 
@@ -130,24 +134,25 @@ class Artefacts:
         return self.folder / "locks" / key
 
     def find(self, key: str) -> tuple[Artefact | None, str | None]:
-        """The result for ``key``, or None and, where there was something, why it cannot be used; that is deleted."""
+        """The result for ``key``, or None and, where there was something, why it cannot be used; that is deleted.
+
+        Another process may be putting a new result into its place: then it is looked at again.
+        """
         place = self.folder / key
-        try:
-            if not os.path.lexists(place):
-                return None, None
-            private.check_folder(place)
-            text = private.read_file(place / RECORD_NAME, max_bytes=_MAX_RECORD_BYTES)
-            return _checked(place, json.loads(text)), None
-        except FileNotFoundError:
-            problem = f"it has no {RECORD_NAME}"
-        except CacheError as error:
-            if error.passing:
-                return None, f"the cached result cannot be read: {error}"
-            problem = str(error)
-        except (ValueError, RecursionError) as error:
-            problem = str(error) or type(error).__name__
-        self.discard(key)
-        return None, f"the cached result is damaged: {problem}"
+        for _ in range(_LOOKS):
+            seen = _identity(place)
+            found, problem = _look(place)
+            is_between = seen is None and self._is_replacing(key)
+            if found is not None or (not is_between and seen == _identity(place)):
+                break
+            time.sleep(_LOOK_SECONDS)
+        if problem is not None and problem.startswith(_DAMAGED):
+            remove(self._move_aside(key, only=seen))
+        return found, problem
+
+    def _is_replacing(self, key: str) -> bool:
+        """Whether someone has moved the result for ``key`` away, perhaps to put a new one there."""
+        return any(self.folder.glob(f".{key}.*{_OLD}"))
 
     def has_files(self, key: str) -> bool:
         """Whether there seems to be more for ``key`` than a refusal; nothing is checked, or read."""
@@ -162,11 +167,15 @@ class Artefacts:
 
     def discard(self, key: str) -> None:
         """Delete the result for ``key``, if there is one that is ours and can be deleted."""
-        place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}.old"
+        remove(self._move_aside(key))
+
+    def _move_aside(self, key: str, only: tuple[int, int] | None = None) -> Path:
+        """Move the result for ``key`` (``only`` that one) to the path that this returns, if it is ours and can be."""
+        place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}{_OLD}"
         with suppress(OSError):
-            if private.is_ours(place.lstat()):
+            if private.is_ours(place.lstat()) and only in (None, _identity(place)):
                 os.rename(place, aside)
-        remove(aside)
+        return aside
 
     def new_folder(self, key: str) -> Path:
         """A folder to make a result in; what others have left unfinished is removed. The lock must be held."""
@@ -198,8 +207,9 @@ class Artefacts:
                 with (work / name).open("rb") as stream:
                     os.fsync(stream.fileno())
             private.write_file(work / RECORD_NAME, json.dumps(document, indent=1).encode())
-            self.discard(key)
+            aside = self._move_aside(key)
             os.rename(work, self.folder / key)
+            remove(aside)
             sync_folder(self.folder)
         except CacheError as error:
             raise CompileError(
@@ -257,6 +267,34 @@ def remove(entry: Path) -> None:
     else:
         with suppress(OSError):
             entry.unlink(missing_ok=True)
+
+
+def _identity(place: Path) -> tuple[int, int] | None:
+    """Which folder lies at ``place``, None: none."""
+    try:
+        found = place.lstat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _look(place: Path) -> tuple[Artefact | None, str | None]:
+    """The result in ``place``, or None and, where there is something, why it cannot be used."""
+    try:
+        if not os.path.lexists(place):
+            return None, None
+        private.check_folder(place)
+        text = private.read_file(place / RECORD_NAME, max_bytes=_MAX_RECORD_BYTES)
+        return _checked(place, json.loads(text)), None
+    except FileNotFoundError:
+        problem = f"it has no {RECORD_NAME}"
+    except CacheError as error:
+        if error.passing:
+            return None, f"the cached result cannot be read: {error}"
+        problem = str(error)
+    except (ValueError, RecursionError) as error:
+        problem = str(error) or type(error).__name__
+    return None, f"{_DAMAGED}: {problem}"
 
 
 def _is_text(value: Any) -> bool:

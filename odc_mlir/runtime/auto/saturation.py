@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.sampling import stratified
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
@@ -125,5 +126,4 @@ def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[
 
 def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
     """At most ``most`` of ``samples``, from all over."""
-    step = -(-len(samples) // most)
-    return samples[:: max(1, step)]
+    return [samples[place] for place in stratified(min(most, len(samples)), len(samples))]

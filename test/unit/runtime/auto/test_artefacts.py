@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
@@ -51,6 +52,24 @@ def test_a_result_is_found_again(artefacts: Artefacts) -> None:
     commit(artefacts, "key", size=20)  # another one takes its place
     assert artefacts.find("key")[0].compiled.stat().st_size == 20  # type: ignore[union-attr]
     assert sorted(os.listdir(artefacts.folder)) == ["key"]
+
+
+def test_a_result_is_found_while_another_takes_its_place(artefacts: Artefacts) -> None:
+    commit(artefacts, "key")
+    ended = Event()
+
+    def replace_often() -> None:
+        for size in range(100):
+            commit(artefacts, "key", size)
+        ended.set()
+
+    thread = Thread(target=replace_often)
+    thread.start()
+    while not ended.is_set():
+        found, problem = artefacts.find("key")
+        assert problem is None
+        assert found is not None
+    thread.join()
 
 
 @pytest.mark.parametrize("name", ["compiled.npu", "model.circle"])

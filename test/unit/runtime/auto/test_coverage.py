@@ -76,6 +76,14 @@ def test_channels_that_move() -> None:
     check_channels(executor, [[np.zeros((1, 8), np.float32)]])
 
 
+@pytest.mark.parametrize("period", [2, 3, 4, 5, 8])
+def test_kinds_that_take_turns(period: int) -> None:
+    """None of them may be passed over because of its place."""
+    executor = biased()
+    still, other = np.zeros((1, 8), np.float32), np.arange(1, 9, dtype=np.float32)[None]
+    check_channels(executor, [[other if index % period == 0 else still] for index in range(16 * period)])
+
+
 def test_a_model_without_float_channels() -> None:
     builder = ModelBuilder()
     x, y = builder.tensor("x", (1, 4), "int32"), builder.tensor("y", (1, 4), "int32")

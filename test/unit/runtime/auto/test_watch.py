@@ -15,7 +15,7 @@ from odc_mlir.errors import AllocationError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.runtime.auto import watch
-from odc_mlir.runtime.auto.saturation import EndCounter, excess, input_ranges, normal_shares, spread
+from odc_mlir.runtime.auto.saturation import EndCounter, excess, input_ranges, normal_shares
 from odc_mlir.runtime.auto.watch import Terms, Watch
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
@@ -348,7 +348,3 @@ def test_shadow_runs_that_cannot_be() -> None:
 def test_verdicts_of_any_kind(verdict: dict[str, Any] | None, limits: tuple[Limit, ...]) -> None:
     terms = Terms.of(verdict, 0.02)
     assert (terms.limits, terms.normal) == (limits, {})
-
-
-def test_samples_from_all_over() -> None:
-    assert [list(spread(range(count), 4)) for count in (0, 3, 4, 9)] == [[], [0, 1, 2], [0, 1, 2, 3], [0, 3, 6]]

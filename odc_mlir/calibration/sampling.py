@@ -1,0 +1,17 @@
+"""Which of many samples to take."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+
+def stratified(count: int, total: int) -> list[int]:
+    """``count`` places of ``total``, in order: one of each of so many stretches, left to chance.
+
+    Samples come in stretches, as frames of a scene do, or in turns, as months do: at equal distances they could all be
+    of one kind. The same numbers give the same places.
+    """
+    random = Random(total)
+    ends = [total * place // max(count, 1) for place in range(count + 1)]
+    return [random.randrange(start, end) for start, end in pairwise(ends)]
