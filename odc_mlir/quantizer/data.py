@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
 from odc_mlir.formats.quantities import counted
@@ -133,7 +134,7 @@ def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array |
             data.findings = [f"{len(held)} {among}: {len(data.held)} of them are held back instead"]
         return data
     count = min(len(held), max(1, len(others), _count_held_back(len(fit))))
-    places = _spread(count, len(held))
+    places = stratified(count, len(held))
     data = Data(
         [fit[i] for i in others] + [sample for i, sample in enumerate(held) if i not in set(places)],
         [held[i] for i in places],
@@ -198,7 +199,7 @@ def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
         what = "the only sample was" if len(samples) == 1 else f"all {len(samples)} samples were"
         text = f"{what} used both to choose ranges and to check the model"
         return Data(samples, samples, labels, separate=True, findings=[text])
-    held = _spread(_count_held_back(len(samples)), len(samples))
+    held = stratified(_count_held_back(len(samples)), len(samples))
     chosen = set(held)
     return Data(
         [sample for i, sample in enumerate(samples) if i not in chosen],
@@ -210,11 +211,6 @@ def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
 def _count_held_back(count: int) -> int:
     """How many of so many samples are held back."""
     return min(max(count // HELD_BACK, min(count // 2, LEAST_HELD_BACK)), MOST_HELD_BACK)
-
-
-def _spread(count: int, total: int) -> list[int]:
-    """``count`` places of ``total``, evenly spread."""
-    return [(2 * i + 1) * total // (2 * count) for i in range(count)]
 
 
 def made_up_samples(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> list[list[Array]]:

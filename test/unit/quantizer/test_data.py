@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model
+from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures
 from odc_mlir.quantizer.data import LoadOptions, make_data, split
@@ -49,13 +50,20 @@ def test_evaluation_samples_are_checked_on_with_their_labels() -> None:
     assert not data.findings
 
 
+@pytest.mark.parametrize("period", [2, 3, 4, 6])
+def test_kinds_that_take_turns_are_on_both_sides(period: int) -> None:
+    data = split(_samples(64))
+    for part in (data.fit, data.held):
+        assert {int(sample[0][0, 0]) % period for sample in part} == set(range(period))
+
+
 @pytest.mark.parametrize(
     ("calibration", "evaluation", "fit", "held", "separate"),
     [
         (range(20), range(15, 30), 20, [*range(20, 30)], True),  # some are new
         (range(20), range(4), 16, [*range(4)], False),  # all are seen, and enough others are left
-        (range(20), range(2, 20), 10, [2, 4, 6, 8, 10, 11, 13, 15, 17, 19], False),  # too few are
-        (range(8), range(8), 4, [1, 3, 5, 7], False),  # none are
+        (range(20), range(2, 20), 10, [2 + place for place in stratified(10, 18)], False),  # too few are
+        (range(8), range(8), 4, stratified(4, 8), False),  # none are
         (range(5), range(5), 5, [*range(5)], True),  # too few to hold any back
         (range(5), range(1), 4, [0], False),
     ],
