@@ -27,7 +27,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, bounded, printable, shortened
-from odc_mlir.tools.files import STDOUT_NAME, naming, opened, replace_closed_streams, shown
+from odc_mlir.tools.files import (
+    STDOUT_NAME,
+    discard_output,
+    error_text,
+    naming,
+    opened,
+    replace_closed_streams,
+    shown,
+)
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -152,19 +160,19 @@ def guarded(
             sys.stdout.flush()
         return EXIT_OK if code is None else code
     except BrokenPipeError:
-        _discard_output()  # the reader of a pipe has seen enough
+        discard_output()  # the reader of a pipe has seen enough
         return EXIT_OK
     except KeyboardInterrupt:
         return _fail(prog, "interrupted", EXIT_INTERRUPTED, debug)
     except OdcError as error:
-        code = _fail(prog, f"error: {error}", EXIT_USER, debug)
+        code = _fail(prog, _with_notes(f"error: {error}", error), EXIT_USER, debug)
         if error.source is not None:
             print(printable(error.source), file=sys.stderr)
         return code
     except OSError as error:
         if error.filename == STDOUT_NAME:
-            _discard_output()
-        return _fail(prog, f"error: {bounded(_os_error_text(error))}", EXIT_USER, debug)
+            discard_output()
+        return _fail(prog, _with_notes(f"error: {error_text(error)}", error), EXIT_USER, debug)
     except MemoryError:
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
     except Exception as error:
@@ -175,12 +183,6 @@ def guarded(
         again = f"; {prog} --run-reproducer {ir} runs the pass again" if ir else ""
         text = f"internal error: {kind}{again}; please report this defect of odc-mlir to its maintainers"
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
-
-
-def _discard_output() -> None:
-    """Lose what could not be printed: Python would complain once more when it flushes stdout at exit."""
-    with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def size(text: str) -> int:
@@ -224,6 +226,11 @@ def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
     return path
 
 
+def _with_notes(text: str, error: Exception) -> str:
+    """``text`` and what else went wrong, in one line."""
+    return bounded("; ".join([text, *getattr(error, "__notes__", ())]))
+
+
 def _fail(prog: str, text: str, code: int, debug: bool) -> int:
     if debug:
         import traceback
@@ -232,11 +239,6 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
     with suppress(OSError):  # the code says it too
         print(printable(shown(f"{prog}: {text}")), file=sys.stderr)
     return code
-
-
-def _os_error_text(error: OSError) -> str:
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{error.filename}: {reason}" if error.filename is not None else reason
 
 
 class PrintableStream:

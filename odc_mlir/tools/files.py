@@ -6,7 +6,8 @@ test finds arguments that are neither. ``run_tool`` then
 * refuses inputs that are neither files nor folders, which could be waited for without end;
 * checks every output by the rule of :mod:`odc_mlir.formats.outputs` and makes its folder: no work is lost for a path;
 * refuses two outputs of one name, one inside the folder that another is, and an output that is read;
-* reads ``-``, and ``/dev/stdin``, from standard input, and lets ``-`` be standard output where text is written.
+* reads ``-``, and ``/dev/stdin``, from standard input, and lets ``-`` be standard output where text is written;
+* lets a command write all else where one output cannot be written after all, and fail then.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import os
 import re
 import stat
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, NamedTuple
 
-from odc_mlir.errors import OptionError, printable
+from odc_mlir.errors import OdcError, OptionError, bounded, printable
 from odc_mlir.formats.kinds import OutputKind
 
 STDOUT_NAME = "standard output"
@@ -77,37 +78,95 @@ def role_of(action: argparse.Action) -> Output | Input | None:
 
 
 class Files:
-    """The outputs of one call; ``kinds`` by name of the argument, ``uses_stdout``: one goes to standard output."""
+    """The outputs of one call; ``kinds`` by name of the argument, ``uses_stdout``: one goes to standard output.
+
+    One that cannot be written never loses the others: the command goes on, and fails in the end.
+    """
 
     def __init__(self, overwrite: bool) -> None:
         self.overwrite = overwrite
         self.kinds: dict[str, OutputKind] = {}
         self.uses_stdout = False
+        self._written: list[str] = []
+        self._failed: list[OdcError | OSError] = []
 
-    def write(self, path: str, data: bytes, name: str) -> None:
-        """Write the output of the argument called ``name``; raises OdcError."""
-        if path == STANDARD:
-            with naming(STDOUT_NAME):
-                sys.stdout.flush()
-                if sys.stdout.isatty():  # files and pipes get the very bytes
-                    data = printable(data.decode(errors="backslashreplace")).encode()
-                sys.stdout.buffer.write(data)
-                sys.stdout.buffer.flush()
+    def write(self, path: str, data: bytes, name: str) -> bool:
+        """Write the output of the argument called ``name``, see :meth:`writing`; returns whether that went well."""
+        before = len(self._failed)
+        with self.writing(path):
+            if path == STANDARD:
+                _write_to_stdout(data)
+            else:
+                from odc_mlir.formats.outputs import write_output
+
+                write_output(path, data, self.kinds[name], overwrite=self.overwrite)
+        return len(self._failed) == before
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[None]:
+        """Write an output; what goes wrong is told when the command has done all else (:meth:`finish`)."""
+        try:
+            yield
+        except (OdcError, OSError) as error:
+            self._failed.append(error)
         else:
-            from odc_mlir.formats.outputs import write_output
+            self._written.append(path)
 
-            write_output(path, data, self.kinds[name], overwrite=self.overwrite)
+    def finish(self) -> None:
+        """Raise the first failure to write, with the others as notes; that a reader went away counts least."""
+        failed = sorted(self._failed, key=lambda error: isinstance(error, BrokenPipeError))
+        if not failed:
+            return
+        first, *others = failed
+        if not isinstance(first, BrokenPipeError):
+            for other in self.failures_told(others):
+                first.add_note(other)
+            if written := [path for path in self._written if path != STANDARD]:
+                first.add_note(f"{' and '.join(written)} {'are' if len(written) > 1 else 'is'} written")
+        raise first
 
-    def write_json(self, path: str, document: object, name: str) -> None:
+    def failures_told(self, failed: Sequence[OdcError | OSError] | None = None) -> list[str]:
+        """What could not be written, but for pipes that nobody reads any more."""
+        failed = self._failed if failed is None else failed
+        return [error_text(error) for error in failed if not isinstance(error, BrokenPipeError)]
+
+    def write_json(self, path: str, document: object, name: str) -> bool:
         """Write an output as JSON text."""
         import json
 
-        self.write(path, (json.dumps(document, indent=1) + "\n").encode(), name)
+        return self.write(path, (json.dumps(document, indent=1) + "\n").encode(), name)
 
     @property
     def messages(self) -> IO[str]:
         """Where text for people goes: standard output, unless an output goes there."""
         return sys.stderr if self.uses_stdout else sys.stdout
+
+
+def _write_to_stdout(data: bytes) -> None:
+    try:
+        with naming(STDOUT_NAME):
+            sys.stdout.flush()
+            if sys.stdout.isatty():  # files and pipes get the very bytes
+                data = printable(data.decode(errors="backslashreplace")).encode()
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+    except OSError:
+        discard_output()
+        raise
+
+
+def discard_output() -> None:
+    """Lose what could not be printed: Python would complain once more when it flushes stdout at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def error_text(error: OdcError | OSError) -> str:
+    """What an error says in a line, as that of the system with the name of its file or stream."""
+    if isinstance(error, OdcError):
+        return str(error)
+    reason = error.strerror or str(error) or type(error).__name__
+    return bounded(f"{error.filename}: {reason}" if error.filename is not None else reason)
 
 
 @contextmanager
@@ -176,7 +235,16 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
     if files.uses_stdout and isinstance(getattr(sys.stdout, "name", None), int):  # as replaced streams have it
         raise OptionError(f"{taken[STANDARD][0]} is -, but standard output is closed", hint="name a file")
     with _standard_input(arguments, inputs):
-        yield
+        try:
+            yield
+        except BrokenPipeError:  # of text for people
+            files.finish()
+            raise
+        except Exception as error:
+            for told in files.failures_told():
+                error.add_note(told)
+            raise
+    files.finish()
 
 
 def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:

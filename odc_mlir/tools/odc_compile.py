@@ -199,10 +199,10 @@ def _emit_object(arguments: argparse.Namespace) -> None:
         cpu=arguments.cpu,
         time_limit=arguments.time_limit,
     )
-    arguments.files.write(arguments.output, code, "output")
+    is_written = arguments.files.write(arguments.output, code, "output")
     if arguments.header:
         arguments.files.write(arguments.header, header.encode(), "header")
-    if not arguments.quiet:
+    if is_written and not arguments.quiet:
         print(f"{arguments.output}: {size_text(len(code))}. {needs(code)}", file=arguments.files.messages)
 
 
@@ -256,7 +256,8 @@ def _compile(arguments: argparse.Namespace) -> None:
     finally:
         quantizing.end_progress(arguments.quiet)
     if arguments.output:
-        package.save(arguments.output, overwrite=arguments.overwrite)
+        with arguments.files.writing(arguments.output):
+            package.save(arguments.output, overwrite=arguments.overwrite)
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, package.report, "report_json")
     if arguments.report_html:

@@ -74,11 +74,12 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         max_rewrites=arguments.max_rewrites,
         verify=arguments.verify,
     )
-    if arguments.report_json:
-        arguments.files.write_json(arguments.report_json, report(made), "report_json")
     differs = made.difference is not None and not made.difference.is_none
     if arguments.output and not differs:
-        made.save(arguments.output, overwrite=arguments.overwrite)
+        with arguments.files.writing(arguments.output):
+            made.save(arguments.output, overwrite=arguments.overwrite)
+    if arguments.report_json:
+        arguments.files.write_json(arguments.report_json, report(made), "report_json")
     if not arguments.quiet:
         for line in summary(made, named):
             print(line, file=arguments.files.messages)

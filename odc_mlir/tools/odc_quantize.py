@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import short_name, shortened
 from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, OutputKind, json_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
+
+if TYPE_CHECKING:
+    from odc_mlir.quantizer.result import Quantized
 
 
 def _holds_pairs(path: Path) -> bool:
@@ -116,10 +119,11 @@ def _record_only(arguments: argparse.Namespace) -> None:
         pictures=quantizing.pictures(arguments),
     )
     stored = export_model(module)
-    arguments.files.write(arguments.output, write_model(stored), "output")
+    is_written = arguments.files.write(arguments.output, write_model(stored), "output")
     if arguments.save_records:
-        save_records(records, stored, arguments.save_records, overwrite=arguments.overwrite)
-    if not arguments.quiet:
+        with arguments.files.writing(arguments.save_records):
+            save_records(records, stored, arguments.save_records, overwrite=arguments.overwrite)
+    if is_written and not arguments.quiet:
         print(f"{arguments.output}: ranges of {counted(records.runs, 'sample')}")
         for finding in records.findings[:_FINDINGS_SHOWN]:
             print(f"  note: {shortened(str(finding))}")
@@ -135,22 +139,30 @@ def _quantize(arguments: argparse.Namespace) -> None:
             made = api.quantize(arguments.model, progress=show, reader=reader, **quantizing.all_options(arguments))
     finally:
         quantizing.end_progress(arguments.quiet)
-    if arguments.save_records:
-        made.save_records(arguments.save_records, overwrite=arguments.overwrite)
-    if arguments.save_equalization:
-        arguments.files.write_json(arguments.save_equalization, made.equalization, "save_equalization")
-    if arguments.report_json:
-        arguments.files.write_json(arguments.report_json, made.verdict, "report_json")
-    if arguments.report_html:
-        arguments.files.write(arguments.report_html, made.report_html().encode(), "report_html")
     accepted = not made.failed or arguments.allow_accuracy_loss
-    if arguments.output and accepted:
-        made.save(arguments.output, overwrite=arguments.overwrite)
+    _write(arguments, made, accepted)
     if not arguments.quiet:
         for line in summary(shown(arguments.model), made.verdict):
             print(line, file=arguments.files.messages)
     if not accepted:
         made.require_passed()
+
+
+def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> None:
+    """Write all that was asked for, the model first."""
+    files = arguments.files
+    if arguments.output and accepted:
+        with files.writing(arguments.output):
+            made.save(arguments.output, overwrite=arguments.overwrite)
+    if arguments.save_records:
+        with files.writing(arguments.save_records):
+            made.save_records(arguments.save_records, overwrite=arguments.overwrite)
+    if arguments.save_equalization:
+        files.write_json(arguments.save_equalization, made.equalization, "save_equalization")
+    if arguments.report_json:
+        files.write_json(arguments.report_json, made.verdict, "report_json")
+    if arguments.report_html:
+        files.write(arguments.report_html, made.report_html().encode(), "report_html")
 
 
 def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:

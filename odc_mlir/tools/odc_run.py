@@ -435,12 +435,16 @@ def _write_results(
     _check_sizes(arguments.output_sizes, outputs)
     if arguments.output_shape:
         outputs = _reshaped(arguments.output_shape, [list(record) for record in outputs])
+    files = arguments.files
     if arguments.dump:
-        write_outputs(arguments.dump, outputs, samples.layout, tensors, overwrite=arguments.overwrite)
+        with files.writing(arguments.dump):
+            write_outputs(arguments.dump, outputs, samples.layout, tensors, overwrite=files.overwrite)
     if arguments.dump_raw:
-        write_raw(arguments.dump_raw, outputs[0], overwrite=arguments.overwrite)
+        with files.writing(arguments.dump_raw):
+            write_raw(arguments.dump_raw, outputs[0], overwrite=files.overwrite)
     if arguments.dump_input_raw:
-        write_raw(arguments.dump_input_raw, samples.records[0], overwrite=arguments.overwrite)
+        with files.writing(arguments.dump_input_raw):
+            write_raw(arguments.dump_input_raw, samples.records[0], overwrite=files.overwrite)
 
 
 def _tell(

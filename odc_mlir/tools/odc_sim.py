@@ -133,7 +133,8 @@ def _write(arguments: argparse.Namespace, samples: Samples, results: Sequence[Re
 
     if arguments.dump:
         outputs = [list(result.outputs) for result in results]
-        write_outputs(arguments.dump, outputs, samples.layout, overwrite=arguments.overwrite)
+        with arguments.files.writing(arguments.dump):
+            write_outputs(arguments.dump, outputs, samples.layout, overwrite=arguments.overwrite)
     first = results[0]
     if arguments.trace and first.trace is not None:
         arguments.files.write_json(arguments.trace, first.trace.to_chrome(), "trace")

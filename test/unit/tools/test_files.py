@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import json
 import os
@@ -18,7 +19,17 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.formats.kinds import ARRAYS, json_kind
-from odc_mlir.tools import odc_compile, odc_diff, odc_dump, odc_opt, odc_package, odc_quantize, odc_run, odc_sim
+from odc_mlir.tools import (
+    odc_compile,
+    odc_diff,
+    odc_dump,
+    odc_opt,
+    odc_optimize,
+    odc_package,
+    odc_quantize,
+    odc_run,
+    odc_sim,
+)
 from odc_mlir.tools.common import base_parser, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
@@ -37,9 +48,8 @@ def _run(argv: list[str]) -> int:
 
     def body(arguments: argparse.Namespace) -> None:
         content = Path(arguments.model).read_text()
-        if arguments.output:
-            arguments.files.write_json(arguments.output, {"a": content}, "output")
-        print("done", file=arguments.files.messages)
+        if not arguments.output or arguments.files.write_json(arguments.output, {"a": content}, "output"):
+            print("done", file=arguments.files.messages)
 
     return run_tool(parser, body, argv)
 
@@ -234,6 +244,74 @@ def test_every_output_is_recognised_the_next_time(
         assert main(argv) == 1
         assert "that odc-mlir wrote" in capsys.readouterr().err
         path.write_bytes(content)
+
+
+class _Full(io.TextIOBase):
+    """Standard output, as file or pipe, that takes nothing: ``error`` says why."""
+
+    def __init__(self, error: OSError) -> None:
+        self.error = error
+
+    @property
+    def buffer(self) -> _Full:
+        return self
+
+    def isatty(self) -> bool:
+        return False
+
+    def write(self, data: object) -> int:
+        raise self.error
+
+    def flush(self) -> None:
+        """There is nothing to write."""
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+@pytest.mark.parametrize(
+    ("main", "argv"),
+    [
+        (odc_compile.main, ["q.circle", "-o", "out.zip", "--report-json", "-", "--report-html", "r.html"]),
+        (odc_run.main, ["p", "--load", "in.npz", "--dump", "o.npz", "--profile", "-", "--trace", "t.json"]),
+        (odc_sim.main, ["s.npu", "--load", "in.npz", "--dump", "o.npz", "--trace", "t.json", "--stats", "-"]),
+        (odc_optimize.main, ["f.circle", "-o", "out.circle", "--report-json", "-"]),
+        (
+            odc_quantize.main,
+            ["f.circle", "--no-help", "--calibration", "cal.npz", "-o", "out.circle", "--report-json", "-"]
+            + ["--report-html", "r.html"],
+        ),
+    ],
+    ids=["compile", "run", "sim", "optimize", "quantize"],
+)
+def test_a_report_that_cannot_be_written_loses_no_output(
+    main: Main,
+    argv: list[str],
+    is_full: bool,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    outputs = {word for flag, word in pairwise(argv) if _is_output(flag)} - {"-"}
+    argv = [str(tmp_path / word) if word in outputs else word for word in argv]
+    error = OSError(errno.ENOSPC, "No space left on device") if is_full else BrokenPipeError()
+    monkeypatch.setattr(sys, "stdout", _Full(error))
+    assert main([*argv, "-q"]) == (1 if is_full else 0)
+    assert {path.name for path in tmp_path.iterdir()} == outputs
+    told = capsys.readouterr().err
+    assert told.count("\n") == is_full
+    if is_full:
+        assert "error: standard output: No space left on device; " in told
+        assert re.search(r"(is|are) written$", told)
+
+
+def test_what_cannot_be_written_is_told_beside_another_error(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _Full(OSError(errno.ENOSPC, "No space left on device")))
+    argv = ["f.circle", "--no-help", "--calibration", "cal.npz", "-o", str(tmp_path / "q.circle"), "-q"]
+    assert odc_quantize.main([*argv, "--limit", "1e-9", "--report-json", "-"]) == 1
+    assert re.search(r"model failed: .*; standard output: No space left on device$", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir()), "the model missed its limit"
 
 
 def _is_output(flag: str) -> bool:
