@@ -14,10 +14,12 @@ from functools import cached_property
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.building import CandidateBuilder
 from odc_mlir.quantizer.data import Data
-from odc_mlir.quantizer.evaluation import Measurement, Reference
+from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import Options
-from odc_mlir.quantizer.stages import Candidate, CandidateBuilder, FloatModel, Recipe, Statistics
+from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record

@@ -29,7 +29,8 @@ from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
-from odc_mlir.quantizer.evaluation import Measurement, Reference
+from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
 from odc_mlir.runtime.reporting.scoring import chosen_classes
 

@@ -12,8 +12,8 @@ from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.columns import lost_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, sample_advice, wilson
+from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.verdict import Evidence, Measures, make_verdict

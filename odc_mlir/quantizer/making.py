@@ -9,13 +9,15 @@ from functools import cached_property
 from typing import Any
 
 from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.building import CandidateBuilder
 from odc_mlir.quantizer.data import Data
-from odc_mlir.quantizer.evaluation import Measurement, Reference
+from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.folds import Folds, HeldBack
 from odc_mlir.quantizer.intervals import Certainty, Judged, intervals_of
 from odc_mlir.quantizer.layers import Examination
+from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import Options, Progress
-from odc_mlir.quantizer.stages import PARTS, Candidate, CandidateBuilder, FloatModel, Recipe, Statistics
+from odc_mlir.quantizer.stages import PARTS, Candidate, FloatModel, Recipe, Statistics
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record

@@ -19,7 +19,6 @@ import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.utils.arg_spec import ArgSpec
@@ -30,37 +29,26 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.evaluation import Measurement
-from odc_mlir.quantizer.given import check_kept, copied, types_of
 from odc_mlir.quantizer.layers import CASTS
-from odc_mlir.quantizer.options import WIDE_HEADROOM, Options, is_pattern_file, share_moved
+from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.options import is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
-from odc_mlir.quantizer.policy.ranges import Range
-from odc_mlir.quantizer.policy.schemes import SCHEMES, Scheme
-from odc_mlir.quantizer.refinement import Known, refine
+from odc_mlir.quantizer.policy.schemes import Scheme
+from odc_mlir.quantizer.refinement import Known
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import real
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
-from odc_mlir.transforms.quant.common.given import read_given, write_given
-from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO
 from odc_mlir.universe import make_context
 
 STAGE = "quant"
-_PROPAGATE = "quant-propagate-params"
 OPTIMISED = "circle-opt"
-# Ways to choose ranges that weigh the codes to be had, and so are told how many there are.
-_KNOW_CODES = frozenset({"mse", "entropy"})
-# Samples that codes are refined by: moments of inputs change little with more.
-_MOST_REFINING = 64
 PARTS = 2  # of the samples held back, each of which is judged by a model made without it
 
 Statistics = Mapping[str, TensorStatistics]
@@ -323,175 +311,7 @@ def _drop_ranges(module: ModuleOp) -> None:
     set_function_type(function)
 
 
-class CandidateBuilder:
-    """Builds candidates in one scheme; ``samples`` are those that codes may be refined by."""
-
-    def __init__(self, options: Options, samples: Sequence[Sequence[Array]]) -> None:
-        self.options = options
-        self.scheme: Scheme = options.definition
-        self._samples = samples[:_MOST_REFINING]
-        self._context = make_context()
-        self.given: dict[str, Attribute] = {}  # what the last model was asked to have, by tensor name
-        self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by identity of the first
-
-    def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
-        """Refine codes by these samples as well from now on; False where there are enough without them."""
-        room = _MOST_REFINING - len(self._samples)
-        if room <= 0 or not self._samples:
-            return False
-        self._samples = [*self._samples, *samples[:room]]
-        return True
-
-    def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
-        """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError.
-
-        Most candidates are measured and let go: what is kept is to be verified (:meth:`verify`).
-        """
-        candidate = self._plain(model, recipe, statistics)
-        if not (recipe.rounding or recipe.correction) or not self._samples:
-            return candidate
-        found = refine(
-            model.graph,
-            candidate.graph,
-            self._samples,
-            rounding=recipe.rounding,
-            correction=recipe.correction,
-            known=model.known.setdefault(len(self._samples), Known()),
-        )
-        found.apply(candidate.module)
-        run_passes(self._context, candidate.module, [dead_code_pass()], verify=False)
-        return Candidate(recipe, candidate.module)
-
-    def verify(self, candidate: Candidate) -> Candidate:
-        """``candidate``; raises OdcError where it is no valid model, or has parameters that cannot be."""
-        checks = [] if self.scheme.weights_only else [make_pass("quant-verify-params")]
-        run_passes(self._context, candidate.module, [*checks, dead_code_pass()])
-        return candidate
-
-    def _plain(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
-        """The candidate with every constant rounded to the nearest code."""
-        module = model.module.clone()
-        if self.scheme.weights_only:
-            precisions = dict(recipe.precisions)
-            for op in quant_ir.operators(_main(module)):
-                if (choice := precisions.get(op_name(op))) is not None:
-                    quant_ir.write_word(op, quant_ir.PRECISION, choice.precision)
-            scales = "fitted" if recipe.fitted else None
-            made = make_pass("quant-weights-only", dtype=self.scheme.weights, scales=scales)
-            run_passes(self._context, module, [made])
-            quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
-            return Candidate(recipe, module)
-        self.assign(module, recipe, statistics)
-        run_passes(
-            self._context,
-            module,
-            [
-                make_pass(_PROPAGATE),
-                make_pass(
-                    "convert-circle-to-quant",
-                    io=self.options.io,
-                    inputs=_entries(self.options.input_types),
-                    outputs=_entries(self.options.output_types),
-                ),
-                make_pass("quant-insert-requantize"),
-                dead_code_pass(),
-            ],
-            verify=False,
-        )
-        candidate = Candidate(recipe, module)
-        if self.given:
-            check_kept(candidate.graph, self.given)
-        return candidate
-
-    def assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
-        """Attach ranges and say which type each value of ``module`` is to get, if its neighbours agree."""
-        options, precisions = self.options, dict(recipe.precisions)
-        self.given = types_of(module, options.parameters, self.scheme, precisions)
-        given = read_given(module) | self.given
-        if options.copied_parameters:
-            twin = module.clone()
-            write_given(twin, given)
-            self._assign(twin, recipe, statistics)
-            run_passes(self._context, twin, [make_pass(_PROPAGATE)])
-            self.given |= copied(twin, options.copied_parameters)
-        write_given(module, given | self.given)
-        self._assign(module, recipe, statistics)
-
-    def _assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
-        function = quant_ir.main_function(module)
-        assert function is not None
-        with typed_errors(STAGE):
-            attach_ranges(function, self._ranges(recipe, statistics))
-            Assignment(function, self.scheme, dict(recipe.precisions), self._wide_ranges(recipe, statistics)).run()
-        quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
-        if self.scheme.reader:
-            quant_ir.write_word(module, quant_ir.READER, self.scheme.reader)
-        quant_ir.write_word(module, quant_ir.GRANULARITY, self.scheme.granularity)
-        form = "symmetric" if self.scheme.symmetric_weights else "asymmetric"
-        quant_ir.write_word(module, quant_ir.WEIGHTS, form)
-
-    def _ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
-        options = dict(recipe.range_options)
-        if recipe.ranges in _KNOW_CODES:
-            assert self.scheme.activations is not None
-            options.setdefault("bits", DTYPES[self.scheme.activations].bits)
-            options.setdefault("symmetric", self.scheme.symmetric_activations)
-        found = self._known_ranges(statistics, recipe.ranges, options)
-        wider = 1.0 + recipe.headroom
-        return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
-
-    def _known_ranges(self, statistics: Statistics, mode: str, options: Mapping[str, Any]) -> Mapping[str, Range]:
-        """The ranges of ``statistics``, chosen once: candidates differ in other things more often."""
-        key = (id(statistics), mode, *sorted(options.items()))
-        if key not in self._found:
-            self._found[key] = statistics, ranges_of(statistics, mode, options)
-        return self._found[key][1]
-
-    def _wide_ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
-        """Ranges of values that get 16 bits beside others of 8: with codes to spare nothing is clipped."""
-        if not any(choice.precision in SCHEMES for _, choice in recipe.precisions):
-            return {}
-        wider = 1.0 + WIDE_HEADROOM
-        found = self._known_ranges(statistics, "minmax", {})
-        return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
-
-    def fake_quantized(self, model: FloatModel, candidate: Candidate, statistics: Statistics) -> Graph:
-        """The float model with every quantised value rounded to its codes: shows what integer arithmetic adds."""
-        module = model.module.clone()
-        self.assign(module, candidate.recipe, statistics)
-        run_passes(self._context, module, [make_pass(_PROPAGATE), make_pass("quant-fake-quantize")])
-        _take_constants(module, candidate.module)
-        return graph_of(module)
-
-
-def _main(module: ModuleOp) -> FuncOp:
-    function = quant_ir.main_function(module)
-    assert function is not None
-    return function
-
-
-def _entries(types: Mapping[str, str]) -> tuple[str, ...]:
-    """Types of inputs or outputs as passes take them."""
-    return tuple(f"{name}={type}" if name else type for name, type in types.items())
-
-
-def _take_constants(fake: ModuleOp, quantised: ModuleOp) -> None:
-    """Give the operators of ``fake`` the constants that those of ``quantised`` really have: codes may be refined."""
-    ours, theirs = _computing(fake), _computing(quantised)
-    assert [op.SPEC.name for op in ours] == [op.SPEC.name for op in theirs], "both are made of one float model"
-    for op, other in zip(ours, theirs, strict=True):
-        for index, operand in enumerate(other.operands):
-            constant = quant_ir.constant_of(operand)
-            if constant is None or quant_ir.constant_of(op.operands[index]) is None:
-                continue
-            info = info_of(operand)
-            if info.quant is not None and info.info.is_integer and quant_ir.is_real(op.operands[index]):
-                made = real(to_reals(info, info.array()), value_name(op.operands[index]))
-                Rewriter.insert_op(made, InsertPoint.before(op))
-                op.operands[index] = made.result
-
-
-def _computing(module: ModuleOp) -> list[CircleOp]:
+def computing(module: ModuleOp) -> list[CircleOp]:
     """The operators of the main function that do not convert types, in order."""
     function = quant_ir.main_function(module)
     assert function is not None
@@ -500,7 +320,7 @@ def _computing(module: ModuleOp) -> list[CircleOp]:
 
 def layer_names(module: ModuleOp) -> list[str]:
     """The names of the operators of the main function that do not convert types, in order."""
-    return [op_name(op) for op in _computing(module)]
+    return [op_name(op) for op in computing(module)]
 
 
 def float_reasons(module: ModuleOp) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 Without a target every type is allowed. With one, layers that it runs get no type that it refuses, which would send them
 to the host, unless limits or a budget are kept in no other way; the share of products that coverage asks for stays with
-the target. Costs are modelled times with a target, else work, or with a budget for the file the bytes of weights.
+the target. :mod:`.pricing` says what layers cost: modelled time with a target, else work, or with a budget for the file
+the bytes of weights.
 
 :mod:`.mixed` gives the front of what can be had by estimate. Along it the whole model is measured:
 
@@ -15,19 +16,16 @@ the target. Costs are modelled times with a target, else work, or with a budget 
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import OdcError
-from odc_mlir.quantizer.evaluation import Measurement
 from odc_mlir.quantizer.layers import Examination
+from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.mixed import (
     NARROWER,
-    Border,
     Levels,
     Point,
     Problem,
@@ -35,7 +33,6 @@ from odc_mlir.quantizer.mixed import (
     first_good,
     front,
     ladder_of,
-    values_of,
     wider_values,
     with_wide_weights,
     without_needless,
@@ -43,8 +40,9 @@ from odc_mlir.quantizer.mixed import (
 from odc_mlir.quantizer.options import ON, Options
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
+from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.pricing import WIDE_BITS, Pricing, bits_of
 from odc_mlir.quantizer.roundings import Effect, effects, effects_told
 from odc_mlir.quantizer.stages import Candidate
 
@@ -65,10 +63,7 @@ _MOST_REFINED = 8  # points that are measured with codes refined by samples, whi
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
 _EXPLORED = 5
 _LEAST_EXPLORED = 0.5
-_FEW_BITS = 4  # of weights
-_WIDE_BITS = 16  # of values
 _NEXT_TO_NOTHING = 1e-3  # of the noise: more is not looked for
-_FLOAT_WORK = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +128,6 @@ class Widening:
     chosen: Tried | None = None  # by the search
     is_in_vain: bool = False  # no choice of precisions meets the limits
     _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
-    _placements: dict[str, Placement | None] = field(default_factory=dict)
-    _pinned: set[str] = field(default_factory=set)  # layers that have no choice between the first two levels
-    _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
 
     def run(self, candidate: Candidate) -> Candidate:
         """``candidate``, or one in which some layers have other precisions; see the module's text."""
@@ -145,6 +137,16 @@ class Widening:
         self._levels = (self.options.scheme, *self._ladder)
         if self.options.has_budget and self.options.scheme in NARROWER:
             self._levels = (NARROWER[self.options.scheme], *self._levels)
+        self._pricing = Pricing(
+            self.options,
+            self.fixed,
+            self.examination,
+            lambda precisions: self.build(precisions, False, False),
+            self.rules,
+            self.plain,
+            self.names,
+            self._levels,
+        )
         first = self.measure({}, candidate)
         aims = self._aims()
         if not self._ladder or not (self.options.has_budget or self._has_need(first, aims)):
@@ -212,14 +214,14 @@ class Widening:
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
         """The costs and noises of all layers; ``host``: whether layers may leave the target."""
-        costs = self._costs(candidate, host=host)
+        costs = self._pricing.costs(candidate, host=host)
         places = {name: place for place, name in enumerate(self.names)}
         roundings = []
         for effect in self._effects:
             layers = tuple(sorted(places[name] for name in effect.layers if name in places))
             if layers:
                 roundings.append(RoundingNoise(layers, self._noises(effect)))
-        return Problem(costs, roundings, self._borders())
+        return Problem(costs, roundings, self._pricing.borders())
 
     def _weighed(self, effect: Effect) -> float:
         """The noise as a part of what each output may have: its SQNR with what it should gain, or what is good."""
@@ -228,103 +230,13 @@ class Widening:
 
     def _noises(self, effect: Effect) -> tuple[float, ...]:
         """The noise of a rounding at each level: what was measured, else a quarter for each bit more."""
-        measured = _bits(self.options.scheme, effect.of_weights)
-        bits = [_bits(name, effect.of_weights) for name in self._levels]
+        measured = bits_of(self.options.scheme, effect.of_weights)
+        bits = [bits_of(name, effect.of_weights) for name in self._levels]
         noise = self._weighed(effect)
         by_bits = {more: noise * 4.0 ** (measured - more) if more else 0.0 for more in bits}
-        if effect.wide is not None and _WIDE_BITS in by_bits:
-            by_bits[_WIDE_BITS] = min(noise, self._weighed(effect.wide))
+        if effect.wide is not None and WIDE_BITS in by_bits:
+            by_bits[WIDE_BITS] = min(noise, self._weighed(effect.wide))
         return tuple(by_bits[more] for more in bits)
-
-    def _costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
-        """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
-        precisions = self.examination.precisions(candidate.graph)
-        weights, hiding = self.examination.weights(), self.examination.hiding()
-        rows = self._bytes() if self._counts_bytes else self._times(candidate, host=host)
-        for name, row in zip(self.names, rows, strict=True):
-            if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
-                row[1:] = [math.inf] * (len(row) - 1)
-            elif not weights.get(name):
-                for level, is_same in enumerate(self._keep_values()):
-                    row[level + 1] = math.inf if is_same else row[level + 1]  # the same as one level below
-            if name in hiding:  # with 16 bits a code of what is masked shows: the table ends at exp(-10)
-                row[1:] = [
-                    math.inf if _bits(step, of_weights=False) == _WIDE_BITS else cost
-                    for step, cost in zip(self._levels[1:], row[1:], strict=True)
-                ]
-        self._pinned = {name for name, row in zip(self.names, rows, strict=True) if not math.isfinite(row[1])}
-        return rows
-
-    def _keep_values(self) -> list[bool]:
-        """Of each level but the first, whether it differs from that before in weights alone."""
-        return [values_of(low) == values_of(high) for low, high in itertools.pairwise(self._levels)]
-
-    @property
-    def _counts_bytes(self) -> bool:
-        """Whether bytes of weights are what layers cost: codes of weights alone save nothing else."""
-        return self.options.max_bytes is not None or self.options.definition.weights_only
-
-    def _bytes(self) -> list[list[float]]:
-        """Bytes of weights at each level."""
-        elements = self.examination.weights()
-        sizes = [(_bits(name, True) or 32) / 8 for name in self._levels]
-        return [[elements.get(name, 0) * size for size in sizes] for name in self.names]
-
-    def _times(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
-        """Modelled nanoseconds with a target, else work."""
-        if self.rules is None or self.plain is None:
-            work = self.examination.work()
-            first = self._work_in(self.options.scheme)
-            factors = [_FLOAT_WORK if step == FLOAT else self._work_in(step) / first for step in self._levels]
-            return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
-        columns = [self._placement(candidate, step) for step in self._levels]
-        self._leaving = [
-            [was and bool(placed is None or placed.layers[i].reason) for placed in columns]
-            for i, was in enumerate(self.plain.taken())
-        ]
-        return [
-            [
-                math.inf if placed is None or (level and gone[level] and not host) else placed.layers[i].ns
-                for level, placed in enumerate(columns)
-            ]
-            for i, gone in enumerate(self._leaving)
-        ]
-
-    def _work_in(self, step: str) -> float:
-        """Work of a layer in this precision, in bits of values: weights of 4 bits come in half the time."""
-        return _bits(step, of_weights=False) * (0.5 if _bits(step, of_weights=True) == _FEW_BITS else 1.0)
-
-    def _placement(self, candidate: Candidate, step: str) -> Placement | None:
-        """What the target makes of the model with all layers of this precision; None where that cannot be."""
-        if step not in self._placements:
-            self._placements[step] = self._placed(candidate, step)
-        return self._placements[step]
-
-    def _placed(self, candidate: Candidate, step: str) -> Placement | None:
-        assert self.rules is not None
-        if step == self.options.scheme:
-            return self.rules.priced(candidate.module)
-        movable = [name for name in self.names if name not in self.fixed]
-        try:
-            return self.rules.priced(self.build(dict.fromkeys(movable, step), False, False).module)
-        except OdcError as error:
-            LOG.info("layers cannot be %s: %s", step, error)
-            return None
-
-    def _borders(self) -> list[Border]:
-        """What it costs to convert between two layers."""
-        if self._counts_bytes:
-            return []
-        places, found = {name: place for place, name in enumerate(self.names)}, []
-        for maker, reader, elements in self.examination.edges():
-            if maker in places and reader in places:
-                wide, real = (elements, elements) if self.rules is None else self.rules.conversion_ns(elements)
-                costs = tuple(
-                    0.0 if is_same else float(real if step == FLOAT else wide)
-                    for step, is_same in zip(self._levels[1:], self._keep_values(), strict=True)
-                )
-                found.append(Border(places[maker], places[reader], costs))
-        return found
 
     # Measuring along the front.
 
@@ -404,21 +316,13 @@ class Widening:
 
     def _points(self, problem: Problem) -> list[Point]:
         """The front without the plain point and those that take too much from the target, or all from the scheme."""
-        points = [p for p in front(problem) if self._kept(p.levels) >= self.least_share]
+        points = [p for p in front(problem) if self._pricing.kept(p.levels) >= self.least_share]
         if self.options.has_budget:
             return points
         points = [point for point in points if any(point.levels)]
         if self.fixed:
             return points
         return [p for p in points if not all(p.levels[i] for i in problem.free)]
-
-    def _kept(self, levels: Levels) -> float:
-        """The part of its products that the target keeps, by estimate."""
-        if self.plain is None:
-            return 1.0
-        macs = [layer.macs if taken else 0 for layer, taken in zip(self.plain.layers, self.plain.taken(), strict=True)]
-        gone = sum(m for m, left, level in zip(macs, self._leaving, levels, strict=True) if left[level])
-        return 1.0 - gone / (sum(macs) or 1)
 
     def _cheapest(
         self, points: Sequence[Point], problem: Problem, limits: tuple[Limit, ...], aims: Sequence[float]
@@ -449,7 +353,7 @@ class Widening:
         cheap = () if place is None else points[place:]
         within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
         as_asked = self._levels.index(self.options.scheme)
-        plain = tuple(0 if name in self._pinned else as_asked for name in self.names)
+        plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
         if self._is_affordable(plain):
             within.append(plain)
         if not within:
@@ -486,7 +390,7 @@ class Widening:
     def _key(self, levels: Levels) -> _Key:
         """How candidates are built, and the precisions that these levels mean, by layer name."""
         named = sorted(zip(self.names, levels, strict=True))
-        steps = ((name, self._levels[level]) for name, level in named if level or name not in self._pinned)
+        steps = ((name, self._levels[level]) for name, level in named if level or name not in self._pricing.pinned)
         return (
             self._refines,
             self._holds_all,
@@ -500,10 +404,3 @@ class Widening:
             self.tried[key] = self.measure(precisions, self.build(precisions, self._refines, self._holds_all))
             self.say(f"{len(precisions)} layers in other precisions")
         return self.tried[key]
-
-
-def _bits(precision: str, of_weights: bool) -> int:
-    """Bits of values or weights in this precision, 0 for float."""
-    scheme: Scheme | None = SCHEMES.get(precision)
-    dtype = None if scheme is None else scheme.weights if of_weights else scheme.activations
-    return 0 if dtype is None else int("".join(filter(str.isdigit, dtype)))

@@ -7,8 +7,9 @@ from helpers.float_models import attention, squeeze_excite
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.evaluation import EXACT_DB, Measurement, Powers, Reference
+from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.labels import check_answers, misfit
+from odc_mlir.quantizer.measurement import EXACT_DB, Measurement, Powers
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.execution.graph import build_graph
 

@@ -1,0 +1,147 @@
+"""What is measured of a quantised model, and when one is better than another by more than chance."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
+from odc_mlir.runtime.reporting.metrics import Errors
+
+# SQNR of outputs that are exactly the float model's, for comparing choices.
+EXACT_DB = 200.0
+_OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "top1_decided"))
+
+
+@dataclasses.dataclass(slots=True)
+class Measurement:
+    """Measures of each output over all samples, and the score where answers are known.
+
+    ``decisive`` are those of the tensors that decide the outputs: an output itself, or what its softmax or logistic
+    function is taken of. There noise shows for every sample, in the output only for those that are undecided. An
+    output of few columns that differ in size counts as that many tensors.
+    """
+
+    outputs: list[Errors]
+    decisive: Powers
+    results: Powers  # of the outputs themselves
+    names: list[str]
+    scores: dict[str, float] | None = None
+    decided: float | None = None  # the share of answers, in logits or as places, that are the float model's, or nearly
+    reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
+    lost: list[list[int]] = dataclasses.field(default_factory=list)  # columns of each output that vary no more
+
+    @property
+    def quality_db(self) -> float:
+        """One number to compare choices by: the mean SQNR of the decisive tensors, exactness counting as 200 dB."""
+        return self.decisive.quality_db
+
+    def better_than(self, other: Measurement, least_db: float) -> bool:
+        """Whether this gains ``least_db`` and more than chance where the other measure loses nothing.
+
+        The measures are the decisive tensors and the outputs. Where many values are near the ends of a squashing
+        function, noise that the function hides would pay for noise that is left in the outputs.
+        """
+        pairs = [(self.decisive, other.decisive), (self.results, other.results)]
+        better = any(ours.better_than(theirs, least_db) for ours, theirs in pairs)
+        return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
+
+    @property
+    def score(self) -> tuple[str, float] | None:
+        """The measure of known answers that decides; None without them."""
+        return None if self.scores is None else next(iter(self.scores.items()))
+
+    def worst(self) -> dict[str, float | None]:
+        """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
+        result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
+        result["top1_decided"] = self.decided
+        if any(errors.elements and errors.max_abs is None and errors.top1_match is None for errors in self.outputs):
+            return result | dict.fromkeys(_OF_OUTPUTS)
+        for metric in _OF_OUTPUTS:
+            higher = HIGHER_IS_BETTER[metric]
+            values = [value for e in self.outputs if (value := getattr(e, metric)) is not None]
+            result[metric] = (min(values) if higher else max(values)) if values else None
+        return result
+
+    def by_output(self) -> list[dict[str, Any]]:
+        """The measures of every output, as they stand in a verdict."""
+        return [{"name": name, **dataclasses.asdict(e)} for name, e in zip(self.names, self.outputs, strict=True)]
+
+
+@dataclasses.dataclass(slots=True)
+class Powers:
+    """Sums of squares of tensors, ``signal``, and of their errors, ``noise``: both [tensors, samples]."""
+
+    signal: NDArray[np.float64]
+    noise: NDArray[np.float64]
+
+    @property
+    def quality_db(self) -> float:
+        """The mean SQNR of the tensors over all samples; 200 dB for an exact one."""
+        return (
+            float(np.mean(_sqnr_db(self.signal.sum(axis=1), self.noise.sum(axis=1)))) if len(self.noise) else EXACT_DB
+        )
+
+    def gain_db(self, other: Powers) -> tuple[float, float]:
+        """By how much better this is than ``other`` on the same samples, and the standard error of that.
+
+        The error is that of the paired difference: what changes both alike from sample to sample is no doubt.
+        """
+        gain = self.quality_db - other.quality_db
+        count = self.noise.shape[1]
+        if count < 2:
+            return gain, 0.0
+        parts = np.zeros(count)
+        for ours, theirs in zip(self.noise, other.noise, strict=True):
+            if ours.sum() and theirs.sum():
+                parts += theirs / theirs.mean() - ours / ours.mean()
+        parts *= 10.0 / math.log(10.0) / max(1, len(self.noise))
+        return gain, float(parts.std(ddof=1) / math.sqrt(count))
+
+    def gains_nearly_always(self, other: Powers) -> bool:
+        """Whether more samples are better here than in ``other`` than chance would have it, whatever each gains.
+
+        Where few loud samples make most of the noise, these alone decide the gain over all, and leave it in doubt.
+        """
+        gains = np.mean(_sqnr_db(self.signal, self.noise) - _sqnr_db(other.signal, other.noise), axis=0)
+        won, lost = int((gains > 0).sum()), int((gains < 0).sum())
+        return won + lost > 0 and (won - lost) / 2 > self._doubt(math.sqrt(won + lost) / 2)
+
+    def better_than(self, other: Powers, least_db: float) -> bool:
+        """Whether this is better by ``least_db`` and by more than chance would make it of so few samples.
+
+        Chance is ruled out by the size of the gain, or by the number of samples that gain. No tensor may pay for the
+        others: none gets worse by half a dB and more than chance.
+        """
+        gain, error = self.gain_db(other)
+        if not gain > least_db or not (gain > self._doubt(error) or self.gains_nearly_always(other)):
+            return False
+        for place in range(len(self.noise)):
+            one, two = (Powers(p.signal[place : place + 1], p.noise[place : place + 1]) for p in (self, other))
+            if one.worse_than(two, _MOST_LOST_DB):
+                return False
+        return True
+
+    def worse_than(self, other: Powers, least_db: float) -> bool:
+        """Whether this is worse by ``least_db`` and by more than chance would make it of so few samples."""
+        gain, error = self.gain_db(other)
+        return gain < -max(least_db, self._doubt(error))
+
+    def _doubt(self, error: float) -> float:
+        """How large a difference with this standard error may be by chance."""
+        return float(_DOUBTS * (1.0 + 1.5 / max(1, self.noise.shape[1] - 1)) * error)
+
+
+_MOST_LOST_DB = 0.5
+_DOUBTS = 1.96  # standard errors; few samples need more, as Student's distribution has it
+
+
+def _sqnr_db(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = 10.0 * np.log10(signal / noise)
+    return np.where(noise == 0, EXACT_DB, np.clip(found, -EXACT_DB, EXACT_DB))
