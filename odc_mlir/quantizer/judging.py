@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.verdict import Evidence, Measures, make_verdict
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
-from odc_mlir.quantizer.widening import Tried
+from odc_mlir.quantizer.widening import Tried, Widening
 from odc_mlir.runtime.execution.graph import Graph
 
 # The part of a SOFTMAX's shares that may lie where the float model has none.
@@ -48,6 +48,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     silent, notes = _silent(driver, candidate)
     doubts = _doubts(driver, certainty, metrics)
     is_missed = not all(limit.holds(metrics) for limit in driver.limits)
+    front = _front(driver, holds=not is_missed and not doubts)
     return make_verdict(
         Evidence(
             driver.limits,
@@ -68,7 +69,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "made_up": data.made_up,
             },
             saturated_biases(candidate.graph),
-            driver.findings + _in_vain(driver) + notes + sample_advice(driver.limits, certainty),
+            driver.findings + _in_vain(driver, front) + notes + sample_advice(driver.limits, certainty),
             driver.making.steps,
             _choices(driver, candidate),
             [
@@ -80,7 +81,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             ],
             coverage | {"leaked_attention": shares},
             dict(certainty.intervals),
-            _front(driver),
+            front,
             data.made_up,
             data.seen,
         )
@@ -127,24 +128,35 @@ def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> di
     }
 
 
-def _in_vain(driver: Driver) -> list[str]:
-    """That other precisions were looked for, and do not help."""
-    is_in_vain = driver.widening is not None and driver.widening.is_in_vain
-    return ["no choice of precisions meets the limits"] if is_in_vain else []
+def _in_vain(driver: Driver, points: Sequence[Mapping[str, Any]]) -> list[str]:
+    """That other precisions were looked for, and do not help; ``points`` are those of the front."""
+    if driver.widening is None or not driver.widening.is_in_vain:
+        return []
+    best = next((point for point in points if point["holds"]), None)
+    if best is None:
+        return ["no choice of precisions meets the limits"]
+    options, text = driver.options, "no choice of precisions that {} meets the limits, others do"
+    if best["share"] < driver.min_coverage:
+        what = "quantised" if driver.target is None else f"to {driver.target.name}"
+        return [text.format(f"leaves {100 * driver.min_coverage:g} % {what}")]
+    return [text.format("is within the budget" if options.has_budget else f"leaves layers in {options.scheme}")]
 
 
-def _front(driver: Driver) -> list[dict[str, Any]]:
+def _front(driver: Driver, *, holds: bool) -> list[dict[str, Any]]:
     """What was measured with other precisions: the accuracy that time or bytes buy; empty where nothing was.
 
     ``search``: on samples held back, of models as they are, whose ranges know these too. The verdict is of models
-    made without the samples, which would take two more of these for each point.
+    made without the samples, which would take two more of these for each point: those that were ``confirmed``, all
+    where no choice is good enough. Limits ``holds`` of the one that was chosen.
     """
     if driver.widening is None:
         return []
-    chosen = driver.widening.chosen
+    widening, chosen = driver.widening, driver.widening.chosen
     points: list[dict[str, Any]] = []
-    for tried in _spread(list(driver.widening.tried.values()), chosen):
+    for tried in _spread(widening):
         plan = None if driver.target is None else driver.target.judge(tried.candidate.module, plan=True)
+        is_told = tried is chosen or widening.is_known(tried) or widening.is_in_vain
+        holds_here = widening.confirmed(tried) if is_told else tried.holds(driver.limits)
         points.append(
             {
                 "layers": len(tried.precisions),
@@ -152,8 +164,10 @@ def _front(driver: Driver) -> list[dict[str, Any]]:
                 "time_ns": None if plan is None else plan.time_ns,
                 "bytes": driver.size(tried.candidate),
                 "runs": None if plan is None else plan.share(),
+                "share": driver.share(tried.candidate),
                 "search": {metric: tried.measures.get(metric) for metric in _shown(driver)},
-                "holds": tried.holds(driver.limits),
+                "holds": holds if tried is chosen else holds_here,
+                "confirmed": is_told,
                 "chosen": tried is chosen,
             }
         )
@@ -165,13 +179,16 @@ def _shown(driver: Driver) -> list[str]:
     return list(dict.fromkeys([*(limit.metric for limit in driver.limits), "sqnr_db"]))
 
 
-def _spread(tried: list[Tried], chosen: Tried | None) -> list[Tried]:
+def _spread(widening: Widening) -> list[Tried]:
     """A few of what was tried, from the fewest layers to the most: the plain model, the chosen one and others."""
-    ordered = sorted(tried, key=lambda item: len(item.precisions))
+    ordered = sorted(widening.tried.values(), key=lambda item: len(item.precisions))
     if len(ordered) <= _PRICED:
         return ordered
     places = {round(i * (len(ordered) - 1) / (_PRICED - 1)) for i in range(_PRICED)}
-    return [item for place, item in enumerate(ordered) if place in places or item is chosen]
+    wanted = [widening.chosen]
+    if widening.is_in_vain:  # what would do, if it might be taken
+        wanted.append(next((item for item in ordered if widening.is_known(item) and widening.confirmed(item)), None))
+    return [item for place, item in enumerate(ordered) if place in places or any(item is one for one in wanted)]
 
 
 def _over_budget(driver: Driver, candidate: Candidate, coverage: Mapping[str, Any]) -> list[str]:

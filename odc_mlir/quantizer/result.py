@@ -19,9 +19,12 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import AccuracyError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
+from odc_mlir.formats.quantities import counted
 from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.quantizer.policy.readers import litert_refuses_node
+from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FAILED, Limit, describe, types_text
+from odc_mlir.quantizer.pricing import bits_of
 from odc_mlir.quantizer.stages import graph_of
 
 
@@ -90,17 +93,30 @@ class Quantized(ModelFile):
         missed = [check for check in self.verdict["limits"] if not check["passed"]]
         if missed and not self.verdict["problems"] and all(map(_is_open, missed)):
             return self._remedies(missed)  # what other precisions would bring is as open
-        point = next(
-            (point for point in self.verdict["front"] if point["layers"] and point["holds"] and point["time_ns"]), None
-        )
-        if point is None:
-            return self._remedies(missed) if missed else None
-        count = f"{point['layers']} layer{'s' if point['layers'] > 1 else ''}"
-        least = math.floor(100 * (point["runs"] or 0.0)) / 100
-        return (
-            f"--min-coverage {least:g} (in Python min_coverage) lets {count} have other precisions, which "
-            f"keeps the limits in {point['time_ns'] / 1e6:.3f} ms"
-        )
+        if not missed:
+            return None
+        point = next((point for point in self.verdict["front"] if point["layers"] and point["holds"]), None)
+        return (point and self._of_point(point)) or self._remedies(missed)
+
+    def _of_point(self, point: Mapping[str, Any]) -> str | None:
+        """What to ask for to get a model of the front that keeps the limits; None where that is asked for already."""
+        cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
+        share = math.floor(100 * point["share"]) / 100
+        if point["share"] < self.verdict["coverage"]["least"]:
+            layers = counted(point["layers"], "layer")
+            return (
+                f"--min-coverage {share:g} (in Python min_coverage) lets {layers} have other precisions, which keeps "
+                f"the limits in {cost}"
+            )
+        scheme, precisions = self.verdict["choices"]["scheme"], point["precisions"]
+        found = sorted(set(precisions.values()), key=lambda name: name != FLOAT and bits_of(name, of_weights=True))
+        left = any(name not in precisions for name, type in self.verdict["scheme"].items() if type == scheme)
+        if left or FLOAT in found:
+            return None
+        if len(found) == 1:
+            return f"--scheme {found[0]} keeps the limits in {cost}"
+        names = " and ".join(found)
+        return f"{names} layers keep the limits in {cost}; --scheme {found[-1]} has as many bits in all of them"
 
     def _remedies(self, missed: Sequence[Mapping[str, Any]]) -> str:
         """What may help a model that missed these limits, without what was tried.

@@ -126,7 +126,7 @@ class Widening:
     _refines: bool = False
     _holds_all: bool = False  # ranges of candidates hold all values
     chosen: Tried | None = None  # by the search
-    is_in_vain: bool = False  # no choice of precisions meets the limits
+    is_in_vain: bool = False  # no choice of precisions that may be taken meets the limits
     _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
 
     def run(self, candidate: Candidate) -> Candidate:
@@ -197,15 +197,19 @@ class Widening:
 
     def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
         limits = self.limits if self.options.mixed != ON else self._with_margin()
-        return not (first.holds(limits, aims) and self._confirmed(first))
+        return not (first.holds(limits, aims) and self.confirmed(first))
 
-    def _confirmed(self, tried: Tried) -> bool:
+    def confirmed(self, tried: Tried) -> bool:
         """Whether the verdict will say so too, if it says that limits hold."""
         if not tried.holds(self.limits):
             return False
         if id(tried) not in self._unseen:
             self._unseen[id(tried)] = self.holds_unseen(tried.candidate)
         return self._unseen[id(tried)]
+
+    def is_known(self, tried: Tried) -> bool:
+        """Whether limits were measured of it as the verdict does, or are missed by the search alone already."""
+        return id(tried) in self._unseen or not tried.holds(self.limits)
 
     def _with_margin(self) -> tuple[Limit, ...]:
         return tuple(limit.with_margin() for limit in self.limits)
@@ -242,7 +246,7 @@ class Widening:
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> Levels | None:
         """The cheapest choice that is accurate enough; None where none is, or the plain one already."""
-        margin, holds = self._with_margin(), self._confirmed(self._first)
+        margin, holds = self._with_margin(), self.confirmed(self._first)
         may_leave = self.rules is not None and not holds
         # (whether layers may leave the target, how much longer it may take, what is asked for; None: as near as can be)
         wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float] | None]] = []
@@ -336,13 +340,13 @@ class Widening:
         if place is None:
             return None
         # Models that do not know the samples are made for few points alone: each is several models.
-        while not self._confirmed(self._made(points[place].levels)):
+        while not self.confirmed(self._made(points[place].levels)):
             if place == len(points) - 1 or not self.in_time():
                 return None
             place = (place + len(points)) // 2
         levels = points[place].levels
         fewer = without_needless(levels, problem.costs, good_enough, self.in_time)
-        levels = fewer if self._confirmed(self._made(fewer)) else levels
+        levels = fewer if self.confirmed(self._made(fewer)) else levels
         return levels if self.share(self._made(levels).candidate) >= self.least_share else None
 
     def _within_budget(self, problem: Problem) -> Levels | None:
@@ -384,7 +388,7 @@ class Widening:
             if not self.in_time():
                 return
             made = self._made(next((point for point in points if point.noise <= wanted), points[-1]).levels)
-            if made.holds(self.limits) or self.share(made.candidate) < _LEAST_EXPLORED:
+            if self.confirmed(made) or self.share(made.candidate) < _LEAST_EXPLORED:
                 return
 
     def _key(self, levels: Levels) -> _Key:

@@ -235,7 +235,8 @@ def _front(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for point in points:
         cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
         share = "" if point["runs"] is None else f", {100 * point['runs']:.1f} % of the products"
-        notes = f"{', keeps the limits' if point['holds'] else ''}{', chosen' if point['chosen'] else ''}"
+        kept = f", keeps the limits{'' if point['confirmed'] else ' in the search'}" if point["holds"] else ""
+        notes = f"{kept}{', chosen' if point['chosen'] else ''}"
         found = point["search"]["sqnr_db"]
         sqnr = "" if found is None else f", SQNR in the search {found:.1f} dB"
         yield f"    {counted(point['layers'], 'other layer')}: {cost}{share}{sqnr}{notes}"

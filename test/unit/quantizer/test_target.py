@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,37 @@ def test_what_the_host_could_do_better_is_told_and_done_when_asked() -> None:
     assert front[-1]["time_ns"] > front[0]["time_ns"]
     with pytest.raises(AccuracyError, match="the quantised model failed"):
         told.require_passed()
+
+
+def _two_layers() -> tuple[bytes, list[list[np.ndarray]]]:
+    rng, builder = np.random.default_rng(0), ModelBuilder()
+    x, y, z = (builder.tensor(name, (1, 16)) for name in "xyz")
+    for name, operand, result in (("w", x, y), ("v", y, z)):
+        values = rng.normal(size=(16, 16)).astype(np.float32)
+        builder.operator("FULLY_CONNECTED", [operand, builder.tensor(name, (16, 16), data=values), -1], [result])
+    return write_model(builder.finish([x], [z])), [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(40)]
+
+
+@pytest.mark.parametrize("given", [{}, {"min_coverage": 1.0}])
+@pytest.mark.parametrize(("limit", "advised"), [(40.0, "int16x8"), (70.0, "int16")])
+def test_advice_and_front_agree_and_nothing_that_was_given_is_advised(
+    limit: float, advised: str, given: dict[str, Any]
+) -> None:
+    """Where the limits hold of models without a layer in the scheme, another scheme is what helps."""
+    model, samples = _two_layers()
+    options: dict[str, Any] = {"calibration": samples, "target": TARGET, "metric": "sqnr", "limit": limit, **given}
+    made = odc_mlir.quantize(model, **options)
+    assert not made.passed
+    holding = [point for point in made.verdict["front"] if point["holds"]]
+    assert holding
+    assert all(point["confirmed"] and point["share"] == 1.0 and not point["chosen"] for point in holding)
+    text = "no choice of precisions that leaves layers in int8 meets the limits, others do"
+    assert [found for found in made.verdict["findings"] if found.startswith("no choice")] == [text]
+    with pytest.raises(AccuracyError) as error:
+        made.require_passed()
+    assert "min-coverage" not in str(error.value)
+    assert re.search(rf"--scheme {advised}\b", str(error.value))
+    assert odc_mlir.quantize(model, scheme=advised, **options).passed
 
 
 def test_layers_get_more_bits_on_the_target_where_limits_hold_in_no_other_way() -> None:
@@ -144,8 +176,9 @@ def test_a_budget_is_kept_without_samples() -> None:
 
 def test_the_front_has_what_became_of_the_model_that_was_chosen() -> None:
     module, samples = squeeze_excite()
-    made = odc_mlir.quantize(module, calibration=samples, limit=0.005, mixed="on", max_bytes=1 << 20)
-    assert made.verdict["choices"]["correction"]
+    options: dict[str, Any] = {"metric": "sqnr", "limit": 40.0, "mixed": "on", "max_bytes": 1 << 20}
+    made = odc_mlir.quantize(module, calibration=samples[:24], **options)
+    assert [step["kept"] for step in made.verdict["steps"] if step["step"] == "mixed, correction"] == [True]
     assert _chosen(made)["bytes"] == len(made.to_circle())
 
 
