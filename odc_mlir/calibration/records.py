@@ -256,18 +256,23 @@ class RecordStore:
                 place = Path(f"{self.path}{suffix}")
                 if self.private:
                     private.check_file(place)
-                elif os.path.lexists(place) and not stat.S_ISREG(place.stat().st_mode):
+                elif not _is_regular(place):
                     raise RecordsError("the records cannot be used: it is not a regular file", location=str(place))
         except CacheError as error:
             raise _of_records(error) from None
         except OSError as error:
+            # What is not there any more has just been deleted, and is made anew by another try.
+            is_gone = isinstance(error, FileNotFoundError)
             raise RecordsError(
-                f"the records cannot be used: {error.strerror}", location=self._where, passing=is_passing(error)
+                f"the records cannot be used: {error.strerror}",
+                location=self._where,
+                passing=is_gone or is_passing(error),
             ) from None
 
     def _typed(self, error: Exception) -> RecordsError:
-        code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF  # the rest says more of it
-        if code in _BUSY:
+        whole = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
+        code = whole & 0xFF  # the rest says more of it
+        if code in _BUSY or whole == sqlite3.SQLITE_READONLY_DBMOVED:  # the file was deleted after it had been opened
             return RecordsError(f"the records cannot be used now: {error}", location=self._where, passing=True)
         if code in _REFUSED:
             return RecordsError(f"the records cannot be used: {error}", location=self._where)
@@ -347,6 +352,14 @@ def _batch(database: sqlite3.Connection, identity: int, runs: int, inputs: str, 
 def _content(where: str) -> AbstractContextManager[None]:
     """For what rows say: whatever goes wrong with it means that the file is damaged. SQL stays outside."""
     return parsing("the file of records is damaged", RecordsDamagedError, location=where, hint=_AFRESH)
+
+
+def _is_regular(place: Path) -> bool:
+    """Whether a regular file is at ``place``, or nothing: SQLite's files beside its own come and go at any time."""
+    try:
+        return stat.S_ISREG(place.stat().st_mode)
+    except FileNotFoundError:
+        return True
 
 
 def _damage(reason: str, where: str) -> RecordsDamagedError:

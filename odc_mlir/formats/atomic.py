@@ -11,6 +11,8 @@ from pathlib import Path
 
 from odc_mlir.errors import OdcError, is_passing
 
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
+
 
 def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memoryview) -> None:
     """Write the chunks one after another to ``path``, replacing what is there in one step.
@@ -53,6 +55,21 @@ def sync_folder(path: str | os.PathLike[str]) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def exchange(first: Path, second: Path) -> bool:
+    """Let two files or folders change places in one step; False, and nothing has happened, where that cannot be done.
+
+    Of a folder that is replaced by two renamings there is nothing in between, for whoever looks at that moment.
+    """
+    try:
+        import ctypes
+
+        rename = ctypes.CDLL(None).renameat2
+    except (ImportError, AttributeError, OSError, TypeError):  # a system without
+        return False
+    paths = [os.fsencode(path) for path in (first, second)]
+    return bool(rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0)
 
 
 def replace_file(target: Path, chunks: Sequence[bytes | bytearray | memoryview], mode: int | None = None) -> None:

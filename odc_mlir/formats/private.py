@@ -67,6 +67,8 @@ def check_folder(path: Path) -> None:
         _check_owner(found, path)
         if stat.S_IMODE(found.st_mode) & _OTHERS:
             path.chmod(FOLDER_MODE)
+    except FileNotFoundError:  # where it has just been made, another process has deleted it
+        raise CacheError("the folder is not there", location=str(path), passing=True) from None
     except OSError as error:
         raise _failed("the folder cannot be used", path, error) from None
 

@@ -16,14 +16,14 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from odc_mlir.errors import CacheError, CompileError, OdcError, is_passing
 from odc_mlir.formats import private
-from odc_mlir.formats.atomic import sync_folder
+from odc_mlir.formats.atomic import exchange, sync_folder
 from odc_mlir.formats.kinds import MODEL, ZIP
 from odc_mlir.formats.outputs import write_output
 from odc_mlir.runtime.auto.locks import file_lock
@@ -41,7 +41,8 @@ PASSING, COVERAGE, WATCH, SLOWER = "passing", "coverage", "watch", "slower"
 KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH, SLOWER)
 _OLD = ".old"  # ends the names of results that make place for new ones
 _DAMAGED = "the cached result is damaged"
-_LOOKS, _LOOK_SECONDS = 20, 0.005  # where another process is replacing a result
+_WAITS, _WAIT_SECONDS = 20, 0.005  # where a system cannot replace a folder in one step
+_Identity = tuple[int, int, int]  # device and number of a folder, and when something was last put into it
 # After so many failures that may pass, another try waits so long. It is not waited for the first time.
 _RETRY_SECONDS = (0.0, 0.0, 60.0, 600.0, 3600.0)
 
@@ -91,11 +92,13 @@ class JobResult:
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A result with its folder, whose ``files`` are what they were when it was made."""
+    """A result with its folder, whose ``files`` are what they were when it was made; ``identity`` tells it from others
+    that take its place."""
 
     folder: Path
     result: JobResult
     files: frozenset[str] = frozenset({MODEL_NAME})
+    identity: _Identity | None = field(default=None, compare=False)
 
     @property
     def model(self) -> Path | None:
@@ -138,17 +141,23 @@ class Artefacts:
 
         Another process may be putting a new result into its place: then it is looked at again.
         """
-        place = self.folder / key
-        for _ in range(_LOOKS):
+        place, waits = self.folder / key, _WAITS
+        while True:
             seen = _identity(place)
             found, problem = _look(place)
-            is_between = seen is None and self._is_replacing(key)
-            if found is not None or (not is_between and seen == _identity(place)):
+            if seen != _identity(place):
+                continue
+            if seen is not None or not waits or not self._is_replacing(key):
                 break
-            time.sleep(_LOOK_SECONDS)
+            waits -= 1
+            time.sleep(_WAIT_SECONDS)
         if problem is not None and problem.startswith(_DAMAGED):
             remove(self._move_aside(key, only=seen))
-        return found, problem
+        return found if found is None else replace(found, identity=seen), problem
+
+    def is_there(self, found: Artefact) -> bool:
+        """Whether what was ``found`` still lies in its place: another process may have put something else there."""
+        return found.identity is not None and _identity(found.folder) == found.identity
 
     def _is_replacing(self, key: str) -> bool:
         """Whether someone has moved the result for ``key`` away, perhaps to put a new one there."""
@@ -169,12 +178,14 @@ class Artefacts:
         """Delete the result for ``key``, if there is one that is ours and can be deleted."""
         remove(self._move_aside(key))
 
-    def _move_aside(self, key: str, only: tuple[int, int] | None = None) -> Path:
+    def _move_aside(self, key: str, only: _Identity | None = None) -> Path:
         """Move the result for ``key`` (``only`` that one) to the path that this returns, if it is ours and can be."""
         place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}{_OLD}"
         with suppress(OSError):
             if private.is_ours(place.lstat()) and only in (None, _identity(place)):
                 os.rename(place, aside)
+                if only not in (None, _identity(aside)):  # another one had just come there
+                    os.rename(aside, place)
         return aside
 
     def new_folder(self, key: str) -> Path:
@@ -207,9 +218,7 @@ class Artefacts:
                 with (work / name).open("rb") as stream:
                     os.fsync(stream.fileno())
             private.write_file(work / RECORD_NAME, json.dumps(document, indent=1).encode())
-            aside = self._move_aside(key)
-            os.rename(work, self.folder / key)
-            remove(aside)
+            self._put(work, self.folder / key)
             sync_folder(self.folder)
         except CacheError as error:
             raise CompileError(
@@ -219,19 +228,33 @@ class Artefacts:
             raise CompileError(
                 f"the result cannot be cached: {error.strerror}", location=str(self.folder), passing=is_passing(error)
             ) from None
-        return Artefact(self.folder / key, result, frozenset(files))
+        return Artefact(self.folder / key, result, frozenset(files), _identity(self.folder / key))
+
+    def _put(self, work: Path, place: Path) -> None:
+        """Let ``work`` lie at ``place``; what lies there is deleted, if it is ours. Raises OSError."""
+        with suppress(FileNotFoundError):
+            if private.is_ours(place.lstat()) and exchange(work, place):
+                remove(work)
+                return
+        aside = self._move_aside(place.name)
+        os.rename(work, place)
+        remove(aside)
 
     def keep_refusal(self, key: str, result: JobResult) -> None:
         """Remember why there is nothing for ``key``; nothing happens where that cannot be written."""
         with suppress(OSError, CompileError):
             self.commit(key, self.new_folder(key), result)
 
-    def clean(self, key: str, refusal: JobResult | None) -> None:
-        """Remove what a process left that did not end well, unless another one is at work; remember ``refusal``."""
+    def clean(self, key: str, refusal: JobResult | None, before: JobResult | None = None) -> None:
+        """Remove what a process left that did not end well, unless another one is at work; remember ``refusal``.
+
+        It takes the place of what there was ``before``, not of what another process has made meanwhile.
+        """
         try:
             with file_lock(self.lock_path(key), seconds=0):
                 self.sweep(key)
-                if refusal is not None:
+                found = None if refusal is None else self.find(key)[0]
+                if refusal is not None and (found is None or found.result == before):
                     self.keep_refusal(key, refusal)
         except OdcError as error:
             _log.debug("not cleaned: %s", error)
@@ -269,13 +292,13 @@ def remove(entry: Path) -> None:
             entry.unlink(missing_ok=True)
 
 
-def _identity(place: Path) -> tuple[int, int] | None:
+def _identity(place: Path) -> _Identity | None:
     """Which folder lies at ``place``, None: none."""
     try:
         found = place.lstat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return found.st_dev, found.st_ino, found.st_mtime_ns  # a number is given again to a folder that is made later
 
 
 def _look(place: Path) -> tuple[Artefact | None, str | None]:

@@ -21,6 +21,7 @@ from odc_mlir.runtime.auto.artefacts import (
     WATCH,
     Artefact,
     Artefacts,
+    JobResult,
     retry_seconds,
     seconds_left,
 )
@@ -406,25 +407,23 @@ class AutoCompiler(JobRunner):
 
     def _take(self, state: Specialization, found: Artefact) -> None:
         """Let a result serve: opened and, where inputs are known, proven, before anyone can see it."""
-        result, most = found.result, TIMES_ENOUGH * self.shared.settings.records
+        result = found.result
         built = result.level not in (None, Level.QUANTIZED) or result.reason is None
         if not built and self._aim_at_next(state, result.reason or "nothing was made", result.kind):
             return
         if result.kind == PASSING:
             state.postpone(result.attempts, max(RETRY_SECONDS, retry_seconds(result.attempts)))
         if result.level is None:
-            with self.shared.lock:
-                state.result = result
-                if state.outdated is not None:
-                    self._leave(state, state.outdated)
-                elif result.waits_for_records and self.shared.recorder.runs(state.shapes) < most:
-                    state.wait_for_records(result)
-                else:
-                    state.refuse(result)
+            self._take_refusal(state, result)
             return
         self.shared.artefacts.touch(state.key or "")
         inputs = state.sample or self.shared.recorder.sample(state.shapes)
         opened = open_artefact(found, self.shared.original.graph, state.shapes, self.shared.options, inputs)
+        if not self.shared.artefacts.is_there(found):  # so parts of two may have been opened, or none
+            newer, _ = self.shared.artefacts.find(state.key or "")
+            if newer is not None or opened.fallbacks:
+                self._take(state, newer) if newer is not None else self._collect(state)
+                return
         fallbacks, candidates = list(opened.fallbacks), opened.candidates
         if result.level != Level.COMPILED and result.reason is not None:
             fallbacks.append(Fallback(str(Level.COMPILED), result.stage or "compile", result.reason))
@@ -445,6 +444,21 @@ class AutoCompiler(JobRunner):
                 state.enter(Phase.ACTIVE, None if not fallbacks else fallbacks[-1].reason)
             else:
                 state.enter(Phase.REJECTED, fallbacks[-1].reason if fallbacks else "nothing was made")
+
+    def _take_refusal(self, state: Specialization, result: JobResult) -> None:
+        """Wait for more records, where that helps, but not after a process of ours was given all that is waited for.
+
+        Others may have been refused with fewer than there are by now, and what was watched says nothing of how many.
+        """
+        most = TIMES_ENOUGH * self.shared.settings.records
+        with self.shared.lock:
+            state.result = result
+            if state.outdated is not None:
+                self._leave(state, state.outdated)
+            elif result.waits_for_records and (state.runs_given < most or result.kind == WATCH):
+                state.wait_for_records(result)
+            else:
+                state.refuse(result)
 
     def _aim_at_next(self, state: Specialization, reason: str, kind: str | None) -> bool:
         """Where the target was left to us and nothing can be built for it: the next that is here, from the next run on.

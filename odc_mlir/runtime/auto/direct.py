@@ -102,9 +102,14 @@ class DirectStep:
                 must_be_faster=shared.aim.is_measured,
             )
             ended = weakly(self._ended)
-            direct.supervisor = Supervisor(job, lambda _facts: None, lambda ending: ended(state, direct, ending))
+            with shared.lock:  # which whoever hears of its end needs too
+                direct.supervisor = Supervisor(job, lambda _facts: None, lambda ending: ended(state, direct, ending))
         except OdcError as error:
             self._refuse(state, direct, str(error), kind=PASSING if error.passing else None)
+            self._over(state, direct)
+        except Exception as error:  # a background thread has nobody else to tell; no thread, no file may be left now
+            _log.exception("no process can be started")
+            self._refuse(state, direct, f"{type(error).__name__}: {error}", kind=PASSING)
             self._over(state, direct)
 
     def _ended(self, state: Specialization, direct: Direct, ending: Ending) -> None:
@@ -114,6 +119,9 @@ class DirectStep:
             found, problem = artefacts.find(direct.key)
             if found is not None:
                 self._take(state, direct, found)
+                return
+            if ending.problem is None and problem is None:  # what it has made was deleted by another process
+                direct.is_wanted = True
                 return
             reason = ending.problem or problem or "nothing was made"
             self._refuse(state, direct, reason, kind=ending.kind)
@@ -135,6 +143,14 @@ class DirectStep:
         shared.artefacts.touch(direct.key)
         inputs: Sequence[Array] | None = state.sample or shared.recorder.sample(state.shapes)
         opened = open_artefact(found, shared.original.graph, state.shapes, shared.options, inputs)
+        if not shared.artefacts.is_there(found):  # so parts of two may have been opened, or none
+            newer, _ = shared.artefacts.find(direct.key)
+            if newer is not None:
+                self._take(state, direct, newer)
+                return
+            if opened.fallbacks:
+                direct.is_wanted = True
+                return
         with shared.lock:
             state.fallbacks += opened.fallbacks
             direct.artefact = found

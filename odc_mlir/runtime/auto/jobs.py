@@ -102,14 +102,34 @@ class JobRunner(ABC):
                 self._stay(state, self.shared.recorder.refused, passing=False)
             elif needs_records and self.shared.recorder.runs(state.shapes) < self._records_needed(state):
                 self._stay(state, self.shared.recorder.failure or "the records are not in the store yet", passing=True)
+            elif base is not None and base.model is not None and not base.model.is_file():
+                self._lose(state, base)
             else:
-                job = self._job(state, base, again=again)
-                heard, ended = weakly(self._heard), weakly(self._ended)
-                state.supervisor = Supervisor(
-                    job, lambda facts: heard(state, facts), lambda ending: ended(state, ending)
-                )
+                self._supervise(state, self._job(state, base, again=again))
         except OdcError as error:
             self._stay(state, str(error), passing=error.passing)
+        except Exception as error:  # a background thread has nobody else to tell; no thread, no file may be left now
+            _log.exception("no process can be started")
+            self._stay(state, f"{type(error).__name__}: {error}", passing=True)
+
+    def _supervise(self, state: Specialization, job: Job) -> None:
+        heard, ended = weakly(self._heard), weakly(self._ended)
+        found, _ = self.shared.artefacts.find(job.key)
+        before = None if found is None else found.result
+        with self.shared.lock:  # which whoever hears of its end needs too
+            state.runs_given = job.runs
+            state.supervisor = Supervisor(
+                job, lambda facts: heard(state, facts), lambda ending: ended(state, ending, before)
+            )
+
+    def _lose(self, state: Specialization, base: Artefact) -> None:
+        """The model that was to serve ``state`` too has been deleted: these shapes are recorded as the first ones."""
+        with self.shared.changed:
+            if self._base is base:
+                self._base = None
+            state.candidates, state.watch = [], None
+            state.enter(Phase.COLLECTING, f"{base.model} has been deleted")
+            self.shared.changed.notify_all()
 
     def _stay(self, state: Specialization, reason: str, *, passing: bool) -> None:
         """No process has started, or it has brought nothing."""
@@ -157,11 +177,11 @@ class JobRunner(ABC):
             if phase is not None and state.is_working and phase in NEXT[state.phase]:
                 state.enter(phase, state.reason)
 
-    def _ended(self, state: Specialization, ending: Ending) -> None:
-        """The process has ended: in a thread of its supervisor."""
+    def _ended(self, state: Specialization, ending: Ending, before: JobResult | None) -> None:
+        """The process has ended: in a thread of its supervisor. ``before``: the result that there was when it began."""
         state.is_concluding = True
         try:
-            self._conclude(state, ending)
+            self._conclude(state, ending, before)
         except Exception as error:  # a background thread has nobody else to tell
             _log.exception("what was made cannot be used")
             with self.shared.lock:
@@ -173,21 +193,25 @@ class JobRunner(ABC):
                 state.supervisor = None
                 self.shared.changed.notify_all()
 
-    def _conclude(self, state: Specialization, ending: Ending) -> None:
+    def _conclude(self, state: Specialization, ending: Ending, before: JobResult | None) -> None:
         key = state.key or ""
         found, problem = self.shared.artefacts.find(key)
         if ending.problem is not None or found is None:
             reason = ending.problem or problem or "nothing was made"
-            if found is not None and (state.artefact is None or found.result != state.artefact.result):
+            serving = None if state.artefact is None else state.artefact.result
+            is_old = found is not None and (
+                found.result == serving or (found.result.level is None and found.result == before)
+            )
+            if found is not None and not is_old:
                 self._take(state, found)  # it ended after it had done its work
                 return
-            self._stay(state, reason, passing=ending.kind == PASSING)
+            # What a process that ended well has made, and is not there, was deleted by another one.
+            self._stay(state, reason, passing=ending.kind == PASSING or ending.problem is None)
             refusal = JobResult(None, reason, ending.kind, budget=self.shared.budget)
             if ending.kind == PASSING:
                 refusal.attempts, refusal.failed_at = state.attempts, time.time()
-            self.shared.artefacts.clean(
-                key, refusal if state.artefact is None and ending.kind in ("time", PASSING) else None
-            )
+            is_kept = state.artefact is None and ending.kind in ("time", PASSING)
+            self.shared.artefacts.clean(key, refusal if is_kept else None, before)
             return
         self._take(state, found)
         found.copy_to(*self._save_to)

@@ -217,7 +217,9 @@ class RunRecorder:
             return
         try:
             store = RecordStore(self.path, self._digest, create=False, wait_seconds=0, private=True)
-            self._stored = store.shapes()
+            found = store.shapes()
+            with self._counts:
+                self._stored = self._stored or found  # what was stored meanwhile has been counted, and this, too
         except OdcError:
             self._background.submit(lambda: self._persist(None))
 

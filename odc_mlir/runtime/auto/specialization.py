@@ -54,7 +54,8 @@ class Specialization:
     ``records_needed`` are more than the settings ask for where those were not enough; ``times_left`` is how often
     answers have left the limits, and ``outdated`` why what is being made or opened must not be used. ``direct`` is the
     model itself as code, where the target runs that; ``starts_next``: its user wants what follows to start then.
-    ``settled`` has answered, with nothing left to be done for these shapes.
+    ``settled`` has answered, with nothing left to be done for these shapes. ``runs_given`` is how many were recorded
+    when the last process started.
     """
 
     shapes: Shapes
@@ -80,6 +81,7 @@ class Specialization:
     direct: Direct | None = None
     starts_next: bool = False
     settled: ExecutorCandidate | None = None
+    runs_given: int = 0
 
     def enter(self, phase: Phase, reason: str | None = None) -> None:
         """Go on to ``phase``, as the table of phases allows."""

@@ -41,7 +41,7 @@ class Supervisor:
         self.job = job
         self._tell, self._ended = tell, ended
         self._process: subprocess.Popen[bytes] | None = None
-        self._timed_out = False
+        self._timed_out = self._stopped = False
         self._timer = Timer(0, self._time_out)  # not started
         self._last_step = "start"
         self._reason: str | None = None
@@ -57,6 +57,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """End the process, and wait for that."""
+        self._stopped = True  # which is looked at as soon as there is a process
         self._kill()
         self._thread.join()
 
@@ -78,6 +79,8 @@ class Supervisor:
             cwd=os.path.abspath(os.sep),  # until it has made a folder of its own
             start_new_session=True,
         )
+        if self._stopped:
+            self._kill()
         self._start_timer()
         try:
             with process:

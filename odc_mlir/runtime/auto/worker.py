@@ -152,6 +152,8 @@ class Worker:
         The quantised model of what was ``found`` is good enough: only what came after it had failed.
         """
         job, result = self.job, self.result
+        if not os.path.exists(job.model):
+            raise _ChangedError("the model file has been deleted since it was loaded", location=job.model)
         if content_digest(job.model) != job.digest:
             raise _ChangedError("the model file has changed since it was loaded", location=job.model)
         if target_facts(job.plugin, job.target[_PLUGIN_FACTS:]) != job.target:
@@ -354,8 +356,11 @@ def main() -> int:
     limit_resources(job.seconds, job.memory_bytes)
     try:
         Worker(job, announce).run()
-    except (OdcError, MemoryError, _OutOfTimeError) as error:
-        text = str(error) or "it ran out of memory or time"
+    except _OutOfTimeError:  # before it began to work
+        announce("failed", reason="another process has been working on this model for too long", passing=True)
+        return 1
+    except (OdcError, MemoryError) as error:
+        text = str(error) or "it ran out of memory"
         announce("failed", reason=text, passing=isinstance(error, OdcError) and _is_passing(error))
         return 1
     return 0

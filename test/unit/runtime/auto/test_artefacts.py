@@ -11,11 +11,13 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CompileError, OdcError
+from odc_mlir.formats.atomic import exchange
 from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, is_final, make_key
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.pruning import entries, prune
@@ -59,7 +61,7 @@ def test_a_result_is_found_while_another_takes_its_place(artefacts: Artefacts) -
     ended = Event()
 
     def replace_often() -> None:
-        for size in range(100):
+        for size in range(40):
             commit(artefacts, "key", size)
         ended.set()
 
@@ -70,6 +72,54 @@ def test_a_result_is_found_while_another_takes_its_place(artefacts: Artefacts) -
         assert problem is None
         assert found is not None
     thread.join()
+
+
+def test_nothing_lies_between_two_results(artefacts: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long whoever replaces one is kept from going on, after whatever it does."""
+    commit(artefacts, "key")
+    rename, seen = os.rename, []
+
+    def look(*arguments: Any) -> None:
+        rename(*arguments)
+        seen.append(os.path.lexists(artefacts.folder / "key"))
+
+    if not exchange(artefacts.new_folder("a"), artefacts.new_folder("b")):
+        pytest.skip("this system cannot exchange folders")
+    monkeypatch.setattr(os, "rename", look)
+    commit(artefacts, "key", 20)
+    assert all(seen)
+    found, _ = artefacts.find("key")
+    assert found is not None
+    assert found.compiled is not None
+    assert found.compiled.stat().st_size == 20
+    assert artefacts.is_there(found)
+    commit(artefacts, "key", 20)
+    assert not artefacts.is_there(found)
+
+
+def test_only_what_is_damaged_is_taken_away(artefacts: Artefacts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not what another process puts into its place just then."""
+    (commit(artefacts, "key") / "model.circle").unlink()
+    move = artefacts._move_aside
+
+    def replace_before(key: str, only: Any = None) -> Path:
+        monkeypatch.undo()
+        rename = os.rename
+
+        def rename_late(source: Any, target: Any) -> None:
+            monkeypatch.undo()
+            commit(artefacts, key, 20)
+            rename(source, target)
+
+        monkeypatch.setattr(os, "rename", rename_late)
+        return move(key, only)
+
+    monkeypatch.setattr(artefacts, "_move_aside", replace_before)
+    assert "damaged" in (artefacts.find("key")[1] or "")
+    found, problem = artefacts.find("key")
+    assert problem is None
+    assert found is not None
+    assert sorted(os.listdir(artefacts.folder)) == ["key"]
 
 
 @pytest.mark.parametrize("name", ["compiled.npu", "model.circle"])

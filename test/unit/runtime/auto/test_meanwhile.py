@@ -1,0 +1,347 @@
+"""What other processes do to cache and records meanwhile keeps no session from what it could have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.models import add_model, model_bytes
+from helpers.pretended import SHAPE, Pretended, phases, served, session_of
+from odc_mlir.calibration.recorded import Records, Shapes
+from odc_mlir.calibration.records import RecordStore
+from odc_mlir.errors import OdcError, RecordsError
+from odc_mlir.formats.cache import content_digest
+from odc_mlir.runtime import Session
+from odc_mlir.runtime.auto import aim, candidates, controller, jobs
+from odc_mlir.runtime.auto.aim import aim_at
+from odc_mlir.runtime.auto.artefacts import Artefact, Artefacts, JobResult
+from odc_mlir.runtime.auto.job import Job
+from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.recording import RunRecorder
+from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
+from odc_mlir.runtime.auto.worker import Worker
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import build_graph
+
+pytestmark = pytest.mark.usefixtures("pretended")
+TOO_FEW = JobResult(None, "all alike", "coverage", "check", budget={"runs": 3.0})
+"""Fewer than four records are not enough."""
+
+
+def results(session: Session) -> Artefacts:
+    assert session._switcher.auto is not None
+    return session._switcher.auto.shared.artefacts
+
+
+def key(session: Session) -> str:
+    found = session.odc_status.key
+    assert found is not None
+    return found
+
+
+def refuse(session: Session, result: JobResult) -> None:
+    results(session).keep_refusal(key(session), result)
+
+
+def end(problem: str | None = None, kind: str = "failed") -> None:
+    """The process that waits ends, without having made anything."""
+    waiting = Pretended.waiting.pop()
+    waiting._ended(Ending(problem, kind))
+
+
+def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    start = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: start + seconds)
+
+
+# Refusals of others.
+
+
+@pytest.mark.parametrize("kind", ["coverage", "watch"])
+def test_a_refusal_of_fewer_records_than_there_are_by_now(kind: str, pretended: type[Pretended]) -> None:
+    """Many processes together have recorded all that is ever waited for, while one was refused with few."""
+    session = session_of()
+    pretended.hold = True
+    for _ in range(2):
+        served(session)
+    assert session._switcher.auto is not None
+    session._switcher.auto.recorder._stored[(SHAPE, SHAPE)] = 50
+    refuse(session, replace(TOO_FEW, kind=kind))
+    end()
+    assert phases(session) is Phase.COLLECTING
+    pretended.hold = False
+    assert [served(session) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
+    assert pretended.jobs[-1].runs >= 50
+
+
+def test_what_was_made_and_is_gone_is_made_again(pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch) -> None:
+    session = session_of()
+    pretended.hold = True
+    for _ in range(2):
+        served(session)
+    end()
+    assert session.odc_status.reason == "nothing was made"
+    pretended.hold = False
+    later(monkeypatch, 31)
+    assert [served(session) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
+
+
+def test_a_process_that_fails_takes_nothing_from_another(
+    pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is done between the look for a result and the note that there is none."""
+    session = session_of()
+    pretended.hold = True
+    for _ in range(2):
+        served(session)
+    stay = jobs.JobRunner._stay
+
+    def make_meanwhile(*arguments: object, **options: object) -> None:
+        stay(*arguments, **options)  # type: ignore[arg-type]
+        made = results(session)
+        work = made.new_folder(key(session))
+        (work / "model.circle").write_bytes(Pretended.model)
+        made.commit(key(session), work, JobResult("quantized"))
+
+    monkeypatch.setattr(jobs.JobRunner, "_stay", make_meanwhile)
+    end("it was killed", "passing")
+    found, _ = results(session).find(key(session))
+    assert found is not None
+    assert found.result.level == "quantized"
+
+
+def test_an_old_refusal_is_not_what_a_process_has_made(pretended: type[Pretended]) -> None:
+    """So failures that may pass are counted, over processes too."""
+    pretended.hold = True
+    for attempts in (1, 2, 3):
+        session = session_of()
+        for _ in range(2):
+            served(session)
+        end(f"killed {attempts}", "passing")
+        assert session.odc_status.reason == f"killed {attempts}"
+        found, _ = results(session).find(key(session))
+        assert found is not None
+        assert (found.result.reason, found.result.attempts) == (f"killed {attempts}", attempts)
+        refuse(session, replace(found.result, failed_at=1e9))  # long ago
+        session.close()
+
+
+# Results that go.
+
+
+@pytest.mark.parametrize("fate", ["replaced", "deleted"])
+def test_a_result_that_goes_while_it_is_opened(
+    fate: str, pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = candidates.open_artefact
+    seen: list[Artefact] = []
+
+    def open_late(artefact: Artefact, *arguments: object) -> candidates.Opened:
+        seen.append(artefact)
+        if len(seen) > 1:
+            return opened(artefact, *arguments)  # type: ignore[arg-type]
+        if fate == "deleted":
+            results(session).discard(artefact.folder.name)
+            return opened(artefact, *arguments)  # type: ignore[arg-type]
+        model = artefact.folder / "model.circle"
+        model.rename(model.with_name("elsewhere"))
+        failed = opened(artefact, *arguments)  # type: ignore[arg-type]
+        made = results(session)
+        work = made.new_folder(key(session))
+        (work / "model.circle").write_bytes(Pretended.model)
+        made.commit(key(session), work, artefact.result)
+        return failed
+
+    monkeypatch.setattr(controller, "open_artefact", open_late)
+    session = session_of()
+    levels = [served(session) for _ in range(4)]
+    assert levels[-1] is Level.QUANTIZED
+    assert session.odc_status.fallbacks == []
+    assert len(pretended.jobs) == (2 if fate == "deleted" else 1)
+
+
+def test_other_shapes_when_the_model_for_them_was_deleted(pretended: type[Pretended]) -> None:
+    session = session_of()
+    for _ in range(3):
+        served(session)
+    shutil.rmtree(results(session).folder / key(session))
+    assert [served(session, 2) for _ in range(3)] == [Level.ORIGINAL, Level.ORIGINAL, Level.QUANTIZED]
+    assert [job.quantized for job in pretended.jobs] == [False, False]
+
+
+def test_a_thread_that_cannot_start(pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    session = session_of()
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "Supervisor", fail)
+        for _ in range(2):
+            served(session)
+        assert session.wait_for_auto_compilation(5)
+        assert "can't start new thread" in (session.odc_status.reason or "")
+    later(monkeypatch, 31)
+    assert [served(session) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
+
+
+# Records.
+
+DIGEST = "ab" * 32
+SHAPES = (SHAPE, SHAPE)
+
+
+def test_a_store_that_is_deleted_while_it_is_waited_for(tmp_path: Path) -> None:
+    """The file that was opened is none any more: another try makes a new one."""
+    path = tmp_path / "r" / "ranges.sqlite"
+    store = RecordStore(path, DIGEST, wait_seconds=10)
+    errors: list[RecordsError] = []
+
+    def append() -> None:
+        try:
+            store.append(Records(runs=1), SHAPES)
+        except RecordsError as error:
+            errors.append(error)
+
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        thread = Thread(target=append)
+        thread.start()
+        time.sleep(0.3)
+        shutil.rmtree(path.parent)
+    thread.join()
+    (error,) = errors
+    assert error.passing, error
+    RecordStore(path, DIGEST).append(Records(runs=1), SHAPES)
+    assert RecordStore(path, create=False).runs() == 1
+
+
+def test_files_beside_a_store_that_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SQLite deletes its journal when a process has written."""
+    path = tmp_path / "ranges.sqlite"
+    RecordStore(path, DIGEST).append(Records(runs=1), SHAPES)
+    exists = os.path.lexists
+    monkeypatch.setattr(os.path, "lexists", lambda place: exists(place) or str(place).endswith("-journal"))
+    assert RecordStore(path, create=False).runs() == 1
+
+
+def test_a_look_at_the_store_forgets_nothing_that_came_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ranges.sqlite"
+    RecordStore(path, DIGEST).append(Records(runs=1), SHAPES)
+    executor = HostExecutor(build_graph(add_model(SHAPE)))
+    kept = RunRecorder(executor.graph, DIGEST, path)
+    shapes = RecordStore.shapes
+    late = []
+
+    def look_late(store: RecordStore) -> dict[Shapes, int]:
+        found = shapes(store)
+        if not late:
+            late.append(True)
+            kept.run(executor, [np.ones(SHAPE, np.float32)] * 2)
+            kept.flush()
+        return found
+
+    monkeypatch.setattr(RecordStore, "shapes", look_late)
+    kept.runs(SHAPES)
+    assert kept.runs(SHAPES) == 2
+
+
+# Processes.
+
+
+def job(tmp_path: Path, **facts: Any) -> Job:
+    model = tmp_path / "model.circle"
+    model.write_bytes(model_bytes(add_model(SHAPE)))
+    names = {"key": "0" * 40, "folder": tmp_path / "cache", "model": model, "records": tmp_path / "ranges.sqlite"}
+    texts = {name: str(value) for name, value in names.items()}
+    options: dict[str, Any] = {
+        "digest": content_digest(model),
+        "quantized": True,
+        "plugin": "npu-gen",
+        "machine": "npu-256",
+        "scheme": None,
+        "metric": None,
+        "limit": None,
+        "preference": 0,
+        "seconds": 60.0,
+        "memory_bytes": 4 << 30,
+        "cache_bytes": 1 << 30,
+        "target": list(aim_at("npu-256").facts),
+    }
+    return Job(**texts, **options | facts)
+
+
+def test_who_waits_for_another_process_too_long_may_try_again(tmp_path: Path) -> None:
+    made, endings = job(tmp_path, seconds=0.5), []
+    with file_lock(Artefacts(tmp_path / "cache").lock_path(made.key), seconds=0):
+        Supervisor(made, lambda _facts: None, endings.append).join()
+    (ending,) = endings
+    assert (ending.problem, ending.kind) == ("another process has been working on this model for too long", "passing")
+
+
+def test_a_model_file_that_is_deleted_is_no_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found = job(tmp_path)
+    Path(found.model).unlink()
+    with pytest.raises(OdcError, match="the model file has been deleted since it was loaded") as caught:
+        Worker(found, lambda *_, **__: None).run()
+    assert caught.value.passing
+    assert Artefacts(tmp_path / "cache").find(found.key) == (None, None)
+
+
+def test_a_process_is_ended_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever ends it just before it is there does not wait for its work."""
+    begun, ended, endings = Event(), Event(), []
+    start = subprocess.Popen
+
+    def start_late(*arguments: Any, **options: Any) -> Any:
+        begun.set()
+        assert ended.wait(10)
+        return start(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", start_late)
+    monkeypatch.setattr(Supervisor, "command", (sys.executable, "-c", "import time; time.sleep(100)"))
+    supervisor = Supervisor(job(tmp_path), lambda _facts: None, endings.append)
+    assert begun.wait(10)
+    kill = supervisor._kill
+
+    def kill_then_go_on() -> None:
+        kill()
+        ended.set()
+
+    monkeypatch.setattr(supervisor, "_kill", kill_then_go_on)
+    supervisor.stop()
+    (ending,) = endings
+    assert "SIGKILL" in ending.problem
+
+
+# The model itself as code.
+
+
+def test_code_of_the_model_that_is_gone_is_made_again(
+    pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_reals = replace(aim._aim("npu-128"), takes_floats=True, takes_codes=False)
+    monkeypatch.setattr(aim, "_aim", lambda _name: of_reals)
+    session = session_of()
+    pretended.hold = True
+    served(session)
+    assert len(pretended.jobs) == 1
+    end()
+    served(session)
+    assert len(pretended.jobs) == 2
+    assert session.odc_status.phase is Phase.COMPILING
