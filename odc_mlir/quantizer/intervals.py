@@ -21,12 +21,14 @@ Wilson's interval, which is not empty where all samples agree; the difference of
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Reference
@@ -48,6 +50,9 @@ _INDEX, _INDEX_WEIGHT = 1.0, 2.0
 # Fewer samples than this know too little of their tail: errors are taken to be larger by this power of what is missing.
 _KNOWING, _FEW = 48, 1.5
 
+# By how many times more samples may be advised, and how many at most.
+_FACTORS, _MOST_ADVISED = (2, 4, 8, 16), 4096
+
 Interval = tuple[float, float]
 Reals = NDArray[np.float64]
 Outputs = Sequence[Sequence[Array]]
@@ -67,11 +72,19 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """Intervals by measure, and how many samples they are of; ``labelled``: those of the loss of right answers."""
+    """Intervals by measure, and how many samples they are of; ``labelled``: those of the loss of right answers.
+
+    ``of_more``: the intervals of so many samples like these.
+    """
 
     intervals: Mapping[str, Interval]
     count: int
     labelled: int = 0
+    of_more: Callable[[int], Mapping[str, Interval]] | None = None
+
+    def seen_by(self, limit: Limit) -> int:
+        """How many samples tell of a limit."""
+        return self.labelled if limit.metric == "drop" else self.count
 
     def doubtful(self, limits: Sequence[Limit], measures: Mapping[str, float | None]) -> list[Limit]:
         """The limits that ``measures`` keep, but by which too few samples say that others will.
@@ -85,19 +98,26 @@ class Certainty:
 
 
 def intervals_of(
-    reference: Reference, measured: Measurement, judged: Judged | None = None, itself: Measurement | None = None
+    reference: Reference,
+    measured: Measurement,
+    judged: Judged | None = None,
+    itself: Measurement | None = None,
+    of_more: int | None = None,
 ) -> dict[str, Interval]:
     """The interval of each measure that is made of what single samples give; none of a single sample.
 
     ``measured`` are models made without the samples held back, which ``reference`` has; ``judged`` the same of all
-    samples, where that was done; ``itself`` the model as it is. What ``measured`` says lies within.
+    samples, where that was done; ``itself`` the model as it is. What ``measured`` says lies within. ``of_more``: as if
+    there were so many samples, all like one of these.
     """
     if len(measured.reals) < _FEWEST:
         return {}
     judged = judged or Judged(reference.outputs, measured.reals, measured.decided)
-    result, count = _ends(reference, judged), len(judged.expected)
+    count = of_more or len(judged.expected)
+    result = _ends(reference, judged, count)
     if itself is not None:
-        result = _bettered(result, _ends(reference, Judged(reference.outputs, itself.reals)))
+        held = Judged(reference.outputs, itself.reals)
+        result = _bettered(result, _ends(reference, held, of_more or len(held.expected)))
     agreeing = [
         float(np.mean([np.argmax(a[place]) == np.argmax(b[place]) if a[place].size else True for a, b in pairs]))
         for pairs in [list(zip(judged.expected, judged.found, strict=True))]
@@ -116,7 +136,7 @@ def intervals_of(
             low, high = result[metric]
             result[metric] = min(low, value), max(high, value)
     if reference.labels is not None and reference.metric == "top1_percent":
-        result["drop"] = _drops(reference, measured)
+        result["drop"] = _drops(reference, measured, of_more)
     return result
 
 
@@ -129,9 +149,9 @@ def _numbers(reference: Reference, outputs: Outputs) -> list[int]:
     ]
 
 
-def _ends(reference: Reference, judged: Judged) -> dict[str, Interval]:
-    """The interval of each measure, of the output for which that is worst."""
-    draws = _Draws(len(judged.expected))
+def _ends(reference: Reference, judged: Judged, count: int) -> dict[str, Interval]:
+    """The interval of each measure, of the output for which that is worst, for ``count`` samples like those judged."""
+    draws = _Draws(count)
     found: dict[str, list[Interval]] = {}
     for place in _numbers(reference, judged.expected):
         pairs = [(a[place].astype(np.float64), b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]
@@ -159,6 +179,7 @@ class _Draws:
     """What inputs may be as a whole, drawn :data:`_DRAWS` times: shares of the samples, and how odd one more is."""
 
     def __init__(self, count: int) -> None:
+        self.count = count
         self._random = np.random.default_rng(_SEED)
         weights = self._random.standard_exponential((_DRAWS, count + 1))
         weights /= weights.sum(axis=1, keepdims=True)
@@ -197,11 +218,15 @@ class _Draws:
 
 def _of_output(pairs: Sequence[tuple[Array, Array]], spans: Reals | None, draws: _Draws) -> dict[str, Interval]:
     """The intervals of one output's measures, whose MPEIR is in parts of ``spans`` in each draw."""
+
+    def by_sample(values: Iterable[float]) -> Reals:
+        return np.resize(np.array(list(values), np.float64), draws.count)
+
     errors = [np.abs(a - b) for a, b in pairs]
-    sizes = np.array([max(1, error.size) for error in errors], np.float64)
-    noise = np.array([np.square(error).sum() for error in errors])
-    total = np.array([error.sum() for error in errors])
-    signal = np.array([np.square(a).sum() for a, _ in pairs])
+    sizes = by_sample(max(1, error.size) for error in errors)
+    noise = by_sample(np.square(error).sum() for error in errors)
+    total = by_sample(error.sum() for error in errors)
+    signal = by_sample(np.square(a).sum() for a, _ in pairs)
     magnitude = max(float(np.abs(a).sum()) for a, _ in pairs)
     odd = draws.unseen(noise, float(signal.max()))
     result = {
@@ -209,8 +234,8 @@ def _of_output(pairs: Sequence[tuple[Array, Array]], spans: Reals | None, draws:
         "mse": draws.ends(noise, sizes, odd),
     }
     if spans is not None:
-        largest = np.array([error.max(initial=0.0) for error in errors])
-        result["mpeir"] = draws.ends(largest, np.ones(len(errors)), draws.unseen(largest, spans.max(), 0.5), spans)
+        largest = by_sample(error.max(initial=0.0) for error in errors)
+        result["mpeir"] = draws.ends(largest, np.ones(draws.count), draws.unseen(largest, spans.max(), 0.5), spans)
     if noise.any() and signal.any():
         low, high = draws.ends(noise, signal, odd)
         if low > 0.0:
@@ -226,7 +251,7 @@ def wilson(share: float, count: int) -> Interval:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _drops(reference: Reference, measured: Measurement) -> Interval:
+def _drops(reference: Reference, measured: Measurement, of_more: int | None = None) -> Interval:
     """By how many points fewer answers are right (Bonett and Price, 2012): not empty where none is lost or gained."""
     labels = reference.labels
     assert labels is not None
@@ -236,28 +261,46 @@ def _drops(reference: Reference, measured: Measurement) -> Interval:
         return np.array([float(np.mean(chosen_classes([o], label[None]) == np.ravel(label))) for o, label in pairs])
 
     changed = right(reference.outputs) - right(measured.reals)
-    count = len(changed) + 2
-    lost, gained = ((float(np.maximum(sign * changed, 0.0).sum()) + 1.0) / count for sign in (1, -1))
+    factor = 1.0 if of_more is None else of_more / len(changed)
+    count = factor * len(changed) + 2
+    lost, gained = ((factor * float(np.maximum(sign * changed, 0.0).sum()) + 1.0) / count for sign in (1, -1))
     half = _NORMAL * math.sqrt((lost + gained - (lost - gained) ** 2) / count)
     return 100.0 * max(lost - gained - half, -1.0), 100.0 * min(lost - gained + half, 1.0)
 
 
-def sample_advice(limits: Sequence[Limit], certainty: Certainty) -> list[str]:
-    """What more samples would bring, where the interval of a limited measure reaches across its limit."""
+def deciding(limits: Sequence[Limit], certainty: Certainty) -> dict[str, int]:
+    """How many samples like those seen would decide whether a limit holds that these leave open, by its metric.
+
+    Without those that no so many would decide, as what was measured is too near to them.
+    """
+    open_limits = [limit for limit in limits if _is_open(limit, certainty)]
+    if certainty.of_more is None or not open_limits:
+        return {}
+    of_more, found = cache(certainty.of_more), dict[str, int]()
+    for factor in _FACTORS:
+        for limit in open_limits:
+            wanted = factor * certainty.seen_by(limit)
+            if limit.metric not in found and wanted <= _MOST_ADVISED:
+                strict, ends = limit.of_so_many(wanted), of_more(wanted).get(limit.metric, ())
+                if len(set(map(strict.allows, ends))) == 1:
+                    found[limit.metric] = wanted
+    return found
+
+
+def _is_open(limit: Limit, certainty: Certainty) -> bool:
+    """Whether the interval reaches across the limit; of shares, where some sample speaks against it."""
+    low, high = certainty.intervals.get(limit.metric, (limit.bound, limit.bound))
+    return limit.allows(low) != limit.allows(high) and not (limit.metric in SHARES and high >= 1.0)
+
+
+def sample_advice(limits: Sequence[Limit], certainty: Certainty, wanted: Mapping[str, int]) -> list[str]:
+    """Whether so many samples as are ``wanted`` would decide what these leave open; nothing where none would."""
     found = []
     for limit in limits:
-        count = certainty.labelled if limit.metric == "drop" else certainty.count
-        low, high = certainty.intervals.get(limit.metric, (limit.bound, limit.bound))
-        if limit.allows(low) == limit.allows(high):
-            continue
-        if limit.metric in SHARES and high >= 1.0:
-            continue  # no sample speaks against it
-        half = (high - low) / 2
-        nearest = min(abs(limit.bound - low), abs(high - limit.bound))
-        factor = (half / (half - nearest)) ** 2 if half > nearest else 4.0
-        wanted = min(4096, max(2 * count, math.ceil(count * min(factor, 16.0))))
-        found.append(
-            f"with {count} samples {limit.metric} is {low:.3g} to {high:.3g} (95 %), the limit {limit.bound:.3g}; "
-            f"{wanted} samples would make that ±{half * math.sqrt(count / wanted):.2g}"
-        )
+        if limit.metric in wanted:
+            low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.metric])
+            found.append(
+                f"with {certainty.seen_by(limit)} samples {quality_name(limit.metric)} is {low} to {high} (95 %), the "
+                f"limit {quality_text(limit.metric, limit.bound)}; about {wanted[limit.metric]} would decide"
+            )
     return found

@@ -12,7 +12,7 @@ from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.columns import lost_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, sample_advice, wilson
+from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
@@ -48,6 +48,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     silent, notes = _silent(driver, candidate)
     doubts = _doubts(driver, certainty, metrics)
     is_missed = not all(limit.holds(metrics) for limit in driver.limits)
+    wanted = deciding(driver.limits, certainty)
     front = _front(driver, holds=not is_missed and not doubts)
     return make_verdict(
         Evidence(
@@ -69,7 +70,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "made_up": data.made_up,
             },
             saturated_biases(candidate.graph),
-            driver.findings + _in_vain(driver, front) + notes + sample_advice(driver.limits, certainty),
+            driver.findings + _in_vain(driver, front) + notes + sample_advice(driver.limits, certainty, wanted),
             driver.making.steps,
             _choices(driver, candidate),
             [
@@ -81,6 +82,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             ],
             coverage | {"leaked_attention": shares},
             dict(certainty.intervals),
+            wanted,
             front,
             data.made_up,
             data.seen,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from odc_mlir.errors import OdcError
@@ -123,11 +123,12 @@ class Making:
         if self.data.made_up:
             return Certainty({}, 0)
         if self._certainty is None or self._certainty[0] is not candidate:
-            judged = self.judged(model, candidate)
+            judged, measured = self.judged(model, candidate), self.measured_unseen(model, candidate)
             itself = None if judged is None else self.reference.measure(candidate.graph, keep=True)
-            found = intervals_of(self.reference, self.measured_unseen(model, candidate), judged, itself)
+            found = partial(intervals_of, self.reference, measured, judged, itself)
             count = len(self.data.held if judged is None else judged.expected)
-            self._certainty = candidate, Certainty(found, count, len(self.data.held))
+            certainty = Certainty(found(), count, len(self.data.held), lambda count: found(of_more=count))
+            self._certainty = candidate, certainty
         return self._certainty[1]
 
     @cached_property

@@ -121,15 +121,17 @@ class Quantized(ModelFile):
     def _remedies(self, missed: Sequence[Mapping[str, Any]]) -> str:
         """What may help a model that missed these limits, without what was tried.
 
-        Less is to be asked for only where samples rule out that the limits hold.
+        Less is to be asked for only where samples rule out that the limits hold, or more of them would not decide.
         """
         alone = self.verdict["samples"].get("stands_out")
         found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
-        if all(map(_is_open, missed)):
-            found.append("give more samples, as these leave open whether the limit holds")
+        is_open, counts = all(map(_is_open, missed)), [check["deciding"] for check in missed]
+        if is_open and all(counts):
+            found.append(f"give more samples, about {max(counts)}, as these leave open whether the limit holds")
         else:
             of_answers = all(check["metric"] == "drop" for check in missed)
-            found.append(f"allow more loss ({'--max-drop' if of_answers else '--limit'})")
+            why = ", as more samples would hardly decide whether this one holds" if is_open else ""
+            found.append(f"allow more loss ({'--max-drop' if of_answers else '--limit'}){why}")
         if not self.verdict["choices"]["help"]:
             found.append("let help find better choices")
         return ", or ".join(found)

@@ -73,6 +73,7 @@ DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may gro
 _SLACK = 1e-9
 # The share that one sample of a small set makes up is forgiven up to this.
 _LARGEST_FORGIVEN = 0.1
+_MANY = 100  # samples, of which one is a percent
 
 WORST_LAYERS = 8
 
@@ -110,6 +111,10 @@ class Limit:
         ends = intervals.get(self.metric)
         strict = self if self.of_many is None else Limit(self.metric, self.of_many)
         return self.holds(measures) and ends is not None and all(map(strict.allows, ends))
+
+    def of_so_many(self, count: int) -> Limit:
+        """The limit of ``count`` samples: one is no longer forgiven where it makes up less than the limit leaves."""
+        return self if self.of_many is None or count < _MANY else Limit(self.metric, self.of_many)
 
     def with_margin(self) -> Limit:
         """A limit with something to spare: errors half as large."""
@@ -331,6 +336,7 @@ class Evidence:
     ``metrics`` are the integer model's, worst over the outputs (plus ``drop`` and scores where answers are known);
     ``fake_quantized`` those of the same model with float arithmetic between quantised values, None where not measured.
     ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs;
+    ``deciding``: how many samples would decide limits that are left open, by metric;
     ``made_up``: nobody gave the inputs that the model was checked on; ``seen``: ranges were recorded of them.
     """
 
@@ -350,6 +356,7 @@ class Evidence:
     problems: list[str] = field(default_factory=list)
     coverage: dict[str, Any] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    deciding: Mapping[str, int] = field(default_factory=dict)
     front: list[dict[str, Any]] = field(default_factory=list)
     made_up: bool = False
     seen: bool = False
@@ -367,6 +374,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
             "value": evidence.metrics.get(limit.metric),
             "interval": list(evidence.intervals[limit.metric]) if limit.metric in evidence.intervals else None,
             "passed": limit.holds(evidence.metrics),
+            "deciding": evidence.deciding.get(limit.metric),
             "certain": not evidence.seen and limit.is_certain(evidence.metrics, evidence.intervals),
         }
         for limit in evidence.limits

@@ -71,7 +71,8 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
     low, high = odc_mlir.quantize(file, calibration=samples, help=False).verdict["intervals"]["mpeir"]
     value = odc_mlir.quantize(file, calibration=samples, help=False).verdict["value"]
     for limit, said in (
-        ((low + value) / 2, "give more samples, as these leave open"),
+        ((99 * low + value) / 100, "give more samples, about "),
+        (0.999 * value, "allow more loss (--limit), as more samples would hardly decide"),
         (low / 9, "allow more"),
     ):
         made = odc_mlir.quantize(file, calibration=samples, help=False, limit=limit)
@@ -81,6 +82,25 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
     kept = odc_mlir.quantize(file, calibration=samples, help=False, limit=(value + high) / 2)
     assert (kept.passed, kept.verdict["certain"]) == (True, False)
     assert "(on others mpeir may miss)" in repr(kept)
+
+
+def test_so_many_samples_as_are_advised_decide_and_others_are_not_advised() -> None:
+    """However near to what was measured the limit is, what is advised is checked by the interval of so many."""
+    file, samples = regressor()
+    few: dict[str, Any] = {"calibration": samples[:12], "help": False}
+    plain = odc_mlir.quantize(file, **few).verdict
+    (_, high), value = plain["intervals"]["mpeir"], plain["value"]
+    advised = {}
+    for limit in (value + part * (high - value) for part in (0.001, 0.5, 0.65)):
+        verdict = odc_mlir.quantize(file, **few, limit=limit).verdict
+        advised[limit] = verdict["limits"][0]["deciding"]
+        said = [text for text in verdict["findings"] if text.endswith(" would decide")]
+        assert len(said) == (advised[limit] is not None)
+        assert all(f"about {advised[limit]} would" in text for text in said)
+    nearest, _, farthest = advised
+    assert advised[nearest] is None
+    assert advised[farthest] == 24
+    assert odc_mlir.quantize(file, calibration=samples[:24], help=False, limit=farthest).verdict["certain"]
 
 
 def test_weights_that_samples_refined_are_judged_without_them() -> None:
