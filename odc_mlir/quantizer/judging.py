@@ -17,6 +17,7 @@ from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.verdict import Evidence, Measures, make_verdict
+from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
 from odc_mlir.quantizer.widening import Tried, Widening
 from odc_mlir.runtime.execution.graph import Graph
@@ -48,6 +49,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     silent, notes = _silent(driver, candidate)
     doubts = _doubts(driver, certainty, metrics)
     is_missed = not all(limit.holds(metrics) for limit in driver.limits)
+    same = [] if data.made_up else same_inputs(reference.graph, [*data.fit, *data.held])
     wanted = deciding(driver.limits, certainty)
     front = _front(driver, holds=not is_missed and not doubts)
     return make_verdict(
@@ -68,9 +70,14 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "layers_examined_on": examination.samples,
                 "stands_out": data.stands_out,
                 "made_up": data.made_up,
+                "same_inputs": same,
             },
             saturated_biases(candidate.graph),
-            driver.findings + _in_vain(driver, front) + notes + sample_advice(driver.limits, certainty, wanted),
+            driver.findings
+            + _never_varied(same)
+            + _in_vain(driver, front)
+            + notes
+            + sample_advice(driver.limits, certainty, wanted),
             driver.making.steps,
             _choices(driver, candidate),
             [
@@ -128,6 +135,11 @@ def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> di
             "time_ns": plan.time_ns,
         }
     }
+
+
+def _never_varied(same: Sequence[str]) -> list[str]:
+    """What to do about inputs that are the same in all samples, though outputs depend on them."""
+    return [f"give samples in which input {name!r} varies as it does in use: outputs depend on it" for name in same]
 
 
 def _in_vain(driver: Driver, points: Sequence[Mapping[str, Any]]) -> list[str]:

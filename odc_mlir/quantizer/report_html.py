@@ -11,7 +11,7 @@ from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
-from odc_mlir.quantizer.policy.verdict import FAILED, PASSED, UNCHECKED, caution, describe, types_text
+from odc_mlir.quantizer.policy.verdict import FAILED, PASSED, UNCHECKED, caution, describe, reservation, types_text
 from odc_mlir.quantizer.report_layers import (
     Drawing,
     anchor,
@@ -73,7 +73,7 @@ def render(
 def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
     word, note, mark = _STATUSES[verdict["status"]]
     unsure = verdict["passed"] and not verdict["certain"]
-    yield Figure("verdict", word, "as measured; other samples may miss a limit" if unsure else note, mark)
+    yield Figure("verdict", word, f"as measured; {reservation(verdict)}" if unsure else note, mark)
     for check in verdict["limits"]:
         metric = check["metric"]
         limit = f"limit {quality_text(metric, check['limit'])}"

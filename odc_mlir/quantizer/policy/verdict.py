@@ -348,7 +348,7 @@ class Evidence:
     layers: list[LayerError] = field(default_factory=list)
     schemes: dict[str, str] = field(default_factory=dict)
     float_reasons: dict[str, str] = field(default_factory=dict)
-    samples: dict[str, int | None] = field(default_factory=dict)
+    samples: dict[str, Any] = field(default_factory=dict)
     saturated_biases: dict[str, list[int]] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
@@ -387,7 +387,9 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "status": status,
         "passed": status == PASSED,
-        "certain": status == PASSED and all(check["certain"] for check in checks),
+        "certain": status == PASSED
+        and all(check["certain"] for check in checks)
+        and not evidence.samples.get("same_inputs"),
         "metric": main["metric"],
         "limit": main["limit"],
         "value": main["value"],
@@ -432,11 +434,28 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
     """That a model passed and, where chance may have had a part in that, on how many samples, and what is in doubt."""
     if verdict["certain"]:
         return "passed"
-    names = dict.fromkeys(quality_name(check["metric"]) for check in verdict["limits"] if not check["certain"])
     samples = verdict["samples"]
     held, judged = samples["checked_on"], samples["judged_on"]
     text = counted(judged, "sample") + (f", {held} of them held back" if held < judged else "")
-    return f"passed on {text} (on others {', '.join(names)} may miss)"
+    return f"passed on {text} ({reservation(verdict)})"
+
+
+def reservation(verdict: Mapping[str, Any]) -> str:
+    """What is in doubt of a model that passed without certainty."""
+    names = dict.fromkeys(quality_name(check["metric"]) for check in verdict["limits"] if not check["certain"])
+    doubts = [f"on others {', '.join(names)} may miss"] if names else []
+    return "; ".join([*doubts, *never_varied(verdict)])
+
+
+def never_varied(verdict: Mapping[str, Any]) -> list[str]:
+    """That inputs were the same in all samples of a verdict, perhaps of a file, though outputs depend on them."""
+    same = (verdict.get("samples") or {}).get("same_inputs")
+    if not same:
+        return []
+    return [
+        f"input{'s' if len(same) > 1 else ''} {', '.join(map(repr, same))} {'were' if len(same) > 1 else 'was'} the "
+        "same in all of them"
+    ]
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:

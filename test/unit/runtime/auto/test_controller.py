@@ -326,6 +326,15 @@ def test_what_was_given_up_does_not_serve_later_processes(pretended: type[Preten
     assert [job.runs for job in pretended.jobs] == [5, 10]
 
 
+def test_what_a_verdict_could_not_know_of_an_input_is_noted(pretended: type[Pretended]) -> None:
+    pretended.result = JobResult("quantized", verdict={**LIMITS, "samples": {"same_inputs": ["mask"]}})
+    session = session_of(ODC_WATCH_PERCENT="0")
+    settle(session, 3)
+    assert "the quantised model was judged on recorded inputs: input 'mask' was the same in all of them" in (
+        session.odc_status.notes
+    )
+
+
 def test_all_shapes_are_given_up_together(pretended: type[Pretended]) -> None:
     pretended.result = JobResult("quantized", verdict=LIMITS)
     session = session_of(ODC_WATCH_PERCENT="0")
