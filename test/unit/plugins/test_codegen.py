@@ -226,12 +226,14 @@ def test_a_hanging_plugin_is_ended_with_all_it_started(model: Path, tmp_path: Pa
     folder = plugin(
         tmp_path / "plugins", f"{child}\npathlib.Path({str(mark)!r}).write_text(str(child.pid))\nchild.wait()"
     )
-    with pytest.raises(CompileError, match=r"took longer than 3 s and was ended"):
-        generate(model, "bad-gen", directory=folder, limits=Limits(seconds=3))
-    pid = int(mark.read_text())
-    for _ in range(100):
-        if not _is_running(pid):
+    for seconds in (2, 6, 20):  # a slow machine needs longer to get there
+        with pytest.raises(CompileError, match=rf"took longer than {seconds} s and was ended"):
+            generate(model, "bad-gen", directory=folder, limits=Limits(seconds=seconds))
+        if mark.exists():
             break
+    pid = int(mark.read_text())
+    deadline = time.monotonic() + 60
+    while _is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not _is_running(pid)
 
@@ -368,7 +370,7 @@ def test_a_plugin_that_holds_the_interpreter_does_not_outlive_its_parent(model: 
     code = "import sys; from odc_mlir.plugins.codegen import generate\n"
     code += "generate(sys.argv[1], 'bad-gen', directory=sys.argv[2])"
     parent = subprocess.Popen([sys.executable, "-c", code, str(model), str(folder)])
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not (mark.is_file() and len(mark.read_text().split()) == 2) and time.monotonic() < deadline:
         time.sleep(0.02)
     parent.kill()

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from threading import current_thread
@@ -41,6 +42,14 @@ def inputs(value: float, rows: int = 1) -> list[np.ndarray]:
     return [np.full((rows, 4), value, np.float32)] * 2
 
 
+def happens(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Whether that comes true in good time, on however slow a machine."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
 def test_runs_are_counted_by_shapes_and_kept(tmp_path: Path) -> None:
     first = recorder(tmp_path / "ranges.sqlite")
     for value in range(3):
@@ -49,11 +58,11 @@ def test_runs_are_counted_by_shapes_and_kept(tmp_path: Path) -> None:
     first.run(EXECUTOR, inputs(7, 2))
     assert (first.runs(ONE), first.runs(TWO)) == (3, 1)
     np.testing.assert_array_equal(first.last_inputs[0], inputs(7, 2)[0])  # type: ignore[index]
-    first.flush()
+    first.flush(60)
     second = recorder(tmp_path / "ranges.sqlite")
     second.run(EXECUTOR, inputs(-5))
     assert (second.runs(ONE), second.runs(TWO)) == (4, 1)
-    second.flush()
+    second.flush(60)
     store = RecordStore(tmp_path / "ranges.sqlite", DIGEST, create=False)
     assert store.runs() == 5
     assert store.statistics()["a"].minimum == -5
@@ -70,10 +79,11 @@ def test_inputs_are_copied(tmp_path: Path) -> None:
 
 def test_what_is_recorded_reaches_the_disk_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 2)
+    monkeypatch.setattr(recording, "_SECONDS_PER_APPEND", 1e9)  # however slow this machine is
     kept = recorder(tmp_path / "ranges.sqlite")
     for _ in range(5):
         kept.run(EXECUTOR, inputs(1))
-    assert kept._background.wait(5)
+    assert kept._background.wait(60)
     assert RecordStore(tmp_path / "ranges.sqlite", create=False).runs() == 4
 
 
@@ -137,7 +147,7 @@ def test_a_store_that_cannot_be_written_fails_no_run(tmp_path: Path) -> None:
     for _ in range(3):
         (out,) = broken.run(EXECUTOR, inputs(1))
         np.testing.assert_array_equal(out, np.full((1, 4), 3))
-    broken.flush()
+    broken.flush(60)
     assert "the folder cannot be made" in (broken.failure or "")
 
 
@@ -153,15 +163,15 @@ def failing(monkeypatch: pytest.MonkeyPatch, *, passing: bool) -> None:
 def test_a_store_that_fails_later(passing: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = recorder(tmp_path / "ranges.sqlite")
     kept.run(EXECUTOR, inputs(1))
-    assert kept.flush()
+    assert kept.flush(60)
     with monkeypatch.context() as patch:
         failing(patch, passing=passing)
         kept.run(EXECUTOR, inputs(2))
-        assert not kept.flush()
+        assert not kept.flush(60)
     assert (kept.runs(ONE), kept.dropped_runs) == (1, 1)
     assert kept.failure == "runs that were not recorded: 1, as it does not work"
     kept.run(EXECUTOR, inputs(3))
-    kept.flush()
+    kept.flush(60)
     assert kept.runs(ONE) == (2 if passing else 1)
     assert (kept.refused is None) is passing
 
@@ -171,20 +181,31 @@ def test_no_run_waits_for_a_store_that_another_process_holds(tmp_path: Path, mon
     monkeypatch.setattr(recording, "_RUNS_PER_APPEND", 2)
     before = recorder(path)
     before.run(EXECUTOR, inputs(1))
-    before.flush()
+    before.flush(60)
     kept = recorder(path)
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+    connect, waits = sqlite3.connect, {}
+
+    def connected(*arguments: Any, timeout: float, **options: Any) -> Any:
+        waits[current_thread().name] = max(timeout, waits.get(current_thread().name, 0.0))
+        return connect(*arguments, timeout=timeout, **options)
+
+    monkeypatch.setattr("odc_mlir.calibration.records.sqlite3.connect", connected)
+    slow = 0
+    with closing(connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         for _ in range(80):  # more than can wait
             start = time.perf_counter()
             kept.run(EXECUTOR, inputs(1))
             kept.runs(ONE)
-            assert time.perf_counter() - start < 0.1
-        assert not kept.flush(0.5)
+            slow += time.perf_counter() - start > 0.1
+        assert slow < 8  # the machine may have other things to do, but not with every batch
+        assert waits.pop(current_thread().name) == 0
+        assert not kept.flush(0.1)
         assert kept.dropped_runs > 0
-        assert "database is locked" in (kept.failure or "")
+        assert happens(lambda: "database is locked" in (kept.failure or ""))
         other.execute("ROLLBACK")
-    kept.flush(20)
+    kept.flush(60)
+    assert waits.keys() == {"odc-records"}
     assert kept.runs(ONE) == 81 - kept.dropped_runs == RecordStore(path, DIGEST, create=False).runs()
     assert kept.refused is None
 
@@ -193,13 +214,13 @@ def test_the_end_waits_for_a_moment_only(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(recording, "FINISH_SECONDS", 0.4)
     kept = recorder(tmp_path / "ranges.sqlite")
     kept.run(EXECUTOR, inputs(1))
-    kept.flush()
+    kept.flush(60)
     kept.run(EXECUTOR, inputs(1))
     with closing(sqlite3.connect(tmp_path / "ranges.sqlite", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         start = time.perf_counter()
         kept.finish()
-        assert time.perf_counter() - start < 2
+        assert time.perf_counter() - start < 10  # all tries together wait for longer
     assert kept.dropped_runs == 1
 
 
@@ -214,7 +235,7 @@ def test_alternating_shapes_are_gathered_side_by_side(tmp_path: Path, monkeypatc
     assert (kept.runs(ONE), kept.runs(TWO), appended) == (10, 10, [])
     for rows in range(3, 12):  # more than are gathered at a time
         kept.run(EXECUTOR, inputs(1, rows))
-    assert kept.flush()
+    assert kept.flush(60)
     store = RecordStore(tmp_path / "ranges.sqlite", DIGEST, create=False)
     assert store.shapes() == {((n, 4), (n, 4)): 10 if n < 3 else 1 for n in range(1, 12)}
     assert store.records(ONE).statistics()["a"].maximum == 18
@@ -266,7 +287,7 @@ def test_records_are_private(tmp_path: Path) -> None:
     try:
         kept = RunRecorder(EXECUTOR.graph, DIGEST, path, tmp_path / "cache")
         kept.run(EXECUTOR, inputs(1))
-        assert kept.flush()
+        assert kept.flush(60)
     finally:
         os.umask(before)
     for place in (path, *path.parents[:3]):
@@ -276,7 +297,7 @@ def test_records_are_private(tmp_path: Path) -> None:
     again = RunRecorder(EXECUTOR.graph, DIGEST, path, tmp_path / "cache")
     assert again.runs(ONE) == 1
     again.run(EXECUTOR, inputs(1))
-    assert again.flush()
+    assert again.flush(60)
     assert (stat.S_IMODE(path.stat().st_mode), stat.S_IMODE(path.parent.stat().st_mode)) == (0o600, 0o700)
 
 
@@ -284,11 +305,11 @@ def test_records_of_someone_else_are_refused(tmp_path: Path, monkeypatch: pytest
     path = tmp_path / "records" / "ranges.sqlite"
     kept = recorder(path)
     kept.run(EXECUTOR, inputs(1))
-    kept.flush()
+    kept.flush(60)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     other = recorder(path)
     other.run(EXECUTOR, inputs(1))
-    other.flush()
+    other.flush(60)
     assert f"it belongs to user {os.getuid()}, not to user {os.getuid() + 1}" in (other.refused or "")
 
 
@@ -312,7 +333,7 @@ def test_of_large_inputs_few_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     kept = recorder(tmp_path / "ranges.sqlite")
     for value in range(5):
         kept.run(EXECUTOR, inputs(value))
-    kept.flush()
+    kept.flush(60)
     store = RecordStore(tmp_path / "ranges.sqlite", DIGEST, create=False)
     assert store.runs() == 5
     assert [sample[0].flat[0] for sample in store.inputs()] == [2, 3, 4]

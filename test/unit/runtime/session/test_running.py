@@ -261,7 +261,7 @@ def test_close_waits_for_a_run() -> None:
     started = threading.Event()
     session = failing_custom(started)
     session.run_async()
-    assert started.wait(5)
+    assert started.wait(60)
     session.close()
     assert session.state is State.CLOSED
     with pytest.raises(UnexpectedNullError, match="wait was called on a session that is closed"):
