@@ -90,10 +90,14 @@ class JobRunner(ABC):
         def launch() -> None:
             self._launch(state, base, needs_records=not needs_none, again=again)
 
-        if needs_none:
+        def launch_in_turn() -> None:
+            # What was given up is taken back before, or the process would find it, and leave it at that.
             self.shared.background.submit(launch, always=True)
+
+        if needs_none:
+            launch_in_turn()
         else:  # which must be in the store before
-            self.shared.recorder.flush(then=launch)
+            self.shared.recorder.flush(then=launch_in_turn)
 
     def _launch(self, state: Specialization, base: Artefact | None, *, needs_records: bool, again: bool) -> None:
         """Start a process for ``state``: in the background."""
@@ -127,6 +131,8 @@ class JobRunner(ABC):
         with self.shared.changed:
             if self._base is base:
                 self._base = None
+            if state.outdated is not None:
+                self._leave(state, state.outdated)
             state.candidates, state.watch = [], None
             state.enter(Phase.COLLECTING, f"{base.model} has been deleted")
             self.shared.changed.notify_all()

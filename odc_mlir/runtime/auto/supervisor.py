@@ -67,6 +67,9 @@ class Supervisor:
         except OSError as error:
             kind = PASSING if is_passing(error) else "failed"
             ending = Ending(f"the background process cannot be started: {error.strerror}", kind)
+        except Exception as error:  # no thread for the timer, say: whoever waits must hear of an end
+            self._kill()
+            ending = Ending(f"the background process cannot be watched: {error}", PASSING)
         self._ended(ending)
 
     def _watch(self) -> Ending:

@@ -131,6 +131,8 @@ class Worker:
                 self.result.budget["runs"] = max(1.0, 2.0 * self.job.runs - 1)
             except OdcError as error:
                 self._refuse(PASSING if _is_passing(error) else _kind_of(error), str(error))
+            except OSError as error:  # the disk is full, or what was found has been deleted by another process
+                self._refuse(PASSING, str(error))
             if self.result.kind == PASSING and self.result.level is None:
                 raise CompileError(self.result.reason or "", passing=True)
             if self.result.kind == PASSING and found is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +29,7 @@ from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import aim, candidates, controller, jobs
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefact, Artefacts, JobResult
-from odc_mlir.runtime.auto.job import Job
+from odc_mlir.runtime.auto.job import Job, Milestone
 from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.status import Level, Phase
@@ -197,6 +199,27 @@ def test_a_thread_that_cannot_start(pretended: type[Pretended], monkeypatch: pyt
     assert [served(session) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
 
 
+def test_what_is_given_up_is_taken_back_before_the_next_process_looks(pretended: type[Pretended]) -> None:
+    session = session_of(ODC_WATCH_PERCENT="0")
+    for _ in range(3):
+        served(session)
+    auto = session._switcher.auto
+    assert auto is not None
+    waiting: list[Callable[[], None]] = []  # as if another process held the lock
+    auto.shared.background.submit = lambda task, **_: waiting.append(task) is None  # type: ignore[method-assign]
+    auto.leave("on purpose")
+    for _ in range(3):
+        served(session)
+    assert (phases(session), len(pretended.jobs)) == (Phase.QUANTIZING, 1)
+    pretended.hold = True
+    for task in waiting:
+        task()
+    assert len(pretended.jobs) == 2
+    found, _ = results(session).find(key(session))
+    assert found is not None
+    assert (found.result.level, found.result.reason) == (None, "on purpose")
+
+
 # Records.
 
 DIGEST = "ab" * 32
@@ -303,6 +326,22 @@ def test_a_model_file_that_is_deleted_is_no_refusal(tmp_path: Path, monkeypatch:
     assert Artefacts(tmp_path / "cache").find(found.key) == (None, None)
 
 
+def test_a_result_that_is_deleted_while_a_process_works_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", None)
+    found, made = job(tmp_path, quantized=False, again=True), Artefacts(tmp_path / "cache")
+    work = made.new_folder(found.key)
+    (work / "model.circle").write_bytes(Path(found.model).read_bytes())
+    made.commit(found.key, work, JobResult("quantized"))
+
+    def announce(step: str, **_facts: Any) -> None:
+        if step == Milestone.MODEL_READ:
+            made.discard(found.key)
+
+    with pytest.raises(OdcError, match="No such file or directory") as caught:
+        Worker(found, announce).run()
+    assert caught.value.passing
+
+
 def test_a_process_is_ended_while_it_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever ends it just before it is there does not wait for its work."""
     begun, ended, endings = Event(), Event(), []
@@ -327,6 +366,20 @@ def test_a_process_is_ended_while_it_starts(tmp_path: Path, monkeypatch: pytest.
     supervisor.stop()
     (ending,) = endings
     assert "SIGKILL" in ending.problem
+
+
+def test_a_process_that_cannot_be_watched_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Supervisor, "_start_timer", fail)
+    monkeypatch.setattr(Supervisor, "command", (sys.executable, "-c", "import time; time.sleep(100)"))
+    endings: list[Ending] = []
+    supervisor = Supervisor(job(tmp_path), lambda _facts: None, endings.append)
+    assert supervisor.join(60)
+    assert endings == [Ending("the background process cannot be watched: can't start new thread", "passing")]
+    assert supervisor._process is not None
+    assert supervisor._process.wait(60) == -signal.SIGKILL
 
 
 # The model itself as code.
