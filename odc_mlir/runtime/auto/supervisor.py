@@ -68,7 +68,6 @@ class Supervisor:
             kind = PASSING if is_passing(error) else "failed"
             ending = Ending(f"the background process cannot be started: {error.strerror}", kind)
         except Exception as error:  # no thread for the timer, say: whoever waits must hear of an end
-            self._kill()
             ending = Ending(f"the background process cannot be watched: {error}", PASSING)
         self._ended(ending)
 
@@ -82,19 +81,22 @@ class Supervisor:
             cwd=os.path.abspath(os.sep),  # until it has made a folder of its own
             start_new_session=True,
         )
-        if self._stopped:
-            self._kill()
-        self._start_timer()
-        try:
-            with process:
+        with process:
+            try:
+                if self._stopped:
+                    self._kill()
+                self._start_timer()
                 if process.stdin is not None and process.stdout is not None:
                     with suppress(BrokenPipeError):
                         process.stdin.write(self.job.to_json().encode())
                         process.stdin.close()
                     for line in process.stdout:
                         self._hear(line)
-        finally:
-            self._timer.cancel()
+            except BaseException:
+                self._kill()
+                raise
+            finally:
+                self._timer.cancel()
         return self._ending(process.returncode)
 
     def _hear(self, line: bytes) -> None:
