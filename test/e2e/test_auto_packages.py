@@ -163,6 +163,7 @@ def create_codegen():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("extension", "body", "level", "reason"),
     [
@@ -178,13 +179,18 @@ def test_plugins(
     extension: str, body: str, level: Level, reason: str | None, made: Made, plugins: Path, test_data: Path
 ) -> None:
     (plugins / f"{extension}-gen.py").write_text(PLUGIN.format(extension=extension, body=body))
-    with open_session(made.model, ODC_TARGET=f"{extension}-gen", ODC_TIMEOUT_S="12") as session:
-        for index in range(RECORDS):
-            session.infer(made.sample(index))
-        assert session.wait_for_auto_compilation(60)
-        session.infer(made.sample(0))
-        assert session.odc_status.serving is level
-        assert reason is None or reason in (session.odc_status.reason or "")
+    # Who has little time on a slow machine does not get as far as to the plugin.
+    for seconds in (12, 40) if reason == "longer than" else (600,):
+        with open_session(made.model, ODC_TARGET=f"{extension}-gen", ODC_TIMEOUT_S=f"{seconds}") as session:
+            for index in range(RECORDS):
+                session.infer(made.sample(index))
+            assert session.wait_for_auto_compilation(100)
+            session.infer(made.sample(0))
+            status = session.odc_status
+        if status.serving is level:
+            break
+    assert status.serving is level
+    assert reason is None or reason in (status.reason or "")
 
 
 @pytest.mark.slow
