@@ -5,9 +5,10 @@
 ``--data`` holds ``models`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository). Each network is quantised
 by its calibration samples, and measured on N samples that the quantiser never sees: SQNR in dB of the outputs, or of
 what their softmax is taken of. Prints a table in Markdown: in each column ``alone / without``: the gain of plain
-quantising with this step alone, and the loss of help, mixed precision apart, when just this step, with its other
-values, is off. ``hf_bert`` has random weights and is given random tokens; ``raw_table`` is a made network of raw
-columns that differ in size.
+quantising with this step alone, and the loss of help, mixed precision apart, when just this step is off. Of a step that
+tries several values, rows that begin with … have each of these: alone, and left out of what help tries. ``hf_bert`` has
+random weights and is given random tokens; made networks are ``raw_table``, of raw columns that differ in size,
+``raw_answers``, whose answers do, and ``long_tails``, of columns with rare large values.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -30,7 +32,9 @@ from odc_mlir import pipelines
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer import choosing, options
 from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.policy.ranges import MODES
 from odc_mlir.runtime.execution.graph import build_graph
 from quantizer_tasks import TASKS, Task, samples_of
 from tabular import network
@@ -50,36 +54,50 @@ OFF = {
 
 @dataclass(frozen=True)
 class Step:
-    """A step by the options that do it; ``off``: those that make help go without it.
+    """A step by the options that do it ``alone``, on top of plain quantising, and those that help goes ``without``.
 
-    ``prepares``: the pass that does it before anything is chosen, with and without help.
+    ``left_out``: of what is tried in turn, or done before anything is chosen, what help goes without instead: a module,
+    the name of its table, and the entry. ``always``: it is done without help too.
     """
 
     name: str
-    options: Mapping[str, Any] = field(default_factory=dict)
-    off: Mapping[str, Any] = field(default_factory=dict)
-    prepares: str = ""
+    alone: Mapping[str, Any] = field(default_factory=dict)
+    without: Mapping[str, Any] = field(default_factory=dict)
+    left_out: tuple[ModuleType, str, Any] | None = None
+    always: bool = False
 
 
-def _step(name: str, option: str, value: Any, *, other: bool = False) -> Step:
-    """The step that an option turns on; ``other``: another value of it has the row in which help goes without."""
-    return Step(name, {option: value}, {} if other else {option: OFF[option]})
+def _switch(name: str, *options: str) -> Step:
+    """The step that these options turn on."""
+    return Step(name, dict.fromkeys(options, "on"), {option: OFF[option] for option in options})
+
+
+def _best_of(name: str, option: str) -> Step:
+    """The step in which the best value of an option is chosen, by the same rule as with all other help."""
+    others = {other: value for other, value in OFF.items() if other != option}
+    return Step(name, {"help": True} | others, {option: OFF[option]})
+
+
+def _value(option: str, value: Any, module: ModuleType, table: str) -> Step:
+    """One of the values that are tried in the step above."""
+    return Step(f"… {value}", {option: value}, left_out=(module, table, value))
 
 
 STEPS = (
-    _step("rounding by samples", "rounding", "on"),
-    _step("correction of biases", "correction", "on"),
-    _step("equalise by weights", "equalize", "weights"),
-    _step("… by activations (SmoothQuant)", "equalize", "activations", other=True),
-    _step("… the same, share 0.8", "equalize", "activations:0.8", other=True),
-    _step("ranges by mse", "ranges", "mse"),
-    _step("… by entropy", "ranges", "entropy", other=True),
-    _step("… by percentile of elements", "ranges", "percentile-elements", other=True),
-    _step("headroom of a tenth", "headroom", 0.1),
-    _step("normalise inputs and outputs", "normalize", "on"),
-    Step("clip masks", prepares="circle-clip-masks"),
-    Step("mixed precision", {"mixed": "on"}),
+    _switch("rounding by samples", "rounding"),
+    _switch("correction of biases", "correction"),
+    _switch("both of these", "rounding", "correction"),
+    _best_of("equalise", "equalize"),
+    *(_value("equalize", value, options, "EQUALIZE") for value in options.EQUALIZE[1:]),
+    _best_of("ranges", "ranges"),
+    *(_value("ranges", value, options, "MODES") for value in tuple(MODES)[1:]),
+    _best_of("headroom", "headroom"),
+    *(_value("headroom", value, choosing, "HEADROOMS") for value in choosing.HEADROOMS),
+    Step("normalise inputs", {"normalize": "inputs"}, {"normalize": "outputs"}),
+    Step("normalise outputs", {"normalize": "outputs"}, {"normalize": "inputs"}),
+    Step("clip masks", left_out=(pipelines, "QUANTIZE_PREPARE", "circle-clip-masks"), always=True),
 )
+MIXED = "mixed precision"
 
 
 @dataclass(frozen=True)
@@ -117,6 +135,8 @@ def subjects(models: Path) -> Iterator[Subject]:
         tokens = random.integers(0, 200, (CALIBRATION + UNSEEN, 1, 16))
         yield _split(path.stem, path.read_bytes(), tokens)
     yield _table(random)
+    yield _answers(random)
+    yield _tails(random)
 
 
 def _split(name: str, model: bytes, inputs: Array) -> Subject:
@@ -124,37 +144,58 @@ def _split(name: str, model: bytes, inputs: Array) -> Subject:
     return Subject(name, model, rows[:CALIBRATION], rows[CALIBRATION:])
 
 
+def _layers(random: np.random.Generator, *widths: int) -> list[tuple[Array, Array]]:
+    return [(random.standard_normal((b, a)) / np.sqrt(a), random.standard_normal(b) / 4) for a, b in pairwise(widths)]
+
+
 def _table(random: np.random.Generator) -> Subject:
     """Twelve raw columns of sizes from 0.01 to 1000, and a network that normalises them in its first layer."""
     sizes = np.logspace(-2, 3, 12)
-    widths = (12, 32, 16, 3)
-    layers = [(random.standard_normal((b, a)) / np.sqrt(a), random.standard_normal(b) / 4) for a, b in pairwise(widths)]
+    layers = _layers(random, 12, 32, 16, 3)
     rows = (random.standard_normal((CALIBRATION + UNSEEN, 1, 12)) + 2) * sizes
     model = network(2 * sizes, sizes, layers, "folded", None)
     return _split("raw_table", bytes(write_model(model)), rows.astype(np.float32))
 
 
+def _answers(random: np.random.Generator) -> Subject:
+    """A network whose six answers have sizes from 0.01 to 1000."""
+    layers = _layers(random, 12, 32, 16, 6)
+    rows = random.standard_normal((CALIBRATION + UNSEEN, 1, 12))
+    units = np.logspace(-2, 3, 6)
+    model = network(np.zeros(12), np.ones(12), layers, "folded", None, answers=(units, -units))
+    return _split("raw_answers", bytes(write_model(model)), rows.astype(np.float32))
+
+
+def _tails(random: np.random.Generator) -> Subject:
+    """A network of columns whose largest values are rare: few samples do not show how far they go."""
+    layers = _layers(random, 12, 32, 16, 3)
+    rows = random.standard_t(4, (CALIBRATION + UNSEEN, 1, 12))
+    model = network(np.zeros(12), np.ones(12), layers, "folded", None)
+    return _split("long_tails", bytes(write_model(model)), rows.astype(np.float32))
+
+
 @contextlib.contextmanager
-def without(step: str) -> Iterator[None]:
-    """Leave a pass out of what is done before anything is chosen."""
-    passes = pipelines.QUANTIZE_PREPARE
-    pipelines.QUANTIZE_PREPARE = tuple(name for name in passes if name != step)
+def without(module: ModuleType, table: str, entry: Any) -> Iterator[None]:
+    """Leave an entry out of a module's table, a tuple or mapping, as long as this lasts."""
+    before = getattr(module, table)
+    kept = [value for value in before if value != entry]
+    setattr(module, table, {key: before[key] for key in kept} if isinstance(before, Mapping) else tuple(kept))
     try:
         yield
     finally:
-        pipelines.QUANTIZE_PREPARE = passes
+        setattr(module, table, before)
 
 
 class Measured:
-    """SQNR of one network by options, measured once each."""
+    """SQNR of one network by options."""
 
     def __init__(self, subject: Subject, samples: int, scheme: str) -> None:
         self.subject, self.scheme = subject, scheme
         self.reference = Reference(build_graph(read_model(subject.model)), subject.unseen[:samples])
 
-    def __call__(self, **options: Any) -> float:
+    def __call__(self, **given: Any) -> float:
         made = odc_mlir.quantize(
-            self.subject.model, scheme=self.scheme, calibration=self.subject.calibration, **({"mixed": "off"} | options)
+            self.subject.model, scheme=self.scheme, calibration=self.subject.calibration, **({"mixed": "off"} | given)
         )
         return self.reference.measure(build_graph(read_model(made.to_circle()))).quality_db
 
@@ -164,14 +205,21 @@ class Measured:
         yield "plain", f"{plain:.1f}"
         yield "with help", f"{helped:.1f}"
         for step in STEPS:
-            yield step.name, self._cell(step, plain, helped)
+            yield step.name, f"{_text(self._gain(step, plain))} / {_text(helped - self._without(step))}"
+        yield MIXED, f"{_text(self(help=False, mixed='on') - plain)} / {_text(self(mixed='auto') - helped)}"
 
-    def _cell(self, step: Step, plain: float, helped: float) -> str:
-        if step.prepares:
-            with without(step.prepares):
-                return f"{_text(plain - self(help=False))} / {_text(helped - self())}"
-        alone = _text(self(help=False, **step.options) - plain)
-        return f"{alone} / {_text(helped - self(**step.off))}" if step.off else alone
+    def _gain(self, step: Step, plain: float) -> float:
+        """What ``step`` adds to plain quantising."""
+        if not step.always:
+            return self(**({"help": False} | step.alone)) - plain
+        assert step.left_out is not None
+        with without(*step.left_out):
+            return plain - self(help=False)
+
+    def _without(self, step: Step) -> float:
+        """What is left of help without ``step``."""
+        with contextlib.nullcontext() if step.left_out is None else without(*step.left_out):
+            return self(**step.without)
 
 
 def _text(gain_db: float) -> str:
@@ -203,7 +251,7 @@ def main() -> int:
 def _print(columns: Mapping[str, Mapping[str, str]]) -> None:
     print(f"| step | {' | '.join(columns)} |")
     print(f"| --- |{' --- |' * len(columns)}")
-    for row in ("plain", "with help", *(step.name for step in STEPS)):
+    for row in ("plain", "with help", *(step.name for step in STEPS), MIXED):
         print(f"| {row} | {' | '.join(column.get(row, '') for column in columns.values())} |")
 
 

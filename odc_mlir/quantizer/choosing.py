@@ -31,8 +31,10 @@ LEAST_GAIN_DB = 0.1
 
 # By how much ranges may be wider than what was seen, and how much worse samples that did not choose them must be for
 # that to be tried.
-_HEADROOMS = (0.1, 0.3)
+HEADROOMS = (0.1, 0.3)
 _LEAST_LOST_DB = 0.5
+
+_NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
 # Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
 _MOST_REFINING_MACS = 4 << 30
@@ -90,6 +92,8 @@ class Choosing:
         best = self._first(models[kinds[0]], replace(recipe, equalize=kinds[0]), "equalize", kinds[0])
         for kind in kinds[1:]:
             best = self.better(best, models[kind], replace(best.recipe, equalize=kind), "equalize", kind)
+        best, models = self._together(best, models)
+        kinds = [kind for kind in kinds if kind in models]
         # Rounding and corrections last: of channels that one scale cannot hold they say nothing. What did not help is
         # tried again with other ranges.
         best = self._refined(best)
@@ -102,22 +106,37 @@ class Choosing:
         ranged = self._ranged(best)
         return self._refit(self._roomier(best if ranged is best else self._refined(ranged)))
 
+    def _together(
+        self, best: BestCandidate, models: dict[str, FloatModel]
+    ) -> tuple[BestCandidate, dict[str, FloatModel]]:
+        """The choice with all that makes columns and channels alike, and the models by equalisation that it is of.
+
+        Where several are lost, to mend one of them shows nothing beside what the others lose.
+        """
+        model, recipe = models["none"], best.recipe
+        for kind in _NORMALIZED:
+            found = None if recipe.normalizes(kind) else self._normalized(model, kind)
+            if found is not None:
+                model, recipe = found, recipe.normalizing(kind)
+        if model is models["none"]:
+            return best, models
+        others = {"none": model}
+        for kind in self._options.equalizations:
+            if self._equalized(others, kind) is not None:
+                self._making.foreseen += 1
+                chosen = replace(recipe, equalize=kind)
+                best = self.better(best, others[kind], chosen, "normalize and equalize", kind)
+        return best, others if best.model in others.values() else models
+
     def _root(self) -> tuple[FloatModel, Recipe]:
         """The float model to start from, whose inputs and outputs are normalised where that helps, and its recipe."""
         model, recipe = self._making.base, self._recipe()
-        # who gives codes has lost already what a normalisation could keep
-        asks = self._options.io == FLOAT and bool(self._data.fit)
-        for kind, what, make in (
-            (INPUTS, "normalize", self._inputs_normalized),
-            (OUTPUTS, "normalize outputs", self._outputs_normalized),
-        ):
-            states = self._options.normalizes(kind)
-            found = make(model) if asks and states[-1] else None
+        for kind, what in _NORMALIZED.items():
+            found = self._normalized(model, kind)
             if found is None:
                 continue
-            self._making.record(found)
-            chosen = replace(recipe, normalize=True) if kind == INPUTS else replace(recipe, normalize_outputs=True)
-            if states[0]:
+            chosen = recipe.normalizing(kind)
+            if self._options.normalizes(kind)[0]:
                 model, recipe = found, chosen
                 continue
             best = self.better(self._first(model, recipe, what, False), found, chosen, what, True)
@@ -129,8 +148,17 @@ class Choosing:
             )
         return model, recipe
 
-    def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
-        return normalized(model, self._data.fit)
+    def _normalized(self, model: FloatModel, kind: str) -> FloatModel | None:
+        """``model`` whose inputs, or outputs, are normalised, recorded; None where that is not to be, or no other one.
+
+        Who gives codes has lost already what a normalisation could keep.
+        """
+        if self._options.io != FLOAT or not self._data.fit or not self._options.normalizes(kind)[-1]:
+            return None
+        found = normalized(model, self._data.fit) if kind == INPUTS else self._outputs_normalized(model)
+        if found is not None:
+            self._making.record(found)
+        return found
 
     def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
         """Units that weights alone have are their own; layers whose precision was asked for stay what they are."""
@@ -217,7 +245,7 @@ class Choosing:
         seen = making.measured_unseen(best.model, best.candidate)
         if best.recipe.headroom or seen.quality_db > best.measured.quality_db - _LEAST_LOST_DB:
             return best
-        for headroom in _HEADROOMS:
+        for headroom in HEADROOMS:
             making.foreseen += 1 + len(best.model.held)
             found = self._tried(best.model, replace(best.recipe, headroom=headroom), "headroom", headroom)
             if found is None:

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.policy.sizes import most_sizes_differ, sizes_differ
 from odc_mlir.runtime.execution.graph import Graph
 
-MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own
+MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own, whatever their sizes
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
 _SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
 _NAMED = 4
@@ -63,6 +64,21 @@ class Columns:
             self.squares = self.squares + np.square(wide).sum(axis=0)
             if expected is not None:
                 self.noise = self.noise + np.square(wide - expected.reshape(rows.shape)).sum(axis=0)
+
+    @property
+    def are_single(self) -> bool:
+        """Whether each is taken for a quantity of its own: where they are few, or most are small beside the largest."""
+        return len(self.low) <= MOST_SINGLE or self.have_units
+
+    @property
+    def have_units(self) -> bool:
+        """Whether columns of one kind, such as logits, would not differ so much in size."""
+        return self.values >= _FEWEST_VALUES and most_sizes_differ(self.low, self.high)
+
+    @property
+    def differ(self) -> bool:
+        """Whether one scale is too coarse for one of several columns."""
+        return len(self.low) > 1 and sizes_differ(self.low, self.high)
 
     @property
     def variation(self) -> NDArray[np.float64]:

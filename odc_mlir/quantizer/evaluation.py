@@ -17,7 +17,7 @@ from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.baselines import constant_outputs
 from odc_mlir.quantizer.batches import BatchRunner
-from odc_mlir.quantizer.columns import MOST_SINGLE, Columns, alike, reached
+from odc_mlir.quantizer.columns import Columns, alike, reached
 from odc_mlir.quantizer.deciding import (
     LOGITS,
     SOFTMAX,
@@ -33,7 +33,6 @@ from odc_mlir.quantizer.deciding import (
 from odc_mlir.quantizer.labels import check_answers, misfit
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, Powers
-from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
@@ -156,10 +155,10 @@ class Reference:
         ]
 
     def has_own_columns(self, place: int) -> bool:
-        """Whether columns of output ``place`` are few, each of its own size, and not shares of one range."""
+        """Whether columns of output ``place`` are single, each of its own size, and not shares of one range."""
         node = last_operator(self.graph, self.graph.outputs[place])
         shares = self.is_bounded(place) or (node is not None and node.node.spec.name in SOFTMAX)
-        return len(self.columns[place].low) <= MOST_SINGLE and not shares
+        return self.columns[place].are_single and not shares
 
     def splits(self, place: int) -> bool:
         """Whether columns of output ``place`` count as tensors of their own."""
@@ -168,8 +167,7 @@ class Reference:
     def _parts_of(self, place: int) -> list[tuple[int, int | None]]:
         """Output ``place`` as a whole, or its columns where each has its own size: noise of one is none of another."""
         columns, is_logits = self.columns[place], place == 0 and self.classifier is not None
-        own = len(columns.low) > 1 and not is_logits and self.has_own_columns(place)
-        if own and sizes_differ(columns.low, columns.high):
+        if not is_logits and columns.differ and self.has_own_columns(place):
             return [(place, column) for column in range(len(columns.low))]
         return [(place, None)]
 
@@ -205,7 +203,7 @@ class Reference:
     def _ends_in_logits(self) -> bool:
         """Whether the one output [1, classes] beside places looks like logits: by its form, and by who wins.
 
-        An image's code has as many elements as the image.
+        An image's code has as many elements as the image, and logits are of one unit.
         """
         first = self.outputs[0][0]
         inputs = {np.size(array) for array in self.samples[0]}
@@ -214,6 +212,7 @@ class Reference:
             or first.ndim != 2
             or first.shape[0] != 1
             or first.size in inputs
+            or self.columns[0].have_units
         ):
             return False
         return is_varied([int(np.argmax(outputs[0])) for outputs in self.outputs], first.size)

@@ -32,9 +32,9 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.measurement import Measurement
-from odc_mlir.quantizer.options import is_pattern_file, share_moved
+from odc_mlir.quantizer.options import INPUTS, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
-from odc_mlir.quantizer.policy.schemes import Scheme
+from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
 from odc_mlir.quantizer.refinement import Known
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -73,6 +73,14 @@ class Recipe:
     rounding: bool = False
     correction: bool = False
     precisions: tuple[tuple[str, PrecisionChoice], ...] = ()
+
+    def normalizes(self, kind: str) -> bool:
+        """Whether columns of inputs, or of outputs, are made alike."""
+        return self.normalize if kind == INPUTS else self.normalize_outputs
+
+    def normalizing(self, kind: str) -> Recipe:
+        """The recipe with columns of inputs, or of outputs, made alike."""
+        return replace(self, normalize=True) if kind == INPUTS else replace(self, normalize_outputs=True)
 
     def with_precisions(self, precisions: Mapping[str, str], fixed: Mapping[str, PrecisionChoice]) -> Recipe:
         """The recipe with the precisions that a search found; what the user asked for wins."""
@@ -231,7 +239,10 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     assert function is not None
     attach_ranges(function, ranges_of(statistics, "minmax"))
     patterns = kind if is_pattern_file(kind) else ""
-    arrays = _channel_magnitudes(statistics) if kind.startswith("activations") or patterns else None
+    arrays = _channel_magnitudes(statistics)
+    if kind == "weights":  # factors of raw columns say nothing of what they give
+        kept = _normalizing(function)
+        arrays = {name: found for name, found in arrays.items() if name in kept}
     with tempfile.TemporaryDirectory(prefix="odc-pairs-") as folder:
         moved = Path(folder) / "pairs.json"
         options = {"patterns": patterns, "alpha": share_moved(kind), "relu6": "recorded", "save": str(moved)}
@@ -291,6 +302,12 @@ def _changed(module: ModuleOp, arrays: Mapping[str, Any] | None, name: str, opti
 def _constants(module: ModuleOp) -> list[str]:
     """Digests of all constants, in order."""
     return [op.blob.digest for op in module.walk() if isinstance(op, ConstOp)]
+
+
+def _normalizing(function: FuncOp) -> set[str]:
+    """The results of what normalises columns, which stays real."""
+    ops = quant_ir.operators(function)
+    return {op_name(op) for op in ops if quant_ir.read_word(op, quant_ir.PRECISION) == FLOAT}
 
 
 def _channel_magnitudes(statistics: Statistics) -> dict[str, Any]:

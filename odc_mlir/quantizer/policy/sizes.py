@@ -1,4 +1,4 @@
-"""When columns of a tensor differ so much in size that one scale for all of them loses some."""
+"""When columns of a tensor differ so much in size that one scale for all of them loses some, or most."""
 
 from __future__ import annotations
 
@@ -10,8 +10,22 @@ LEAST_RATIO = 16.0  # of sizes that differ: four of the bits of codes
 
 def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
     """Whether one scale for columns with these limits is too coarse for one of them that varies."""
-    if not (np.isfinite(low) & np.isfinite(high)).all():
-        return False
+    parts = _parts(low, high)
+    return bool(len(parts)) and float(parts.min()) < 1.0 / LEAST_RATIO
+
+
+def most_sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
+    """Whether it is too coarse for half of the columns that vary, or more: each must have a unit of its own.
+
+    Of many columns of one kind a few may be small, or next to nothing.
+    """
+    parts = _parts(low, high)
+    return bool(len(parts)) and float(np.median(parts)) < 1.0 / LEAST_RATIO
+
+
+def _parts(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What each column that varies takes of the range of all; none where limits are not finite."""
+    if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
+        return np.empty(0)
     sizes, whole = high - low, max(float(high.max()), 0.0) - min(float(low.min()), 0.0)
-    varied = sizes[sizes > 0]
-    return bool(len(varied)) and whole > LEAST_RATIO * float(varied.min())
+    return np.asarray(sizes[sizes > 0] / whole)

@@ -17,11 +17,11 @@ The function stays the same, because the operators in between commute with posit
 variants, PRELU, pools, PAD with zeros, means and sums within a channel, products with anything else, and data movement
 such as TRANSPOSE and STRIDED_SLICE). So factors of attention values propagate through BATCH_MATMUL to the following
 projection, and those of the linear branch of a gated unit to the down projection. Pairs of layers are visited until the
-factors converge. A channel that is almost zero in one of the two layers keeps its scale, since there is nothing to
-balance. So does one with other users. No bias grows beyond the layer's largest, which would widen the range of its
-activations. Recorded ranges of changed values are dropped; the factors are kept in the model's metadata
-(``odc.channel_factors``), so that tensors can still be compared with the original's. Weights that operators share stay
-shared and unchanged.
+factors converge. A channel that is almost zero in one of the two layers, for which the other does not make up, keeps
+its scale, since there is nothing to balance. So does one with other users. No bias grows beyond the layer's largest,
+which would widen the range of its activations. Recorded ranges of changed values are dropped; the factors are kept in
+the model's metadata (``odc.channel_factors``), so that tensors can still be compared with the original's. Weights that
+operators share stay shared and unchanged.
 
 The first layer may also be a normalisation: the gamma and beta of RMS_NORM or INSTANCE_NORM, or a MUL with a
 per-channel constant, optionally followed by such an ADD, as PyTorch exports them::

@@ -18,9 +18,10 @@ After: the layer gives columns from -1 to 1, which share a scale well::
 
 An output of several quantities, each in its unit, has one scale for all its columns, which leaves nothing of the small
 ones. Units that a model gives its answers by operators of its own are folded into the last layer before, so that this
-is where they come back. Both operators stay float; the last one takes the output's name.
+is where they come back. Both operators stay float; the last one takes the output's name. Columns that RELU has cut
+off at zero get a factor only.
 
-Applies only to outputs of layers with constant weights and without activation that nothing else reads, and whose
+Applies only to outputs of layers with constant weights and no other activation that nothing else reads, and whose
 columns differ in size by more than a factor of sixteen, also behind RESHAPE and a CONCATENATION of columns; does
 nothing without ``ranges``.
 """
@@ -113,7 +114,7 @@ def _parts(value: SSAValue, columns: int) -> Iterator[tuple[SSAValue, int, int]]
 
 def _normalise_layer(value: SSAValue, low: Floats, high: Floats) -> bool:
     layer = WeightedLayer.of(value.owner)  # type: ignore[arg-type]
-    weights = None if layer is None or activation(layer.op) != "none" else layer.real_weights()
+    weights = None if layer is None or activation(layer.op) not in ("none", "relu") else layer.real_weights()
     if layer is None or weights is None:
         return False
     columns = weights.shape[layer.axis]
@@ -125,8 +126,11 @@ def _normalise_layer(value: SSAValue, low: Floats, high: Floats) -> bool:
     bias = layer.real_bias(columns)
     if bias is None:
         return False
-    sizes = np.where(high > low, (high - low) / 2, 1.0).astype(np.float32).astype(np.float64)
-    centres = ((low + high) / 2).astype(np.float32).astype(np.float64)
+    if activation(layer.op) == "relu":
+        sizes, centres = high, np.zeros(columns)
+    else:
+        sizes, centres = (high - low) / 2, (low + high) / 2
+    sizes, centres = (a.astype(np.float32).astype(np.float64) for a in (np.where(high > low, sizes, 1.0), centres))
     new = weights / layer.per_output(sizes, weights.ndim), (bias - centres) / sizes
     if not (sizes > 0).all() or not all(np.isfinite(array.astype(np.float32)).all() for array in new):
         return False
@@ -143,11 +147,16 @@ def _insert(value: SSAValue, layer: WeightedLayer, new: tuple[Floats, Floats], s
     Rewriter.insert_op(constants, InsertPoint.before(op))
     op.operands = layer.operands_with(*(constant.result for constant in constants))
     by, moved = real(sizes, f"{name}/sizes"), real(centres, f"{name}/centres")
-    scaled = part("MUL", [value, by.result], value, "scaled")
-    last = operator("ADD", [scaled.results[0], moved.result], value)
-    for made in (scaled, last):
-        write_word(made, PRECISION, FLOAT)
-    for use in [use for use in value.uses if use.operation is not scaled]:
-        use.operation.operands[use.index] = last.results[0]
-    Rewriter.insert_op([by, scaled, moved, last], InsertPoint.after(op))
+    if centres.any():
+        scaled = part("MUL", [value, by.result], value, "scaled")
+        steps = [scaled, operator("ADD", [scaled.results[0], moved.result], value)]
+        made = [by, steps[0], moved, steps[1]]
+    else:
+        steps = [operator("MUL", [value, by.result], value)]
+        made = [by, *steps]
+    for step in steps:
+        write_word(step, PRECISION, FLOAT)
+    for use in [use for use in value.uses if use.operation is not steps[0]]:
+        use.operation.operands[use.index] = steps[-1].results[0]
+    Rewriter.insert_op(made, InsertPoint.after(op))
     named(op, f"{name}/normalised")

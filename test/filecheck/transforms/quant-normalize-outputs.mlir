@@ -35,11 +35,27 @@ func.func @main(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
 // An activation sees the units.
 func.func @main(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
   %w = circle.const [0.02, 400.0] : tensor<2x1xf32>
-  %0 = circle.fully_connected(%x, %w) {activation = relu} : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32> loc("y")
+  %0 = circle.fully_connected(%x, %w) {activation = relu6} : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32> loc("y")
   func.return %0 : tensor<1x2xf32>
 }
 // CHECK-LABEL: func.func @main(
 // CHECK-NOT: circle.mul
+
+// -----
+
+// RELU does not see factors.
+func.func @main(%x: tensor<1x1xf32>) -> tensor<1x2xf32> {
+  %w = circle.const [0.15, 1250.0] : tensor<2x1xf32>
+  %0 = circle.fully_connected(%x, %w) {activation = relu} : (tensor<1x1xf32>, tensor<2x1xf32>) -> tensor<1x2xf32> loc("y")
+  func.return %0 : tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK: circle.const [0.5, 0.5] : tensor<2x1xf32>
+// CHECK: %[[N:.*]] = circle.fully_connected({{.*}}activation = relu
+// CHECK: %[[S:.*]] = circle.const [0.3, 2500.0] : tensor<2xf32>
+// CHECK: %[[M:.*]] = circle.mul(%[[N]], %[[S]]) {{.*}}quant.precision = "float"
+// CHECK-NOT: circle.add
+// CHECK: func.return %[[M]]
 
 // -----
 

@@ -14,7 +14,9 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.quantizer.stages import normalized, prepare
+from odc_mlir.quantizer.stages import equalized, normalized, prepare
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.recording import record
 
 COUNT = 32
 PLAIN = {"ranges": "minmax", "equalize": "none", "rounding": "off", "correction": "off"}
@@ -128,12 +130,18 @@ UNITS = np.array([0.01, 1.0, 1000.0])
 SEVERAL = 3
 
 
-def quantities(*, joined: bool = False) -> tuple[bytes, list[list[np.ndarray]]]:
-    """Two layers that give quantities of several units in one output; ``joined``: of several inputs of such units."""
+def quantities(
+    units: np.ndarray = UNITS, *, joined: bool = False, spread: float = 1.0, activation: str = "none"
+) -> tuple[bytes, list[list[np.ndarray]]]:
+    """Two layers that give quantities of several units in one output; ``joined``: of several inputs of such units.
+
+    ``spread``: sizes of what is between the layers, from one in so much to so much.
+    """
     rng = np.random.default_rng(3)
     builder = ModelBuilder()
-    sizes = np.repeat(UNITS, 2) if joined else np.ones(6)
-    units = np.ones(SEVERAL) if joined else UNITS
+    sizes = np.repeat(units, 2) if joined else np.ones(6)
+    units = np.ones(SEVERAL) if joined else units
+    between = np.geomspace(1.0 / spread, spread, 12)[:, None]
 
     def constant(name: str, data: Any) -> int:
         return builder.tensor(name, data.shape, data=np.asarray(data, np.float32))
@@ -143,11 +151,16 @@ def quantities(*, joined: bool = False) -> tuple[bytes, list[list[np.ndarray]]]:
     if joined:
         value = builder.tensor("columns", (1, 6))
         builder.operator("CONCATENATION", inputs, [value], options={"axis": 1})
-    hidden, y = builder.tensor("hidden", (1, 12)), builder.tensor("y", (1, SEVERAL))
-    first, second = rng.normal(size=(12, 6)) / sizes, rng.normal(size=(SEVERAL, 12)) * units[:, None]
+    hidden, y = builder.tensor("hidden", (1, 12)), builder.tensor("y", (1, len(units)))
+    first, second = rng.normal(size=(12, 6)) / sizes, rng.normal(size=(len(units), 12)) * units[:, None]
     relu = {"fused_activation_function": "relu"}
-    builder.operator("FULLY_CONNECTED", [value, constant("a", first), -1], [hidden], options=relu)
-    builder.operator("FULLY_CONNECTED", [hidden, constant("b", second), constant("c", 5 * units)], [y])
+    builder.operator("FULLY_CONNECTED", [value, constant("a", first * between), -1], [hidden], options=relu)
+    builder.operator(
+        "FULLY_CONNECTED",
+        [hidden, constant("b", second / between.T), constant("c", 5 * units)],
+        [y],
+        options={"fused_activation_function": activation},
+    )
     rows = (sizes * rng.normal(size=(COUNT, 1, 6))).astype(np.float32)
     return bytes(write_model(builder.finish(inputs, [y]))), [np.split(row, len(inputs), axis=1) for row in rows]
 
@@ -176,6 +189,50 @@ def test_no_column_of_an_output_is_lost_beside_larger_ones(scheme: str, least: f
     again = odc_mlir.quantize(file, **options, **chosen)
     assert again.to_circle() == helped.to_circle()
     assert {"y/normalised": scheme, "y/scaled": "float", "y": "float"}.items() <= helped.verdict["scheme"].items()
+
+
+@pytest.mark.parametrize("columns", [6, 20])
+@pytest.mark.parametrize("activation", ["none", "relu"])
+def test_columns_far_apart_keep_their_units_however_many_they_are(columns: int, activation: str) -> None:
+    file, samples = quantities(np.geomspace(1e-5, 1e5, columns), activation=activation)
+    options = {"calibration": samples, "mixed": "off", **PLAIN}
+    plain = odc_mlir.quantize(file, **options, normalize="off")
+    assert not plain.passed
+    assert any("of output 'y' (" in problem for problem in plain.verdict["problems"])
+    helped = odc_mlir.quantize(file, **options)
+    assert helped.passed
+    assert helped.verdict["choices"]["normalize"] == "outputs"
+    assert columns_db(file, helped, samples) > 20.0
+    assert "top1_decided" not in {check["metric"] for check in helped.verdict["limits"]}
+
+
+@pytest.mark.parametrize(("scheme", "least"), [("int8", 18.0), ("int16x8", 30.0)])
+def test_what_is_lost_in_several_places_is_mended_at_once(scheme: str, least: float) -> None:
+    """To mend one of them shows nothing beside what the others lose."""
+    file, samples = quantities(spread=1e4)
+    options = {"scheme": scheme, "calibration": samples, "mixed": "off", **PLAIN}
+    made = odc_mlir.quantize(file, **(options | {"equalize": "auto"}))
+    steps = [(step["step"], step["value"], step["kept"]) for step in made.verdict["steps"]]
+    assert ("normalize outputs", True, False) in steps
+    assert ("normalize and equalize", "weights", True) in steps
+    assert made.passed
+    assert columns_db(file, made, samples) > least
+
+
+def test_factors_of_a_normalisation_are_left_out_of_equalising_by_weights() -> None:
+    """They say what columns are divided by, and nothing of what is left of these."""
+    file, samples = table(folded=True)
+    base = prepare(import_model(read_model(file)))
+    made = normalized(base, samples)
+    assert made is not None
+    made.records = record(HostExecutor(made.graph), samples)
+    evened = equalized(made, "weights", made.fitted)
+    assert evened is not None
+    evened.records = record(HostExecutor(evened.graph), samples)
+    channels = evened.fitted["x/scaled"].channels
+    assert channels is not None
+    sizes = np.maximum(np.abs(channels.minima), np.abs(channels.maxima))
+    assert sizes.max() < 16 * sizes.min()
 
 
 def test_a_layer_whose_precision_is_asked_for_keeps_its_units() -> None:

@@ -114,6 +114,11 @@ def test_what_is_nothing_keeps_its_scale(front: float, back: float) -> None:
     assert channel_factors(np.array([front, 4.0]), np.array([back, 1.0])).tolist() == [1.0, 2.0]
 
 
+def test_what_the_other_layer_makes_up_for_is_balanced() -> None:
+    front, back = np.array([1e-9, 4.0, 1e5]), np.array([1e9, 1.0, 1e-5])
+    np.testing.assert_allclose(front / channel_factors(front, back), [1.0, 2.0, 1.0])
+
+
 def test_biases_never_outgrow_the_largest() -> None:
     bias = np.array([4.0, -1.0, 0.0])
     least = least_factors(bias)

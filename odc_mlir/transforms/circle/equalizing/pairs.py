@@ -19,7 +19,7 @@ from odc_mlir.transforms.circle.equalizing.fronts import LARGEST, Floats, Front,
 from odc_mlir.transforms.circle.equalizing.tracing import Labels, Places, Tracer, commutes
 from odc_mlir.transforms.common.rewriting import activation
 
-NEARLY_NOTHING = 1e-6  # a channel's range below this part of the layer's largest says nothing
+NEARLY_NOTHING = 1e-6  # a part of the largest: channels below say nothing
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,12 @@ def _narrowed(labels: Labels) -> Labels:
 
 
 def channel_factors(front: Floats, back: Floats, alpha: float = 0.5) -> Floats:
-    """``front ** alpha / back ** (1 - alpha)`` for each channel, 1 where either is next to nothing."""
-    lowest = [NEARLY_NOTHING * ranges.max(initial=0.0) for ranges in (front, back)]
-    lives = (front > lowest[0]) & (back > lowest[1])
+    """``front ** alpha / back ** (1 - alpha)`` for each channel, 1 where there is next to nothing to balance.
+
+    That is where either is, unless the other makes up for it.
+    """
+    lowest = [NEARLY_NOTHING * ranges.max(initial=0.0) for ranges in (front, back, front * back)]
+    lives = ((front > lowest[0]) & (back > lowest[1])) | (front * back > lowest[2])
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(lives, front**alpha / back ** (1 - alpha), 1.0)
 
