@@ -4,11 +4,13 @@
 
 ``--data`` holds ``models`` (default: $ODC_TEST_DATA, else ``shared`` beside the repository). ``made/friedman`` needs
 none: a network of raw columns that scikit-learn trains here, on a function with as many samples as one wants. Each
-model is quantised by many small subsets of its calibration samples. Of every result the values of MPEIR and SQNR are
-ranked among as large draws from samples that nobody chose by, measured in the same way: an honest verdict's rank is 0.5
-on the average, with a standard error of 0.289 / sqrt(subsets). The 95 % interval should hold the value of all these
-samples nearly always; the range that MPEIR's errors are parts of is then the median one of the draws. Exits with 1
-where a mean rank is three standard errors off, or fewer than 90 % of the intervals hold.
+model is quantised by many small subsets of its samples; those of calibration and of evaluation are shuffled anew for
+every subset. (Were each subset of the same few samples, and ranked among the same others, then what these few happen to
+be would move all ranks alike.) Of every result the values of MPEIR and SQNR are ranked among as large draws from the
+samples left over, measured in the same way, no sample twice in a draw: an honest verdict's rank is 0.5 on the average,
+with a standard error of 0.289 / sqrt(subsets). The 95 % interval should hold the value of all these samples nearly
+always; the range that MPEIR's errors are parts of is then the median one of the draws. Exits with 1 where a mean rank
+is three standard errors off, or fewer than 90 % of the intervals hold.
 """
 
 from __future__ import annotations
@@ -43,16 +45,15 @@ MODELS = {
 }
 METRICS = ("mpeir", "sqnr_db")
 DRAWS = 400
-MOST_UNSEEN = 300
+MOST_SAMPLES = 500  # of which those that are not chosen are unseen
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A float model, samples to choose calibration from, and others that no quantiser sees."""
+    """A float model, and samples that it was not trained on."""
 
     model: bytes
-    pool: list[list[Array]]
-    unseen: list[list[Array]]
+    samples: list[list[Array]]
 
 
 def _case(name: str, data: Path) -> Case:
@@ -60,7 +61,7 @@ def _case(name: str, data: Path) -> Case:
         return _friedman()
     calibration, evaluation = (data / "models" / f"{part}.npz" for part in MODELS[name])
     model = (data / "models" / f"{name}.circle").read_bytes()
-    return Case(model, _samples(calibration), _samples(evaluation)[:MOST_UNSEEN])
+    return Case(model, [*_samples(calibration), *_samples(evaluation)][:MOST_SAMPLES])
 
 
 def _friedman() -> Case:
@@ -78,7 +79,7 @@ def _friedman() -> Case:
     layers = [(w.T, b) for w, b in zip(learner.coefs_, learner.intercepts_, strict=True)]
     model = network(0.5 * sizes, 0.29 * sizes, layers, "multiplied", None)
     rows = [[row[None].astype(np.float32)] for row in (data * sizes)[1000:]]
-    return Case(bytes(write_model(model)), rows[1000:], rows[:1000])
+    return Case(bytes(write_model(model)), rows[:MOST_SAMPLES])
 
 
 def _samples(path: Path) -> list[list[Array]]:
@@ -88,8 +89,8 @@ def _samples(path: Path) -> list[list[Array]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Unseen:
-    """The first output's measures of each unseen sample, ``[samples]`` each."""
+class Measures:
+    """The first output's measures of each sample, ``[samples]`` each."""
 
     signal: NDArray[np.float64]
     noise: NDArray[np.float64]
@@ -99,7 +100,7 @@ class Unseen:
     span: float | None  # where the output's operator has one by definition
 
     @classmethod
-    def of(cls, reference: Reference, measured: Measurement) -> Unseen:
+    def of(cls, reference: Reference, measured: Measurement) -> Measures:
         """What ``measured`` kept."""
         pairs = [
             (a[0].astype(np.float64), b[0].astype(np.float64))
@@ -112,13 +113,13 @@ class Unseen:
         (span,) = reference.spans
         return cls(*np.array(columns).T, None if span == own else span)
 
-    def whole(self, draws: NDArray[np.int64]) -> dict[str, float]:
-        """Both measures of all samples; the range is the median one of the draws."""
+    def whole(self, samples: NDArray[np.int64], draws: NDArray[np.int64]) -> dict[str, float]:
+        """Both measures of all these ``samples``; the range is the median one of the draws."""
         spans = self.high[draws].max(axis=1) - self.low[draws].min(axis=1) if self.span is None else self.span
-        noise = max(float(self.noise.sum()), 1e-30)
+        noise = max(float(self.noise[samples].sum()), 1e-30)
         return {
-            "mpeir": float(self.largest.mean() / np.median(spans)),
-            "sqnr_db": float(10.0 * np.log10(self.signal.sum() / noise)),
+            "mpeir": float(self.largest[samples].mean() / np.median(spans)),
+            "sqnr_db": float(10.0 * np.log10(self.signal[samples].sum() / noise)),
         }
 
     def values(self, draws: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
@@ -136,18 +137,19 @@ def ranks(case: Case, a: argparse.Namespace) -> dict[str, NDArray[np.float64]]:
     ratio of errors in dB, and the interval's width in dB."""
     random = np.random.default_rng(1)
     found: dict[str, list[tuple[float, ...]]] = {metric: [] for metric in METRICS}
-    reference = Reference(build_graph(read_model(case.model)), case.unseen)
+    reference = Reference(build_graph(read_model(case.model)), case.samples)
     for _ in range(a.subsets):
-        chosen = [case.pool[i] for i in random.choice(len(case.pool), a.samples, replace=False)]
-        made = odc_mlir.quantize(case.model, scheme=a.scheme, calibration=chosen, help=not a.plain, mixed="off")
+        chosen, unseen = np.split(random.permutation(len(case.samples)), [a.samples])
+        calibration = [case.samples[i] for i in chosen]
+        made = odc_mlir.quantize(case.model, scheme=a.scheme, calibration=calibration, help=not a.plain, mixed="off")
         measured = reference.measure(build_graph(read_model(made.to_circle())), keep=True)
-        unseen, count = Unseen.of(reference, measured), made.verdict["samples"]["checked_on"]
-        chosen_of_unseen = random.integers(0, len(case.unseen), (DRAWS, count))
-        draws, wholes = unseen.values(chosen_of_unseen), unseen.whole(chosen_of_unseen)
+        found_all, count = Measures.of(reference, measured), made.verdict["samples"]["checked_on"]
+        drawn = np.array([random.permutation(unseen)[:count] for _ in range(DRAWS)])
+        draws, wholes = found_all.values(drawn), found_all.whole(unseen, drawn)
         for metric in METRICS:
             value, true = made.verdict["metrics"][metric], wholes[metric]
             low, high = made.verdict["intervals"].get(metric, (np.nan, np.nan))
-            rank = float(np.mean(draws[metric] < value))
+            rank = float(np.mean(draws[metric] < value) + np.mean(draws[metric] <= value)) / 2.0
             gap, width = (
                 (value - true, high - low)
                 if metric == "sqnr_db"

@@ -7,7 +7,7 @@
 3. If the limits do not hold on those held back, layers are taken to more bits or to float (:mod:`.widening`), where the
    target leaves a choice.
 4. The verdict compares the result with the original float model on the samples held back (:mod:`.judging`); twins of it
-   stand in for it, each made without the half of them that it is judged on.
+   stand in for it, each made without the part of them that it is judged on.
 
 Everything is deterministic: the same model, data and options give the same bytes, unless ``max_seconds`` cuts the
 search short.

@@ -17,7 +17,7 @@ from odc_mlir.quantizer.intervals import Certainty, Judged, intervals_of
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import Options, Progress
-from odc_mlir.quantizer.stages import PARTS, Candidate, FloatModel, Recipe, Statistics
+from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
@@ -66,7 +66,7 @@ class Making:
         executor = HostExecutor(model.graph)
         model.records = record(executor, self.data.fit)
         if not self.data.separate:
-            parts = min(PARTS, len(self.data.held))
+            parts = self.data.parts
             model.held = [record(executor, self.data.held[part::parts]) for part in range(parts)]
 
     def statistics_of(self, model: FloatModel) -> Statistics:

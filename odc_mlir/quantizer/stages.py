@@ -49,7 +49,6 @@ from odc_mlir.universe import make_context
 
 STAGE = "quant"
 OPTIMISED = "circle-opt"
-PARTS = 2  # of the samples held back, each of which is judged by a model made without it
 
 Statistics = Mapping[str, TensorStatistics]
 
@@ -93,8 +92,8 @@ class FloatModel:
     """A float model ready to be quantised.
 
     ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back, of
-    which :data:`PARTS` take turns; ``known`` is what rounding found out, by the number of samples. ``equalization``:
-    pairs of layers between which scales were moved, as ONE's fm-equalize has them.
+    which :attr:`.data.Data.parts` take turns; ``known`` is what rounding found out, by the number of samples.
+    ``equalization``: pairs of layers between which scales were moved, as ONE's fm-equalize has them.
     """
 
     module: ModuleOp

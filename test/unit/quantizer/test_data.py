@@ -30,6 +30,14 @@ def test_a_quarter_is_held_back_and_more_of_few(count: int, held: int) -> None:
     assert max(kept) - min(kept) >= count // 2, "from all over the data"
 
 
+@pytest.mark.parametrize(("count", "parts"), [(8, 4), (16, 8), (48, 6), (128, 4), (200, 4), (1000, 2)])
+def test_what_judges_lacks_a_sixteenth_of_the_samples_at_most(count: int, parts: int) -> None:
+    """Or one sample; what judges must lack some of them."""
+    data = split(_samples(count))
+    assert data.parts == parts
+    assert len(data.held) / parts <= max(1, count / 16)
+
+
 def test_few_samples_do_both() -> None:
     data = split(_samples(7))
     assert (len(data.fit), len(data.held), data.separate) == (7, 7, True)

@@ -7,7 +7,9 @@ import pytest
 
 from helpers.float_models import rescaled_mobilenet
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.data import split
 from odc_mlir.quantizer.folds import FOLDS, Folds
+from odc_mlir.quantizer.making import Making
 from odc_mlir.quantizer.options import make_options
 from odc_mlir.quantizer.stages import FloatModel, Recipe, prepare
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -32,6 +34,26 @@ def test_a_sample_is_judged_by_a_model_without_it(made: tuple[Graph, FloatModel,
     assert noise[0] > 100 * quiet[0]
     others = np.arange(len(samples)) % FOLDS != 0  # judged by models that know the loud one
     assert np.all(noise[others] > quiet[others])
+
+
+def test_samples_held_back_are_judged_by_models_that_lack_few(
+    made: tuple[Graph, FloatModel, list[list[np.ndarray]]],
+) -> None:
+    """Of 16 samples one is loud: what judges it does not know it, all others know it as the result does."""
+    original, _, samples = made
+    every = [[(1.0 + 0.01 * place) * value for value in samples[place % len(samples)]] for place in range(16)]
+    loud = split(every).held[3][0]
+    every = [[64.0 * value if value is loud else value for value in sample] for sample in every]
+    data, options = split(every), make_options(scheme="int8")
+    model = prepare(rescaled_mobilenet()[0])
+    making = Making(original, model, data, options, None)
+    making.record(model)
+    built = making.built(model, Recipe())
+    itself = built.measured.results.noise[0]
+    found = making.measured_unseen(model, built.candidate).results.noise[0]
+    assert found[3] > 10 * itself[3]
+    others = np.arange(len(found)) != 3
+    assert np.all(found[others] > itself[others] / 2)
 
 
 def test_with_statistics_nothing_is_clipped(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
