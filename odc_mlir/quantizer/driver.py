@@ -26,13 +26,13 @@ from odc_mlir.calibration.coverage import FEW_RUNS, amount
 from odc_mlir.calibration.recorded import RecordFinding
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.choosing import Choosing
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
+from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.mixed import wider_values
 from odc_mlir.quantizer.options import Options, Progress
@@ -64,11 +64,7 @@ class Driver:
         self.reference = self.making.reference
         self.limits = self._limits()
         if self.reference.misfit is not None:
-            self.findings.append(
-                f"{self.reference.misfit} of {counted(len(self.data.held), 'sample')} fit what the float model answers "
-                "no better than luck may have it, or are far from it, so that scores by them say nothing; give right "
-                "ones, or more of them"
-            )
+            self.findings.append(misfit_text(self.reference.misfit, len(self.data.held), FLOAT_MODEL))
         if self.data.fit:
             self.making.record(self.base)
             self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]

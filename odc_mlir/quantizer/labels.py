@@ -9,9 +9,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from odc_mlir.errors import InputError
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import MOST_SINGLE
 from odc_mlir.runtime.reporting.scoring import DEVIATIONS, by_chance, compared, is_yes_or_no, score
+
+FLOAT_MODEL = "the float model"
 
 # A model that gets this many times as many right by labels moved by one was labelled from another number on.
 _MUCH_BETTER = 2.0
@@ -40,32 +43,51 @@ def check_varied(labels: Array) -> None:
         )
 
 
-def check_answers(outputs: Sequence[Array], labels: Array) -> None:
-    """Raises InputError for labels that the first output cannot have been meant for.
+def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
+    """What speaks against labels by which a ``model``, called so, is scored; None where nothing does."""
+    outputs, labels = compared(outputs, labels)
+    try:
+        check_answers(outputs, labels, model)
+    except InputError as error:
+        return str(error)
+    what = misfit(outputs, labels) if len(labels) >= _LEAST_LABELS else None  # few would always be luck
+    return None if what is None else misfit_text(what, len(labels), model)
+
+
+def misfit_text(what: str, count: int, model: str) -> str:
+    """What is said where :func:`misfit` finds something."""
+    return (
+        f"{what} of {counted(count, 'sample')} fit what {model} answers no better than luck may have it, or are far "
+        "from it, so that scores by them say nothing; give right ones, or more of them"
+    )
+
+
+def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MODEL) -> None:
+    """Raises InputError for labels that the first output of a ``model``, called so, cannot have been meant for.
 
     Classes that it does not have, or that are counted from another number, and numbers in another unit.
     """
     if score(outputs, labels)[0] == "top1_percent":
-        _check_classes(*compared(outputs, labels))
+        _check_classes(*compared(outputs, labels), model)
         return
     if is_yes_or_no(labels):
         return  # what says yes and no has no unit
     for place, found in _columns(outputs, labels).items():
         if found.at_best >= _LEAST_EXPLAINED:  # one that is hardly predicted is a finding
-            _check_unit(f"labels of column {place}", len(labels), found)
-    _check_unit("labels", len(labels), _explained(outputs, labels))
+            _check_unit(f"labels of column {place}", len(labels), found, model)
+    _check_unit("labels", len(labels), _explained(outputs, labels), model)
 
 
-def _check_unit(what: str, count: int, found: _Explained) -> None:
+def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
     if found.is_related(count) and found.as_given <= _OTHER_UNIT * found.at_best:
         raise InputError(
-            f"{what} rise and fall with what the float model answers, but are far from it: it explains "
+            f"{what} rise and fall with what {model} answers, but are far from it: it explains "
             f"{found.at_best:.2g} of their variance scaled and moved, as it is {found.as_given:.2g} (R2)",
             hint="give labels in the unit of the first output and from the same zero, or none",
         )
 
 
-def _check_classes(outputs: Sequence[Array], labels: Array) -> None:
+def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     classes = outputs[0].shape[-1] if outputs[0].dtype.kind not in "iu" else None  # of indices nobody knows
     low, high = int(labels.min()), int(labels.max())
     if classes is not None and (low < 0 or high >= classes):
@@ -79,7 +101,7 @@ def _check_classes(outputs: Sequence[Array], labels: Array) -> None:
     for shift in (-1, 1):
         if right[shift] >= max(_LEAST_RIGHT_PERCENT, _MUCH_BETTER * right[0]):
             raise InputError(
-                f"the float model gets {right[0]:.0f} % of the labels right, and {right[shift]:.0f} % of them with "
+                f"{model} gets {right[0]:.0f} % of the labels right, and {right[shift]:.0f} % of them with "
                 f"{shift:+d}: they seem to be off by one class",
                 hint="number classes from 0, like the outputs",
             )
@@ -88,7 +110,7 @@ def _check_classes(outputs: Sequence[Array], labels: Array) -> None:
         return
     if found.may_be(right[0]):
         raise InputError(
-            f"the float model gets {right[0]:.3g} % of the labels right, no better than guessing "
+            f"{model} gets {right[0]:.3g} % of the labels right, no better than guessing "
             f"({found.percent:.3g} %): they seem to belong to other samples, or to be numbered otherwise",
             hint="give labels in the samples' order and in the model's classes, more of them, or none",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import math
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -457,6 +458,7 @@ def _tell(
 ) -> None:
     """Write the reports that were asked for and print the summary."""
     from odc_mlir.quantizer.deciding import answering
+    from odc_mlir.quantizer.labels import doubt
     from odc_mlir.runtime.execution.binding import to_reals
     from odc_mlir.runtime.reporting.scoring import score
     from odc_mlir.tools import measure
@@ -475,8 +477,11 @@ def _tell(
     if samples.labels is not None and outputs:
         found = answering(executor.graph, outputs[0], samples.labels[:1].size)
         info = executor.graph.output_infos()[found.output]
-        metric, value = score([to_reals(info, found.of(record)) for record in outputs], samples.labels)
+        answers = [to_reals(info, found.of(record)) for record in outputs]
+        metric, value = score(answers, samples.labels)
         print(f"{metric} {value:.3f} over {len(outputs)} samples", file=arguments.files.messages)
+        if (wrong := doubt(answers, samples.labels, "the model")) is not None:
+            print(f"odc-run: warning: {wrong}", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,40 @@ def test_labels_of_another_file(model: Path, tmp_path: Path, capsys: pytest.Capt
     assert "the file has no labels (an array y)" in capsys.readouterr().err
     assert _run(model, "--labels") == 1
     assert "--labels needs samples, and none are loaded; add --load FILE" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (lambda classes, values: classes, None),
+        (lambda classes, values: values, None),
+        (lambda classes, values: classes + 1, "labels are 1 to 4, the model's 4 classes 0 to 3"),
+        (
+            lambda classes, values: np.minimum(classes + 1, 3),
+            "the model gets 25 % of the labels right, and 75 % of them with -1: they seem to be off by one class",
+        ),
+        (lambda classes, values: 12.0 * values, "labels of column 0 rise and fall with what the model answers, but"),
+        (lambda classes, values: values[::-1], "fit what the model answers no better than luck may have it"),
+    ],
+    ids=["classes", "numbers", "one too many", "one-based", "another unit", "others"],
+)
+def test_labels_that_cannot_be_right_are_told(
+    labels: Callable[..., np.ndarray], said: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the quantiser has it; it refuses them, here the score is what was asked for."""
+    builder = ModelBuilder()
+    a, b = builder.tensor("a", (1, 4)), builder.tensor("b", (1, 4))
+    builder.operator("NEG", [a], [b])
+    (tmp_path / "m.circle").write_bytes(model_bytes(builder.finish([a], [b])))
+    classes = np.arange(40) % 4
+    values = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    values[np.arange(40), classes] += 8.0
+    np.savez(tmp_path / "in.npz", in_0=-values, y=labels(classes, values))
+    assert _run(tmp_path / "m.circle", "--load", tmp_path / "in.npz", "--labels") == 0
+    told = capsys.readouterr()
+    assert "over 40 samples" in told.out
+    assert told.err.count("odc-run: warning: ") == (said is not None)
+    assert (said or "") in told.err
 
 
 def test_quantised_outputs_are_scored_as_reals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
