@@ -53,7 +53,9 @@ _STEPS = {
 _FILES = frozenset(
     {"calibration", "evaluation", "records", "partition", "load", "config", "parameters", "target", "mixed"}
 )
-_WRITTEN = frozenset({"report-json", "report-html", "save-records", "dump", "trace", "header"})
+_WRITTEN = frozenset(
+    {"report-json", "report-html", "save-records", "save-equalization", "save-precisions", "dump", "trace", "header"}
+)
 
 
 def read_toml(path: str) -> Flow:

@@ -329,6 +329,8 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             "range_options": dict(recipe.range_options),
             "headroom": recipe.headroom,
         }
+    if finer := {name: choice.granularity for name, choice in recipe.precisions if choice.granularity is not None}:
+        result["granularities"] = finer
     return result | {"precisions": {name: choice.precision for name, choice in recipe.precisions}}
 
 

@@ -330,7 +330,7 @@ def _check(options: Options) -> None:
         )
     if options.max_time_ms is not None and options.target is None:
         raise OptionError("a time budget needs a target", hint="give target")
-    if options.has_budget and options.mixed == OFF:
+    if options.has_budget and options.mixed == OFF and not options.plan.layers:
         raise OptionError("a budget needs mixed precision, which is off", hint="omit mixed")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
         raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")

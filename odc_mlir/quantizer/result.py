@@ -63,6 +63,21 @@ class Quantized(ModelFile):
         return bool(self.verdict["passed"])
 
     @property
+    def precisions(self) -> dict[str, Any]:
+        """The precisions of single layers, as ``mixed`` takes them, in ONE's format."""
+        choices = self.verdict["choices"]
+        finer = choices.get("granularities", {})
+        layers = [
+            {"name": name, "dtype": precision, **({"granularity": finer[name]} if name in finer else {})}
+            for name, precision in choices["precisions"].items()
+        ]
+        return {
+            "default_quantization_dtype": choices["scheme"],
+            "default_granularity": choices["granularity"],
+            "layers": layers,
+        }
+
+    @property
     def failed(self) -> bool:
         """Whether the model misses a limit, or what else passing takes, on whatever it was checked on."""
         return bool(self.verdict["status"] == FAILED)

@@ -24,6 +24,7 @@ def _holds_pairs(path: Path) -> bool:
     return isinstance(found, list) and all({"front", "back", "type"} <= entry.keys() for entry in found)
 
 
+PRECISIONS = json_kind("precisions of layers", "layers")._replace(suffixes=(".json",))
 VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
 PAIRS = OutputKind("pairs of layers", _holds_pairs, suffixes=(".json",), is_text=True)
 CIRCLE = MODEL._replace(suffixes=(".circle",))
@@ -78,6 +79,13 @@ def build_parser() -> argparse.ArgumentParser:
         kind=PAIRS,
         help="write the pairs of layers between which scales were moved, for --equalize",
     )
+    add_output(
+        reports,
+        "--save-precisions",
+        metavar="FILE.json",
+        kind=PRECISIONS,
+        help="write the precisions of single layers, which --mixed reads again",
+    )
     add_output(reports, "--report-html", metavar="FILE", kind=PAGE, help="write the verdict as a page with charts")
     return parser
 
@@ -90,8 +98,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
     written = (arguments.output, arguments.report_json, arguments.report_html, arguments.save_records)
-    if not (any(written) or arguments.save_equalization):
-        return usage_error(parser, "give -o, a report to write, --save-records or --save-equalization")
+    if not (any(written) or arguments.save_equalization or arguments.save_precisions):
+        return usage_error(
+            parser, "give -o, a report to write, --save-records, --save-equalization or --save-precisions"
+        )
     if arguments.min_max_only:
         if not arguments.output or not arguments.calibration:
             return usage_error(parser, "--min-max-only needs --calibration and -o")
@@ -142,7 +152,7 @@ def _quantize(arguments: argparse.Namespace) -> None:
     accepted = not made.failed or arguments.allow_accuracy_loss
     _write(arguments, made, accepted)
     if not arguments.quiet:
-        for line in summary(shown(arguments.model), made.verdict):
+        for line in summary(shown(arguments.model), made.verdict, _precisions_file(arguments)):
             print(line, file=arguments.files.messages)
     if not accepted:
         made.require_passed()
@@ -159,14 +169,25 @@ def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> No
             made.save_records(arguments.save_records, overwrite=arguments.overwrite)
     if arguments.save_equalization:
         files.write_json(arguments.save_equalization, made.equalization, "save_equalization")
+    if arguments.save_precisions:
+        files.write_json(arguments.save_precisions, made.precisions, "save_precisions")
     if arguments.report_json:
         files.write_json(arguments.report_json, made.verdict, "report_json")
     if arguments.report_html:
         files.write(arguments.report_html, made.report_html().encode(), "report_html")
 
 
-def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
-    """What a user wants to know at once: whether it is good enough, what was chosen, and which layers lose most."""
+def _precisions_file(arguments: argparse.Namespace) -> str | None:
+    """The file that has the precisions of single layers, written or given."""
+    is_given = arguments.mixed not in ("auto", "on", "off") and not arguments.overrides
+    return arguments.save_precisions or (arguments.mixed if is_given else None)
+
+
+def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:
+    """What a user wants to know at once: whether it is good enough, what was chosen, and which layers lose most.
+
+    ``precisions``: the file that has those of single layers.
+    """
     from odc_mlir.formats.quantities import counted, decibel_text, model_name, quality_name, quality_text
     from odc_mlir.quantizer.policy.verdict import FAILED, caution, passed_text, types_text
 
@@ -188,7 +209,7 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
     if verdict["scores"]:
         scores = verdict["scores"]
         yield f"  {scores['metric']} {scores['float']:.3f} float, {scores['quantized']:.3f} quantised"
-    yield f"  chosen: {' '.join(quantizing.flags_of(choices))}"
+    yield from _chosen(choices, precisions)
     yield from _precisions(verdict)
     for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:
         alone = layer["output_sqnr_db"]
@@ -198,6 +219,18 @@ def summary(model: str, verdict: Mapping[str, Any]) -> Iterator[str]:
         yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
     for finding in verdict["findings"][:_FINDINGS_SHOWN]:
         yield f"  note: {shortened(finding)}"
+
+
+def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
+    """The flags that make the same model again, and what else that takes."""
+    flags = quantizing.precision_flags(choices, file)
+    yield f"  chosen: {' '.join([*quantizing.flags_of(choices), *flags])}"
+    if (layers := choices["precisions"]) and not flags:
+        count = counted(len(layers), "layer")
+        if choices["scheme"] in quantizing.FULL_SCHEMES:
+            yield f"  and, for the precisions of {count}, --mixed FILE.json, written by --save-precisions FILE.json"
+        else:
+            yield f"  and {count} in other precisions, which the search finds again and no option gives"
 
 
 def _measured(metric: str, value: float | None, interval: Sequence[float] | None, count: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from odc_mlir.formats.calibration import Pictures
 
 _SHOWN_EVERY_SECONDS = 0.05
+_MOST_OVERRIDES, _LONGEST_OVERRIDES = 4, 240  # layers, and characters, that are printed
 FULL_SCHEMES = ("uint8", "int8", "int8x4", "int16", "int16x8")
 SCHEMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
 
@@ -278,6 +280,23 @@ def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
         yield f"--{name} {text}"
         if name == "ranges":
             yield from (f"--range-option {key}={number:g}" for key, number in choices["range_options"].items())
+
+
+def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
+    """The flags that ask for the precisions that single layers have: by the ``file`` they were written to, or as text.
+
+    Empty where there are none, where they are too many for a line, and where they are only to be had by the search.
+    """
+    precisions = choices["precisions"]
+    if not precisions or choices["scheme"] not in FULL_SCHEMES:
+        return []
+    if file is not None:
+        return ["--mixed", shlex.quote(file)]
+    text = ",".join(f"{name}:{precision}" for name, precision in precisions.items())
+    is_short = len(precisions) <= _MOST_OVERRIDES and len(text) <= _LONGEST_OVERRIDES
+    if not is_short or text.count(",") >= len(precisions) or choices.get("granularities"):
+        return []
+    return ["--mixed off", f"--overrides {shlex.quote(text)}"]
 
 
 def _target_of_environment() -> str | None:

@@ -7,6 +7,8 @@ import dataclasses
 import inspect
 import json
 import re
+import shlex
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,8 @@ def test_recording_takes_no_option_that_it_has_no_use_for(
     used = action.dest in odc_quantize.RECORDING
     if action.dest == "save_equalization":
         flags += ["--save-equalization", tmp_path / "pairs.json"]
+    elif action.dest == "save_precisions":
+        flags += ["--save-precisions", tmp_path / "precisions.json"]
     elif action.dest == "save_records":
         flags += ["--save-records", tmp_path / "minmax.bin"]
     elif action.dest not in {"min_max_only", "calibration", "output"}:
@@ -220,6 +224,51 @@ def test_what_was_chosen_can_be_asked_for(
     assert made.to_circle() == first.read_bytes()
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_precisions_that_were_found_can_be_asked_for(
+    named: bool, files: tuple[Path, Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the file they were written to, or where they are few as text; what was printed makes the same file again."""
+    model, _, data = files
+    found = tmp_path / "found.json"
+    options = ("--metric", "sqnr", "--limit", 50, "--target", "npu-256", "--ranges", "minmax", "--equalize", "none")
+    common = (model, "--calibration", data, *options)
+    first, again = tmp_path / "first.circle", tmp_path / "again.circle"
+    assert _run(*common, "-o", first, *(["--save-precisions", found] if named else [])) == 0
+    (line,) = re.findall(r"^  chosen: (.*)$", capsys.readouterr().out, re.MULTILINE)
+    flags = shlex.split(line)
+    assert ("--mixed", str(found) if named else "off") in pairwise(flags)
+    assert ("--overrides" in flags) is not named
+    assert _run(*common, *flags, "-o", again) == 0
+    assert again.read_bytes() == first.read_bytes()
+    if named:
+        assert f"--mixed {found}\n" in capsys.readouterr().out, "what was given is given again"
+        made = odc_mlir.quantize(model, calibration=data, help=False, mixed=json.loads(found.read_text()))
+        assert made.precisions == json.loads(found.read_text())
+
+
+def test_many_precisions_are_left_to_a_file_and_those_of_weights_alone_to_the_search() -> None:
+    flags = {"scheme": "int8", "precisions": {f"layer{i}": "int16x8" for i in range(9)}}
+    assert quantizing.precision_flags(flags, None) == []
+    assert quantizing.precision_flags(flags, "a b.json") == ["--mixed", "'a b.json'"]
+    for name in ("a,b", "a" * 300):
+        assert quantizing.precision_flags({"scheme": "int8", "precisions": {name: "float"}}, None) == []
+    lines = list(odc_quantize._chosen({"scheme": "int4_wo", "precisions": {"a": "int8_wo"}}, "f.json"))
+    assert lines[1] == "  and 1 layer in other precisions, which the search finds again and no option gives"
+    lines = list(odc_quantize._chosen(flags, None))
+    assert lines[1].endswith("9 layers, --mixed FILE.json, written by --save-precisions FILE.json")
+
+
+def test_precisions_found_for_a_budget_keep_it_when_asked_for(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
+    model, _, data = files
+    found, first, again = (tmp_path / name for name in ("found.json", "first.circle", "again.circle"))
+    common = (model, "--no-help", "--calibration", data, "--max-size", "60K", "-q")
+    assert _run(*common, "-o", first, "--save-precisions", found) == 0
+    assert json.loads(found.read_text())["layers"]
+    assert _run(*common, "-o", again, "--mixed", found) == 0
+    assert again.read_bytes() == first.read_bytes()
+
+
 def test_equalisation_is_written_and_read_again(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
     _, hard, data = files
     pairs, calibration = tmp_path / "pairs.json", data.with_name("hard.npz")
@@ -247,7 +296,7 @@ def test_a_tflite_file_holds_what_litert_runs(
 @pytest.mark.parametrize(
     ("flags", "code", "text"),
     [
-        ([], 2, "give -o, a report to write, --save-records or --save-equalization"),
+        ([], 2, "give -o, a report to write, --save-records, --save-equalization or --save-precisions"),
         (["-o", "q.circle", "--min-max-only"], 2, "--min-max-only needs --calibration and -o"),
         (["-o", "q.circle"], 1, "quantising activations needs input samples or recorded ranges"),
         (["-o", "q.circle", "--calibration", "{data}", "--limit", "1", "--metric", "far"], 1, "unknown metric 'far'"),
