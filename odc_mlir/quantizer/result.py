@@ -16,7 +16,7 @@ from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.errors import AccuracyError, UnsupportedError
+from odc_mlir.errors import AccuracyError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import counted
@@ -180,5 +180,10 @@ def save_records(records: Records, model: Model, path: str | os.PathLike[str], *
         write_output(path, write_minmax(records, model), RECORDS, overwrite=overwrite)
         return
     check_output(path, RECORDS, overwrite=overwrite)
+    if os.path.exists(path) and not os.path.isfile(path):  # which would be deleted, and a file put into its place
+        raise OptionError(
+            "records cannot be written to a device or a pipe", location=os.fspath(path), hint="name a file, or a .bin"
+        )
+    path = os.path.realpath(path)  # a link keeps pointing to the file
     RecordStore.discard(path)
     RecordStore(path, records.digest or None).append(records, ())

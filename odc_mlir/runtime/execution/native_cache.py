@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from odc_mlir._version import __version__
@@ -59,9 +62,11 @@ def _read(path: Path) -> PackageFiles | None:
     check_file(path)
     try:
         files = read_package(path)
+        files = replace(files, members=dict(files.members))  # at once: another process may delete the file at any time
         for step in files.plan.segments if files.plan is not None else ():
             parse_native_segment(files.segment(step.file))
-        path.touch()
+        with suppress(OSError):  # another process may have deleted it just now
+            os.utime(path)
     except OdcError as error:
         _log.info("%s is compiled again: %s", path.name, error)
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,22 @@ def test_records_are_written_and_read(tmp_path: Path) -> None:
         direct.save_records(tmp_path / name)
         assert quantize(file, records=tmp_path / name, help=False).to_circle() == direct.to_circle()
     assert quantize(file, records=direct.records, help=False).to_circle() == direct.to_circle()
+
+
+def test_records_take_the_place_of_files_alone(tmp_path: Path) -> None:
+    """A pipe, or a device, that was named in place of a file was deleted."""
+    file, samples = _plain(squeeze_excite)
+    direct = quantize(file, calibration=samples, help=False)
+    os.mkfifo(tmp_path / "pipe")
+    for overwrite in (False, True):
+        with pytest.raises(OptionError, match="cannot be written to a device or a pipe"):
+            direct.save_records(tmp_path / "pipe", overwrite=overwrite)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    direct.save_records(tmp_path / "link")
+    direct.save_records(tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").is_file()
 
 
 def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,0 +1,37 @@
+"""Native code kept in the cache, which other processes use and prune as well."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.sessions import save_package
+from odc_mlir.formats.package import PackageFiles, read_package
+from odc_mlir.runtime.execution.native_cache import remembered
+
+
+def test_what_is_pruned_while_it_is_read_serves_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
+    save_package(tmp_path / "p", {})
+    made: list[PackageFiles] = []
+
+    def make() -> PackageFiles:
+        made.append(read_package(tmp_path / "p"))
+        return made[-1]
+
+    utime = os.utime
+
+    def prune_before(path: Any, *arguments: Any, **options: Any) -> None:
+        Path(path).unlink(missing_ok=True)
+        utime(path, *arguments, **options)
+
+    model = remembered("digest", "here", make).model
+    monkeypatch.setattr(os, "utime", prune_before)
+    assert remembered("digest", "here", make).model == model
+    assert len(made) == 1
+    assert list((tmp_path / "cache" / "native").iterdir()) == []
