@@ -389,7 +389,7 @@ class AutoCompiler(JobRunner):
 
     def _borrow(self, state: Specialization) -> None:
         """Until something is made for these shapes, the quantised model of others serves them on the host."""
-        if self._base_candidate is None:
+        if self._base is None or self._base_candidate is None:
             return
         try:
             self._base_candidate.executor.prepare(state.shapes)

@@ -133,8 +133,10 @@ class JobRunner(ABC):
                 self._base = None
             if state.outdated is not None:
                 self._leave(state, state.outdated)
-            state.candidates, state.watch = [], None
             state.enter(Phase.COLLECTING, f"{base.model} has been deleted")
+            for other in self.shared.specializations.values():
+                if other.phase is Phase.COLLECTING and not other.is_busy:  # what is borrowed would answer unrecorded
+                    other.candidates, other.watch = [], None
             self.shared.changed.notify_all()
 
     def _stay(self, state: Specialization, reason: str, *, passing: bool) -> None:

@@ -182,6 +182,24 @@ def test_other_shapes_when_the_model_for_them_was_deleted(pretended: type[Preten
     shutil.rmtree(results(session).folder / key(session))
     assert [served(session, 2) for _ in range(3)] == [Level.ORIGINAL, Level.ORIGINAL, Level.QUANTIZED]
     assert [job.quantized for job in pretended.jobs] == [False, False]
+    assert [served(session, 3) for _ in range(2)] == [Level.QUANTIZED] * 2  # by what was made for the second
+    assert [job.quantized for job in pretended.jobs] == [False, False, True]
+
+
+def test_many_shapes_when_the_model_for_them_was_deleted(pretended: type[Pretended]) -> None:
+    """What was borrowed for shapes that wait for their turn would answer for ever, and nothing be recorded."""
+    session = session_of()
+    for _ in range(3):
+        served(session)
+    first = results(session).folder / key(session)
+    pretended.hold = True
+    assert [served(session, rows) for rows in (2, 3)] == [Level.QUANTIZED] * 2
+    shutil.rmtree(first)
+    end("it was killed")  # so that the next one is to begin
+    pretended.hold = False
+    levels = [[served(session, rows) for rows in (3, 4)] for _ in range(5)]
+    assert levels[1] == [Level.ORIGINAL] * 2
+    assert levels[-1] == [Level.QUANTIZED] * 2
 
 
 def test_a_thread_that_cannot_start(pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch) -> None:
