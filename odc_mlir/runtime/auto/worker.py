@@ -128,7 +128,7 @@ class Worker:
                 self._refuse(SLOWER, error.message)
             except CoverageError as error:
                 self._refuse(COVERAGE, error.message)
-                self.result.budget["runs"] = max(1.0, 2.0 * self.job.runs - 1)
+                self.result.budget["runs"] = float(_runs_too_few(self.job))
             except OdcError as error:
                 self._refuse(PASSING if _is_passing(error) else _kind_of(error), str(error))
             except OSError as error:  # the disk is full, or what was found has been deleted by another process
@@ -303,6 +303,12 @@ class Worker:
 def _is_passing(error: OdcError) -> bool:
     """Whether another try may do better with the same job, so that the failure is not worth remembering."""
     return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _PASSING)
+
+
+def _runs_too_few(job: Job) -> int:
+    """How many runs are known not to be enough, where those of ``job`` were not; from its patience on less is asked."""
+    twice = max(1, 2 * job.runs - 1)
+    return min(twice, job.patience_runs - 1) if job.runs < job.patience_runs else twice
 
 
 def _used_seconds() -> float:

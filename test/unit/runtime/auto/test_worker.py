@@ -84,6 +84,16 @@ def test_without_samples_of_its_shapes_more_is_recorded(job: Job) -> None:
     assert (found.result.kind, found.result.reason) == ("coverage", "no recorded input of these shapes is kept")
 
 
+@pytest.mark.parametrize(("runs", "needed"), [(0, 2), (10, 20), (20, 32), (31, 32), (32, 64)])
+def test_records_that_are_taken_as_they_are_need_not_be_doubled(runs: int, needed: int, job: Job) -> None:
+    """Another process may have so many, while this one was refused with fewer."""
+    record(job, OTHER)
+    Worker(replace(job, runs=runs, patience_runs=32), lambda *_, **__: None).run()
+    found, _ = Artefacts(Path(job.folder)).find(KEY)
+    assert found is not None
+    assert (found.result.kind, found.result.records_needed) == ("coverage", needed)
+
+
 def test_a_limit_that_these_records_cannot_miss_waits_for_others(job: Job) -> None:
     """Inputs of one class alone say nothing of the share that a limit asks for."""
     record(job, SHAPES, 10)
