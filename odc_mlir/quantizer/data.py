@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.repeats import distinct, without
 from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
@@ -20,7 +21,6 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples, is_finite, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.labels import check_varied
-from odc_mlir.quantizer.repeats import distinct, without
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.index_limits import index_limits

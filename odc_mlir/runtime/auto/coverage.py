@@ -6,11 +6,11 @@ lid is on, anything agrees with anything.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 import numpy as np
 
+from odc_mlir.calibration.repeats import digest
 from odc_mlir.errors import AccuracyError
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.saturation import spread
@@ -37,7 +37,7 @@ def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
     """
     if len(samples) < 2:
         return
-    distinct = len({_digest(sample) for sample in samples})
+    distinct = len({digest(sample) for sample in samples})
     if distinct < max(2, min(len(samples), wanted) // 2):
         raise CoverageError(f"only {distinct} of {len(samples)} recorded inputs differ", stage="check")
     floats = [index for index, array in enumerate(samples[0]) if array.dtype.kind == "f" and array.size]
@@ -87,16 +87,6 @@ class _ChannelRanges:
                 moved = high - low > _MOVED * np.maximum(np.abs(low), np.abs(high))
             shares.append(float(np.mean(moved)))
         return sum(shares) / len(shares) if shares else 1.0
-
-
-def _digest(sample: Sequence[Array]) -> bytes:
-    found = hashlib.sha256()
-    for array in sample:
-        found.update(repr((array.dtype.str, array.shape)).encode())
-        found.update(
-            np.ascontiguousarray(array).tobytes() if array.dtype.kind != "O" else repr(array.tolist()).encode()
-        )
-    return found.digest()
 
 
 def _moves(arrays: Sequence[Array]) -> bool:

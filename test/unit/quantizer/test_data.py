@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model
+from odc_mlir.calibration.repeats import distinct, without
 from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures
@@ -103,6 +104,10 @@ def test_a_sample_counts_once() -> None:
     assert len(make_data(GRAPH, repeated, options=LoadOptions(repeats=True)).held) == 11
     recorded = make_data(GRAPH, None, recorded=repeated)
     assert (len(recorded.held), recorded.seen) == (10, True)
+    signs = [[np.array(zeros, np.float32)] for zeros in ([[0.0, -0.0]], [[-0.0, 0.0]], [[0.0, 1.0]])]
+    assert distinct(signs) == [0, 2]
+    assert distinct(signs, np.array([0.0, -0.0, 1.0])) == [0, 2]
+    assert without(signs, signs[:1]) == [2]
     repeated[20][0] *= 1e6  # numbers are those of the source
     assert make_data(GRAPH, repeated).stands_out == 20
 

@@ -32,6 +32,7 @@ def test_inputs_that_differ() -> None:
     ("values", "message"),
     [
         ((2, 2), "only 1 of 2 recorded inputs differ"),
+        ((0.0, -0.0), "only 1 of 2 recorded inputs differ"),
         ((*range(4), 0, 0, 0, 0, 0, 0), "only 4 of 10 recorded inputs differ"),
     ],
 )

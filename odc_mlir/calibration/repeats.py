@@ -17,7 +17,7 @@ def distinct(samples: list[Sample], labels: Array | None = None) -> list[int]:
 
     A sample with two different labels counts as two: one of them is wrong, which scores should show.
     """
-    keys = [(digest(sample), None if labels is None else labels[i].tobytes()) for i, sample in enumerate(samples)]
+    keys = [(digest(sample), None if labels is None else digest([labels[i]])) for i, sample in enumerate(samples)]
     first = {key: place for place, key in reversed(list(enumerate(keys)))}
     return sorted(first.values())
 
@@ -29,9 +29,13 @@ def without(samples: list[Sample], others: Sequence[Sequence[Array]]) -> list[in
 
 
 def digest(sample: Sequence[Array]) -> bytes:
-    """What two samples have alike if they are the same."""
+    """What two samples have alike if they are the same: equal numbers, as 0 and -0 are, or the same NaN."""
     hashed = hashlib.blake2b(digest_size=16)
-    for array in sample:
+    for array in map(np.asarray, sample):
         hashed.update(f"{array.shape}{array.dtype}".encode())
-        hashed.update(repr(array.tolist()).encode() if array.dtype.hasobject else np.ascontiguousarray(array).tobytes())
+        if array.dtype.hasobject:
+            hashed.update(repr(array.tolist()).encode())
+        else:
+            plain = array + array.dtype.type(0) if array.dtype.kind in "fc" else array  # -0 + 0 is 0
+            hashed.update(np.ascontiguousarray(plain).tobytes())
     return hashed.digest()
