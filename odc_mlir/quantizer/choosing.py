@@ -165,9 +165,10 @@ class Choosing:
         if self._making.builder.scheme.weights_only or self._options.output_types:
             return None
         reference = self._making.reference
-        names = [info.name for place, info in enumerate(model.graph.output_infos()) if reference.splits(place)]
-        asked = [name for name in names if name not in self._fixed]
-        return outputs_normalized(model, asked, self._making.statistics_of(model))
+        infos = model.graph.output_infos()
+        axes = {info.name: reference.columns(place).axis for place, info in enumerate(infos) if reference.splits(place)}
+        asked = {name: axis for name, axis in axes.items() if name not in self._fixed}
+        return outputs_normalized(model, asked, self._making.statistics_of(model), self._data.fit)
 
     def _refined(self, best: BestCandidate) -> BestCandidate:
         """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""

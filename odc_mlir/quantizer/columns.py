@@ -1,12 +1,13 @@
 """What each output, and each column of it, shows over samples: what never varies tells nothing, or is lost.
 
-The last axis of an output has its columns. One scale for all of them, as codes have it, leaves nothing of a column that
-is small beside the others, which no error measured over the whole output shows.
+The last axis of an output has its columns, or another one, such as the second of images with channels first, where it
+tells how much elements vary. One scale for all columns, as codes have it, leaves nothing of one that is small beside
+the others, which no error measured over the whole output shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,39 +21,49 @@ MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity o
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
 _SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
 _NAMED = 4
+_LAST = -1
+# Of how the logarithms of what elements vary by differ: the part that a place tells along an axis of quantities, of
+# which no image's or sequence's place tells as much.
+_LEAST_TOLD = 0.9
 
 
 @dataclass(slots=True)
 class Columns:
     """The least and the largest finite value of each column of one output, float64 [columns]; none of other types.
 
-    ``total``, ``squares``: sums of the values and their squares; ``noise``: of the squares of errors, where what is
-    expected is given. NaN and more where values are not finite.
+    ``axis``: that of the output whose places they are, -1 for the last. ``total``, ``squares``: sums of the values and
+    their squares; ``noise``: of the squares of errors, where what is expected is given. NaN and more where values are
+    not finite.
     """
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
+    axis: int = _LAST
     values: int = 0  # of each column
     total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
     noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
 
     @classmethod
-    def of(cls, arrays: Sequence[Array]) -> Columns:
+    def of(cls, arrays: Sequence[Array], axis: int = _LAST) -> Columns:
         """The columns of what the samples have for an output; none where their number changes, or of no reals."""
-        widths = {array.shape[-1] if array.ndim else 1 for array in arrays}
+        widths = {array.shape[axis] if array.ndim else 1 for array in arrays}
         if len(widths) != 1 or not (width := widths.pop()) or any(array.dtype.kind != "f" for array in arrays):
-            return cls(np.empty(0), np.empty(0))
-        found = cls(np.full(width, np.inf), np.full(width, -np.inf))
+            return cls(np.empty(0), np.empty(0), axis)
+        found = cls(np.full(width, np.inf), np.full(width, -np.inf), axis)
         for array in arrays:
             found.add(array)
         return found
+
+    def rows(self, array: Array) -> Array:
+        """The values of an output, those of each column below each other."""
+        return (np.moveaxis(array, self.axis, -1) if array.ndim else array).reshape(-1, len(self.low))
 
     def add(self, array: Array, expected: Array | None = None) -> None:
         """What one more sample has for the output; nothing where there are no such columns."""
         if not len(self.low) or array.size % len(self.low):
             return
-        rows = array.reshape(-1, len(self.low))
+        rows = self.rows(array)
         finite = np.isfinite(rows)
         low, high = (rows, rows) if finite.all() else (np.where(finite, rows, end) for end in (np.inf, -np.inf))
         np.minimum(self.low, low.min(axis=0, initial=np.inf), out=self.low)
@@ -63,7 +74,7 @@ class Columns:
             self.total = self.total + wide.sum(axis=0)
             self.squares = self.squares + np.square(wide).sum(axis=0)
             if expected is not None:
-                self.noise = self.noise + np.square(wide - expected.reshape(rows.shape)).sum(axis=0)
+                self.noise = self.noise + np.square(wide - self.rows(expected)).sum(axis=0)
 
     @property
     def are_single(self) -> bool:
@@ -77,8 +88,8 @@ class Columns:
 
     @property
     def differ(self) -> bool:
-        """Whether one scale is too coarse for one of several columns."""
-        return len(self.low) > 1 and sizes_differ(self.low, self.high)
+        """Whether one scale, which holds zero, is too coarse for one of the columns."""
+        return sizes_differ(self.low, self.high)
 
     @property
     def variation(self) -> NDArray[np.float64]:
@@ -87,7 +98,7 @@ class Columns:
 
     def like(self) -> Columns:
         """As many columns that have shown nothing yet."""
-        return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf))
+        return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf), self.axis)
 
     def lost(self, found: Columns, *, single: bool = True) -> list[int]:
         """The columns that vary here, not only slightly, and are lost in ``found``.
@@ -102,18 +113,64 @@ class Columns:
         return [int(place) for place in np.flatnonzero(varies & ((found.low == found.high) | wrong))]
 
 
-def lost_text(name: str, places: Sequence[int], columns: int) -> str:
-    """What is said of columns of output ``name`` of which the quantised model tells nothing."""
-    if columns == 1:
-        what = f"output {name!r} varies in the float model and is lost in the quantised one"
-    else:
-        some = ", ".join(map(str, places[:_NAMED])) + (", …" if len(places) > _NAMED else "")
-        one = len(places) == 1
-        what = (
-            f"column{'' if one else 's'} {some} of output {name!r} ({len(places)} of {columns}) "
-            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost in the quantised one"
+def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
+    """The columns of what the samples have for an output: those that are quantities of their own first, the last axis.
+
+    Quantities are along another axis behind that of the batch where channels ``are_along`` it, or that is not known and
+    they are few, one scale is too coarse for them, and places along that axis tell how much elements vary.
+    """
+    last = Columns.of(arrays)
+    if not len(last.low) or len({array.shape for array in arrays}) != 1:
+        return [last]
+    for axis in range(1, arrays[0].ndim - 1):
+        columns = Columns.of(arrays, axis)
+        if columns.are_single and columns.differ and _tell(columns, arrays):
+            known = are_along(axis)
+            if known or (known is None and len(columns.low) <= MOST_SINGLE):
+                return [columns, last]
+    return [last]
+
+
+def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
+    """Whether columns tell how much elements vary, all samples of one shape: what is alike within them, and differs.
+
+    Rows of an image may be small beside others too, but elements of these differ as much.
+    """
+    means = columns.total / max(1, columns.values)
+    with np.errstate(all="ignore"):
+        squares = sum(np.square(columns.rows(array) - means) for array in arrays)
+        sizes = np.where(squares > 0, np.log(squares), np.nan)
+    known = np.isfinite(sizes)
+    if not known.any():
+        return False
+    within = sum(float(np.square(a - a.mean()).sum()) for column in sizes.T if (a := column[np.isfinite(column)]).size)
+    whole = float(np.square(sizes[known] - sizes[known].mean()).sum())
+    return within < (1.0 - _LEAST_TOLD) * whole
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Columns of one output, by place along ``axis``, of which a quantised model tells nothing; of ``columns``."""
+
+    places: list[int]
+    axis: int
+    columns: int
+
+    def text(self, name: str) -> str:
+        """What is said of these columns of output ``name``."""
+        if self.columns == 1:
+            what = f"output {name!r} varies in the float model and is lost in the quantised one"
+            return f"{what}: scale it inside the model like what it is computed with, or give the last layer more bits"
+        one = len(self.places) == 1
+        some = ", ".join(map(str, self.places[:_NAMED])) + (", …" if len(self.places) > _NAMED else "")
+        what = f"column{'' if one else 's'} {some}"
+        if self.axis != _LAST:
+            what = f"place{'' if one else 's'} {some} along axis {self.axis}"
+        return (
+            f"{what} of output {name!r} ({len(self.places)} of {self.columns}) "
+            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost in the quantised one: "
+            "scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
         )
-    return f"{what}: scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
 
 
 def alike(arrays: Sequence[Array]) -> bool:

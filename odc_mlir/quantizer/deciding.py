@@ -26,16 +26,16 @@ _KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZ
 _PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # which of the results
 
 
-def last_operator(graph: Graph, tensor: int) -> GraphNode | None:
-    """What computes a tensor, seen through operators that only move values in order or change their type."""
-    tensor = _source(graph, tensor)
+def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
+    """What computes a tensor, seen through operators that only move values, ``in_order``, or change their type."""
+    tensor = _source(graph, tensor, _KEEP_ORDER if in_order else _KEEP_ORDER | {"TRANSPOSE"})
     return next((node for node in graph.nodes if tensor in node.outputs), None)
 
 
-def _source(graph: Graph, tensor: int) -> int:
-    """The tensor whose values ``tensor`` has in the same order."""
+def _source(graph: Graph, tensor: int, seen_through: frozenset[str] = _KEEP_ORDER) -> int:
+    """The tensor whose values ``tensor`` has, behind operators that are ``seen_through``."""
     producers = {index: node for node in graph.nodes for index in node.outputs}
-    while (node := producers.get(tensor)) is not None and node.node.spec.name in _KEEP_ORDER:
+    while (node := producers.get(tensor)) is not None and node.node.spec.name in seen_through:
         tensor = node.inputs[0]
     return tensor
 

@@ -9,7 +9,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -17,7 +17,8 @@ from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.baselines import constant_outputs
 from odc_mlir.quantizer.batches import BatchRunner
-from odc_mlir.quantizer.columns import Columns, alike, reached
+from odc_mlir.quantizer.channel_axes import ChannelAxes
+from odc_mlir.quantizer.columns import Columns, Lost, alike, columns_of, reached
 from odc_mlir.quantizer.deciding import (
     LOGITS,
     SOFTMAX,
@@ -58,8 +59,8 @@ def _powers(expected: Array, found: Array, counts: bool = False) -> tuple[float,
     return float(np.square(a).sum()), float(np.square(a - b).sum())
 
 
-def _column(array: Array, place: int | None) -> Array:
-    return array if place is None else array[..., place]
+def _column(array: Array, place: int | None, axis: int) -> Array:
+    return array if place is None else np.take(array, place, axis)
 
 
 class Reference:
@@ -94,8 +95,8 @@ class Reference:
         self.scores = None if labels is None else scores(firsts, labels)
         self.misfit = None if labels is None else misfit(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
-        self.columns = [
-            Columns.of(() if place in self.places else arrays)
+        self._columns = [
+            columns_of(() if place in self.places else arrays, partial(self._are_channels_along, place))
             for place, arrays in enumerate(zip(*self.outputs, strict=True))
         ]
         self._parts = [part for place in range(len(graph.outputs)) for part in self._parts_of(place)]
@@ -154,11 +155,18 @@ class Reference:
             for place, real in zip(places, reals, strict=True)
         ]
 
+    def _are_channels_along(self, place: int, axis: int) -> bool | None:
+        return ChannelAxes(self.graph).are_along(self.graph.outputs[place], self.outputs[0][place].shape, axis)
+
+    def columns(self, place: int) -> Columns:
+        """The columns of output ``place`` that would be quantities of their own."""
+        return self._columns[place][0]
+
     def has_own_columns(self, place: int) -> bool:
         """Whether columns of output ``place`` are single, each of its own size, and not shares of one range."""
-        node = last_operator(self.graph, self.graph.outputs[place])
-        shares = self.is_bounded(place) or (node is not None and node.node.spec.name in SOFTMAX)
-        return self.columns[place].are_single and not shares
+        node = last_operator(self.graph, self.graph.outputs[place], in_order=False)
+        shares = node is not None and node.node.spec.name in _SPANS.keys() | SOFTMAX
+        return self.columns(place).are_single and not shares
 
     def splits(self, place: int) -> bool:
         """Whether columns of output ``place`` count as tensors of their own."""
@@ -166,7 +174,7 @@ class Reference:
 
     def _parts_of(self, place: int) -> list[tuple[int, int | None]]:
         """Output ``place`` as a whole, or its columns where each has its own size: noise of one is none of another."""
-        columns, is_logits = self.columns[place], place == 0 and self.classifier is not None
+        columns, is_logits = self.columns(place), place == 0 and self.classifier is not None
         if not is_logits and columns.differ and self.has_own_columns(place):
             return [(place, column) for column in range(len(columns.low))]
         return [(place, None)]
@@ -212,7 +220,7 @@ class Reference:
             or first.ndim != 2
             or first.shape[0] != 1
             or first.size in inputs
-            or self.columns[0].have_units
+            or self.columns(0).have_units
         ):
             return False
         return is_varied([int(np.argmax(outputs[0])) for outputs in self.outputs], first.size)
@@ -265,19 +273,21 @@ class Reference:
             PlaceMeter() if place in self.places else ErrorMeter(_EXACT, top=True, interval=span)
             for place, span in enumerate(self.spans)
         ]
-        columns = [expected.like() for expected in self.columns]
+        columns = [[expected.like() for expected in every] for every in self._columns]
         powers, results = np.zeros((2, 2, len(self._parts), len(self.samples)))
         found_reals: list[list[Array]] = []
         decided: dict[int, list[float]] = {place: [] for place in self._deciding}
         for number, expected in enumerate(self.outputs):
             reals, kept = next(parts[number % len(parts)])
-            for meter, column, a, b in zip(meters, columns, expected, reals, strict=True):
+            for meter, every, a, b in zip(meters, columns, expected, reals, strict=True):
                 if a.shape != b.shape:
                     raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
                 meter.add(a, b)
-                column.add(b, a)
+                for column in every:
+                    column.add(b, a)
             for part, (place, at) in enumerate(self._parts):
-                own = _powers(_column(expected[place], at), _column(reals[place], at), place in self.places)
+                a, b = (_column(found[place], at, self.columns(place).axis) for found in (expected, reals))
+                own = _powers(a, b, place in self.places)
                 index = self._decisive[place]
                 # A model without a tensor of that name is compared by its outputs.
                 decisive = (
@@ -287,7 +297,6 @@ class Reference:
             for place, shares in decided.items():
                 shares.append(self._share_decided(number, place, reals[place]))
             found_reals.append(reals if keep else reals[: self._answering.output + 1])
-        pairs = zip(self.columns, columns, strict=True)
         return Measurement(
             [meter.errors() for meter in meters],
             Powers(*powers),
@@ -296,8 +305,16 @@ class Reference:
             None if self.labels is None else scores(self.answers(found_reals), self.labels),
             min((sum(shares) / len(shares) for shares in decided.values()), default=None),
             found_reals if keep else [],
-            [a.lost(b, single=self.splits(place)) for place, (a, b) in enumerate(pairs)],
+            [self._lost(place, found) for place, found in enumerate(columns)],
         )
+
+    def _lost(self, place: int, found: Sequence[Columns]) -> list[Lost]:
+        """The columns of output ``place`` that are lost in a model for which it has the columns ``found``."""
+        made = []
+        for number, (columns, others) in enumerate(zip(self._columns[place], found, strict=True)):
+            places = columns.lost(others, single=number == 0 and self.splits(place))
+            made += [Lost(places, columns.axis, len(columns.low))] if places else []
+        return made
 
     @cached_property
     def _deciding(self) -> list[int]:

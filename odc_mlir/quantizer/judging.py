@@ -9,7 +9,6 @@ import numpy as np
 
 from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.attention import leaked
-from odc_mlir.quantizer.columns import lost_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
@@ -275,10 +274,8 @@ def _silent(driver: Driver, candidate: Candidate) -> tuple[list[str], list[str]]
         count = len(reference.samples)
         text = f"output {names[place]!r} is the same for all {count} samples, which so say nothing of it"
         (notes if may_be else problems).append(text if may_be else f"{text}: give some for which it varies")
-    for place, columns in enumerate(driver.making.measured(candidate).lost):
-        if columns:
-            text = lost_text(names[place], columns, len(reference.columns[place].low))
-            (problems if reference.has_own_columns(place) else notes).append(text)
+    for place, every in enumerate(driver.making.measured(candidate).lost):
+        (problems if reference.has_own_columns(place) else notes).extend(lost.text(names[place]) for lost in every)
     return problems, notes
 
 

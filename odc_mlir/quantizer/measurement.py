@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.columns import Lost
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
 from odc_mlir.runtime.reporting.metrics import Errors
 
@@ -34,7 +35,7 @@ class Measurement:
     scores: dict[str, float] | None = None
     decided: float | None = None  # the share of answers, in logits or as places, that are the float model's, or nearly
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
-    lost: list[list[int]] = dataclasses.field(default_factory=list)  # columns of each output that vary no more
+    lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output that vary no more
 
     @property
     def quality_db(self) -> float:
@@ -45,11 +46,18 @@ class Measurement:
         """Whether this gains ``least_db`` and more than chance where the other measure loses nothing.
 
         The measures are the decisive tensors and the outputs. Where many values are near the ends of a squashing
-        function, noise that the function hides would pay for noise that is left in the outputs.
+        function, noise that the function hides would pay for noise that is left in the outputs. Columns that are no
+        longer lost may cost others more than anything else may.
         """
+        most = _MOST_PAID_DB if self._lost < other._lost else _MOST_LOST_DB
         pairs = [(self.decisive, other.decisive), (self.results, other.results)]
-        better = any(ours.better_than(theirs, least_db) for ours, theirs in pairs)
+        better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
+
+    @property
+    def _lost(self) -> set[tuple[int, int, int]]:
+        """Output, axis and place of each column that is lost."""
+        return {(at, lost.axis, place) for at, every in enumerate(self.lost) for lost in every for place in lost.places}
 
     @property
     def score(self) -> tuple[str, float] | None:
@@ -112,18 +120,18 @@ class Powers:
         won, lost = int((gains > 0).sum()), int((gains < 0).sum())
         return won + lost > 0 and (won - lost) / 2 > self._doubt(math.sqrt(won + lost) / 2)
 
-    def better_than(self, other: Powers, least_db: float) -> bool:
+    def better_than(self, other: Powers, least_db: float, most_lost_db: float | None = None) -> bool:
         """Whether this is better by ``least_db`` and by more than chance would make it of so few samples.
 
         Chance is ruled out by the size of the gain, or by the number of samples that gain. No tensor may pay for the
-        others: none gets worse by half a dB and more than chance.
+        others: none gets worse by half a dB, or ``most_lost_db``, and more than chance.
         """
         gain, error = self.gain_db(other)
         if not gain > least_db or not (gain > self._doubt(error) or self.gains_nearly_always(other)):
             return False
         for place in range(len(self.noise)):
             one, two = (Powers(p.signal[place : place + 1], p.noise[place : place + 1]) for p in (self, other))
-            if one.worse_than(two, _MOST_LOST_DB):
+            if one.worse_than(two, _MOST_LOST_DB if most_lost_db is None else most_lost_db):
                 return False
         return True
 
@@ -138,6 +146,7 @@ class Powers:
 
 
 _MOST_LOST_DB = 0.5
+_MOST_PAID_DB = 3.0  # half a bit, for columns of which nothing was left
 _DOUBTS = 1.96  # standard errors; few samples need more, as Student's distribution has it
 
 

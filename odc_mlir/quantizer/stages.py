@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -30,6 +30,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.columns import Columns
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import INPUTS, is_pattern_file, share_moved
@@ -37,6 +38,7 @@ from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
 from odc_mlir.quantizer.refinement import Known
 from odc_mlir.runtime.execution.binding import to_reals
+from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
@@ -275,15 +277,35 @@ def normalized_by_weights(model: FloatModel) -> FloatModel | None:
     return FloatModel(module) if changed else None
 
 
-def outputs_normalized(model: FloatModel, names: Iterable[str], statistics: Statistics) -> FloatModel | None:
-    """A copy in which the columns of outputs, of those called ``names``, get their units after the last layer.
+def outputs_normalized(
+    model: FloatModel, axes: Mapping[str, int], statistics: Statistics, samples: Sequence[Sequence[Array]]
+) -> FloatModel | None:
+    """A copy in which the columns of outputs get their units after the last layer; ``axes``: where, by output name.
 
-    It has no records yet. None where that changes nothing.
+    It has no records yet; ``statistics`` are of ``samples``. None where that changes nothing.
     """
-    known = ((name, statistics[name].channels) for name in names if name in statistics)
+    known = ((name, statistics[name].channels) for name, axis in axes.items() if axis == -1 and name in statistics)
     arrays = {name: np.stack([found.minima, found.maxima]) for name, found in known if found is not None}
+    arrays |= _ranges_along(model.graph, {name: axis for name, axis in axes.items() if axis != -1}, samples)
     module = model.module.clone()
     return FloatModel(module) if arrays and _changed(module, arrays, "quant-normalize-outputs", "ranges") else None
+
+
+def _ranges_along(graph: Graph, axes: Mapping[str, int], samples: Sequence[Sequence[Array]]) -> dict[str, Array]:
+    """The least and the largest values of outputs by place along other axes than the last, to broadcast."""
+    if not axes:
+        return {}
+    executor, names = HostExecutor(graph), [info.name for info in graph.output_infos()]
+    found: dict[str, Columns] = {}
+    ones: dict[str, list[int]] = {}
+    for sample in samples:
+        executor.reset()
+        for name, array in zip(names, executor.run(sample), strict=True):
+            if name in found:
+                found[name].add(array)
+            elif name in axes:
+                found[name], ones[name] = Columns.of([array], axes[name]), [1] * (array.ndim - 1 - axes[name])
+    return {name: np.stack([columns.low, columns.high]).reshape(2, -1, *ones[name]) for name, columns in found.items()}
 
 
 def _changed(module: ModuleOp, arrays: Mapping[str, Any] | None, name: str, option: str, **options: Any) -> bool:

@@ -22,12 +22,14 @@ is where they come back. Both operators stay float; the last one takes the outpu
 off at zero get a factor only.
 
 Applies only to outputs of layers with constant weights and no other activation that nothing else reads, and whose
-columns differ in size by more than a factor of sixteen, also behind RESHAPE and a CONCATENATION of columns; does
-nothing without ``ranges``.
+columns differ in size by more than a factor of sixteen, or one column from what its scale must hold, which is zero too.
+Columns may be along any axis of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION behind the
+layers stay float, where each of a layer's own columns is in one column of the output. Does nothing without ``ranges``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -48,6 +50,7 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
     activation,
+    constant,
     constant_name,
     is_used_once,
     operator,
@@ -59,6 +62,7 @@ from odc_mlir.transforms.common.tensor_names import named
 from odc_mlir.transforms.quant.common.ir import PRECISION, main_function, write_word
 
 Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -68,7 +72,8 @@ class QuantNormalizeOutputsPass(ModulePass):
     name = "quant-normalize-outputs"
 
     ranges: str = ""
-    """An .npz file with arrays [2, columns] of the least and the largest values, by output name."""
+    """An .npz file with arrays of the least and the largest values by output name: [2, columns] where these are along
+    the last axis, [2, columns, 1] for the last but one, and so on."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)
@@ -76,53 +81,85 @@ class QuantNormalizeOutputsPass(ModulePass):
             return
         arrays = read_npz(self.ranges, what="column ranges", kind=OptionError, hint="use an .npz file")
         with parsing("cannot read column ranges", OptionError, location=self.ranges):
-            ranges = {name: np.asarray(array, np.float64).reshape(2, -1) for name, array in arrays.items()}
+            ranges = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+            if any(array.ndim < 2 or len(array) != 2 for array in ranges.values()):
+                raise ValueError("they are no pairs")
         for value in list(function.body.block.last_op.operands if function.body.block.last_op else ()):
             known = ranges.get(value_name(value))
-            if known is not None and is_used_once(value) and sizes_differ(*known):
-                _normalise(value, *known)
+            if known is None or not sizes_differ(*known.reshape(2, -1)):
+                continue
+            if (columns := _columns_of(value, known.shape[1:])) is not None:
+                _normalise(value, columns, *known.reshape(2, -1))
 
 
-def _normalise(value: SSAValue, low: Floats, high: Floats) -> bool:
-    """Whether the layers behind ``value`` were normalised; what joins or reshapes their results stays float."""
-    found = False
-    for part_of, first, last in _parts(value, len(low)):
-        found |= is_used_once(part_of) and _normalise(part_of, low[first:last], high[first:last])
-    if (behind := producer(value, "RESHAPE")) is not None and is_used_once(behind.operands[0]):
-        columns = (info_of(behind.operands[0]).shape or (0,))[-1] or 0
-        if columns and columns % len(low) == 0:
-            times = columns // len(low)
-            found = _normalise(behind.operands[0], np.tile(low, times), np.tile(high, times))
-    if found:
+def _columns_of(value: SSAValue, ranges: tuple[int, ...]) -> Indices | None:
+    """The column of each element of an output, for ``ranges`` of this shape; None where its columns are not known.
+
+    Other unknown dimensions count as one.
+    """
+    shape = info_of(value).shape or ()
+    places = np.arange(math.prod(ranges)).reshape(ranges)
+    along = next((axis for axis in range(-len(ranges), 0) if ranges[axis] > 1), -1)
+    columns = shape[along] if -along <= len(shape) else 1
+    if columns is None:
+        return None
+    if columns != places.size:
+        raise OptionError(
+            f"the output {value_name(value)!r} has {columns} columns, the recorded ranges are for {places.size}",
+            hint="record them with this model",
+        )
+    return np.broadcast_to(places, _known_shape(value))
+
+
+def _known_shape(value: SSAValue) -> tuple[int, ...]:
+    return tuple(1 if size is None else size for size in info_of(value).shape or ())
+
+
+def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> bool:
+    """Whether the layers behind ``value`` were normalised; what joins or moves their results stays float.
+
+    ``columns``: of each of its elements that which ``low`` and ``high`` are of.
+    """
+    if not is_used_once(value):
+        return False
+    found = [_normalise(source, of_source, low, high) for source, of_source in _sources(value, columns)]
+    if any(found):
         write_word(value.owner, PRECISION, FLOAT)  # type: ignore[arg-type]
         return True
-    return _normalise_layer(value, low, high)
+    return _normalise_layer(value, columns, low, high)
 
 
-def _parts(value: SSAValue, columns: int) -> Iterator[tuple[SSAValue, int, int]]:
-    """What a CONCATENATION of columns joins, each with its first column and that behind its last."""
-    op = producer(value, "CONCATENATION")
-    rank = 0 if op is None else len(info_of(value).shape or ())
-    if op is None or activation(op) != "none" or int(op.option("axis")) not in (-1, rank - 1):
-        return
-    shapes = [info_of(operand).shape for operand in op.operands]
-    widths = [(shape or (0,))[-1] or 0 for shape in shapes]
-    if sum(widths) == columns:
-        ends = np.cumsum(widths).tolist()
-        yield from zip(op.operands, [0, *ends[:-1]], ends, strict=True)
+def _sources(value: SSAValue, columns: Indices) -> Iterator[tuple[SSAValue, Indices]]:
+    """What an operator only moves to make ``value``, with the columns of the elements; nothing of other operators."""
+    if (op := producer(value, "RESHAPE", "SQUEEZE", "EXPAND_DIMS")) is not None:
+        shape = _known_shape(op.operands[0])
+        if math.prod(shape) == columns.size:
+            yield op.operands[0], columns.reshape(shape)
+    elif (op := producer(value, "TRANSPOSE")) is not None:
+        order = constant(op.operands[1])
+        if order is not None:
+            yield op.operands[0], columns.transpose(np.argsort(order.ravel()))
+    elif (op := producer(value, "PACK")) is not None:
+        axis = int(op.option("axis"))
+        for place, operand in enumerate(op.operands):
+            yield operand, np.take(columns, [place], axis).squeeze(axis)
+    elif (op := producer(value, "CONCATENATION")) is not None and activation(op) == "none":
+        axis = int(op.option("axis"))
+        ends = np.cumsum([_known_shape(operand)[axis] for operand in op.operands])
+        if ends[-1] == columns.shape[axis]:
+            yield from zip(op.operands, np.split(columns, ends[:-1], axis), strict=True)
 
 
-def _normalise_layer(value: SSAValue, low: Floats, high: Floats) -> bool:
+def _normalise_layer(value: SSAValue, columns_of: Indices, low: Floats, high: Floats) -> bool:
     layer = WeightedLayer.of(value.owner)  # type: ignore[arg-type]
     weights = None if layer is None or activation(layer.op) not in ("none", "relu") else layer.real_weights()
     if layer is None or weights is None:
         return False
     columns = weights.shape[layer.axis]
-    if len(low) != columns:
-        raise OptionError(
-            f"the output {value_name(value)!r} has {columns} columns, the recorded ranges are for {len(low)}",
-            hint="record them with this model",
-        )
+    rows = columns_of.reshape(-1, columns) if columns_of.shape[-1:] == (columns,) else columns_of[:0]
+    if not len(rows) or (rows != rows[0]).any():
+        return False
+    low, high = low[rows[0]], high[rows[0]]
     bias = layer.real_bias(columns)
     if bias is None:
         return False

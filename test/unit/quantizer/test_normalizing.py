@@ -235,6 +235,70 @@ def test_factors_of_a_normalisation_are_left_out_of_equalising_by_weights() -> N
     assert sizes.max() < 16 * sizes.min()
 
 
+def rows_of_units(layout: str) -> tuple[bytes, list[list[np.ndarray]]]:
+    """A layer that gives quantities of several units, which ``layout`` puts along another axis than the last."""
+    rng = np.random.default_rng(5)
+    builder = ModelBuilder()
+    length = {"TRANSPOSE": 4, "RESHAPE": 8, "single": 1}[layout]
+    x = builder.tensor("x", (1, 4, 6) if layout == "TRANSPOSE" else (1, 6))
+    y = builder.tensor("y", (1, SEVERAL, length))
+    if layout == "TRANSPOSE":
+        weights, units, shape, by = rng.normal(size=(SEVERAL, 6)), UNITS, (1, 4, SEVERAL), [0, 2, 1]
+    else:
+        weights, units = rng.normal(size=(SEVERAL * length, 6)), np.repeat(UNITS, length)
+        shape, by = (1, SEVERAL * length), [1, SEVERAL, length]
+    w = builder.tensor("w", weights.shape, data=(weights * units[:, None]).astype(np.float32))
+    b = builder.tensor("b", units.shape, data=(3 * units).astype(np.float32))
+    options = {"keep_num_dims": layout == "TRANSPOSE"}
+    builder.operator("FULLY_CONNECTED", [x, w, b], [layer := builder.tensor("layer", shape)], options=options)
+    kind = "TRANSPOSE" if layout == "TRANSPOSE" else "RESHAPE"
+    builder.operator(kind, [layer, builder.tensor("by", (3,), "int32", data=np.array(by, np.int32))], [y])
+    rows = rng.normal(size=(COUNT, *((1, 4, 6) if layout == "TRANSPOSE" else (1, 6)))).astype(np.float32)
+    return bytes(write_model(builder.finish([x], [y]))), [[row] for row in rows]
+
+
+@pytest.mark.parametrize("layout", ["TRANSPOSE", "RESHAPE", "single"])
+def test_columns_along_another_axis_keep_their_units(layout: str) -> None:
+    file, samples = rows_of_units(layout)
+    options = {"calibration": samples, "mixed": "off", **PLAIN}
+    plain = odc_mlir.quantize(file, **options, normalize="off")
+    assert not plain.passed
+    assert any("along axis 1 of output 'y' (" in problem for problem in plain.verdict["problems"])
+    helped = odc_mlir.quantize(file, **options)
+    assert helped.passed
+    assert helped.verdict["choices"]["normalize"] == "outputs"
+    expected, found = (np.concatenate([odc_mlir.run(m, s)[0] for s in samples]) for m in (file, helped.model))
+    quality = expected.var(axis=(0, 2)) / np.square(expected - found).mean(axis=(0, 2))
+    assert 10 * np.log10(quality.min()) > 20.0
+
+
+def singles(*answers: tuple[float, float]) -> tuple[bytes, list[list[np.ndarray]]]:
+    """Outputs of one column each: where it lies, and how much it varies."""
+    rng = np.random.default_rng(6)
+    builder = ModelBuilder()
+    x, found = builder.tensor("x", (1, 6)), []
+    for at, (offset, size) in enumerate(answers):
+        w = builder.tensor(f"w{at}", (1, 6), data=(size * rng.normal(size=(1, 6))).astype(np.float32))
+        b = builder.tensor(f"b{at}", (1,), data=np.array([offset], np.float32))
+        found.append(builder.tensor(f"y{at}", (1, 1)))
+        builder.operator("FULLY_CONNECTED", [x, w, b], found[-1:])
+    rows = rng.normal(size=(COUNT, 1, 6)).astype(np.float32)
+    return bytes(write_model(builder.finish([x], found))), [[row] for row in rows]
+
+
+@pytest.mark.parametrize("answers", [[(300.0, 0.01)], [(0.0, 1e-6), (300.0, 0.01), (1e5, 1e5)]])
+def test_single_columns_far_from_zero_get_their_offset_behind_the_codes(answers: list[tuple[float, float]]) -> None:
+    file, samples = singles(*answers)
+    options = {"calibration": samples, "mixed": "off", **PLAIN}
+    assert not odc_mlir.quantize(file, **options, normalize="off").passed
+    helped = odc_mlir.quantize(file, **options)
+    assert helped.passed
+    assert helped.verdict["choices"]["normalize"] == "outputs"
+    floats = {name for name, kind in helped.verdict["scheme"].items() if kind == "float"}
+    place = answers.index((300.0, 0.01))
+    assert floats == {f"y{place}", f"y{place}/scaled"}
+
+
 def test_a_layer_whose_precision_is_asked_for_keeps_its_units() -> None:
     file, samples = quantities()
     made = odc_mlir.quantize(file, calibration=samples, mixed="off", overrides={"y": "int16x8"}, **PLAIN)

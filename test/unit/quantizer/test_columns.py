@@ -1,0 +1,105 @@
+"""Which places of an output are columns, and what is said of those that are lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder
+from odc_mlir.quantizer.channel_axes import ChannelAxes
+from odc_mlir.quantizer.columns import Lost, columns_of
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+
+RNG = np.random.default_rng(7)
+
+
+def axis_of(values: np.ndarray, known: bool | None = None) -> int:
+    """The axis of the columns of samples [samples, *output]."""
+    return columns_of(list(values.astype(np.float32)), lambda _: known)[0].axis
+
+
+def varied(*sizes: np.ndarray, samples: int = 16) -> np.ndarray:
+    """Samples whose elements vary by the product of ``sizes``, to broadcast."""
+    whole = np.prod(np.broadcast_arrays(*sizes), axis=0)
+    return np.asarray(whole * RNG.normal(size=(samples, *whole.shape)))
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 6, 6), (1, 3, 8), (1, 3, 1)])
+@pytest.mark.parametrize("units", [(0.001, 1.0, 1000.0), (100.0, 100.0, 0.01)])
+def test_columns_are_along_the_axis_that_tells_the_sizes(shape: tuple[int, ...], units: tuple[float, ...]) -> None:
+    sizes = np.array(units).reshape(-1, *[1] * (len(shape) - 2))
+    values = varied(np.ones(shape), sizes)
+    assert axis_of(values) == 1
+    assert axis_of(values, known=False) == -1
+    assert axis_of(np.moveaxis(values, 2, -1)) == -1
+
+
+def test_columns_of_one_size_are_those_of_the_last_axis() -> None:
+    assert axis_of(varied(np.ones((1, 3, 6, 6)))) == -1
+
+
+def test_units_along_the_last_axis_are_told_by_it() -> None:
+    assert axis_of(varied(np.ones((1, 6, 6, 3)), np.array([0.001, 1.0, 1000.0]))) == -1
+
+
+def test_rows_of_an_image_are_no_columns() -> None:
+    """What lies at the edge is small, and differs as much along it."""
+    edge = np.array([0.01, 0.3, 1.0, 1.0, 1.0, 1.0, 0.3, 0.01])
+    assert axis_of(varied(np.ones((1, 8, 8, 1)), edge[:, None, None], edge[:, None])) == -1
+
+
+@pytest.mark.parametrize(("known", "axis"), [(None, -1), (True, 1)])
+def test_many_places_are_columns_only_where_channels_are(known: bool | None, axis: int) -> None:
+    assert axis_of(varied(np.ones((1, 40, 1)), np.geomspace(1e-5, 1e5, 40)[:, None]), known) == axis
+
+
+def graph(layer: str, *moves: tuple[str, tuple[int, ...], tuple[int, ...]]) -> Graph:
+    """A layer of three channels, and operators with their shape and what they move by."""
+    builder = ModelBuilder()
+    shape, weights = {"CONV_2D": ((1, 4, 4, 2), (3, 1, 1, 2)), "FULLY_CONNECTED": ((1, 2), (24, 2))}[layer]
+    x, w = builder.tensor("x", shape), builder.tensor("w", weights, data=np.ones(weights, np.float32))
+    value = builder.tensor("layer", (*shape[:-1], weights[0]))
+    options = {"padding": "valid", "stride_h": 1, "stride_w": 1} if layer == "CONV_2D" else {}
+    builder.operator(layer, [x, w, -1], [value], options=options)
+    for at, (kind, result, by) in enumerate(moves):
+        made = builder.tensor(f"{kind}{at}", result)
+        more = [builder.tensor(f"by{at}", (len(by),), "int32", data=np.array(by, np.int32))] if by else []
+        builder.operator(kind, [value, *more], [made])
+        value = made
+    return build_graph(builder.finish([x], [value]))
+
+
+FIRST = ("TRANSPOSE", (1, 3, 4, 4), (0, 3, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("layer", "moves", "axes"),
+    [
+        ("CONV_2D", [], {3}),
+        ("CONV_2D", [FIRST], {1}),
+        ("CONV_2D", [FIRST, ("RELU", (1, 3, 4, 4), ())], {1}),
+        ("CONV_2D", [("RESHAPE", (1, 48, 1), (1, 48, 1))], {2}),
+        ("CONV_2D", [("RESHAPE", (1, 16, 3), (1, 16, 3))], {2}),
+        ("FULLY_CONNECTED", [("RESHAPE", (1, 3, 8), (1, 3, 8))], {1, 2}),
+    ],
+)
+def test_axes_of_channels_are_followed_through_what_moves_them(layer: str, moves: list, axes: set[int]) -> None:
+    made = graph(layer, *moves)
+    shape = made.output_infos()[0].static_shape
+    found = {axis for axis in range(1, len(shape)) if ChannelAxes(made).are_along(made.outputs[0], shape, axis)}
+    assert found == axes
+
+
+def test_channels_behind_what_computes_are_not_known() -> None:
+    made = graph("CONV_2D", ("SUM", (1, 4, 3), (2,)))
+    assert ChannelAxes(made).are_along(made.outputs[0], (1, 4, 3), 1) is None
+
+
+def test_what_is_lost_is_named_by_axis_and_place() -> None:
+    assert Lost([0, 2], 1, 3).text("y").startswith("places 0, 2 along axis 1 of output 'y' (2 of 3) vary in")
+    assert Lost([1], -1, 3).text("y").startswith("column 1 of output 'y' (1 of 3) varies in")
+
+
+def test_who_has_an_output_of_its_own_is_not_told_to_get_one() -> None:
+    assert "outputs of their own" in Lost([0], -1, 2).text("y")
+    assert "of their own" not in Lost([0], -1, 1).text("y")
