@@ -8,6 +8,7 @@ import pytest
 from helpers.models import ModelBuilder
 from odc_mlir.quantizer.channel_axes import ChannelAxes
 from odc_mlir.quantizer.columns import Lost, columns_of
+from odc_mlir.quantizer.measurement import Measurement, Powers
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 RNG = np.random.default_rng(7)
@@ -103,3 +104,19 @@ def test_what_is_lost_is_named_by_axis_and_place() -> None:
 def test_who_has_an_output_of_its_own_is_not_told_to_get_one() -> None:
     assert "outputs of their own" in Lost([0], -1, 2).text("y")
     assert "of their own" not in Lost([0], -1, 1).text("y")
+
+
+def measured(noise_db: tuple[float, float], lost: list[Lost]) -> Measurement:
+    """What is measured of an output of two columns with these SQNR, the same for all samples."""
+    noise = np.repeat(10.0 ** (-np.array(noise_db)[:, None] / 10.0), 8, axis=1)
+    powers = Powers(np.ones((2, 8)), noise)
+    return Measurement([], powers, powers, ["y"], lost=[lost])
+
+
+@pytest.mark.parametrize(("cost_db", "kept"), [(1.0, True), (4.0, False)])
+def test_columns_that_come_back_may_cost_others_half_a_bit(cost_db: float, kept: bool) -> None:
+    before, after = (0.0, 40.0), (35.0, 40.0 - cost_db)
+    lost = measured(before, [Lost([0], 1, 2)])
+    assert measured(after, []).better_than(lost, 0.1) == kept
+    assert not measured(after, []).better_than(measured(before, []), 0.1)
+    assert not measured(after, [Lost([1], 1, 2)]).better_than(lost, 0.1)
