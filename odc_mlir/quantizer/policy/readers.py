@@ -25,7 +25,7 @@ _NO_CODES = {
 _NONE = "no kernel for codes of this type"
 _OTHER = "other numbers of codes of this type"
 _REFUSED: Mapping[str, Mapping[str, str]] = {
-    "int8": {"MATRIX_DIAG": _OTHER},
+    "int8": {"MATRIX_DIAG": _OTHER, "REVERSE_SEQUENCE": _NONE},
     "uint8": {
         **dict.fromkeys(("BATCH_MATMUL", "SQUARED_DIFFERENCE", "ABS", "EXP", "LOG", "SQRT", "RSQRT"), _NONE),
         "MATRIX_DIAG": _OTHER,
@@ -33,7 +33,10 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
     "int16": {
         **dict.fromkeys(("SQUARED_DIFFERENCE", "RELU_N1_TO_1", "RELU_0_TO_1", "HARD_SWISH"), _NONE),
         **dict.fromkeys(("SPACE_TO_DEPTH", "DEPTH_TO_SPACE"), _NONE),
+        **dict.fromkeys(("ARG_MAX", "ARG_MIN", "ONE_HOT"), _NONE),
         **dict.fromkeys(("EXP", "RSQRT", "PRELU"), _OTHER),
+        # It compares codes without their scales.
+        **dict.fromkeys(("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), _OTHER),
     },
 }
 WIDE_WEIGHTS = "LiteRT has no kernel for weights of int16"

@@ -18,7 +18,7 @@ from odc_mlir.quantizer.policy.schemes import SCHEMES as SCHEME_TYPES
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.transforms.quant.common.ir import REASON
-from unit.transforms.test_quantised_operators import CASES, NO_KERNEL
+from unit.transforms.test_quantised_operators import CASES, NO_KERNEL, Make
 
 SCHEMES = {"int8": "channel", "int8x4": "channel", "uint8": "tensor", "int16x8": "channel"}
 # LiteRT's reference kernels leave this out, even on real numbers.
@@ -27,10 +27,46 @@ OTHER_KERNELS = {"ELU"}
 NOT_RUN = {"BROADCAST_TO"}
 
 
+def _compare(name: str) -> Make:
+    return lambda net: net.add(name, net.real(20, 9, low=-3), net.real(20, 9, high=4))
+
+
+def _place(name: str) -> Make:
+    return lambda net: net.add(name, net.real(20, 9), net.const(1, "int32"), dtypes=["int64"], output_type="int64")
+
+
+def _mean(net: FloatNet) -> Any:
+    return net.add("MEAN", net.real(2, 3), net.const([0, 1], "int32"))
+
+
+# Operators on codes whose results are no reals, or that codes of others come with.
+OTHERS: dict[str, Make] = {
+    **{name: _compare(name) for name in ("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL")},
+    **{name: _place(name) for name in ("ARG_MAX", "ARG_MIN")},
+    "SELECT": lambda net: net.add(
+        "SELECT", net.add("EQUAL", net.real(2, 8), net.real(2, 8)), net.real(2, 8, low=-3), net.real(2, 8)
+    ),
+    "SPLIT_V": lambda net: net.add(
+        "SPLIT_V", net.real(2, 3, 4), net.const([1, 2], "int32"), net.const(1, "int32"), count=2, num_splits=2
+    ),
+    "REVERSE_SEQUENCE": lambda net: net.add(
+        "REVERSE_SEQUENCE", net.real(2, 5, 4), net.const([3, 4], "int32"), seq_dim=1, batch_dim=0
+    ),
+    "DILATE": lambda net: net.add("DILATE", net.real(2, 5), net.const([2, 2], "int32"), net.const(np.float32(0))),
+    "MATRIX_SET_DIAG": lambda net: net.add("MATRIX_SET_DIAG", net.real(2, 3, 3), net.real(2, 3)),
+    "FILL": lambda net: net.add("FILL", net.const([2, 3], "int32"), _mean(net)),
+    "ONE_HOT": lambda net: net.add(
+        "ONE_HOT", net.const([1, 2], "int32"), net.const(4, "int32"), _mean(net), net.const(np.float32(0)), axis=-1
+    ),
+    "EMBEDDING_LOOKUP": lambda net: net.add("EMBEDDING_LOOKUP", net.const([1, 2], "int32"), net.real(4, 5)),
+}
+ALL = CASES | OTHERS
+
+
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_litert_runs_what_is_made_for_it(scheme: str) -> None:
     pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
-    wrong = {name: seen for name in CASES.keys() - NOT_RUN if (seen := _compared(name, scheme))}
+    wrong = {name: seen for name in ALL.keys() - NOT_RUN if (seen := _compared(name, scheme))}
     assert not wrong
 
 
@@ -39,7 +75,7 @@ def _compared(name: str, scheme: str) -> str:
     from ai_edge_litert import interpreter as litert
 
     net = FloatNet(len(name))
-    made = CASES[name](net)
+    made = ALL[name](net)
     module = net.module(*(made if isinstance(made, list) else [made]))
     assign(module, scheme, reader="litert", granularity=SCHEMES[scheme])
     label = next(label for label in net.values if label.startswith(name.lower()))
@@ -65,7 +101,7 @@ def _compared(name: str, scheme: str) -> str:
         return str(error).splitlines()[0]
     ours = open_executor(bytes(write_model(model)), numerics="litert").run(list(net.inputs))
     found = [theirs.get_tensor(detail["index"]) for detail in theirs.get_output_details()]
-    off = max(float(np.abs(a - b).max()) for a, b in zip(ours, found, strict=True))
+    off = max(float(np.abs(np.asarray(a, np.float64) - b).max()) for a, b in zip(ours, found, strict=True))
     return "" if off <= (1e-5 if real else 0.0) else f"differs by {off:g}"
 
 
@@ -86,3 +122,12 @@ def test_weights_of_sixteen_bits_are_for_circle_files() -> None:
         odc_mlir.quantize(module, scheme="int16_wo").to_tflite()
     with pytest.raises(OptionError, match=r"int16_wo: LiteRT has no kernel for weights of int16"):
         odc_mlir.quantize(module, scheme="int16_wo", reader="litert")
+
+
+@pytest.mark.parametrize("name", ["ARG_MAX", "ARG_MIN", "LESS", "ONE_HOT"])
+def test_what_has_no_kernel_of_sixteen_bits_stays_real(name: str) -> None:
+    net = FloatNet(3)
+    module = net.module(OTHERS[name](net))
+    assign(module, "int16x8", reader="litert")
+    label = next(label for label in net.values if label.startswith(name.lower()))
+    assert "LiteRT has" in str(operator(module, label).attributes[REASON])
