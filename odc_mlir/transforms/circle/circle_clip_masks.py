@@ -10,7 +10,9 @@ After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised ran
 
 Entries of the constant below -2048 are raised to that (divided by beta, if below 1). Results are bit-exact as long as
 no score exceeds the largest of its row by 1900 (divided likewise): the exponential of less than -104 is zero in
-float32. The same applies to the value that SELECT and SELECT_V2 substitute for scores.
+float32. The same applies to the value that SELECT and SELECT_V2 substitute for scores, and to that of a SELECT between
+constants, as of a mask of truths, whose result is only added to scores; a row that is hidden altogether then keeps the
+shares of its scores.
 
 Unchanged: additions and selections with users other than SOFTMAX, masks that hide a whole row (its probabilities would
 change), and masks that are not constant.
@@ -44,6 +46,7 @@ from odc_mlir.transforms.common.rewriting import (
 )
 
 HIDDEN = -2048.0  # of the argument of the exponential
+_SELECTIONS = frozenset({"SELECT", "SELECT_V2"})
 
 
 @dataclass(frozen=True)
@@ -64,13 +67,8 @@ class Mask(NamedTuple):
     scores: SSAValue
     numbers: NDArray[Any]
     limit: float
-
-    @property
-    def least_shown(self) -> float:
-        """The smallest number that is added to what is not hidden."""
-        if self.op.SPEC.name != "ADD":
-            return 0.0
-        return float(self.numbers[self.numbers > self.limit].min(initial=0.0))
+    least_shown: float
+    """The smallest number that is added to what is not hidden."""
 
 
 class ClipMask(OperatorPattern):
@@ -100,11 +98,47 @@ def mask_of(softmax: CircleOp) -> Mask | None:
     limit = HIDDEN / min(beta, 1.0)
     for place, scores in _parts(source):
         numbers = real_constant(source.operands[place])
-        if numbers is None or not numbers.size or not np.any(numbers <= limit):
+        if numbers is None:
+            if (found := _selected(source, place, scores, limit, beta)) is not None:
+                return found
             continue
-        hides_rows = source.SPEC.name == "ADD" and np.any(np.atleast_1d(numbers).max(axis=-1) <= limit / 2)
-        return None if hides_rows else Mask(source, place, scores, numbers, limit)
+        if not numbers.size or not np.any(numbers <= limit):
+            continue
+        if source.SPEC.name != "ADD":
+            return Mask(source, place, scores, numbers, limit, 0.0)
+        if np.any(np.atleast_1d(numbers).max(axis=-1) <= limit / 2):
+            return None  # whole rows
+        return Mask(source, place, scores, numbers, limit, float(numbers[numbers > limit].min(initial=0.0)))
     return None
+
+
+def _selected(total: CircleOp, place: int, scores: SSAValue, limit: float, beta: float) -> Mask | None:
+    """The mask that a SELECT between constants makes, if it is added to scores of such SOFTMAXes and nothing else."""
+    value = total.operands[place]
+    source = value.owner
+    if total.SPEC.name != "ADD" or not isinstance(source, CircleOp) or source.SPEC.name not in _SELECTIONS:
+        return None
+    if (
+        source.unverified is not None
+        or is_returned(value)
+        or not all(_is_sum(use.operation, beta) for use in value.uses)
+    ):
+        return None
+    for hidden, shown in ((1, 2), (2, 1)):
+        numbers, others = real_constant(source.operands[hidden]), real_constant(source.operands[shown])
+        if numbers is None or others is None or not numbers.size or numbers.max() > limit:
+            continue
+        if others.size and others.min() > limit:
+            return Mask(source, hidden, scores, numbers, limit, float(others.min(initial=0.0)))
+    return None
+
+
+def _is_sum(op: Any, beta: float) -> bool:
+    """Whether ``op`` adds to what only SOFTMAXes read."""
+    if not isinstance(op, CircleOp) or op.SPEC.name != "ADD" or activation(op) != "none":
+        return False
+    (result,) = op.results
+    return not is_returned(result) and all(_is_softmax(use.operation, beta) for use in result.uses)
 
 
 def _is_softmax(op: Any, beta: float) -> bool:
@@ -115,5 +149,5 @@ def _parts(op: CircleOp) -> Iterator[tuple[int, SSAValue]]:
     """Operands that may be a mask, by number, each with the scores beside it."""
     if op.SPEC.name == "ADD" and activation(op) == "none":
         yield from ((0, op.operands[1]), (1, op.operands[0]))
-    elif op.SPEC.name in ("SELECT", "SELECT_V2"):
+    elif op.SPEC.name in _SELECTIONS:
         yield from ((1, op.operands[2]), (2, op.operands[1]))

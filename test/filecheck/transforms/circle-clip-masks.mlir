@@ -27,6 +27,37 @@ func.func @selection(%x: tensor<2x2xf32>, %c: tensor<2x2xi1>) -> tensor<2x2xf32>
 
 // -----
 
+// A mask of truths becomes numbers, which two layers add to their scores.
+func.func @truths(%x: tensor<2x2xf32>, %c: tensor<1x2xi1>) -> (tensor<2x2xf32>, tensor<2x2xf32>) {
+  %z = circle.const [0.0] : tensor<1xf32>
+  %m = circle.const [-3.4028235e+38] : tensor<1xf32>
+  %n = circle.select_v2(%c, %z, %m) : (tensor<1x2xi1>, tensor<1xf32>, tensor<1xf32>) -> tensor<1x2xf32>
+  %0 = circle.add(%x, %n) : (tensor<2x2xf32>, tensor<1x2xf32>) -> tensor<2x2xf32>
+  %1 = circle.softmax(%0) {beta = 1.0} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  %2 = circle.add(%n, %1) : (tensor<1x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32>
+  %3 = circle.softmax(%2) {beta = 1.0} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  func.return %1, %3 : tensor<2x2xf32>, tensor<2x2xf32>
+}
+// CHECK-LABEL: func.func @truths(
+// CHECK: circle.const [-2048.0]
+
+// -----
+
+// Truths whose numbers something else reads.
+func.func @read_elsewhere(%x: tensor<2x2xf32>, %c: tensor<1x2xi1>) -> (tensor<2x2xf32>, tensor<1x2xf32>) {
+  %z = circle.const [0.0] : tensor<1xf32>
+  %m = circle.const [-3.0e+38] : tensor<1xf32>
+  %n = circle.select_v2(%c, %z, %m) : (tensor<1x2xi1>, tensor<1xf32>, tensor<1xf32>) -> tensor<1x2xf32>
+  %0 = circle.add(%x, %n) : (tensor<2x2xf32>, tensor<1x2xf32>) -> tensor<2x2xf32>
+  %1 = circle.softmax(%0) {beta = 1.0} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  %2 = circle.abs(%n) : (tensor<1x2xf32>) -> tensor<1x2xf32>
+  func.return %1, %2 : tensor<2x2xf32>, tensor<1x2xf32>
+}
+// CHECK-LABEL: func.func @read_elsewhere(
+// CHECK-NOT: -2048.0
+
+// -----
+
 // A row that is hidden altogether, numbers that hide nothing, a sum that something else reads or that is given back.
 func.func @left(%x: tensor<2x2xf32>) -> (tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>, tensor<2x2xf32>) {
   %row = circle.const [0.0, 0.0, -1.0e+9, -1.0e+9] : tensor<2x2xf32>

@@ -29,13 +29,23 @@ def _causal(count: int, number: float) -> Array:
 
 
 @given(
-    st.integers(0, 999), st.sampled_from(HUGE), st.floats(1e-3, 900), st.sampled_from([0.5, 1.0, 2.0]), st.booleans()
+    st.integers(0, 999),
+    st.sampled_from(HUGE),
+    st.floats(1e-3, 900),
+    st.sampled_from([0.5, 1.0, 2.0]),
+    st.booleans(),
+    st.booleans(),
 )
-def test_float_results_keep_every_bit(seed: int, number: float, size: float, beta: float, select: bool) -> None:
+def test_float_results_keep_every_bit(
+    seed: int, number: float, size: float, beta: float, select: bool, added: bool
+) -> None:
     net = FloatNet(seed)
     scores = net.real(2, 5, 5, low=-size, high=size)
     with np.errstate(all="ignore"):
-        if select:
+        if select and added:
+            shown = net.input(np.broadcast_to(np.tri(5, dtype=bool), (2, 5, 5)))
+            total = net.add("ADD", scores, net.add("SELECT_V2", shown, net.const(0.0), net.const(number)))
+        elif select:
             shown = net.input(np.broadcast_to(np.tri(5, dtype=bool), (2, 5, 5)))
             total = net.add("SELECT_V2", shown, scores, net.const(number))
         else:
