@@ -12,7 +12,7 @@ from odc_mlir.errors import InputError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import MOST_SINGLE
-from odc_mlir.runtime.reporting.scoring import DEVIATIONS, by_chance, compared, is_yes_or_no, score
+from odc_mlir.runtime.reporting.scoring import DEVIATIONS, by_chance, compared, is_yes_or_no, said, score, yes_above
 
 FLOAT_MODEL = "the float model"
 
@@ -24,6 +24,7 @@ _LEAST_TO_TELL_LUCK = 20
 # Of what answers, scaled and moved, would explain of the labels' variance: where they explain less than the first part
 # as they are, labels say little of errors; where less than the second, they have another unit.
 _LEAST_EXPLAINED, _OTHER_UNIT = 0.5, 0.1
+_UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # beyond so many standard deviations
 
 
 def check_varied(labels: Array) -> None:
@@ -65,12 +66,14 @@ def misfit_text(what: str, count: int, model: str) -> str:
 def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MODEL) -> None:
     """Raises InputError for labels that the first output of a ``model``, called so, cannot have been meant for.
 
-    Classes that it does not have, or that are counted from another number, and numbers in another unit.
+    Classes that it does not have, or that are counted from another number, yes for no, and numbers that are negated or
+    in another unit.
     """
     if score(outputs, labels)[0] == "top1_percent":
         _check_classes(*compared(outputs, labels), model)
         return
     if is_yes_or_no(labels):
+        _check_yes_and_no(outputs, labels, model)
         return  # what says yes and no has no unit
     for place, found in _columns(outputs, labels).items():
         if found.at_best >= _LEAST_EXPLAINED:  # one that is hardly predicted is a finding
@@ -78,7 +81,38 @@ def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MO
     _check_unit("labels", len(labels), _explained(outputs, labels), model)
 
 
+def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> None:
+    """Labels that the outputs do not predict may be those that say yes for no."""
+    inverse = np.where(labels > 0, 0, 1)
+    if (threshold := yes_above(outputs, inverse)) is None:
+        return
+    answers = said(outputs, threshold)
+    right = score(answers, inverse)[1]
+    if _luck(np.stack(answers).ravel() > 0, inverse.ravel() > 0) < _UNLIKELY:
+        raise InputError(
+            f"{model} gets {100.0 - right:.3g} % of the labels right, and {right:.3g} % of their inverse: they seem to "
+            "say yes for no",
+            hint="give 1 where the first output says yes, else 0, or none",
+        )
+
+
+def _luck(answers: Array, labels: Array) -> float:
+    """The probability that as many answers of yes, or more, meet a label of yes in a random order (Fisher's test).
+
+    Of few that say yes all may be told: shares of right answers alone, which no answer has as well, do not show that.
+    """
+    said_yes, yes, met = (int(np.count_nonzero(a)) for a in (answers, labels, answers & labels))
+    no = labels.size - yes
+    ways = sum(math.comb(yes, k) * math.comb(no, said_yes - k) for k in range(met, min(yes, said_yes) + 1))
+    return ways / math.comb(labels.size, said_yes)
+
+
 def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
+    if found.is_inverse(count):
+        raise InputError(
+            f"{what} fall where what {model} answers rises (correlation {found.related:.2g}): they seem to be negated",
+            hint="give labels with the sign of the first output, or none",
+        )
     if found.is_related(count) and found.as_given <= _OTHER_UNIT * found.at_best:
         raise InputError(
             f"{what} rise and fall with what {model} answers, but are far from it: it explains "
@@ -148,6 +182,10 @@ class _Explained:
     def is_related(self, count: int) -> bool:
         """Whether ``count`` labels rise and fall with answers, beyond luck."""
         return self.related * math.sqrt(count) > DEVIATIONS
+
+    def is_inverse(self, count: int) -> bool:
+        """Whether most of ``count`` labels' variance is explained by negated answers, beyond luck."""
+        return -self.related * math.sqrt(count) > DEVIATIONS and self.at_best >= _LEAST_EXPLAINED
 
     def is_near(self, count: int) -> bool:
         """Whether they are near to answers as well."""

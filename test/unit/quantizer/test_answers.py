@@ -185,7 +185,7 @@ def test_the_first_of_the_best_is_the_answer(order: str) -> None:
     [
         (lambda column: column, False, None),
         (lambda column: 1000 * column, True, "labels of column 2"),
-        (lambda column: -column, False, "labels of column 2"),
+        (lambda column: -column, True, "labels of column 2"),
         (lambda column: column[::-1], False, "labels of column 2"),
         (lambda column: 0 * column, False, None),  # nothing to tell
     ],
@@ -200,14 +200,43 @@ def test_columns_of_numbers_are_checked_each(
     assert misfit(outputs, labels) == found
     if not refused:
         return check_answers(outputs, labels)
-    with pytest.raises(InputError, match=r"labels of column 2 rise and fall .* explains 1 of .* as it is -"):
+    with pytest.raises(
+        InputError, match=r"labels of column 2 (rise and fall .* explains 1 of .* as it is -|.*negated)"
+    ):
         check_answers(outputs, labels)
 
 
 def test_a_column_of_other_labels_is_named() -> None:
     file, samples = dense(3)
     labels = np.concatenate([odc_mlir.run(file, list(sample))[0] for sample in samples])
-    labels[:, 1] *= -1
+    labels[:, 1] = labels[::-1, 1]
     verdict = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
     assert [check["metric"] for check in verdict["limits"]][:2] == ["drop", "mpeir"]
     assert any(text.startswith("labels of column 1 of ") for text in verdict["findings"])
+
+
+@pytest.mark.parametrize("as_shares", [False, True])
+@pytest.mark.parametrize("low", [0, -1])
+def test_yes_for_no_is_refused(low: int, as_shares: bool) -> None:
+    logits = np.random.default_rng(3).normal(size=COUNT) * 4
+    outputs = [np.array([[1 / (1 + np.exp(-x)) if as_shares else x]]) for x in logits]
+    check_answers(outputs, np.where(logits > 0, 1, low))
+    with pytest.raises(InputError, match=r"gets 0 % of the labels right, and 100 % of their inverse: .*yes for no"):
+        check_answers(outputs, np.where(logits > 0, low, 1))
+    check_answers(outputs[:6], np.where(logits > 0, low, 1)[:6])  # which may be luck
+    check_answers(outputs, np.arange(COUNT) % 2)  # of other samples: a finding
+
+
+def test_yes_for_no_is_told_by_few_that_are_rare() -> None:
+    shares = np.where(np.arange(40) % 20 == 0, 0.9, 0.02)
+    with pytest.raises(InputError, match="gets 0 % of the labels right"):
+        check_answers([np.array([[share]]) for share in shares], (shares < 0.5).astype(np.int64))
+
+
+def test_negated_numbers_are_refused() -> None:
+    numbers = np.random.default_rng(3).normal(size=COUNT)
+    outputs = [np.array([[x]]) for x in numbers]
+    check_answers(outputs, numbers)
+    with pytest.raises(InputError, match=r"labels fall where .* rises \(correlation -1\): they seem to be negated"):
+        check_answers(outputs, -3 * numbers)
+    check_answers(outputs[:6], -numbers[:6])  # which may be luck
