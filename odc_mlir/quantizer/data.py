@@ -51,7 +51,8 @@ class Data:
 
     ``separate``: the latter take no part in choosing ranges. ``stands_out``: the number, from 0, of a calibration
     sample whose values are far larger than those of all others. ``made_up``: nobody gave or recorded those held back.
-    ``seen``: those held back are among those that ranges were recorded of. No sample is there twice.
+    ``seen``: those held back are among those that ranges were recorded of. No sample is there twice. ``fit_labels``:
+    those of samples to choose ranges by, where they have any.
     """
 
     fit: list[list[Array]]
@@ -62,6 +63,7 @@ class Data:
     stands_out: int | None = None
     made_up: bool = False
     seen: bool = False
+    fit_labels: Array | None = None
 
     @property
     def parts(self) -> int:
@@ -212,10 +214,12 @@ def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
         return Data(samples, samples, labels, separate=True, findings=[text])
     held = stratified(_count_held_back(len(samples)), len(samples))
     chosen = set(held)
+    others = [i for i in range(len(samples)) if i not in chosen]
     return Data(
-        [sample for i, sample in enumerate(samples) if i not in chosen],
+        [samples[i] for i in others],
         [samples[i] for i in held],
         None if labels is None else labels[held],
+        fit_labels=None if labels is None else labels[others],
     )
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
 
+import numpy as np
+
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.building import CandidateBuilder
 from odc_mlir.quantizer.data import Data
@@ -50,6 +52,7 @@ class Making:
         self.base, self.data, self.options = base, data, options
         self.builder = CandidateBuilder(options, data.fit)
         self.reference = Reference(original, data.held, data.labels)
+        _check_labels(original, data)
         self.steps: list[dict[str, Any]] = []
         self.foreseen = 0
         self._original, self._progress = original, progress
@@ -160,3 +163,10 @@ class Making:
     def count_one_more(self) -> None:
         """A model is made that was not foreseen."""
         self.foreseen, self._made = self.foreseen + 1, self._made + 1
+
+
+def _check_labels(original: Graph, data: Data) -> None:
+    """Raises InputError for labels that cannot be right, told by all samples where those held back are of one kind."""
+    labels, others = data.labels, data.fit_labels
+    if labels is not None and others is not None and np.all(labels == labels[:1]):
+        Reference(original, [*data.fit, *data.held], np.concatenate([others, labels]))

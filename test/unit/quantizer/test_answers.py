@@ -10,6 +10,7 @@ import pytest
 
 import odc_mlir
 from helpers.float_models import two_layers
+from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
@@ -231,6 +232,20 @@ def test_yes_for_no_is_told_by_few_that_are_rare() -> None:
     shares = np.where(np.arange(40) % 20 == 0, 0.9, 0.02)
     with pytest.raises(InputError, match="gets 0 % of the labels right"):
         check_answers([np.array([[share]]) for share in shares], (shares < 0.5).astype(np.int64))
+
+
+def test_labels_of_one_kind_that_are_held_back_are_told_by_all() -> None:
+    file, samples = dense(1)
+    held = set(stratified(COUNT // 2, COUNT))
+    logits = [float(odc_mlir.run(file, list(sample))[0].ravel()[0]) for sample in samples]
+    order = iter(np.argsort(logits))  # those held back have the least: all say no
+    places = [*sorted(held), *sorted(set(range(COUNT)) - held)]
+    given = {place: samples[number] for place, number in zip(places, order, strict=True)}
+    ordered = [given[place] for place in range(COUNT)]
+    said_no = np.array([odc_mlir.run(file, list(sample))[0].ravel()[0] <= 0 for sample in ordered]).astype(np.int64)
+    assert said_no[sorted(held)].all()
+    with pytest.raises(InputError, match="yes for no"):
+        odc_mlir.quantize(file, calibration=ordered, labels=said_no, help=False)
 
 
 def test_negated_numbers_are_refused() -> None:
