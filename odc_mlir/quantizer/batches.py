@@ -14,6 +14,7 @@ import numpy as np
 
 from odc_mlir.ops.spec import Array, TensorInfo, Trait
 from odc_mlir.quantizer.layers import CASTS, as_constant
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 
@@ -132,3 +133,10 @@ def _for_items(graph: Graph, count: int) -> Graph:
                 options = {**options, "new_shape": tuple(shape.reshape(-1).tolist())}
         nodes.append(replace(item, node=replace(item.node, operands=tuple(infos), options=options)))
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def reals_of(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
+    """The outputs of ``graph`` for each sample, all as reals."""
+    inputs, outputs = graph.input_infos(), graph.output_infos()
+    for found in BatchRunner(graph).run([list(map(to_codes, inputs, sample)) for sample in samples]):
+        yield list(map(to_reals, outputs, found))

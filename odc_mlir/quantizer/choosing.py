@@ -300,7 +300,8 @@ class Choosing:
         found = self._tried(model, recipe, what, value)
         if found is None:
             return best
-        kept = found.measured.better_than(best.measured, LEAST_GAIN_DB) and self._holds_others(found, best)
+        kept = found.measured.better_than(best.measured, LEAST_GAIN_DB)
+        kept = kept and self._holds_others(found, best) and not self._loses_more(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 
@@ -325,6 +326,11 @@ class Choosing:
         self._making.foreseen += len(choice.model.held) + len(best.model.held)
         theirs, ours = (self._making.measured_unseen(each.model, each.candidate) for each in (best, choice))
         return not theirs.better_than(ours, LEAST_GAIN_DB)
+
+    def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
+        """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""
+        ours, theirs = (self._making.lost_witnesses(each.candidate) for each in (choice, best))
+        return len(ours) > len(theirs)
 
     def _noted(self, choice: BestCandidate, what: str, value: Any, *, kept: bool) -> BestCandidate:
         quality = choice.measured.quality_db

@@ -122,7 +122,7 @@ def make_data(
         data = split(given.samples, given.labels)
     else:
         return _without_samples(graph, labels, recorded, ranges or {})
-    alone = _standing_out(given.samples)
+    alone = standing_out(given.samples)
     data.stands_out = None if alone is None else given.numbers[alone]
     data.findings = [*given.findings, *checked.findings, *data.findings]
     return data
@@ -175,7 +175,7 @@ def _without_samples(
     return Data([], made_up_samples(graph, ranges), separate=True, made_up=True)
 
 
-def _standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
+def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
     """The sample with a real input whose largest value is many times that of any other sample, None without one."""
     for place in range(len(samples[0]) if len(samples) > 1 else 0):
         values = [sample[place] for sample in samples]

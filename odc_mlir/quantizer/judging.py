@@ -19,6 +19,7 @@ from odc_mlir.quantizer.policy.verdict import Evidence, Measures, make_verdict
 from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
 from odc_mlir.quantizer.widening import Tried, Widening
+from odc_mlir.quantizer.witnesses import lost_witness_text
 from odc_mlir.runtime.execution.graph import Graph
 
 # The part of a SOFTMAX's shares that may lie where the float model has none.
@@ -276,6 +277,8 @@ def _silent(driver: Driver, candidate: Candidate) -> tuple[list[str], list[str]]
         (notes if may_be else problems).append(text if may_be else f"{text}: give some for which it varies")
     for place, every in enumerate(driver.making.measured(candidate).lost):
         (problems if reference.has_own_columns(place) else notes).extend(lost.text(names[place]) for lost in every)
+    for witness, found in driver.making.lost_witnesses(candidate)[:1]:
+        problems.append(lost_witness_text(names[witness.output], witness, found))
     return problems, notes
 
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.batches import reals_of
 from odc_mlir.quantizer.building import CandidateBuilder
-from odc_mlir.quantizer.data import Data
+from odc_mlir.quantizer.data import Data, standing_out
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.folds import Folds, HeldBack
 from odc_mlir.quantizer.intervals import Certainty, Judged, intervals_of
@@ -20,6 +21,7 @@ from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics
+from odc_mlir.quantizer.witnesses import Witness, witnesses
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
@@ -28,6 +30,8 @@ LOG = logging.getLogger(__name__)
 
 # Beyond how many multiply-accumulates models are not made anew to judge all samples.
 _MOST_JUDGING_MACS = 1 << 30
+# Beyond how many the float model is not run once more on the samples that chose ranges.
+_MOST_WITNESS_MACS = 1 << 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,7 @@ class Making:
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
         self._certainty: tuple[Candidate, Certainty] | None = None  # of the last candidate that was asked for
+        self._lost: dict[int, tuple[Candidate, list[tuple[Witness, float]]]] = {}  # by the identity of candidates
         self._held_back = HeldBack(options, data, self.reference, self.say)
 
     def record(self, model: FloatModel) -> None:
@@ -90,6 +95,33 @@ class Making:
     def measured_unseen(self, model: FloatModel, candidate: Candidate) -> Measurement:
         """How far models made as ``candidate`` is are from the float one on samples that they were not made by."""
         return self._held_back.measure(model, candidate)
+
+    def lost_witnesses(self, candidate: Candidate) -> list[tuple[Witness, float]]:
+        """The rare values of calibration samples that ``candidate`` loses, with what it gives instead."""
+        if not self._witnesses:
+            return []
+        known = self._lost.get(id(candidate))
+        if known is None or known[0] is not candidate:
+            samples = sorted({witness.sample for witness in self._witnesses})
+            found = dict(zip(samples, reals_of(candidate.graph, [self.data.fit[i] for i in samples]), strict=True))
+            values = [float(found[one.sample][one.output].flat[one.element]) for one in self._witnesses]
+            pairs = zip(self._witnesses, values, strict=True)
+            known = self._lost[id(candidate)] = candidate, [pair for pair in pairs if pair[0].is_lost(pair[1])]
+        return known[1]
+
+    @cached_property
+    def _witnesses(self) -> list[Witness]:
+        """None for weights alone, which have no ranges that cut off, and for models that take long to run."""
+        fit = [] if self.data.held is self.data.fit else self.data.fit
+        if (
+            not fit
+            or self.builder.scheme.weights_only
+            or self.examination(self.base).macs * len(fit) > _MOST_WITNESS_MACS
+        ):
+            return []
+        found = witnesses(self.reference, list(reals_of(self._original, fit)))
+        alone = standing_out(fit)  # which is told of as such
+        return [witness for witness in found if witness.sample != alone]
 
     def examination(self, model: FloatModel) -> Examination:
         """What tells which layers of ``model`` lose accuracy."""

@@ -51,6 +51,7 @@ class Pricing:
         """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
         precisions = self.examination.precisions(candidate.graph)
         weights, hiding = self.examination.weights(), self.examination.hiding()
+        self._leaving = self._left(candidate)
         rows = self._bytes() if self._counts_bytes else self._times(candidate, host=host)
         for name, row in zip(self.names, rows, strict=True):
             if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
@@ -89,16 +90,22 @@ class Pricing:
             factors = [_FLOAT_WORK if step == FLOAT else self._work_in(step) / first for step in self.levels]
             return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
         columns = [self._placement(candidate, step) for step in self.levels]
-        self._leaving = [
-            [was and bool(placed is None or placed.layers[i].reason) for placed in columns]
-            for i, was in enumerate(self.plain.taken())
-        ]
         return [
             [
                 math.inf if placed is None or (level and gone[level] and not host) else placed.layers[i].ns
                 for level, placed in enumerate(columns)
             ]
             for i, gone in enumerate(self._leaving)
+        ]
+
+    def _left(self, candidate: Candidate) -> list[list[bool]]:
+        """Whether the target loses each layer, by level; empty without target."""
+        if self.plain is None:
+            return []
+        columns = [self._placement(candidate, step) for step in self.levels]
+        return [
+            [was and bool(placed is None or placed.layers[i].reason) for placed in columns]
+            for i, was in enumerate(self.plain.taken())
         ]
 
     def _work_in(self, step: str) -> float:

@@ -29,7 +29,7 @@ from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, bounded, printable, shortened
 from odc_mlir.tools.files import (
     STDOUT_NAME,
-    discard_output,
+    discard,
     error_text,
     naming,
     opened,
@@ -160,7 +160,7 @@ def guarded(
             sys.stdout.flush()
         return EXIT_OK if code is None else code
     except BrokenPipeError:
-        discard_output()  # the reader of a pipe has seen enough
+        discard(sys.stdout)  # the reader of a pipe has seen enough
         return EXIT_OK
     except KeyboardInterrupt:
         return _fail(prog, "interrupted", EXIT_INTERRUPTED, debug)
@@ -171,7 +171,7 @@ def guarded(
         return code
     except OSError as error:
         if error.filename == STDOUT_NAME:
-            discard_output()
+            discard(sys.stdout)
         return _fail(prog, _with_notes(f"error: {error_text(error)}", error), EXIT_USER, debug)
     except MemoryError:
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
@@ -244,8 +244,9 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
 class PrintableStream:
     """A text stream that escapes what no terminal should get, see :func:`odc_mlir.errors.printable`.
 
-    ``stream`` is the one behind it, for what moves the cursor on purpose (progress on a terminal), ``name`` what it is
-    called in errors of the system.
+    What nobody reads any more is lost: the command goes on, as its files and its exit code count. ``stream`` is the one
+    behind it, for what moves the cursor on purpose (progress on a terminal), ``name`` what it is called in errors of
+    the system.
     """
 
     def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:
@@ -253,14 +254,22 @@ class PrintableStream:
 
     def write(self, text: str) -> int:
         """Write ``text``, escaped; returns how long it was."""
-        with naming(self._name):
+        with self._reaching():
             self.stream.write(printable(text))
         return len(text)
 
     def flush(self) -> None:
         """Write what is kept; errors name the stream."""
-        with naming(self._name):
+        with self._reaching():
             self.stream.flush()
+
+    @contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            with naming(self._name):
+                yield
+        except BrokenPipeError:
+            discard(self.stream)
 
     def writelines(self, lines: Iterable[str]) -> None:
         """Write each of ``lines``, escaped."""

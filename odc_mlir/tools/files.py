@@ -151,14 +151,16 @@ def _write_to_stdout(data: bytes) -> None:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
     except OSError:
-        discard_output()
+        discard(sys.stdout)
         raise
 
 
-def discard_output() -> None:
-    """Lose what could not be printed: Python would complain once more when it flushes stdout at exit."""
+def discard(stream: IO[str]) -> None:
+    """Lose what could not be written to ``stream``, and whatever follows: Python would complain once more at exit."""
     with suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
 
 
 def error_text(error: OdcError | OSError) -> str:

@@ -142,6 +142,9 @@ def test_a_budget_gives_the_most_accurate_model_within_it() -> None:
     assert "bytes, at most" in sized[0].verdict["problems"][0]
     assert len(sized[1].to_circle()) <= 1.2 * size
     assert sized[1].verdict["metrics"]["sqnr_db"] > plain.verdict["metrics"]["sqnr_db"]
+    both = odc_mlir.quantize(module, target=TARGET, max_bytes=round(1.2 * size), **options)
+    assert both.passed
+    assert len(both.to_circle()) <= 1.2 * size
 
 
 def _chosen(made: Quantized) -> dict[str, Any]:

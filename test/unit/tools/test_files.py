@@ -314,6 +314,18 @@ def test_what_cannot_be_written_is_told_beside_another_error(
     assert not list(tmp_path.iterdir()), "the model missed its limit"
 
 
+def test_where_nobody_reads_the_outcome_stays(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _Closed())
+    argv = ["f.circle", "--no-help", "--calibration", "cal.npz", "-o", str(tmp_path / "q.circle")]
+    assert odc_quantize.main([*argv, "--limit", "1e-9"]) == 1
+    assert re.search(r"error: .*model failed: ", capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+    assert odc_quantize.main(argv) == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["q.circle"]
+
+
 def _is_output(flag: str) -> bool:
     return flag in ("-o", "--dump", "--dump:raw", "--stats", "--trace", "--profile", "--report-json", "--report-html")
 
