@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -101,15 +102,20 @@ class Powers:
         The error is that of the paired difference: what changes both alike from sample to sample is no doubt.
         """
         gain = self.quality_db - other.quality_db
-        count = self.noise.shape[1]
-        if count < 2:
-            return gain, 0.0
-        parts = np.zeros(count)
-        for ours, theirs in zip(self.noise, other.noise, strict=True):
-            if ours.sum() and theirs.sum():
-                parts += theirs / theirs.mean() - ours / ours.mean()
-        parts *= 10.0 / math.log(10.0) / max(1, len(self.noise))
-        return gain, float(parts.std(ddof=1) / math.sqrt(count))
+        parts = self._differences_db(other).sum(axis=0) / max(1, len(self.noise))
+        return gain, float(_standard_error(parts))
+
+    def _gains_db(self, other: Powers) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The same of each tensor alone."""
+        ours, theirs = (_sqnr_db(p.signal.sum(axis=1), p.noise.sum(axis=1)) for p in (self, other))
+        return ours - theirs, _standard_error(self._differences_db(other))
+
+    def _differences_db(self, other: Powers) -> NDArray[np.float64]:
+        """What each sample adds to the gain of each tensor, about; nothing where one of both is exact."""
+        ours, theirs = (p.noise.mean(axis=1, keepdims=True) for p in (self, other))
+        compared = (ours > 0) & (theirs > 0)
+        found = other.noise / np.where(compared, theirs, 1.0) - self.noise / np.where(compared, ours, 1.0)
+        return np.where(compared, found, 0.0) * 10.0 / math.log(10.0)
 
     def gains_nearly_always(self, other: Powers) -> bool:
         """Whether more samples are better here than in ``other`` than chance would have it, whatever each gains.
@@ -118,36 +124,44 @@ class Powers:
         """
         gains = np.mean(_sqnr_db(self.signal, self.noise) - _sqnr_db(other.signal, other.noise), axis=0)
         won, lost = int((gains > 0).sum()), int((gains < 0).sum())
-        return won + lost > 0 and (won - lost) / 2 > self._doubt(math.sqrt(won + lost) / 2)
+        return won + lost > 0 and (won - lost) / 2 > self._doubts() * math.sqrt(won + lost) / 2
 
     def better_than(self, other: Powers, least_db: float, most_lost_db: float | None = None) -> bool:
         """Whether this is better by ``least_db`` and by more than chance would make it of so few samples.
 
         Chance is ruled out by the size of the gain, or by the number of samples that gain. No tensor may pay for the
-        others: none gets worse by half a dB, or ``most_lost_db``, and more than chance.
+        others: none gets worse by half a dB, or ``most_lost_db``, and more than chance makes one of so many.
         """
         gain, error = self.gain_db(other)
-        if not gain > least_db or not (gain > self._doubt(error) or self.gains_nearly_always(other)):
+        if not gain > least_db or not (gain > self._doubts() * error or self.gains_nearly_always(other)):
             return False
-        for place in range(len(self.noise)):
-            one, two = (Powers(p.signal[place : place + 1], p.noise[place : place + 1]) for p in (self, other))
-            if one.worse_than(two, _MOST_LOST_DB if most_lost_db is None else most_lost_db):
-                return False
-        return True
+        gains, errors = self._gains_db(other)
+        most = _MOST_LOST_DB if most_lost_db is None else most_lost_db
+        return not bool((gains < -np.maximum(most, self._doubts(len(gains)) * errors)).any())
 
     def worse_than(self, other: Powers, least_db: float) -> bool:
         """Whether this is worse by ``least_db`` and by more than chance would make it of so few samples."""
         gain, error = self.gain_db(other)
-        return gain < -max(least_db, self._doubt(error))
+        return gain < -max(least_db, self._doubts() * error)
 
-    def _doubt(self, error: float) -> float:
-        """How large a difference with this standard error may be by chance."""
-        return float(_DOUBTS * (1.0 + 1.5 / max(1, self.noise.shape[1] - 1)) * error)
+    def _doubts(self, of: int = 1) -> float:
+        """How many standard errors a difference may be by chance, the largest ``of`` so many (Bonferroni).
+
+        Few samples need more, as Student's distribution has it: by Cornish and Fisher's expansion, rounded up.
+        """
+        errors = NormalDist().inv_cdf(1.0 - _RISK / 2 / max(1, of))
+        return float(errors * (1.0 + 0.31 * (errors**2 + 1.0) / max(1, self.noise.shape[1] - 1)))
 
 
 _MOST_LOST_DB = 0.5
 _MOST_PAID_DB = 3.0  # half a bit, for columns of which nothing was left
-_DOUBTS = 1.96  # standard errors; few samples need more, as Student's distribution has it
+_RISK = 0.05  # that what chance does is taken for more
+
+
+def _standard_error(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """That of the mean along the last axis; 0 of a single one."""
+    count = parts.shape[-1]
+    return np.asarray(parts.std(axis=-1, ddof=1) / math.sqrt(count) if count > 1 else np.zeros(parts.shape[:-1]))
 
 
 def _sqnr_db(signal: NDArray[np.float64], noise: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -15,12 +15,14 @@ def sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
 
 
 def most_sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bool:
-    """Whether it is too coarse for half of the columns that vary, or more: each must have a unit of its own.
+    """Whether half of the columns that vary, or more, are so small beside others that each must have a unit of its own.
 
-    Of many columns of one kind a few may be small, or next to nothing.
+    Of many columns of one kind a few may be small, or next to nothing; all may vary little about where they are.
     """
-    parts = _parts(low, high)
-    return bool(len(parts)) and float(np.median(parts)) < 1.0 / LEAST_RATIO
+    if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
+        return False
+    sizes = np.maximum(np.abs(low), np.abs(high))[high > low]
+    return bool(sizes.size) and float(np.median(sizes)) < float(sizes.max()) / LEAST_RATIO
 
 
 def _parts(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:

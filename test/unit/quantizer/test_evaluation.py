@@ -170,3 +170,22 @@ def test_a_few_loud_samples_leave_no_doubt_of_what_nearly_all_samples_gain() -> 
     # what nearly all samples gain does not count where the loud ones lose it
     factors[0] = np.where(np.arange(20) < 4, 1.1, 0.7)
     assert not Powers(np.ones((1, 20)), noise * factors).better_than(before, 0.1)
+
+
+def test_one_of_many_tensors_may_be_worse_by_chance() -> None:
+    """Of 400 columns that all gain 1 dB a few seem to lose as much: that is what chance makes of so many."""
+    rng = np.random.default_rng(2)
+    count, samples = 400, 12
+    before = 1e-4 * np.exp(rng.normal(size=(count, samples)) / 2)
+    after = 0.8 * 1e-4 * np.exp(rng.normal(size=(count, samples)) / 2)
+    signal = np.ones((count, samples))
+    one, two = Powers(signal, after), Powers(signal, before)
+    alone = [
+        Powers(signal[k : k + 1], after[k : k + 1]).worse_than(Powers(signal[k : k + 1], before[k : k + 1]), 0.5)
+        for k in range(count)
+    ]
+    assert any(alone)
+    assert one.better_than(two, 0.1)
+    worse = after.copy()
+    worse[7] *= 100.0
+    assert not Powers(signal, worse).better_than(two, 0.1)
