@@ -97,7 +97,8 @@ class Choosing:
         # Rounding and corrections last: of channels that one scale cannot hold they say nothing. What did not help is
         # tried again with other ranges.
         best = self._refined(best)
-        if best.recipe.rounding or best.recipe.correction:  # which shows gains that noise of weights hid before
+        refined = best.recipe.rounding or best.recipe.correction
+        if refined and not self._making.is_large:  # which shows gains that noise of weights hid before
             for kind in kinds:
                 if kind != best.recipe.equalize:
                     self._making.foreseen += 1

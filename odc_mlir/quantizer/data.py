@@ -36,7 +36,7 @@ FEWEST_TO_SPLIT = 8
 # What is judged knows at most a share of one in so many samples less than the result does. Ranges of n samples miss
 # about 1 of n + 1 others: a twin without a sixth of them clips a fifth more often, and its verdict is too bad by that.
 _MOST_MISSING = 16
-_FEWEST_PARTS = 2
+FEWEST_PARTS = 2
 
 _FAR = 100.0  # times as large as all others: no range then leaves the others codes
 
@@ -69,7 +69,7 @@ class Data:
     def parts(self) -> int:
         """Into how many parts those held back are divided, each of which a model judges that is made without it."""
         total = len(self.fit) + len(self.held)
-        return min(len(self.held), max(_FEWEST_PARTS, math.ceil(_MOST_MISSING * len(self.held) / total)))
+        return min(len(self.held), max(FEWEST_PARTS, math.ceil(_MOST_MISSING * len(self.held) / total)))
 
 
 @dataclass(frozen=True, slots=True)

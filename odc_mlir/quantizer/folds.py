@@ -49,7 +49,8 @@ class _Judgement:
 class HeldBack:
     """Judges on the samples held back of ``data``, which ``reference`` has; ``say`` tells of models that are made.
 
-    Each of :attr:`.data.Data.parts` of them is judged by a model that knows the others, and all samples to choose by.
+    Each part of them (:attr:`.data.Data.parts`, or two of large models) is judged by a model that knows the others, and
+    all samples to choose by.
     """
 
     def __init__(self, options: Options, data: Data, reference: Reference, say: Callable[[str, int], None]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.batches import reals_of
 from odc_mlir.quantizer.building import CandidateBuilder
-from odc_mlir.quantizer.data import Data, standing_out
+from odc_mlir.quantizer.data import FEWEST_PARTS, Data, standing_out
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.folds import Folds, HeldBack
 from odc_mlir.quantizer.intervals import Certainty, Judged, intervals_of
@@ -28,7 +28,7 @@ from odc_mlir.runtime.recording import record
 
 LOG = logging.getLogger(__name__)
 
-# Beyond how many multiply-accumulates models are not made anew to judge all samples.
+# Beyond how many multiply-accumulates models are not made anew to judge all samples, nor often for those held back.
 _MOST_JUDGING_MACS = 1 << 30
 # Beyond how many the float model is not run once more on the samples that chose ranges.
 _MOST_WITNESS_MACS = 1 << 32
@@ -74,7 +74,7 @@ class Making:
         executor = HostExecutor(model.graph)
         model.records = record(executor, self.data.fit)
         if not self.data.separate:
-            parts = self.data.parts
+            parts = min(FEWEST_PARTS, len(self.data.held)) if self.is_large else self.data.parts
             model.held = [record(executor, self.data.held[part::parts]) for part in range(parts)]
 
     def statistics_of(self, model: FloatModel) -> Statistics:
@@ -173,8 +173,13 @@ class Making:
         samples = data.fit if data.held is data.fit else [*data.fit, *data.held]
         if (data.separate and data.held is not data.fit) or len(samples) < 2 or self.builder.scheme.weights_only:
             return None
-        is_large = len(samples) * self.examination(self.base).macs > _MOST_JUDGING_MACS
-        return None if is_large else Folds(self._original, samples, self.options)
+        return None if self.is_large else Folds(self._original, samples, self.options)
+
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether making a model takes too long to do that often."""
+        samples = len(self.data.fit) + len(self.data.held)
+        return samples * self.examination(self.base).macs > _MOST_JUDGING_MACS
 
     @property
     def judged_on(self) -> int:

@@ -93,9 +93,9 @@ class Recipe:
 class FloatModel:
     """A float model ready to be quantised.
 
-    ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of those held back, of
-    which :attr:`.data.Data.parts` take turns; ``known`` is what rounding found out, by the number of samples.
-    ``equalization``: pairs of layers between which scales were moved, as ONE's fm-equalize has them.
+    ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of each part of those held
+    back (:attr:`.data.Data.parts`); ``known`` is what rounding found out, by the number of samples. ``equalization``:
+    pairs of layers between which scales were moved, as ONE's fm-equalize has them.
     """
 
     module: ModuleOp
