@@ -34,6 +34,8 @@ LEAST_GAIN_DB = 0.1
 HEADROOMS = (0.1, 0.3)
 _LEAST_LOST_DB = 0.5
 
+_GOOD_DB = 25.0  # of outputs of which nothing is lost
+
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
 # Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
@@ -112,8 +114,11 @@ class Choosing:
     ) -> tuple[BestCandidate, dict[str, FloatModel]]:
         """The choice with all that makes columns and channels alike, and the models by equalisation that it is of.
 
-        Where several are lost, to mend one of them shows nothing beside what the others lose.
+        Where several are lost, to mend one of them shows nothing beside what the others lose. Where nothing is, more
+        scales that few samples choose would only clip others.
         """
+        if best.measured.quality_db >= _GOOD_DB and not any(best.measured.lost):
+            return best, models
         model, recipe = models["none"], best.recipe
         for kind in _NORMALIZED:
             found = None if recipe.normalizes(kind) else self._normalized(model, kind)
