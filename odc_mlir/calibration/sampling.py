@@ -7,10 +7,10 @@ from random import Random
 
 
 def stratified(count: int, total: int) -> list[int]:
-    """``count`` places of ``total``, in order: one of each of so many stretches, left to chance.
+    """``count`` places of ``total``, in order: a random one of each of so many strata, as many samples in a row.
 
-    Samples come in stretches, as frames of a scene do, or in turns, as months do: at equal distances they could all be
-    of one kind. The same numbers give the same places.
+    Frames of one scene follow each other, months take turns: at equal distances samples could all be of one kind. The
+    same numbers give the same places.
     """
     random = Random(total)
     ends = [total * place // max(count, 1) for place in range(count + 1)]

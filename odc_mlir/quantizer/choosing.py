@@ -12,6 +12,7 @@ from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.making import BestCandidate, Making
+from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.options import AUTO, INPUTS, OFF, OUTPUTS
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT
@@ -33,8 +34,6 @@ LEAST_GAIN_DB = 0.1
 # that to be tried.
 HEADROOMS = (0.1, 0.3)
 _LEAST_LOST_DB = 0.5
-
-_GOOD_DB = 25.0  # of outputs of which nothing is lost
 
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
@@ -117,7 +116,7 @@ class Choosing:
         Where several are lost, to mend one of them shows nothing beside what the others lose. Where nothing is, more
         scales that few samples choose would only clip others.
         """
-        if best.measured.quality_db >= _GOOD_DB and not any(best.measured.lost):
+        if best.measured.quality_db >= GOOD_DB and not any(best.measured.lost):
             return best, models
         model, recipe = models["none"], best.recipe
         for kind in _NORMALIZED:

@@ -63,7 +63,6 @@ class Making:
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
         self._certainty: tuple[Candidate, Certainty] | None = None  # of the last candidate that was asked for
-        self._lost: dict[int, tuple[Candidate, list[tuple[Witness, float]]]] = {}  # by the identity of candidates
         self._held_back = HeldBack(options, data, self.reference, self.say)
 
     def record(self, model: FloatModel) -> None:
@@ -100,14 +99,13 @@ class Making:
         """The rare values of calibration samples that ``candidate`` loses, with what it gives instead."""
         if not self._witnesses:
             return []
-        known = self._lost.get(id(candidate))
-        if known is None or known[0] is not candidate:
+        if candidate.lost_witnesses is None:
             samples = sorted({witness.sample for witness in self._witnesses})
             found = dict(zip(samples, reals_of(candidate.graph, [self.data.fit[i] for i in samples]), strict=True))
             values = [float(found[one.sample][one.output].flat[one.element]) for one in self._witnesses]
             pairs = zip(self._witnesses, values, strict=True)
-            known = self._lost[id(candidate)] = candidate, [pair for pair in pairs if pair[0].is_lost(pair[1])]
-        return known[1]
+            candidate.lost_witnesses = [pair for pair in pairs if pair[0].is_lost(pair[1])]
+        return candidate.lost_witnesses
 
     @cached_property
     def _witnesses(self) -> list[Witness]:

@@ -17,6 +17,8 @@ from odc_mlir.runtime.reporting.metrics import Errors
 
 # SQNR of outputs that are exactly the float model's, for comparing choices.
 EXACT_DB = 200.0
+# SQNR of an output of which nothing is lost.
+GOOD_DB = 25.0
 _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "top1_decided"))
 
 

@@ -37,6 +37,7 @@ from odc_mlir.quantizer.options import INPUTS, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
 from odc_mlir.quantizer.refinement import Known
+from odc_mlir.quantizer.witnesses import Witness
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -135,6 +136,7 @@ class Candidate:
     recipe: Recipe
     module: ModuleOp
     measured: Measurement | None = None
+    lost_witnesses: list[tuple[Witness, float]] | None = None  # with what it gives instead
 
     @cached_property
     def graph(self) -> Graph:

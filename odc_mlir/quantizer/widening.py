@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.quantizer.layers import Examination
-from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.mixed import (
     NARROWER,
     Levels,
@@ -54,8 +54,9 @@ LOG = logging.getLogger(__name__)
 Measures = Mapping[str, float | None]
 _Key = tuple[bool, bool, tuple[tuple[str, str], ...]]
 
-# What outputs are to have, or to gain: that much on the few samples of a search leaves 6 dB on most others.
-GOOD_DB, GAIN_DB = 25.0, 10.0
+# What outputs are to gain that have less than what is good: so much on the few samples of a search leaves 6 dB on most
+# others.
+GAIN_DB = 10.0
 _NEAR_DB = 1.0  # what they may lack of the nearest to that
 _MOST_TIME = 4.0  # of the plain model's, that this may take
 _MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried

@@ -8,7 +8,7 @@ from odc_mlir.calibration.sampling import stratified
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 0), (0, 5), (1, 1), (1, 5), (4, 5), (5, 5), (16, 17), (16, 100)])
-def test_one_of_each_stretch(count: int, total: int) -> None:
+def test_one_of_each_stratum(count: int, total: int) -> None:
     found = stratified(count, total)
     assert found == stratified(count, total)
     assert len(found) == count
