@@ -23,8 +23,8 @@ from odc_mlir.ops.spec import Trait
 from odc_mlir.plugins.target import Rules, choose, reason_against
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.circle_clip_masks import HIDDEN, mask_of
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
+from odc_mlir.transforms.common.masks import HIDDEN, argument_of, is_beyond, sources
 from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, shape_of
 from odc_mlir.transforms.partition.rules.table import rules_of
 from odc_mlir.transforms.partition.rules.weight_checks import has_wide_weights
@@ -175,8 +175,8 @@ def _count(module: ModuleOp, name: str) -> int:
 def _masks(model: LintedModel) -> Iterator[Finding]:
     if model.may_stay_real:
         return
-    found = [op for op in model.operators if op.SPEC.name == "SOFTMAX" and op.unverified is None]
-    hidden = [op for op in found if (mask := mask_of(op)) is not None and np.any(mask.numbers < mask.limit)]
+    found = ((op, argument_of(op)) for op in model.operators)
+    hidden = [op for op, argument in found if argument is not None and any(map(is_beyond, sources(*argument)))]
     if hidden:
         yield Finding(
             "mask",

@@ -146,8 +146,9 @@ class CandidateBuilder:
         function = quant_ir.main_function(module)
         assert function is not None
         with typed_errors(STAGE):
-            attach_ranges(function, self._ranges(recipe, statistics))
-            Assignment(function, self.scheme, dict(recipe.precisions), self._wide_ranges(recipe, statistics)).run()
+            spared = attach_ranges(function, self._ranges(recipe, statistics))
+            wide = {name: ends for name, ends in self._wide_ranges(recipe, statistics).items() if name not in spared}
+            Assignment(function, self.scheme, dict(recipe.precisions), wide).run()
         quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
         if self.scheme.reader:
             quant_ir.write_word(module, quant_ir.READER, self.scheme.reader)

@@ -29,6 +29,7 @@ from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.given import Types, lost, ranges_of, scheme_of, taken_out
 from odc_mlir.quantizer.judging import verdict_of
+from odc_mlir.quantizer.masks import limited_masks
 from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
 from odc_mlir.quantizer.policy.applicable import check_samples
 from odc_mlir.quantizer.policy.verdict import caution
@@ -99,6 +100,8 @@ def quantize(
         base.records = known
     if not data.fit:
         check_samples(options.by_name())
+    elif not options.definition.weights_only:
+        base = limited_masks(base, data.fit)
     # The products are many and small: several threads would wait for one another longer than they work. Numbers that
     # are not finite show in the verdict, which they fail.
     with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""``circle-clip-masks``: mask constants before SOFTMAX become as large as necessary, not as large as floats go.
+"""``circle-clip-masks``: what hides scores from SOFTMAX becomes as large as necessary, not as large as floats go.
 
 Before::
 
@@ -8,45 +8,41 @@ Before::
 
 After: ``%m = circle.const [0.0, -2048.0, 0.0, 0.0]``, so that the quantised range has resolution left for the scores.
 
-Entries of the constant below -2048 are raised to that (divided by beta, if below 1). Results are bit-exact as long as
+Entries below -2048 are raised to that (divided by beta, if below 1). Results are bit-exact as long as
 no score exceeds the largest of its row by 1900 (divided likewise): the exponential of less than -104 is zero in
-float32. The same applies to the value that SELECT and SELECT_V2 substitute for scores, and to that of a SELECT between
-constants, as of a mask of truths, whose result is only added to scores; a row that is hidden altogether then keeps the
-shares of its scores.
+float32. Masks are found behind ADD, SUB, NEG, products with a constant of at most 64, and whatever only moves, selects
+or limits values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in any order. They are
 
-Unchanged: additions and selections with users other than SOFTMAX, masks that hide a whole row (its probabilities would
-change), and masks that are not constant.
+* constants;
+* whole multiples of a large number: truths or whole numbers, cast to reals and multiplied, as in ``(1 - m) * -1e9``.
+  Their constants get smaller;
+* with ``seen``, any other values that were seen below -2048: a MAXIMUM in float limits them, and what computes them
+  stays float too, up to layers and to what is also used otherwise, since large factors make much of small errors.
+
+A row that a computed mask hides altogether then keeps the shares of its scores.
+
+Unchanged: constants that hide a whole row of what they are added to (its probabilities would change). What operators
+other than SOFTMAX read stays as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter
-from xdsl.rewriter import InsertPoint
 
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import CircleOp, ConstOp
+from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.rewriting import (
-    OperatorPattern,
-    activation,
-    apply_patterns,
-    is_real,
-    is_returned,
-    real,
-    real_constant,
-)
-
-HIDDEN = -2048.0  # of the argument of the exponential
-_SELECTIONS = frozenset({"SELECT", "SELECT_V2"})
+from odc_mlir.transforms.common.masks import Clipping, Source, argument_of, is_product, may_be_limited, sources
+from odc_mlir.transforms.common.rewriting import OperatorPattern, apply_patterns
+from odc_mlir.transforms.quant.common.ir import PRECISION, write_word
+from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 
 
 @dataclass(frozen=True)
@@ -55,99 +51,69 @@ class CircleClipMasksPass(ModulePass):
 
     name = "circle-clip-masks"
 
+    seen: str = ""
+    """A JSON file with [least, largest] by tensor name."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [ClipMask()])
+        clip_masks(op, read_ranges(self.seen) if self.seen else {})
 
 
-class Mask(NamedTuple):
-    """Operand ``place`` of ``op`` hides entries of ``scores`` where its ``numbers`` are below ``limit``."""
-
-    op: CircleOp
-    place: int
-    scores: SSAValue
-    numbers: NDArray[Any]
-    limit: float
-    least_shown: float
-    """The smallest number that is added to what is not hidden."""
+def clip_masks(module: ModuleOp, seen: Mapping[str, Range]) -> None:
+    """Make masks before each SOFTMAX of ``module`` no larger than necessary; ``seen``: ranges of values by name."""
+    apply_patterns(module, [ClipMask(seen)])
 
 
 class ClipMask(OperatorPattern):
-    """The constant that hides entries of a SOFTMAX's operand is not below the limit."""
+    """The operand of a SOFTMAX hides entries by more than the bound."""
 
     names = frozenset({"SOFTMAX"})
 
+    def __init__(self, seen: Mapping[str, Range]) -> None:
+        self._seen, self._clipping = seen, Clipping()
+
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        mask = mask_of(op)
-        if mask is None or not np.any(mask.numbers < mask.limit):
+        argument = argument_of(op)
+        if argument is None:
             return
-        name = value_name(mask.op.operands[mask.place])
-        clipped = real(np.maximum(mask.numbers, np.float32(mask.limit)), f"{name}/clipped")
-        rewriter.insert(clipped, InsertPoint.before(mask.op))
-        mask.op.operands[mask.place] = clipped.result
-        rewriter.notify_op_modified(mask.op)
+        limited = {value for value, bound, _ in self._limited(*argument)}
+        clipped = self._clipping.clipped(*argument, limited)
+        if clipped is op.operands[0]:
+            return
+        _keep_real({value.owner for value in limited if isinstance(value.owner, CircleOp)})
+        before = op.operands[0]
+        op.operands[0] = clipped
+        rewriter.notify_op_modified(op)
+        _erase_unused(before, rewriter)
+
+    def _limited(self, value: SSAValue, bound: float) -> Iterator[Source]:
+        """Sources that were seen beyond their bounds."""
+        for source in sources(value, bound):
+            low, high = self._seen.get(value_name(source.value), (0.0, 0.0))
+            if may_be_limited(source) and (low < source.bound if source.bound < 0 else high > source.bound):
+                yield source
 
 
-def mask_of(softmax: CircleOp) -> Mask | None:
-    """What hides entries from a SOFTMAX of real values by a number at or below the limit; None where nothing does."""
-    value, beta = softmax.operands[0], float(softmax.option("beta"))
-    source = value.owner
-    if not isinstance(source, CircleOp) or source.unverified is not None or not is_real(value) or beta <= 0:
-        return None
-    if is_returned(value) or not all(_is_softmax(use.operation, beta) for use in value.uses):
-        return None
-    limit = HIDDEN / min(beta, 1.0)
-    for place, scores in _parts(source):
-        numbers = real_constant(source.operands[place])
-        if numbers is None:
-            if (found := _selected(source, place, scores, limit, beta)) is not None:
-                return found
-            continue
-        if not numbers.size or not np.any(numbers <= limit):
-            continue
-        if source.SPEC.name != "ADD":
-            return Mask(source, place, scores, numbers, limit, 0.0)
-        if np.any(np.atleast_1d(numbers).max(axis=-1) <= limit / 2):
-            return None  # whole rows
-        return Mask(source, place, scores, numbers, limit, float(numbers[numbers > limit].min(initial=0.0)))
-    return None
+def _keep_real(ops: set[CircleOp]) -> None:
+    """Keep ``ops`` real, and what computes for nothing else, up to layers: large factors make much of small errors."""
+    if not ops:
+        return
+    block = next(iter(ops)).parent
+    assert block is not None
+    real: set[Operation] = set(ops)
+    for op in reversed(list(block.ops)):
+        if isinstance(op, CircleOp) and not is_product(op):
+            users = [use.operation for result in op.results for use in result.uses]
+            if users and real.issuperset(users):
+                real.add(op)
+        if op in real and isinstance(op, CircleOp):
+            write_word(op, PRECISION, FLOAT)
 
 
-def _selected(total: CircleOp, place: int, scores: SSAValue, limit: float, beta: float) -> Mask | None:
-    """The mask that a SELECT between constants makes, if it is added to scores of such SOFTMAXes and nothing else."""
-    value = total.operands[place]
-    source = value.owner
-    if total.SPEC.name != "ADD" or not isinstance(source, CircleOp) or source.SPEC.name not in _SELECTIONS:
-        return None
-    if (
-        source.unverified is not None
-        or is_returned(value)
-        or not all(_is_sum(use.operation, beta) for use in value.uses)
-    ):
-        return None
-    for hidden, shown in ((1, 2), (2, 1)):
-        numbers, others = real_constant(source.operands[hidden]), real_constant(source.operands[shown])
-        if numbers is None or others is None or not numbers.size or numbers.max() > limit:
-            continue
-        if others.size and others.min() > limit:
-            return Mask(source, hidden, scores, numbers, limit, float(others.min(initial=0.0)))
-    return None
-
-
-def _is_sum(op: Any, beta: float) -> bool:
-    """Whether ``op`` adds to what only SOFTMAXes read."""
-    if not isinstance(op, CircleOp) or op.SPEC.name != "ADD" or activation(op) != "none":
-        return False
-    (result,) = op.results
-    return not is_returned(result) and all(_is_softmax(use.operation, beta) for use in result.uses)
-
-
-def _is_softmax(op: Any, beta: float) -> bool:
-    return isinstance(op, CircleOp) and op.SPEC.name == "SOFTMAX" and op.option("beta") == beta
-
-
-def _parts(op: CircleOp) -> Iterator[tuple[int, SSAValue]]:
-    """Operands that may be a mask, by number, each with the scores beside it."""
-    if op.SPEC.name == "ADD" and activation(op) == "none":
-        yield from ((0, op.operands[1]), (1, op.operands[0]))
-    elif op.SPEC.name in _SELECTIONS:
-        yield from ((1, op.operands[2]), (2, op.operands[1]))
+def _erase_unused(value: SSAValue, rewriter: PatternRewriter) -> None:
+    """Erase what made ``value``, and what made that, where nothing uses it any more."""
+    left = [value.owner]
+    while left:
+        op = left.pop()
+        if isinstance(op, CircleOp | ConstOp) and op.parent is not None and not any(r.uses for r in op.results):
+            left += [operand.owner for operand in op.operands]
+            rewriter.erase(op)

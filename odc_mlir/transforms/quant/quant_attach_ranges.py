@@ -12,8 +12,8 @@ Values are matched by name, in the main function only. A value that was never re
 has, if any: files from other recorders contain them. The file holds recorded statistics, or JSON such as ``{"relu":
 [0.0, 3.5]}``. Does nothing without ``records``.
 
-Scores that a constant masks before SOFTMAX do not widen the range of its operand, which ends slightly below the
-smallest unmasked score.
+Scores that are masked before SOFTMAX do not widen the range of its operand, which ends slightly below the smallest
+unmasked score. That of a mask ends where it hides any score below any other.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp, VariableOp
 from odc_mlir.errors import OptionError, parsing
+from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.circle_clip_masks import mask_of
+from odc_mlir.transforms.common.masks import ShownRanges, argument_of, terms
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.quant.common.ir import is_real, main_function, range_of, with_range
+from odc_mlir.transforms.common.rewriting import real_constant
+from odc_mlir.transforms.quant.common.ir import constant_of, is_real, main_function, range_of, with_range
 
 if TYPE_CHECKING:
     from odc_mlir.calibration.statistics import TensorStatistics
@@ -120,28 +123,80 @@ def ranges_of(
     return {name: choose_range(item, mode, **given) for name, item in statistics.items() if item.runs}
 
 
-def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> None:
-    """Write ranges by tensor name into the types of real values of ``function``, state included."""
+def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> frozenset[str]:
+    """Write ranges by tensor name into the types of real values of ``function``, state included.
+
+    Returns the names of values whose ranges leave out what SOFTMAX does not see.
+    """
     results = (result for op in function.walk() if isinstance(op, CircleOp | VariableOp) for result in op.results)
     for value in (*function.args, *results):
         found = ranges.get(value_name(value))
         if found is not None and is_real(value) and isinstance(value.type, TensorType):
             retype(value, with_range(value.type, *found))
-    for op in function.walk():
-        if isinstance(op, CircleOp) and op.SPEC.name == "SOFTMAX":
-            _spare_masked(op)
+    spared = _spare_hidden(function)
     set_function_type(function)
+    return spared
 
 
-def _spare_masked(softmax: CircleOp) -> None:
-    """Let the range of masked scores end a little below those that are shown.
+def _spare_hidden(function: FuncOp) -> frozenset[str]:
+    """Let the ranges of scores that are hidden, and of what hides them, end a little beyond what is shown.
 
     What is hidden then has the lowest code, and its share of a row is below half a step of any result.
     """
-    mask, value = mask_of(softmax), softmax.operands[0]
-    if mask is None:
+    softmaxes = [op for op in function.walk() if isinstance(op, CircleOp) and argument_of(op) is not None]
+    ends: dict[SSAValue, Range] = {}
+    readers: set[Operation] = set(softmaxes)
+    for softmax in softmaxes:
+        for value, (low, high) in _seen_ranges(softmax):
+            known = ends.get(value, (low, high))
+            ends[value] = min(low, known[0]), max(high, known[1])
+            if isinstance(value.owner, Operation):
+                readers.add(value.owner)
+    spared = set()
+    for value, (low, high) in ends.items():
+        own = _range_of(value)
+        if own is None or any(use.operation not in readers for use in value.uses):
+            continue
+        low, high = max(own[0], low), min(own[1], high)
+        if low <= high and (low, high) != own:
+            retype(value, with_range(value.type, low, high))
+            spared.add(value_name(value))
+    return frozenset(spared)
+
+
+def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
+    """The values that hide something from a SOFTMAX, on the way to it, each with what it must be able to tell apart."""
+    argument = argument_of(softmax)
+    assert argument is not None
+    root, bound = argument
+    shown, known = ShownRanges(_range_of), range_of(root.type)
+    total = shown.of(root, bound)
+    if total is None or total.range is None or known is None:
         return
-    scores, total = range_of(mask.scores.type), range_of(value.type)
-    if scores is not None and total is not None:
-        low = scores[0] + mask.least_shown - HIDDEN_SHARE / float(softmax.option("beta"))
-        retype(value, with_range(value.type, min(max(total[0], low), total[1]), total[1]))
+    far = HIDDEN_SHARE / float(softmax.option("beta"))
+    spread = max(known[1] - total.range[0], 0.0)
+    left, seen = [(root, bound, far)], set()
+    while left:
+        value, its_bound, margin = left.pop()
+        found = shown.of(value, its_bound)
+        if found is None or not found.hides or (value, its_bound) in seen:
+            continue
+        seen.add((value, its_bound))
+        if found.range is not None:
+            beyond = margin * abs(its_bound / bound)
+            low, high = found.range
+            yield value, (low - beyond, math.inf) if its_bound < 0 else (-math.inf, high + beyond)
+        next_terms = None if constant_of(value) is not None else terms(value, its_bound)
+        if next_terms is not None:
+            op, bounds = next_terms
+            # What else is in a sum may make up for what hides.
+            margin = margin if op.SPEC.quant.kind is QuantKind.SAME or len(bounds) == 1 else spread + far
+            left += [(op.operands[index], bounds[index], margin) for index in bounds]
+
+
+def _range_of(value: SSAValue) -> Range | None:
+    """The recorded range of a value, or that of a constant's numbers."""
+    numbers = real_constant(value)
+    if numbers is None:
+        return range_of(value.type)
+    return (float(numbers.min()), float(numbers.max())) if numbers.size else None

@@ -1,0 +1,21 @@
+// RUN: odc-opt %s -p "circle-clip-masks{seen=\"%S/Inputs/circle-clip-masks-seen.json\"}" | filecheck %s
+
+// A mask that is computed of reals was seen as low as -1e9: it is limited, and float with what computes it alone.
+func.func @computed(%x: tensor<2x2xf32> loc("x"), %m: tensor<1x2xf32> loc("m")) -> tensor<2x2xf32> {
+  %one = circle.const [1.0] : tensor<f32>
+  %far = circle.const [-1.0e+9] : tensor<f32>
+  %0 = circle.relu(%m) : (tensor<1x2xf32>) -> tensor<1x2xf32>
+  %1 = circle.sub(%one, %0) : (tensor<f32>, tensor<1x2xf32>) -> tensor<1x2xf32>
+  %2 = circle.mul(%1, %far) : (tensor<1x2xf32>, tensor<f32>) -> tensor<1x2xf32> loc("mask")
+  %3 = circle.add(%x, %2) : (tensor<2x2xf32>, tensor<1x2xf32>) -> tensor<2x2xf32>
+  %4 = circle.softmax(%3) {beta = 1.0} : (tensor<2x2xf32>) -> tensor<2x2xf32>
+  %5 = circle.mul(%4, %0) : (tensor<2x2xf32>, tensor<1x2xf32>) -> tensor<2x2xf32>
+  func.return %5 : tensor<2x2xf32>
+}
+// CHECK-LABEL: func.func @computed(
+// CHECK: circle.relu(%{{[a-z0-9_]+}}) : (
+// CHECK: circle.sub({{.*}} attributes {quant.precision = "float"}
+// CHECK: [[FAR:%.+]] = circle.mul({{.*}} attributes {quant.precision = "float"}
+// CHECK: [[LIMIT:%.+]] = circle.const [-2048.0] : tensor<1xf32>
+// CHECK: [[NEAR:%.+]] = circle.maximum([[FAR]], [[LIMIT]]) attributes {quant.precision = "float"}
+// CHECK: circle.add({{.*}}, [[NEAR]])
