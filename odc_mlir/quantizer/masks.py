@@ -12,7 +12,7 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_clip_masks import clip_masks
-from odc_mlir.transforms.common.masks import Source, argument_of, may_be_limited, sources
+from odc_mlir.transforms.common.masks import TermSource, argument_of, may_be_limited, sources
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.universe import make_context
@@ -49,7 +49,7 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
         changed |= wrong
 
 
-def _terms(model: FloatModel) -> dict[str, list[Source]]:
+def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
     """What may be masks, by the name of the SOFTMAX."""
     function = quant_ir.main_function(model.module)
     assert function is not None
@@ -62,7 +62,7 @@ def _terms(model: FloatModel) -> dict[str, list[Source]]:
     return result
 
 
-def _is_beyond(source: Source, seen: tuple[float, float]) -> bool:
+def _is_beyond(source: TermSource, seen: tuple[float, float]) -> bool:
     return seen[0] < source.bound if source.bound < 0 else seen[1] > source.bound
 
 

@@ -39,7 +39,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.masks import Clipping, Source, argument_of, is_product, may_be_limited, sources
+from odc_mlir.transforms.common.masks import Clipping, TermSource, argument_of, is_product, may_be_limited, sources
 from odc_mlir.transforms.common.rewriting import OperatorPattern, apply_patterns
 from odc_mlir.transforms.quant.common.ir import PRECISION, write_word
 from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
@@ -85,7 +85,7 @@ class ClipMask(OperatorPattern):
         rewriter.notify_op_modified(op)
         _erase_unused(before, rewriter)
 
-    def _limited(self, value: SSAValue, bound: float) -> Iterator[Source]:
+    def _limited(self, value: SSAValue, bound: float) -> Iterator[TermSource]:
         """Sources that were seen beyond their bounds."""
         for source in sources(value, bound):
             low, high = self._seen.get(value_name(source.value), (0.0, 0.0))

@@ -37,7 +37,7 @@ Bounds = Mapping[int, float]
 Interval = tuple[float, float]
 
 
-class Source(NamedTuple):
+class TermSource(NamedTuple):
     """A term that is no sum of others: a constant, ``whole`` multiples of a step, or another value."""
 
     value: SSAValue
@@ -90,7 +90,7 @@ def _is_limited(op: CircleOp, bound: float) -> bool:
     return False
 
 
-def sources(value: SSAValue, bound: float) -> Iterator[Source]:
+def sources(value: SSAValue, bound: float) -> Iterator[TermSource]:
     """Where the terms of ``value`` come from, each once."""
     seen: set[tuple[SSAValue, float]] = set()
     left = [(value, bound, 0)]
@@ -101,13 +101,13 @@ def sources(value: SSAValue, bound: float) -> Iterator[Source]:
         seen.add((value, bound))
         found = None if real_constant(value) is not None else terms(value, bound)
         if found is None:
-            yield Source(value, bound, whole=_hides_by_step(value, bound))
+            yield TermSource(value, bound, whole=_hides_by_step(value, bound))
         else:
             op, bounds = found
             left += [(op.operands[index], bounds[index], depth + 1) for index in sorted(bounds, reverse=True)]
 
 
-def is_beyond(source: Source) -> bool:
+def is_beyond(source: TermSource) -> bool:
     """Whether a constant, or whole multiples of a step, hide by more than the bound."""
     numbers = real_constant(source.value)
     if numbers is not None:
@@ -116,7 +116,7 @@ def is_beyond(source: Source) -> bool:
     return step is not None and step > abs(source.bound)
 
 
-def may_be_limited(source: Source) -> bool:
+def may_be_limited(source: TermSource) -> bool:
     """Whether a term is neither of those, nor the product of a layer: nothing but samples tell what it hides."""
     is_known = source.whole or real_constant(source.value) is not None
     return is_real(source.value) and not is_known and not is_product(source.value.owner)
@@ -223,7 +223,9 @@ class Clipping:
         if numbers is not None:
             limit = np.maximum if bound < 0 else np.minimum
             return (
-                self._constant(value, limit(numbers, np.float32(bound))) if is_beyond(Source(value, bound)) else value
+                self._constant(value, limit(numbers, np.float32(bound)))
+                if is_beyond(TermSource(value, bound))
+                else value
             )
         found = terms(value, bound)
         if found is not None:
@@ -231,7 +233,7 @@ class Clipping:
             return self._copy(
                 value, op, {i: self.clipped(op.operands[i], b, limited, depth + 1) for i, b in bounds.items()}
             )
-        source = Source(value, bound, whole=_hides_by_step(value, bound))
+        source = TermSource(value, bound, whole=_hides_by_step(value, bound))
         if source.whole:
             step = whole_step(value)
             assert step is not None
