@@ -21,7 +21,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import counted
 from odc_mlir.frontend.model_file import ModelFile
-from odc_mlir.quantizer.policy.readers import litert_refuses_node
+from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FAILED, Limit, describe, types_text
 from odc_mlir.quantizer.pricing import bits_of
@@ -46,14 +46,16 @@ class Quantized(ModelFile):
     equalization: list[dict[str, Any]] = field(default_factory=list)
 
     def to_tflite(self) -> bytes:
-        """The model as a TFLite file; raises UnsupportedError for operators on codes that LiteRT does not run."""
+        """The model as a TFLite file; raises UnsupportedError for operators that LiteRT does not run."""
         for item in graph_of(self.model).nodes:
-            if (seen := litert_refuses_node(item.node)) is not None:
+            of_codes = litert_refuses_node(item.node)
+            if (seen := of_codes or litert_refuses_form(item.node)) is not None:
+                real = "quantise with reader='litert', which keeps such operators in float, or "
                 raise UnsupportedError(
                     f"{seen}, so the model cannot be a .tflite file",
                     op=item.node.spec.name,
                     tensor=item.node.results[0].name if item.node.results else None,
-                    hint="quantise with reader='litert', which keeps such operators in float, or write a .circle file",
+                    hint=f"{real if of_codes else ''}write a .circle file",
                 )
         return super().to_tflite()
 

@@ -18,6 +18,7 @@ from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.circle.checks import check_model
 from odc_mlir.formats.circle.decoder import MalformedError, Record
 from odc_mlir.formats.circle.encoder import Encoder
+from odc_mlir.formats.circle.litert_forms import as_litert_reads
 from odc_mlir.formats.circle.model import (
     INDEX_WIDTHS,
     DimMetadata,
@@ -46,9 +47,6 @@ _EXTENDED_CODE = 127
 
 _VERSIONS = {"circle": 0, "tflite": 3}
 
-# LiteRT has no kernel of an older version than this for these operators, which Circle counts from 1.
-_LEAST_VERSIONS: Mapping[str, Mapping[str, int]] = {"circle": {}, "tflite": {"BROADCAST_TO": 2}}
-
 # Stands for a buffer's place in the file while that is not known; any value but 0 takes the same room.
 _SOMEWHERE = 1 << 60
 
@@ -63,8 +61,10 @@ def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -
 
 
 def write_tflite(model: Model) -> bytes:
-    """``model`` as a TFLite file; raises ModelError and UnsupportedError, also for what only Circle has."""
-    return b"".join(_chunks(model, INLINE_LIMIT_BYTES, tflite_schema()))
+    """``model`` as a TFLite file in forms that LiteRT reads; raises ModelError and UnsupportedError, also for what only
+    Circle has.
+    """
+    return b"".join(_chunks(as_litert_reads(model), INLINE_LIMIT_BYTES, tflite_schema()))
 
 
 def save_model(model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
@@ -153,8 +153,7 @@ def _subgraph(subgraph: SubGraph, codes: dict[tuple[str, int, str], int], schema
                 op=operator.label,
                 error=UnsupportedError,
             )
-        version = max(operator.version, _LEAST_VERSIONS[schema.name].get(operator.name, 0))
-        key = (operator.name, version, operator.custom_code)
+        key = (operator.name, operator.version, operator.custom_code)
         operators.append({"opcode_index": codes.setdefault(key, len(codes)), **_operator(operator, schema)})
     return {
         "tensors": [_tensor(tensor, schema) for tensor in subgraph.tensors],

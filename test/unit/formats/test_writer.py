@@ -314,6 +314,45 @@ def test_tflite_files_ask_for_kernels_that_litert_has() -> None:
         assert read_model(write_model(model)).subgraphs[0].operators[0].version == asked
 
 
+@pytest.mark.parametrize(
+    ("dtype", "sums", "options"),
+    [
+        ("float32", "float32", {}),
+        ("int8", "int32", {}),
+        ("uint8", "int32", {}),
+        ("int16", "int64", {}),
+        ("int16", "int32", {"quantized_bias_type": "int32"}),
+    ],
+)
+@pytest.mark.parametrize("inputs", [(0, 1), (0, 1, LEFT_OUT)])
+def test_tflite_files_have_every_bias(dtype: str, sums: str, options: dict[str, Any], inputs: tuple[int, ...]) -> None:
+    """LiteRT has no CONV_2D without one: zeros, in the units of sums."""
+    options = {**default_options("Conv2DOptions"), **options}
+    model = _model(Operator("CONV_2D", inputs=inputs, outputs=(2,), options_type="Conv2DOptions", options=options))
+    graph = model.subgraphs[0]
+    graph.tensors[1].shape = (3, 1, 1, 2)
+    if dtype != "float32":
+        graph.tensors[0].quantization = Quantization(np.float32([0.5]), np.int64([3 if dtype == "uint8" else 0]))
+        graph.tensors[1].quantization = Quantization(np.float32([1, 2, 3]), np.zeros(3, np.int64))
+    graph.tensors[0].dtype = graph.tensors[2].dtype = dtype
+    graph.tensors[1].dtype = "int8" if dtype == "int16" else dtype
+    written = read_model(write_tflite(model))
+    assert written.subgraphs[0].operators[0].inputs == (0, 1, 3)
+    bias = written.subgraphs[0].tensors[3]
+    assert (bias.dtype, bias.shape) == (sums, (3,))
+    np.testing.assert_array_equal(np.frombuffer(written.buffers[bias.buffer], sums), np.zeros(3))
+    params = bias.quant_params()
+    assert (params and params.scales) == (None if dtype == "float32" else (0.5, 1.0, 1.5))
+    assert read_model(write_model(model)).subgraphs[0].operators[0].inputs == inputs
+    assert len(graph.tensors) == 3
+
+
+def test_tflite_files_count_operands_of_other_convolutions() -> None:
+    model = _model(Operator("DEPTHWISE_CONV_2D", inputs=(0, 1, LEFT_OUT), outputs=(2,)))
+    assert read_model(write_tflite(model)).subgraphs[0].operators[0].inputs == (0, 1)
+    assert read_model(write_model(model)).subgraphs[0].operators[0].inputs == (0, 1, LEFT_OUT)
+
+
 def test_tflite_files() -> None:
     model = _model(Operator("ADD", inputs=(0, 1), outputs=(2,), options_type="AddOptions"), version=0)
     model.subgraphs[0].tensors[0].dtype = "uint4"

@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 import odc_mlir
+from helpers import nodes
 from helpers.float_models import squeeze_excite
 from helpers.float_nets import FloatNet, assign, operator, run_pass
+from helpers.litert import reference
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.policy.readers import litert_refuses, litert_refuses_node
+from odc_mlir.quantizer.policy.readers import litert_refuses, litert_refuses_form, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import SCHEMES as SCHEME_TYPES
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.graph import build_graph
@@ -72,8 +75,6 @@ def test_litert_runs_what_is_made_for_it(scheme: str) -> None:
 
 def _compared(name: str, scheme: str) -> str:
     """What is wrong with one operator in LiteRT, empty where nothing is."""
-    from ai_edge_litert import interpreter as litert
-
     net = FloatNet(len(name))
     made = ALL[name](net)
     module = net.module(*(made if isinstance(made, list) else [made]))
@@ -85,24 +86,184 @@ def _compared(name: str, scheme: str) -> str:
     taken = ("int8", weights) if weights == "int4" else (weights,)
     refused = all(litert_refuses(name, activations, kind, per_channel=per_channel) for kind in taken)
     assert real == (refused or name in NO_KERNEL.get(scheme, ()))
+    try:
+        off = _off(module, net, "BUILTIN_WITHOUT_DEFAULT_DELEGATES" if name in OTHER_KERNELS else "BUILTIN_REF")
+    except (RuntimeError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return "" if off <= (1e-5 if real else 0.0) else f"differs by {off:g}"
+
+
+def _off(module: ModuleOp, net: FloatNet, kernels: str = "BUILTIN_REF") -> float:
+    """By how much LiteRT's results of an assigned module differ from ours; raises what LiteRT raises."""
+    from ai_edge_litert import interpreter as litert
+
     run_pass(module, "convert-circle-to-quant")
     run_pass(module, "quant-insert-requantize")
     model = export_model(module)
-    assert not any(litert_refuses_node(item.node) for item in build_graph(model).nodes)
-    kinds = litert.OpResolverType
-    kind = kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES if name in OTHER_KERNELS else kinds.BUILTIN_REF
+    made = [item.node for item in build_graph(model).nodes]
+    assert not any(litert_refuses_node(node) or litert_refuses_form(node) for node in made)
+    kind = litert.OpResolverType[kernels]
     theirs: Any = litert.Interpreter(model_content=bytes(write_tflite(model)), experimental_op_resolver_type=kind)
-    try:
-        theirs.allocate_tensors()
-        for detail, value in zip(theirs.get_input_details(), net.inputs, strict=True):
-            theirs.set_tensor(detail["index"], value)
-        theirs.invoke()
-    except (RuntimeError, ValueError) as error:
-        return str(error).splitlines()[0]
+    theirs.allocate_tensors()
+    for detail, value in zip(theirs.get_input_details(), net.inputs, strict=True):
+        theirs.set_tensor(detail["index"], value)
+    theirs.invoke()
     ours = open_executor(bytes(write_model(model)), numerics="litert").run(list(net.inputs))
     found = [theirs.get_tensor(detail["index"]) for detail in theirs.get_output_details()]
-    off = max(float(np.abs(np.asarray(a, np.float64) - b).max()) for a, b in zip(ours, found, strict=True))
-    return "" if off <= (1e-5 if real else 0.0) else f"differs by {off:g}"
+    return max(float(np.abs(np.asarray(a, np.float64) - b).max()) for a, b in zip(ours, found, strict=True))
+
+
+def _itself(name: str) -> Make:
+    def make(net: FloatNet) -> Any:
+        x = net.real(3, 8)
+        return net.add(name, x, x)
+
+    return make
+
+
+def _far_below(net: FloatNet) -> Any:
+    x = net.real(3, 8, low=1000.0, high=1000.1)
+    return net.add("SUB", x, net.add("MEAN", x, net.const([1], "int32"), keep_dims=True))
+
+
+# Operators whose scales no kernel of LiteRT takes, or that are computed from 16-bit codes as if these had 8.
+OUT_OF_REACH: dict[str, tuple[str, Make]] = {
+    "difference of equals": ("int8", _itself("SUB")),
+    "square of nothing": ("int8", _itself("SQUARED_DIFFERENCE")),
+    "a small part of a sum": ("int16x8", _far_below),
+    "large numbers compared": (
+        "int8",
+        lambda net: net.add("LESS", net.real(3, 8, low=-1e3, high=1e3), net.real(3, 8, low=-1e3, high=1e3)),
+    ),
+    "tiny scores": ("int8", lambda net: net.add("SOFTMAX", net.real(3, 8, low=-1e-6, high=1e-6), beta=1.0)),
+    "large arguments": ("int16x8", lambda net: net.add("TANH", net.real(3, 8, low=-1e6, high=1e6))),
+    "computed filters": (
+        "int16x8",
+        lambda net: net.add(
+            "CONV_2D",
+            net.real(1, 5, 5, 2),
+            net.real(3, 2, 2, 2),
+            net.weights(3),
+            padding="same",
+            stride_h=1,
+            stride_w=1,
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OUT_OF_REACH)
+def test_what_is_out_of_reach_stays_real(case: str) -> None:
+    """LiteRT would abort, or compute other numbers."""
+    pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    scheme, make = OUT_OF_REACH[case]
+    net = FloatNet(len(case))
+    last = make(net)
+    module = net.module(last)
+    assign(module, scheme, reader="litert", granularity=SCHEMES[scheme])
+    assert "LiteRT has no kernel for" in str(operator(module, net.name(last)).attributes[REASON])
+    assert _off(module, net) <= 1e-5 * float(np.abs(net.array(last)).max() or 1)
+
+
+# Operator, element type, scales of operands and of the result, options; which LiteRT takes, and a bit further not.
+LIMITS: list[tuple[str, str, tuple[float, ...], float, dict[str, Any], bool]] = [
+    *((name, "int8", (1.0, 0.3), 1.01 * 2.0**-19, {}, True) for name in ("ADD", "SUB")),
+    *((name, "int8", (1.0, 0.3), 2.0**-19, {}, False) for name in ("ADD", "SUB")),
+    *((name, "int16", (0.9, 0.3), 0.91 * 2.0**-14, {}, True) for name in ("ADD", "SUB")),
+    *((name, "int16", (0.9, 0.3), 0.89 * 2.0**-14, {}, False) for name in ("ADD", "SUB")),
+    ("ADD", "int16", (0.5, 1.0), 1.0, {}, True),
+    ("ADD", "int16", (0.5, 0.25), 1.0, {}, False),
+    ("SUB", "int16", (2.0, 1.0), 1.0, {}, False),
+    ("ADD", "int8", (0.01, 3e32), 3e32, {}, True),
+    ("ADD", "int8", (0.01, 4e32), 4e32, {}, False),
+    ("SQUARED_DIFFERENCE", "int8", (1.0, 1.0), 1.01 * 2.0**-12, {}, True),
+    ("SQUARED_DIFFERENCE", "int8", (1.0, 1.0), 2.0**-12, {}, False),
+    ("SOFTMAX", "int8", (1.01 * 2.0**-26,), 1 / 256, {"beta": 1.0}, True),
+    ("SOFTMAX", "int8", (2.0**-26,), 1 / 256, {"beta": 1.0}, False),
+    ("SOFTMAX", "int8", (1.01 * 2.0**-26,), 1 / 256, {"beta": 0.5}, False),
+    ("LOG_SOFTMAX", "int8", (1.01 * 2.0**-26,), 1 / 16, {}, True),
+    ("LOG_SOFTMAX", "int8", (2.0**-26,), 1 / 16, {}, False),
+    ("RELU6", "int8", (2.8e-9,), 2.8e-9, {}, True),
+    ("RELU6", "int8", (2.7e-9,), 2.7e-9, {}, False),
+    ("ADD", "int8", (2.7e-9, 2.7e-9), 2.7e-9, {"fused_activation_function": "relu6"}, False),
+]
+_FIXED_ZEROS = {"SOFTMAX": -128, "LOG_SOFTMAX": 127}
+
+
+@pytest.mark.parametrize(("name", "dtype", "scales", "scale", "options", "fits"), LIMITS)
+def test_how_far_litert_reaches(
+    name: str, dtype: str, scales: tuple[float, ...], scale: float, options: dict[str, Any], fits: bool
+) -> None:
+    shape = (4, 16)
+    operands = [nodes.tensor(dtype, shape, nodes.quant(item)) for item in scales]
+    result = nodes.tensor(dtype, shape, nodes.quant(scale, _FIXED_ZEROS.get(name, 0)))
+    made = nodes.node(name, operands, result, **options)
+    assert (litert_refuses_node(made) is None) == fits
+    if fits:  # where it does not fit, LiteRT may abort
+        rng, info = np.random.default_rng(2), np.iinfo(dtype)
+        codes = [rng.integers(info.min, info.max + 1, shape).astype(dtype) for _ in scales]
+        np.testing.assert_array_equal(nodes.run(made, *codes), reference(made, *codes))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16"])
+def test_how_large_numbers_litert_compares(dtype: str) -> None:
+    for scale, fits in ((0.999, True), (1.0, False)):
+        operands = [nodes.tensor(dtype, (4, 16), nodes.quant(item)) for item in (scale, 0.5)]
+        made = nodes.node("EQUAL", operands, nodes.tensor("bool", (4, 16)))
+        assert (litert_refuses_node(made) is None) == fits
+        if fits:
+            codes = [np.arange(64, dtype=dtype).reshape(4, 16), np.arange(0, 128, 2, dtype=dtype).reshape(4, 16)]
+            np.testing.assert_array_equal(nodes.run(made, *codes), reference(made, *codes))
+
+
+@pytest.mark.parametrize("name", ["LOGISTIC", "TANH"])
+def test_how_large_arguments_litert_takes(name: str) -> None:
+    for scale, fits in ((0.999, True), (1.0, False)):
+        made = nodes.node(
+            name, [nodes.tensor("int16", (2,), nodes.quant(scale))], nodes.tensor("int16", (2,), nodes.quant(2.0**-15))
+        )
+        assert (litert_refuses_node(made) is None) == fits
+        if fits:
+            codes = np.array([-32768, 32767], np.int16)
+            np.testing.assert_array_equal(nodes.run(made, codes), reference(made, codes))
+
+
+@pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV"])
+@pytest.mark.parametrize("scheme", [*SCHEMES, "float"])
+def test_a_bias_may_be_left_out(name: str, scheme: str) -> None:
+    pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    net = FloatNet(4)
+    options = {"padding": "same", "stride_h": 1, "stride_w": 1}
+    if name == "TRANSPOSE_CONV":
+        x, filters = net.const([1, 5, 5, 3], "int32"), net.weights(3, 2, 2, 3)
+        made = net.add(name, x, filters, net.real(1, 5, 5, 3), None, **options)
+    elif name == "CONV_2D":
+        made = net.add(name, net.real(1, 5, 5, 3), net.weights(4, 2, 2, 3), None, **options)
+    else:
+        made = net.add(name, net.real(1, 5, 5, 3), net.weights(1, 2, 2, 3), None, depth_multiplier=1, **options)
+    module = net.module(made)
+    if scheme == "float":
+        assert _off(module, net) < 1e-5
+    else:
+        assign(module, scheme, reader="litert", granularity=SCHEMES[scheme])
+        assert REASON not in operator(module, net.name(made)).attributes
+        assert _off(module, net) == 0
+
+
+FORMS: dict[str, tuple[str, Make]] = {
+    "ATAN2": ("operands of different shapes", lambda net: net.add("ATAN2", net.real(2, 3), net.real(3))),
+    "FILL": ("no scalars", lambda net: net.add("FILL", net.const([2, 3], "int32"), net.real(1))),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_that_litert_lacks_are_refused_by_name(name: str) -> None:
+    said, make = FORMS[name]
+    net = FloatNet(2)
+    module = net.module(make(net))
+    made = odc_mlir.quantize(module, scheme="int8", calibration=[net.inputs] * 2, help=False, reader="litert")
+    with pytest.raises(UnsupportedError, match=rf"{said}.*{name}.*write a .circle file"):
+        made.to_tflite()
 
 
 def test_what_litert_refuses_is_refused_by_name() -> None:

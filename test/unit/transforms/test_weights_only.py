@@ -105,6 +105,7 @@ CASES: dict[str, tuple[Callable[[FloatNet, Weights], SSAValue], Axes]] = {
     ),
     "GATHER": (lambda net, w: net.add("GATHER", w(30, 16), _ids(net, 2, 4, below=30), axis=0), (0,)),
     "GATHER, int64": (lambda net, w: net.add("GATHER", w(30, 16), _ids(net, 4, below=30, dtype="int64"), axis=0), (0,)),
+    "GATHER, odd rows": (lambda net, w: net.add("GATHER", w(30, 15), _ids(net, 4, below=30), axis=0), (0,)),
     "GATHER, columns": (lambda net, w: net.add("GATHER", w(30, 16), _ids(net, 4, below=16), axis=1), (None,)),
     "GATHER_ND": (lambda net, w: net.add("GATHER_ND", w(30, 16), _ids(net, 4, 1, below=30)), (None,)),
     "EMBEDDING_LOOKUP": (lambda net, w: net.add("EMBEDDING_LOOKUP", _ids(net, 6, below=30), w(30, 16)), (0,)),
@@ -118,6 +119,7 @@ LITERT_LACKS = {"GRU"}
 LOOKUPS: dict[str, dict[str, int | None]] = {
     "GATHER": {"int16": None},
     "GATHER, int64": {"int16": None},
+    "GATHER, odd rows": {"int16": None},
     "EMBEDDING_LOOKUP": {"int16": None},
     "GATHER, columns": {"int4": 1},
     "GATHER_ND": {"int4": 0},

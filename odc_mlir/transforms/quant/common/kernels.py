@@ -1,4 +1,5 @@
-"""Whether an operator's kernel can run on the element types that are assigned to it: the kernel itself is asked."""
+"""Whether an operator can run on the element types that are assigned to it: our kernel itself is asked, of LiteRT's a
+table."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from odc_mlir.ops.check import check_node
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.quantizer.policy.parameters import bias_params, quantize_constant
+from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import Scheme
 from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
@@ -34,7 +36,7 @@ def refusal(
             node.spec.kernel_function(node)
     except OdcError as error:
         return error.message
-    return None
+    return litert_refuses_node(node) if used.reader == LITERT else None
 
 
 def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -> str | None:

@@ -11,6 +11,7 @@ become an EMBEDDING_LOOKUP, which gives reals of a table of codes::
     %0 = circle.reshape(%2, [1, 8, 64])
 
 Other lookups move codes of one scale, and a DEQUANTIZE follows; but none of 4 bits, which other runtimes do not move.
+Neither are odd numbers of 4-bit codes looked up, whose rows other runtimes seek at whole bytes.
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ def takes_codes(op: CircleOp, index: int, dtype: str) -> bool:
 
 def takes_rows(op: CircleOp, dtype: str) -> bool:
     """Whether the lookup ``op`` is of whole rows, of which each can have a scale."""
+    source = op.SPEC.quant.source
+    if dtype == "int4" and source is not None and prod(info_of(op.operands[source]).static_shape[1:]) % 2:
+        return False
     if dtype not in _ROW_CODES or op.SPEC.name != "GATHER":
         return dtype in _ROW_CODES and op.SPEC.name == _ROWS
     node = node_of(op)
