@@ -173,7 +173,9 @@ class Choosing:
         infos = model.graph.output_infos()
         axes = {info.name: reference.columns(place).axis for place, info in enumerate(infos) if reference.splits(place)}
         asked = {name: axis for name, axis in axes.items() if name not in self._fixed}
-        return outputs_normalized(model, asked, self._making.statistics_of(model), self._data.fit)
+        logits = reference.classifier is not None
+        moved = {info.name for place, info in enumerate(infos) if place or not logits} - self._fixed.keys()
+        return outputs_normalized(model, asked, moved, self._making.statistics_of(model), self._data.fit)
 
     def _refined(self, best: BestCandidate) -> BestCandidate:
         """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -43,11 +43,12 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.rewriting import real
+from odc_mlir.transforms.common.rewriting import WeightedLayer, real
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO
+from odc_mlir.transforms.quant.quant_normalize_outputs import moved_to_outputs
 from odc_mlir.universe import make_context
 
 STAGE = "quant"
@@ -249,7 +250,7 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     with tempfile.TemporaryDirectory(prefix="odc-pairs-") as folder:
         moved = Path(folder) / "pairs.json"
         options = {"patterns": patterns, "alpha": share_moved(kind), "relu6": "recorded", "save": str(moved)}
-        if not _changed(module, arrays, "circle-equalize-channels", "ranges", **options):
+        if not _changed(module, {"ranges": arrays}, "circle-equalize-channels", **options):
             return None
         pairs = json.loads(moved.read_text("utf-8"))
     _drop_ranges(module)
@@ -269,28 +270,50 @@ def normalized(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatMo
             with np.errstate(all="ignore"):  # what is not finite says nothing
                 arrays[info.name] = np.stack([every.mean(axis=0), every.std(axis=0)])
     module = model.module.clone()
-    return FloatModel(module) if arrays and _changed(module, arrays, "quant-normalize-inputs", "moments") else None
+    return FloatModel(module) if arrays and _changed(module, {"moments": arrays}, "quant-normalize-inputs") else None
 
 
 def normalized_by_weights(model: FloatModel) -> FloatModel | None:
     """A copy that scales the channels of its inputs by what the first weights tell; None where they tell too little."""
     module = model.module.clone()
-    changed = _changed(module, None, "quant-normalize-inputs", "moments", sizes="weights")
+    changed = _changed(module, {}, "quant-normalize-inputs", sizes="weights")
     return FloatModel(module) if changed else None
 
 
 def outputs_normalized(
-    model: FloatModel, axes: Mapping[str, int], statistics: Statistics, samples: Sequence[Sequence[Array]]
+    model: FloatModel,
+    axes: Mapping[str, int],
+    moved: Set[str],
+    statistics: Statistics,
+    samples: Sequence[Sequence[Array]],
 ) -> FloatModel | None:
     """A copy in which the columns of outputs get their units after the last layer; ``axes``: where, by output name.
 
-    It has no records yet; ``statistics`` are of ``samples``. None where that changes nothing.
+    Columns of layers that are moved to outputs named in ``moved``, and to no others, get them too. It has no records
+    yet; ``statistics`` are of ``samples``. None where that changes nothing.
     """
     known = ((name, statistics[name].channels) for name, axis in axes.items() if axis == -1 and name in statistics)
     arrays = {name: np.stack([found.minima, found.maxima]) for name, found in known if found is not None}
     arrays |= _ranges_along(model.graph, {name: axis for name, axis in axes.items() if axis != -1}, samples)
+    files = {"ranges": arrays, "layers": _ranges_of_moved(model.module, moved, statistics)}
+    files = {option: found for option, found in files.items() if found}
     module = model.module.clone()
-    return FloatModel(module) if arrays and _changed(module, arrays, "quant-normalize-outputs", "ranges") else None
+    return FloatModel(module) if files and _changed(module, files, "quant-normalize-outputs") else None
+
+
+def _ranges_of_moved(module: ModuleOp, moved: Set[str], statistics: Statistics) -> dict[str, Array]:
+    """The ranges of columns that differ in size, by the name of the layer that they are moved to outputs from."""
+    found = {}
+    for op in computing(module):
+        layer = WeightedLayer.of(op)
+        channels = None if layer is None or layer.name not in statistics else statistics[layer.name].channels
+        if layer is not None and channels is not None:
+            moving, outputs = moved_to_outputs(layer.result)
+            low, high = (ends.astype(np.float64) for ends in (channels.minima, channels.maxima))
+            columns = Columns(low, high, values=int(channels.counts.min(initial=0)))
+            if moving and outputs <= moved and columns.differ and columns.are_single:
+                found[layer.name] = np.stack([low, high])
+    return found
 
 
 def _ranges_along(graph: Graph, axes: Mapping[str, int], samples: Sequence[Sequence[Array]]) -> dict[str, Array]:
@@ -310,15 +333,14 @@ def _ranges_along(graph: Graph, axes: Mapping[str, int], samples: Sequence[Seque
     return {name: np.stack([columns.low, columns.high]).reshape(2, -1, *ones[name]) for name, columns in found.items()}
 
 
-def _changed(module: ModuleOp, arrays: Mapping[str, Any] | None, name: str, option: str, **options: Any) -> bool:
-    """Whether a pass changes a constant of ``module``, with ``arrays`` by tensor name in the file of ``option``."""
+def _changed(module: ModuleOp, files: Mapping[str, Mapping[str, Any]], name: str, **options: Any) -> bool:
+    """Whether a pass changes a constant of ``module``, with arrays by tensor name in the file of each option."""
     before = _constants(module)
     with tempfile.TemporaryDirectory(prefix="odc-channels-") as folder:
-        file = ""
-        if arrays is not None:
-            file = str(Path(folder) / "ranges.npz")
-            np.savez(file, **arrays)
-        run_passes(make_context(), module, [make_pass(name, **{option: file}, **options), dead_code_pass()])
+        paths = {option: str(Path(folder) / f"{option}.npz") for option in files}
+        for option, arrays in files.items():
+            np.savez(paths[option], **arrays)
+        run_passes(make_context(), module, [make_pass(name, **paths, **options), dead_code_pass()])
     return _constants(module) != before
 
 

@@ -24,7 +24,11 @@ off at zero get a factor only.
 Applies only to outputs of layers with constant weights and no other activation that nothing else reads, and whose
 columns differ in size by more than a factor of sixteen, or one column from what its scale must hold, which is zero too.
 Columns may be along any axis of the output: TRANSPOSE, RESHAPE, SQUEEZE, EXPAND_DIMS, PACK and CONCATENATION behind the
-layers stay float, where each of a layer's own columns is in one column of the output. Does nothing without ``ranges``.
+layers stay float, where each of a layer's own columns is in one column of the output.
+
+With ``layers``, columns of a layer that is no output itself are normalised by their own ranges where some of them are
+only moved on the way to one: SPLIT, UNPACK, slices and the like make several outputs of it, or one of a part. These
+stay float too; what else reads some of its columns gets them in their units. Does nothing without either file.
 """
 
 from __future__ import annotations
@@ -37,13 +41,15 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import ReturnOp
 from xdsl.ir import SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import info_of
+from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.npz import read_npz
+from odc_mlir.ops.spec import Trait
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.support.locations import value_name
@@ -61,6 +67,10 @@ from odc_mlir.transforms.common.rewriting import (
 from odc_mlir.transforms.common.tensor_names import named
 from odc_mlir.transforms.quant.common.ir import PRECISION, main_function, write_word
 
+_MOVING = frozenset(
+    {"CONCATENATION", "GATHER", "PACK", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"}
+)
+
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 
@@ -75,21 +85,74 @@ class QuantNormalizeOutputsPass(ModulePass):
     """An .npz file with arrays of the least and the largest values by output name: [2, columns] where these are along
     the last axis, [2, columns, 1] for the last but one, and so on."""
 
+    layers: str = ""
+    """An .npz file with such arrays [2, columns] by the name of a layer's result."""
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)
-        if function is None or not self.ranges:
+        if function is None:
             return
-        arrays = read_npz(self.ranges, what="column ranges", kind=OptionError, hint="use an .npz file")
-        with parsing("cannot read column ranges", OptionError, location=self.ranges):
-            ranges = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
-            if any(array.ndim < 2 or len(array) != 2 for array in ranges.values()):
-                raise ValueError("they are no pairs")
+        ranges, of_layers = _read(self.ranges), _read(self.layers)
+        for made in list(function.body.block.ops):
+            if isinstance(made, CircleOp) and len(made.results) == 1:
+                known = of_layers.get(value_name(made.results[0]))
+                if known is not None and known.ndim == 2 and sizes_differ(*known):
+                    _normalise_moved(made.results[0], *known)
         for value in list(function.body.block.last_op.operands if function.body.block.last_op else ()):
             known = ranges.get(value_name(value))
             if known is None or not sizes_differ(*known.reshape(2, -1)):
                 continue
             if (columns := _columns_of(value, known.shape[1:])) is not None:
                 _normalise(value, columns, *known.reshape(2, -1))
+
+
+def _read(file: str) -> dict[str, Floats]:
+    if not file:
+        return {}
+    arrays = read_npz(file, what="column ranges", kind=OptionError, hint="use an .npz file")
+    with parsing("cannot read column ranges", OptionError, location=file):
+        ranges = {name: np.asarray(array, np.float64) for name, array in arrays.items()}
+        if any(array.ndim < 2 or len(array) != 2 for array in ranges.values()):
+            raise ValueError("they are no pairs")
+    return ranges
+
+
+def moved_to_outputs(value: SSAValue) -> tuple[list[CircleOp], set[str]]:
+    """What only moves elements of ``value`` on the way to outputs, and the names of these outputs."""
+    ops: list[CircleOp] = []
+    outputs: set[str] = set()
+    known: dict[SSAValue, bool] = {}
+
+    def reaches(moved: SSAValue) -> bool:
+        if moved not in known:
+            known[moved] = False
+            for op in [use.operation for use in moved.uses]:
+                if isinstance(op, ReturnOp):
+                    outputs.add(value_name(moved))
+                    known[moved] = True
+                elif isinstance(op, CircleOp) and _moves(op) and any(list(map(reaches, op.results))):
+                    ops.append(op)
+                    known[moved] = True
+        return known[moved]
+
+    reaches(value)
+    return ops, outputs
+
+
+def _moves(op: CircleOp) -> bool:
+    """Whether every element of the results is one of the operands'."""
+    return op.unverified is None and (op.SPEC.name in _MOVING or Trait.VIEW in op.SPEC.traits)
+
+
+def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:
+    """Normalise a layer whose columns are moved to outputs, by ranges of these columns."""
+    moving, _ = moved_to_outputs(value)
+    columns = info_of(value).shape or (None,)
+    if not moving or columns[-1] != len(low):
+        return
+    if _normalise_layer(value, np.broadcast_to(np.arange(len(low)), _known_shape(value)), low, high):
+        for op in moving:
+            write_word(op, PRECISION, FLOAT)
 
 
 def _columns_of(value: SSAValue, ranges: tuple[int, ...]) -> Indices | None:

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 import odc_mlir
+from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer.stages import equalized, normalized, prepare
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -189,6 +191,65 @@ def test_no_column_of_an_output_is_lost_beside_larger_ones(scheme: str, least: f
     again = odc_mlir.quantize(file, **options, **chosen)
     assert again.to_circle() == helped.to_circle()
     assert {"y/normalised": scheme, "y/scaled": "float", "y": "float"}.items() <= helped.verdict["scheme"].items()
+
+
+def _cut(way: str) -> tuple[bytes, list[list[np.ndarray]]]:
+    """A layer whose columns, of several units, become outputs of their own, or are in another shape."""
+    file, samples = quantities(np.array([1000.0, 500.0, 0.01, 0.02]))
+    model = read_model(file)
+    builder = ModelBuilder()
+    builder.model, builder.subgraph = model, model.subgraphs[0]
+    (y,), parts = builder.subgraph.outputs, [builder.tensor(name, (1, 2)) for name in ("large", "small")]
+
+    def constant(name: str, *numbers: int) -> int:
+        return builder.tensor(name, (len(numbers),), "int32", data=np.array(numbers, np.int32))
+
+    if way == "split":
+        axis = builder.tensor("axis", (), "int32", data=np.array(1, np.int32))
+        builder.operator("SPLIT", [axis, y], parts, options={"num_splits": 2})
+    elif way == "slices":
+        for place, part in enumerate(parts):
+            ends = [constant(f"{name}{place}", *at) for name, at in (("at", (0, 2 * place)), ("size", (1, 2)))]
+            builder.operator("SLICE", [y, *ends], [part])
+    elif way == "part":
+        del parts[0]
+        parts = [builder.tensor("some", (1, 3))]
+        builder.operator("SLICE", [y, constant("at", 0, 1), constant("size", 1, 3)], parts)
+    else:
+        parts = [builder.tensor("rows", (1, 2, 2))]
+        builder.operator("RESHAPE", [y, constant("shape", 1, 2, 2)], parts)
+    return bytes(write_model(builder.finish(builder.subgraph.inputs, parts))), samples
+
+
+@pytest.mark.parametrize("way", ["split", "slices", "part", "reshape"])
+def test_columns_that_are_moved_to_outputs_keep_their_units(way: str) -> None:
+    file, samples = _cut(way)
+    options = {"calibration": samples, "mixed": "off", **PLAIN}
+    plain = odc_mlir.quantize(file, **options, normalize="off")
+    helped = odc_mlir.quantize(file, **options)
+    assert not plain.passed
+    assert helped.passed
+    assert helped.verdict["choices"]["normalize"] == "outputs"
+    assert helped.verdict["scheme"]["y/normalised"] == "int8"
+    for place in range(len(odc_mlir.run(file, samples[0]))):
+        wanted, found = (
+            np.concatenate([odc_mlir.run(m, s)[place].reshape(1, -1) for s in samples]) for m in (file, helped.model)
+        )
+        assert (10 * np.log10(wanted.var(axis=0) / np.square(wanted - found).mean(axis=0))).min() > 20
+
+
+def test_logits_in_another_shape_have_no_units() -> None:
+    """They differ in size by chance."""
+    rng = np.random.default_rng(0)
+    net = FloatNet(0)
+    x = net.real(1, 1, 8)
+    spread = np.array([4.0, 0.1, 4.0, 4.0])[:, None]
+    logits = net.add("FULLY_CONNECTED", x, net.const(rng.normal(size=(4, 8)) * spread), None, keep_num_dims=True)
+    module = net.module(net.add("RESHAPE", logits, net.const(np.array([1, 4]), "int32"), new_shape=None))
+    samples = [[rng.normal(size=(1, 1, 8)).astype(np.float32)] for _ in range(COUNT)]
+    model = import_model(export_model(module))
+    found = odc_mlir.quantize(model, calibration=samples, mixed="off", normalize="outputs", **PLAIN)
+    assert any("normalize outputs changes nothing" in finding for finding in found.verdict["findings"])
 
 
 @pytest.mark.parametrize("columns", [6, 20])
