@@ -12,7 +12,17 @@ from odc_mlir.errors import InputError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import MOST_SINGLE
-from odc_mlir.runtime.reporting.scoring import DEVIATIONS, by_chance, compared, is_yes_or_no, said, score, yes_above
+from odc_mlir.quantizer.label_order import check_class_order, check_column_order
+from odc_mlir.runtime.reporting.scoring import (
+    DEVIATIONS,
+    by_chance,
+    chosen_classes,
+    compared,
+    is_yes_or_no,
+    said,
+    score,
+    yes_above,
+)
 
 FLOAT_MODEL = "the float model"
 
@@ -66,9 +76,11 @@ def misfit_text(what: str, count: int, model: str) -> str:
 def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MODEL) -> None:
     """Raises InputError for labels that the first output of a ``model``, called so, cannot have been meant for.
 
-    Classes that it does not have, or that are counted from another number, yes for no, and numbers that are negated or
-    in another unit.
+    Classes that it does not have, or that are counted from another number or in another order, yes for no, columns in
+    another order, and numbers that are negated or in another unit.
     """
+    if is_yes_or_no(labels) or score(outputs, labels)[0] != "top1_percent":
+        check_column_order(outputs, labels, model)
     if score(outputs, labels)[0] == "top1_percent":
         _check_classes(*compared(outputs, labels), model)
         return
@@ -131,14 +143,19 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
         )
     if labels.size < _LEAST_LABELS:
         return
+    chosen = chosen_classes(outputs, labels)
+    assert chosen is not None
+    many = max(high, int(chosen.max())) + 1 if classes is None else classes
     right = {shift: score(outputs, labels.astype(np.int64) + shift)[1] for shift in (0, -1, 1)}
     for shift in (-1, 1):
         if right[shift] >= max(_LEAST_RIGHT_PERCENT, _MUCH_BETTER * right[0]):
+            what, hint = _shifted(chosen, labels.ravel(), shift, many)
             raise InputError(
                 f"{model} gets {right[0]:.0f} % of the labels right, and {right[shift]:.0f} % of them with "
-                f"{shift:+d}: they seem to be off by one class",
-                hint="number classes from 0, like the outputs",
+                f"{shift:+d}: they seem to be {what}",
+                hint=hint,
             )
+    check_class_order(chosen, labels, many, model)
     found = by_chance(outputs, labels)
     if found is None or labels.size < _LEAST_TO_TELL_LUCK:
         return
@@ -148,6 +165,17 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
             f"({found.percent:.3g} %): they seem to belong to other samples, or to be numbered otherwise",
             hint="give labels in the samples' order and in the model's classes, more of them, or none",
         )
+
+
+def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[str, str]:
+    """What labels seem to be that are right with ``shift``, and what to do: 0 is among those of a rotation as well."""
+    first, last = (0, classes - 1) if shift < 0 else (classes - 1, 0)
+    at_end = chosen[labels == first]
+    hint = "number classes in the order of the outputs"
+    if at_end.size and 2 * np.count_nonzero(at_end == last) > at_end.size:
+        return f"rotated by one class, as those with {first} are mostly answered by {last}", hint
+    is_from_one = shift < 0 and not at_end.size
+    return "off by one class", "number classes from 0, like the outputs" if is_from_one else hint
 
 
 def misfit(outputs: Sequence[Array], labels: Array) -> str | None:

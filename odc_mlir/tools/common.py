@@ -20,6 +20,7 @@ import argparse
 import atexit
 import gc
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
@@ -73,8 +74,9 @@ def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str]
     from difflib import get_close_matches
 
     known = [option for action in parser._actions for option in action.option_strings] + list(others)
-    words = [word.partition("=")[0].rstrip(":") for word in message.split() if word.startswith("--")]
-    found = [match for word in words if word not in known for match in get_close_matches(word, known, n=1)]
+    words = re.findall(r"(?<!\S)--[\w-]+", message)  # without what stands behind them, such as values or a comma
+    close = (match for word in words if word not in known for match in get_close_matches(word, known, n=1))
+    found = [match for match in dict.fromkeys(close) if match not in words]
     return f"; did you mean {', '.join(found)}?" if found else ""
 
 

@@ -129,6 +129,17 @@ def test_wrong_usage_is_one_line_with_the_nearest_name(
     assert capsys.readouterr().err == f"odc-test: error: {expected}\n"
 
 
+@pytest.mark.parametrize("mark", ["", ";", ",", ".", ":", ")", "=3"])
+def test_what_was_given_is_no_guess(mark: str, capsys: pytest.CaptureFixture[str]) -> None:
+    parser = base_parser("odc-test", "a test")
+    parser.add_argument("--help-me", action=argparse.BooleanOptionalAction)
+    for message in (f"no use for --no-help-me{mark} leave it out", f"give --help-me, not --help-mee{mark}"):
+        assert usage_error(parser, message) == 2
+        assert capsys.readouterr().err == f"odc-test: error: {message}\n"
+    usage_error(parser, f"no use for --no-helpme{mark}")
+    assert capsys.readouterr().err.endswith("; did you mean --no-help-me?\n")
+
+
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert _run(_raise(AssertionError()), "--version") == 0
     assert capsys.readouterr().out == f"odc-test {__version__}\n"
