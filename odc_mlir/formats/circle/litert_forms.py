@@ -3,11 +3,14 @@
 * It has no kernel of an operator's first version where that was never in a release.
 * CONV_2D needs a bias; one that is left out becomes zeros, in the units of its sums.
 * Of other convolutions it tells by the number of operands whether the last one, the bias, is there.
+* Sums of int16 codes whose scales are powers of two are made by shifts of one operand, and refused where that is not
+  enough, unless an option says not to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +20,8 @@ from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Quantizatio
 _LEAST_VERSIONS: Mapping[str, int] = {"BROADCAST_TO": 2}
 _NEEDS_BIAS = "CONV_2D"
 _BIAS_BY_COUNT = frozenset({"DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE"})
+_SUMS_BY_SHIFTS = frozenset({"ADD", "SUB"})
+_LARGEST_SHIFT = 31
 # Element types of sums by those of inputs.
 _SUMS: Mapping[str, str] = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
@@ -40,15 +45,34 @@ def _operator(operator: Operator, tensors: list[Tensor], buffers: list[memoryvie
         return replace(operator, version=max(operator.version, _LEAST_VERSIONS[name]))
     if name in _BIAS_BY_COUNT and inputs[-1:] == (LEFT_OUT,):
         return replace(operator, inputs=inputs[:-1])
-    places = range(len(tensors))  # what is damaged is refused when it is written
-    if name == _NEEDS_BIAS and inputs[2:] in ((), (LEFT_OUT,)) and all(place in places for place in inputs[:2]):
-        made = _zeros(operator, *(tensors[place] for place in inputs[:2]))
+    if name in _SUMS_BY_SHIFTS and _is_no_shift(_some(tensors, (*inputs, *operator.outputs))):
+        return replace(operator, options={**operator.options, "pot_scale_int16": False})
+    if name == _NEEDS_BIAS and inputs[2:] in ((), (LEFT_OUT,)):
+        made = _zeros(operator, *_some(tensors, inputs[:2]))
         if made is not None:
             bias, contents = made
             tensors.append(replace(bias, buffer=len(buffers)))
             buffers.append(memoryview(contents))
             return replace(operator, inputs=(*inputs[:2], len(tensors) - 1))
     return operator
+
+
+def _some(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
+    """The tensors in these places; nothing stands for what is not there, which is refused when it is written."""
+    nothing = Tensor("", "", ())
+    return [tensors[place] if 0 <= place < len(tensors) else nothing for place in places]
+
+
+def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
+    """Whether all are int16 codes whose scales, if they are powers of two, need more than a shift of one operand.
+
+    Where they are no powers of two, the option says nothing.
+    """
+    scales = [tensor.quantization.scale for tensor in tensors if tensor.quantization and tensor.dtype == "int16"]
+    if len(tensors) != 3 or len(scales) != 3 or any(scale.size != 1 or not 0 < scale[0] < np.inf for scale in scales):
+        return False
+    left, right, result = (round(math.log2(scale[0])) for scale in scales)
+    return max(left, right) != result or min(left, right) < result - _LARGEST_SHIFT
 
 
 def _zeros(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, bytes] | None:

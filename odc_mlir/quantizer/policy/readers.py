@@ -9,7 +9,6 @@ be 32-bit codes. LiteRT aborts the process there, or computes other numbers.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -131,11 +130,8 @@ def _is_below_one(multiplied: float, bits: int, scale: float) -> bool:
 
 def _fits_sum(node: Node) -> bool:
     """Sums are made in a scale that is 2^20 (of int16 codes 2^15) steps below twice the larger operand's."""
-    scales, result = _scales(node), _scale(node.results[0])
-    wide = node.results[0].dtype == "int16"
-    if wide and node.options["pot_scale_int16"] and all(math.frexp(s)[0] == 0.5 for s in (*scales, result)):
-        return max(scales) == result  # shifts alone, of one operand, to the right
-    return _is_below_one(2 * max(scales), 15 if wide else 20, result)
+    bits = 15 if node.results[0].dtype == "int16" else 20
+    return _is_below_one(2 * max(_scales(node)), bits, _scale(node.results[0]))
 
 
 def _fits_squared_difference(node: Node) -> bool:
