@@ -96,6 +96,23 @@ class Columns:
         """The sum of the squares of what values differ from their mean."""
         return self.squares - np.square(self.total) / max(1, self.values)
 
+    @property
+    def roomy(self) -> NDArray[np.float64]:
+        """What each column may reach, [2, columns], told by all: the farthest that one was, in standard deviations.
+
+        Few samples show the ends of none. Room costs codes, so no range is more than twice what its column has shown.
+        """
+        mean = self.total / max(1, self.values)
+        deviation = np.sqrt(np.maximum(self.variation, 0.0) / max(1, self.values))
+        farthest = np.maximum(self.high - mean, mean - self.low)
+        with np.errstate(all="ignore"):  # what is not finite says nothing
+            parts = farthest / deviation
+            reach = deviation * np.max(parts, where=np.isfinite(parts), initial=0.0)
+            half = (self.high - self.low) / 2
+            return np.stack(
+                [np.clip(mean - reach, self.low - half, self.low), np.clip(mean + reach, self.high, self.high + half)]
+            )
+
     def like(self) -> Columns:
         """As many columns that have shown nothing yet."""
         return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf), self.axis)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
@@ -25,7 +26,7 @@ from xdsl.utils.arg_spec import ArgSpec
 
 from odc_mlir import pipelines, transforms
 from odc_mlir.calibration.recorded import Records, joined
-from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.calibration.statistics import Channels, TensorStatistics
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
 from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
@@ -36,6 +37,7 @@ from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import INPUTS, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
+from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.quantizer.refinement import Known
 from odc_mlir.quantizer.witnesses import Witness
 from odc_mlir.runtime.execution.binding import to_reals
@@ -290,47 +292,61 @@ def outputs_normalized(
     """A copy in which the columns of outputs get their units after the last layer; ``axes``: where, by output name.
 
     Columns of layers that are moved to outputs named in ``moved``, and to no others, get them too. It has no records
-    yet; ``statistics`` are of ``samples``. None where that changes nothing.
+    yet; ``statistics`` tell which columns differ in size, ``samples`` how far they may reach. None where that changes
+    nothing.
     """
-    known = ((name, statistics[name].channels) for name, axis in axes.items() if axis == -1 and name in statistics)
-    arrays = {name: np.stack([found.minima, found.maxima]) for name, found in known if found is not None}
-    arrays |= _ranges_along(model.graph, {name: axis for name, axis in axes.items() if axis != -1}, samples)
-    files = {"ranges": arrays, "layers": _ranges_of_moved(model.module, moved, statistics)}
-    files = {option: found for option, found in files.items() if found}
+    asked = {name: axis for name, axis in axes.items() if axis != -1 or _channels_differ(name, statistics)}
+    layers = _moved_layers(model.module, moved, statistics)
+    found = _ranges_of_columns(model.graph, asked | dict.fromkeys(layers, -1), samples)
+    asking = (("ranges", list(asked)), ("layers", layers))
+    files = {option: {name: found[name] for name in names} for option, names in asking if names}
     module = model.module.clone()
     return FloatModel(module) if files and _changed(module, files, "quant-normalize-outputs") else None
 
 
-def _ranges_of_moved(module: ModuleOp, moved: Set[str], statistics: Statistics) -> dict[str, Array]:
-    """The ranges of columns that differ in size, by the name of the layer that they are moved to outputs from."""
-    found = {}
+def _channels_differ(name: str, statistics: Statistics) -> bool:
+    channels = statistics[name].channels if name in statistics else None
+    return channels is not None and sizes_differ(*_ends(channels))
+
+
+def _ends(channels: Channels) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    return channels.minima.astype(np.float64), channels.maxima.astype(np.float64)
+
+
+def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> list[str]:
+    """The layers that columns which differ in size are moved to outputs from."""
+    found = []
     for op in computing(module):
         layer = WeightedLayer.of(op)
         channels = None if layer is None or layer.name not in statistics else statistics[layer.name].channels
         if layer is not None and channels is not None:
             moving, outputs = moved_to_outputs(layer.result)
-            low, high = (ends.astype(np.float64) for ends in (channels.minima, channels.maxima))
-            columns = Columns(low, high, values=int(channels.counts.min(initial=0)))
+            columns = Columns(*_ends(channels), values=int(channels.counts.min(initial=0)))
             if moving and outputs <= moved and columns.differ and columns.are_single:
-                found[layer.name] = np.stack([low, high])
+                found.append(layer.name)
     return found
 
 
-def _ranges_along(graph: Graph, axes: Mapping[str, int], samples: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    """The least and the largest values of outputs by place along other axes than the last, to broadcast."""
+def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[Sequence[Array]]) -> dict[str, Array]:
+    """The least and the largest values that tensors may have by place along an axis, to broadcast, by name."""
     if not axes:
         return {}
-    executor, names = HostExecutor(graph), [info.name for info in graph.output_infos()]
+    places = {index: info.name for index, info in enumerate(graph.tensors) if info.name in axes}
     found: dict[str, Columns] = {}
-    ones: dict[str, list[int]] = {}
+    behind: dict[str, int] = {}
+
+    def see(index: int, array: Array) -> None:
+        name = places.get(index)
+        if name in found:
+            found[name].add(array)
+        elif name is not None:
+            found[name], behind[name] = Columns.of([array], axes[name]), (-1 - axes[name]) % max(1, array.ndim)
+
+    executor = HostExecutor(graph)
     for sample in samples:
         executor.reset()
-        for name, array in zip(names, executor.run(sample), strict=True):
-            if name in found:
-                found[name].add(array)
-            elif name in axes:
-                found[name], ones[name] = Columns.of([array], axes[name]), [1] * (array.ndim - 1 - axes[name])
-    return {name: np.stack([columns.low, columns.high]).reshape(2, -1, *ones[name]) for name, columns in found.items()}
+        executor.run(sample, watch=see)
+    return {name: columns.roomy.reshape(2, -1, *[1] * behind[name]) for name, columns in found.items()}
 
 
 def _changed(module: ModuleOp, files: Mapping[str, Mapping[str, Any]], name: str, **options: Any) -> bool:

@@ -83,7 +83,7 @@ class QuantNormalizeOutputsPass(ModulePass):
 
     ranges: str = ""
     """An .npz file with arrays of the least and the largest values by output name: [2, columns] where these are along
-    the last axis, [2, columns, 1] for the last but one, and so on."""
+    the last axis, [2, columns, 1] for the last but one, and so on. Wider ones leave room for what samples lack."""
 
     layers: str = ""
     """An .npz file with such arrays [2, columns] by the name of a layer's result."""

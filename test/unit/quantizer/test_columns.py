@@ -7,7 +7,7 @@ import pytest
 
 from helpers.models import ModelBuilder
 from odc_mlir.quantizer.channel_axes import ChannelAxes
-from odc_mlir.quantizer.columns import Lost, columns_of
+from odc_mlir.quantizer.columns import Columns, Lost, columns_of
 from odc_mlir.quantizer.measurement import Measurement, Powers
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
@@ -94,6 +94,16 @@ def test_axes_of_channels_are_followed_through_what_moves_them(layer: str, moves
 def test_channels_behind_what_computes_are_not_known() -> None:
     made = graph("CONV_2D", ("SUM", (1, 4, 3), (2,)))
     assert ChannelAxes(made).are_along(made.outputs[0], (1, 4, 3), 1) is None
+
+
+def test_a_column_gets_the_room_that_the_farthest_of_them_has_needed_but_codes_to_go_with_it() -> None:
+    even, far = np.array([-1.0, 1.0] * 8), np.r_[np.zeros(14), -3.0, 3.0]
+    low, high = Columns.of([row.reshape(1, 2) for row in np.stack([10.0 + even, far], axis=1)]).roomy
+    np.testing.assert_allclose(
+        [low, high], [[10.0 - 2.0, -3.0], [10.0 + 2.0, 3.0]]
+    )  # sqrt(8) deviations, twice at most
+    low, high = Columns.of([row.reshape(1, 2) for row in np.stack([even, np.full(16, 5.0)], axis=1)]).roomy
+    np.testing.assert_allclose([low, high], [[-1.0, 5.0], [1.0, 5.0]])  # what never varies tells nothing
 
 
 def test_what_is_lost_is_named_by_axis_and_place() -> None:

@@ -252,6 +252,14 @@ def test_logits_in_another_shape_have_no_units() -> None:
     assert any("normalize outputs changes nothing" in finding for finding in found.verdict["findings"])
 
 
+def test_columns_of_few_samples_have_room_for_what_others_reach() -> None:
+    file, samples = quantities()
+    few, unseen = samples[: COUNT // 2], samples[COUNT // 2 :]
+    made = odc_mlir.quantize(file, calibration=few, help=False, normalize="outputs")
+    assert outputs_db(file, made, unseen) > 35.0
+    assert columns_db(file, made, unseen) > 25.0
+
+
 @pytest.mark.parametrize("columns", [6, 20])
 @pytest.mark.parametrize("activation", ["none", "relu"])
 def test_columns_far_apart_keep_their_units_however_many_they_are(columns: int, activation: str) -> None:
@@ -270,7 +278,7 @@ def test_columns_far_apart_keep_their_units_however_many_they_are(columns: int, 
 @pytest.mark.parametrize(("scheme", "least"), [("int8", 18.0), ("int16x8", 30.0)])
 def test_what_is_lost_in_several_places_is_mended_at_once(scheme: str, least: float) -> None:
     """To mend one of them shows nothing beside what the others lose."""
-    file, samples = quantities(spread=1e4)
+    file, samples = quantities(np.geomspace(1e-3, 1e3, 4), spread=1e4)
     options = {"scheme": scheme, "calibration": samples, "mixed": "off", **PLAIN}
     made = odc_mlir.quantize(file, **(options | {"equalize": "auto"}))
     steps = [(step["step"], step["value"], step["kept"]) for step in made.verdict["steps"]]
