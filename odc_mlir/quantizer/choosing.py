@@ -97,15 +97,15 @@ class Choosing:
         kinds = [kind for kind in kinds if kind in models]
         # Rounding and corrections last: of channels that one scale cannot hold they say nothing. What did not help is
         # tried again with other ranges.
+        unrefined = best
         best = self._refined(best)
-        refined = best.recipe.rounding or best.recipe.correction
-        if refined and not self._making.is_large:  # which shows gains that noise of weights hid before
+        if best is not unrefined and not self._making.is_large:  # which shows gains that noise of weights hid before
             for kind in kinds:
                 if kind != best.recipe.equalize:
                     self._making.foreseen += 1
                     recipe = replace(best.recipe, equalize=kind)
                     best = self.better(best, models[kind], recipe, "refined equalize", kind)
-        ranged = self._ranged(best)
+        ranged = self._ranged(best, unrefined)
         return self._refit(self._roomier(best if ranged is best else self._refined(ranged)))
 
     def _together(
@@ -231,13 +231,16 @@ class Choosing:
         self._making.say("refined by all samples", made=1)
         return replace(best, candidate=candidate)
 
-    def _ranged(self, best: BestCandidate) -> BestCandidate:
-        """The choice with other ranges, if that is better. They are compared without refining codes, which is slow."""
+    def _ranged(self, best: BestCandidate, unrefined: BestCandidate) -> BestCandidate:
+        """The choice with other ranges, if that is better. They are compared without refining codes, which is slow.
+
+        ``unrefined``: what was best before codes were refined.
+        """
         options = self._options
         if len(options.range_modes) == 1 or not self._making.in_time():
             return best
         model, plain = best.model, replace(best.recipe, rounding=False, correction=False)
-        tried = self._first(model, plain, "ranges", plain.ranges, best)
+        tried = self._first(model, plain, "ranges", plain.ranges, best, unrefined)
         for mode in options.range_modes[1:]:
             tried = self.better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode)
         found = replace(best.recipe, ranges=tried.recipe.ranges)
@@ -263,6 +266,8 @@ class Choosing:
             self._noted(found, "headroom", headroom, kept=kept)
             if kept:
                 best, seen = found, ours
+            elif making.is_large:
+                break  # what some room does not show, more of it hardly does, and takes as long
         return best
 
     def _recipe(self) -> Recipe:
@@ -289,11 +294,9 @@ class Choosing:
             models[kind] = found
         return models[kind]
 
-    def _first(
-        self, model: FloatModel, recipe: Recipe, what: str, value: Any, known: BestCandidate | None = None
-    ) -> BestCandidate:
-        """The choice that others are compared with; ``known`` may be it."""
-        made = (choice for choice in (self.plain, known) if choice is not None)
+    def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any, *known: BestCandidate) -> BestCandidate:
+        """The choice that others are compared with; one of those ``known`` may be it."""
+        made = known if self.plain is None else (self.plain, *known)
         choice = next((item for item in made if item.model is model and item.recipe == recipe), None)
         if choice is None:
             choice = self._making.built(model, recipe)

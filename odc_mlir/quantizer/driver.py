@@ -197,12 +197,18 @@ class Driver:
             making.count_one_more()
             return making.builder.build(model, recipe, self.statistics)
 
+        def draft(precisions: Mapping[str, str]) -> Candidate:
+            recipe = replace(first.with_precisions(precisions, self._fixed), rounding=False, correction=False)
+            making.count_one_more()
+            return making.builder.build(model, recipe, self.statistics)
+
         self.widening = Widening(
             self.options,
             self.limits,
             self._fixed,
             making.examination(model),
             build,
+            draft,
             self._tried,
             self._holds_unseen,
             self.size,

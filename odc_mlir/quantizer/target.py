@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from weakref import WeakKeyDictionary
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp
+from xdsl.passes import ModulePass
 
 from odc_mlir import pipelines, targets, transforms
 from odc_mlir.dialects.circle import CircleOp, node_of
@@ -71,26 +73,41 @@ class TargetRules:
         self._choice = OdcSetTargetPass(target=name)
         self._memory: MemoryMode = "sram" if self._choice.memory == "sram" else "flash"
         self._context = make_context()  # one for all: it keeps the tilings that were found, most layers stay the same
+        self._judged: WeakKeyDictionary[ModuleOp, dict[bool, Placement]] = WeakKeyDictionary()  # by plan
 
     def takes(self, scheme: str) -> bool:
         """Whether values of ``scheme`` are of a type that the target computes with."""
         return SCHEMES[scheme].activations in ELEMENT_TYPES
 
     def judge(self, module: ModuleOp, *, plan: bool = False) -> Placement:
-        """What the target would run of the quantised ``module``; with a ``plan`` what is worth it, and the time."""
-        context, scratch = self._context, module.clone()
-        names = (*_RULES, *(_PLAN if plan else ()))
-        passes = [self._choice, *(transforms.load(name)() for name in names)]
-        pipelines.run_passes(context, scratch, ((_STAGE, item) for item in passes))
-        found = list(operators(main_function(scratch)))
-        layers = [_placed(op) for op in found if op.SPEC.name not in CASTS]
-        return Placement(layers, self._time_ns(scratch, found) if plan else None)
+        """What the target would run of the quantised ``module``; with a ``plan`` what is worth it, and the time.
+
+        It is found once: what is asked again of a module must be of the same operators.
+        """
+        known = self._judged.setdefault(module, {})
+        if plan not in known:
+            known |= self._judgements(module, plan)
+        return known[plan]
+
+    def _judgements(self, module: ModuleOp, plan: bool) -> dict[bool, Placement]:
+        """What :meth:`judge` says without a plan, and where one is asked for with it, which begins alike."""
+        scratch = module.clone()
+        self._run(scratch, self._choice, *(transforms.load(name)() for name in _RULES))
+        found = {False: Placement(_layers(list(operators(main_function(scratch)))))}
+        if plan:
+            self._run(scratch, *(transforms.load(name)() for name in _PLAN))
+            ops = list(operators(main_function(scratch)))
+            found[True] = Placement(_layers(ops), self._time_ns(scratch, ops))
+        return found
+
+    def _run(self, module: ModuleOp, *passes: ModulePass) -> None:
+        """Run passes on a copy that nobody keeps, and so nobody has verified."""
+        pipelines.run_passes(self._context, module, ((_STAGE, item) for item in passes), verify=False)
 
     def priced(self, module: ModuleOp) -> Placement:
         """What the target would run of ``module``, and how long each operator takes where it runs, each for itself."""
         context, scratch = self._context, module.clone()
-        passes = [self._choice, *(transforms.load(name)() for name in _RULES)]
-        pipelines.run_passes(context, scratch, ((_STAGE, item) for item in passes))
+        self._run(scratch, self._choice, *(transforms.load(name)() for name in _RULES))
         found = list(operators(main_function(scratch)))
         layers = []
         for op, work in zip(found, npu_works(context, scratch, self._target, self._memory), strict=True):
@@ -118,6 +135,10 @@ class TargetRules:
         if isinstance(estimate, IntegerAttr):
             return float(estimate.value.data)
         return sum(host_ns(node_of(op), self._target.host) for op in found)
+
+
+def _layers(found: Sequence[CircleOp]) -> list[PlacedOperator]:
+    return [_placed(op) for op in found if op.SPEC.name not in CASTS]
 
 
 def _placed(op: CircleOp) -> PlacedOperator:

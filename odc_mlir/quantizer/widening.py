@@ -96,11 +96,12 @@ class Widening:
 
     ``build`` makes the candidate with other precisions; told so, with codes refined by samples as well, which
     ``may_refine`` says can be of use, and with ranges that hold all values, where ``clips`` says that chosen ones do
-    not. ``measure`` measures it, ``holds_unseen`` whether limits hold of models made without the samples they are
-    judged on. ``plain``: what the target runs of it as it is, None without target;
-    ``names``: of the layers of the float model in order; ``plain_db``: the outputs' SQNR without any help;
-    ``known_errors``: metric and errors by layer that stand in for measuring. ``share`` of a candidate is what coverage
-    is measured by, of which ``least_share`` must be left.
+    not. ``draft`` makes it with no code refined: where layers run does not depend on these, and for how long hardly.
+    ``measure`` measures a candidate, ``holds_unseen`` whether limits hold of models made without the samples they are
+    judged on. ``plain``: what the target runs of it as it is, None without target; ``names``: of the layers of the
+    float model in order; ``plain_db``: the outputs' SQNR without any help; ``known_errors``: metric and errors by layer
+    that stand in for measuring. ``share`` of a candidate is what coverage is measured by, of which ``least_share`` must
+    be left.
     """
 
     options: Options
@@ -108,6 +109,7 @@ class Widening:
     fixed: Mapping[str, PrecisionChoice]
     examination: Examination
     build: Callable[[Mapping[str, str], bool, bool], Candidate]
+    draft: Callable[[Mapping[str, str]], Candidate]
     measure: Callable[[Mapping[str, str], Candidate], Tried]
     holds_unseen: Callable[[Candidate], bool]
     size: Callable[[Candidate], int]
@@ -142,7 +144,7 @@ class Widening:
             self.options,
             self.fixed,
             self.examination,
-            lambda precisions: self.build(precisions, False, False),
+            self.draft,
             self.rules,
             self.plain,
             self.names,

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.quantizer import choosing, making
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.api import run
 
@@ -67,3 +68,14 @@ def test_ranges_that_hold_other_samples_stay() -> None:
         _layers(), calibration=[*_samples(8, 0.0, 1)] + [[0.5 * sample[0]] for sample in _samples(56, 0.0, 2)]
     )
     assert not _tried(made.verdict)
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_in_large_models_more_room_is_tried_only_where_some_of_it_helps(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "HEADROOMS", (-0.3, 0.3))  # the first makes it worse
+    monkeypatch.setattr(making, "_MOST_JUDGING_MACS", 0 if is_large else 1 << 30)
+    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off")
+    assert _tried(made.verdict) == ([-0.3] if is_large else [-0.3, 0.3])
+    assert made.verdict["choices"]["headroom"] == (0.0 if is_large else 0.3)

@@ -62,6 +62,7 @@ def _search(
         {},
         examination,
         build,
+        lambda precisions: build(precisions, False, False),
         measure,
         holds_unseen=lambda candidate: True,
         size=lambda candidate: 0,
