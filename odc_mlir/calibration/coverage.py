@@ -66,21 +66,21 @@ def _input(
     # What is left out of statistics, as the lowest float of masks, is a value beside the others.
     counts_all = not (statistics.lowest_count or statistics.infinite_count or statistics.nan_count)
     if least == most and counts_all:
-        yield _about(key, "error", "constant-input", f"all values of all samples are {least:g}; this is no real data")
+        yield _about(key, "error", "constant-input", f"all values of all samples are {least:zg}; this is no real data")
         return
     if max(-least, most) < _SMALLEST_INPUT and counts_all:
-        text = f"values reach from {least:g} to {most:g} only; this is no real data"
+        text = f"values reach from {least:zg} to {most:zg} only; this is no real data"
         yield _about(key, "error", "vanishing-inputs", text)
     if facts is not None and facts.identical and runs > 1:
         yield _about(key, "warning", "identical-inputs", f"all {runs} samples are the same")
     if facts is not None and facts.whole and least >= 0 and 1 < most <= _LARGEST_PIXEL:
         text = (
-            f"all values are whole numbers from {least:g} to {most:g}; if these are pixels, "
+            f"all values are whole numbers from {least:zg} to {most:zg}; if these are pixels, "
             "check that the model was trained on them unscaled"
         )
         yield _about(key, "warning", "raw-pixels", text)
     elif max(-least, most) > _LARGEST_INPUT:
-        text = f"values reach from {least:g} to {most:g}; check that the model was trained on data of that size"
+        text = f"values reach from {least:zg} to {most:zg}; check that the model was trained on data of that size"
         yield _about(key, "warning", "large-inputs", text)
 
 
@@ -108,7 +108,7 @@ def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iter
     least, most = statistics.minimum, statistics.maximum
     if least == most:
         kind = "constant" if least else "dead"
-        yield _about(key, "note", kind, f"all values are {least:g}, whatever the input is")
+        yield _about(key, "note", kind, f"all values are {least:zg}, whatever the input is")
         return
     if not statistics.count:
         return
@@ -121,7 +121,7 @@ def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iter
     far = max(statistics.mean - least, most - statistics.mean)
     if deviation and far > _FAR_DEVIATIONS * deviation:
         text = (
-            f"its extremes {least:g} and {most:g} lie up to {far / deviation:.0f} standard deviations from the mean; "
+            f"its extremes {least:zg} and {most:zg} lie up to {far / deviation:.0f} standard deviations from the mean; "
             "a range that clips them is likely to be better"
         )
         yield _about(key, "note", "outliers", text)

@@ -57,6 +57,9 @@ def parse_values(parser: Parser) -> list[Number]:
     if parser.parse_optional_punctuation("]") is not None:
         return values
     while True:
+        start = parser.pos
+        if parser.parse_optional_punctuation("[") is not None:
+            parser.raise_error("lists are flat: write the numbers in row-major order, without inner brackets", start)
         boolean = parser.parse_optional_boolean()
         values.append(_parse_number(parser) if boolean is None else boolean)
         if parser.parse_optional_punctuation(",") is None:

@@ -30,6 +30,7 @@ from odc_mlir.ops.spec import TensorInfo
 Array = NDArray[Any]
 Source = str | os.PathLike[str] | Samples | Iterable[Sequence[Any]]
 
+_FORMATS = "give a .npz or HDF5 file, a folder of raw files or images, or a text file that lists raw files"
 PICTURE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
 
 
@@ -89,7 +90,15 @@ def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictu
         raise InputError(f"cannot read the data: {error.strerror}", location=str(path)) from error
     if head == HDF5_MAGIC or head.startswith((b"PK", NPY_MAGIC)):
         return _arrays(path, inputs)
-    return Samples([_raw_sample(file, inputs) for file in _first(_listed(path), most)], "numbered")
+    files = _listed(path)
+    if files and not os.path.lexists(files[0]):
+        raise InputError(
+            f"the data is neither NPZ nor HDF5, and read as a list of files it names {str(files[0])!r}, which is not "
+            "there",
+            location=str(path),
+            hint=_FORMATS,
+        )
+    return Samples([_raw_sample(file, inputs) for file in _first(files, most)], "numbered")
 
 
 def holds_pictures(source: object) -> bool:
@@ -138,7 +147,7 @@ def _listed(path: Path) -> list[Path]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
         raise InputError(
-            "the data is neither NPZ nor HDF5 nor a list of files", location=str(path), hint="give a list as UTF-8 text"
+            "the data is neither NPZ nor HDF5 nor a list of files in UTF-8", location=str(path), hint=_FORMATS
         ) from None
     return [path.parent / line.strip() for line in lines if line.strip()]
 

@@ -63,12 +63,12 @@ def bytes_of(size: int | str) -> int:
 
 def share_text(value: float | None) -> str:
     """``12.3 %`` of a fraction of 1."""
-    return NOTHING if value is None else f"{100 * value:.1f} %"
+    return NOTHING if value is None else f"{100 * value:z.1f} %"
 
 
 def decibel_text(value: float | None) -> str:
     """``32.1 dB``."""
-    return NOTHING if value is None else f"{value:.1f} dB"
+    return NOTHING if value is None else f"{value:z.1f} dB"
 
 
 def counted(number: int, noun: str) -> str:
@@ -90,7 +90,7 @@ _QUALITY = {
     "top1_match": ("top1_match", share_text),
     "top5_match": ("top5_match", share_text),
     "top1_decided": ("top1_decided", share_text),
-    "top1_percent": ("right answers", lambda value: f"{value:.1f} %"),
+    "top1_percent": ("right answers", lambda value: f"{value:z.1f} %"),
     "psnr_db": ("PSNR", decibel_text),
 }
 
@@ -104,4 +104,4 @@ def quality_text(metric: str, value: float | None) -> str:
     """A measure of quality with its unit."""
     if value is None:
         return NOTHING
-    return _QUALITY[metric][1](value) if metric in _QUALITY else f"{value:.4g}"
+    return _QUALITY[metric][1](value) if metric in _QUALITY else f"{value:z.4g}"

@@ -22,6 +22,9 @@ _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
 _SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
 _NAMED = 4
 _LAST = -1
+_MORE_OF_IT, _MORE_OF_THEM = (
+    f"give samples for which {what} larger, or the last layer more bits" for what in ("it is", "they are")
+)
 # Of how the logarithms of what elements vary by differ: the part that a place tells along an axis of quantities, of
 # which no image's or sequence's place tells as much.
 _LEAST_TOLD = 0.9
@@ -167,18 +170,24 @@ def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Columns of one output, by place along ``axis``, of which a quantised model tells nothing; of ``columns``."""
+    """Columns of one output, by place along ``axis``, of which a quantised model tells nothing; of ``columns``.
+
+    ``are_shares``: what gives them, such as SOFTMAX, gives all of them one range, which no scale changes.
+    """
 
     places: list[int]
     axis: int
     columns: int
+    are_shares: bool = False
 
     def text(self, name: str) -> str:
         """What is said of these columns of output ``name``."""
         if self.columns == 1:
             what = f"output {name!r} varies in the float model and is lost in the quantised one"
-            return f"{what}: scale it inside the model like what it is computed with, or give the last layer more bits"
+            remedy = "scale it inside the model like what it is computed with, or give the last layer more bits"
+            return f"{what}: {_MORE_OF_IT if self.are_shares else remedy}"
         one = len(self.places) == 1
+        remedy = "scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
         some = ", ".join(map(str, self.places[:_NAMED])) + (", …" if len(self.places) > _NAMED else "")
         what = f"column{'' if one else 's'} {some}"
         if self.axis != _LAST:
@@ -186,7 +195,7 @@ class Lost:
         return (
             f"{what} of output {name!r} ({len(self.places)} of {self.columns}) "
             f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost in the quantised one: "
-            "scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
+            f"{(_MORE_OF_IT if one else _MORE_OF_THEM) if self.are_shares else remedy}"
         )
 
 

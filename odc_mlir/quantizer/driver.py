@@ -15,7 +15,7 @@ search short.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -121,6 +121,11 @@ class Driver:
         doubt = check_can_be_missed(limits, given, nothing, has_values=reference.has_values)
         self.findings += [] if doubt is None else [doubt]
         return limits
+
+    @property
+    def asked_for(self) -> Set[str]:
+        """The layers whose precision the user chose."""
+        return self._fixed.keys()
 
     @property
     def scheme_is_taken(self) -> bool:

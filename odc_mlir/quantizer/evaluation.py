@@ -164,9 +164,11 @@ class Reference:
 
     def has_own_columns(self, place: int) -> bool:
         """Whether columns of output ``place`` are single, each of its own size, and not shares of one range."""
+        return self.columns(place).are_single and not self._are_shares(place)
+
+    def _are_shares(self, place: int) -> bool:
         node = last_operator(self.graph, self.graph.outputs[place], in_order=False)
-        shares = node is not None and node.node.spec.name in _SPANS.keys() | SOFTMAX
-        return self.columns(place).are_single and not shares
+        return node is not None and node.node.spec.name in _SPANS.keys() | SOFTMAX
 
     def splits(self, place: int) -> bool:
         """Whether columns of output ``place`` count as tensors of their own."""
@@ -197,6 +199,12 @@ class Reference:
         if node.node.spec.name in SOFTMAX:
             return "softmax"
         return "logits" if node.node.spec.name in LOGITS and self._ends_in_logits() else other
+
+    def classifies(self, place: int) -> bool:
+        """Whether the largest value of output ``place`` is an answer, or the output is of such answers."""
+        node = last_operator(self.graph, self.graph.outputs[place])
+        shares = node is not None and node.node.spec.name in SOFTMAX
+        return shares or place in self.places or (place == 0 and self.classifier == "logits")
 
     @property
     def has_values(self) -> bool:
@@ -313,7 +321,8 @@ class Reference:
         made = []
         for number, (columns, others) in enumerate(zip(self._columns[place], found, strict=True)):
             places = columns.lost(others, single=number == 0 and self.splits(place))
-            made += [Lost(places, columns.axis, len(columns.low))] if places else []
+            lost = Lost(places, columns.axis, len(columns.low), self._are_shares(place))
+            made += [lost] if places else []
         return made
 
     @cached_property

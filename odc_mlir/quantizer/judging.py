@@ -15,6 +15,7 @@ from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, s
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
+from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Evidence, Measures, make_verdict
 from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
@@ -24,6 +25,7 @@ from odc_mlir.runtime.execution.graph import Graph
 
 # The part of a SOFTMAX's shares that may lie where the float model has none.
 _MOST_LEAKED = 0.005
+_SEARCHED = "the search chose float, as codes lose too much there"
 PERCENT = frozenset({"top1_percent"})  # scores that are shares of samples
 _PRICED = 6  # points of the front, each of which takes a plan of the partitioner
 
@@ -56,12 +58,15 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         Evidence(
             driver.limits,
             metrics,
-            [{**found, "interval": span} for found, span in zip(measured.by_output(), reference.spans, strict=True)],
+            [
+                {**found, "interval": reference.spans[place], "classifies": reference.classifies(place)}
+                for place, found in enumerate(measured.by_output())
+            ],
             driver.making.fake_quantized(driver.model, candidate, driver.statistics),
             _scores(driver, measured),
             layers,
             {layer.name: layer.precision for layer in layers},
-            float_reasons(candidate.module),
+            _float_reasons(driver, candidate),
             {
                 "chosen_by": len(data.fit),
                 "checked_on": len(data.held),
@@ -112,6 +117,13 @@ def _doubts(driver: Driver, certainty: Certainty, metrics: Measures) -> list[str
 def _scheme_name(scheme: str, precision: str) -> str:
     """What the precision of a layer without weights is called: int16 is the same in the schemes that have it."""
     return "int16x8" if precision == "int16" and "int16x8" in (scheme, *ladder_of(scheme)) else precision
+
+
+def _float_reasons(driver: Driver, candidate: Candidate) -> dict[str, str]:
+    """Why operators stayed real, by name; of those that nobody asked for as float it was the search."""
+    found = float_reasons(candidate.module)
+    chosen = {name for name, choice in candidate.recipe.precisions if choice.precision == FLOAT}
+    return found | dict.fromkeys(found.keys() & chosen - driver.asked_for, _SEARCHED)
 
 
 def _coverage(driver: Driver, candidate: Candidate) -> Coverage:

@@ -33,7 +33,8 @@ _MOST_BARS = 30
 _MOST_PLOTS = 120
 _SIDES = ("float", "quantized")
 _SEARCHED = "SQNR in the search"
-_MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine", "top1_match", "top5_match")
+_MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine")
+_OF_CLASSES = ("top1_match", "top5_match")
 
 
 def render(
@@ -149,11 +150,14 @@ def _choices(choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
-    columns = [Column("output"), *(Column(quality_name(name), number=True) for name in _MEASURES)]
-    rows = [
-        [short_name(output["name"]), *(TableCell(quality_text(name, output[name]), output[name]) for name in _MEASURES)]
-        for output in outputs
-    ]
+    measures = [*_MEASURES, *(_OF_CLASSES if any(output["classifies"] for output in outputs) else ())]
+    columns = [Column("output"), *(Column(quality_name(name), number=True) for name in measures)]
+    rows = []
+    for output in outputs:
+        has_none = () if output["classifies"] else _OF_CLASSES  # which of several quantities is largest says nothing
+        values = [(name, None if name in has_none else output[name]) for name in measures]
+        cells = (TableCell(quality_text(name, value), value) for name, value in values)
+        rows.append([short_name(output["name"]), *cells])
     return table(columns, rows, caption="outputs beside those of the float model")
 
 

@@ -43,7 +43,7 @@ def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
     floats = [index for index, array in enumerate(samples[0]) if array.dtype.kind == "f" and array.size]
     if floats and not any(_moves([sample[index] for sample in samples]) for index in floats):
         value = float(samples[0][floats[0]].flat[0])
-        raise CoverageError(f"all values of all recorded inputs are {value:g}", stage="check")
+        raise CoverageError(f"all values of all recorded inputs are {value:zg}", stage="check")
 
 
 def check_channels(executor: Executor, samples: Sequence[Sequence[Array]]) -> None:

@@ -23,6 +23,7 @@ CODES = (*EIGHT_BIT, "int16")
 FLOATS = ("float32", "float16")
 LARGEST_ZERO_POINT = 1 << 24
 FIXED_SHAPE_HINT = "feed inputs of the size that the model was made for"
+_INDEX_HINT = "feed inputs in the order of the model's, whose indices are within this table"
 
 
 def fetch(node: Node, index: int) -> Fetch:
@@ -65,9 +66,9 @@ def planned(
     return execute
 
 
-def input_error(node: Node, message: str) -> InputError:
+def input_error(node: Node, message: str, hint: str = FIXED_SHAPE_HINT) -> InputError:
     """An InputError that names the operator."""
-    return InputError(message, op=node.spec.name, tensor=node.name, hint=FIXED_SHAPE_HINT)
+    return InputError(message, op=node.spec.name, tensor=node.name, hint=hint)
 
 
 def unsupported(node: Node, message: str) -> UnsupportedError:
@@ -211,7 +212,7 @@ def check_index(node: Node, indices: Array, size: int, what: str) -> None:
     least, most = int(indices.min()), int(indices.max())
     if least < 0 or most >= size:
         wrong = least if least < 0 else most
-        raise input_error(node, f"{what} {wrong} is out of range; allowed are 0 to {size - 1}")
+        raise input_error(node, f"{what} {wrong} is out of range; allowed are 0 to {size - 1}", _INDEX_HINT)
 
 
 def by_dtype(node: Node, info: TensorInfo, table: dict[str, Any]) -> Any:

@@ -37,11 +37,10 @@ from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
-from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.masks import Clipping, TermSource, argument_of, is_product, may_be_limited, sources
 from odc_mlir.transforms.common.rewriting import OperatorPattern, apply_patterns
-from odc_mlir.transforms.quant.common.ir import PRECISION, write_word
+from odc_mlir.transforms.quant.common.ir import stay_float
 from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 
 
@@ -106,7 +105,7 @@ def _keep_real(ops: set[CircleOp]) -> None:
             if users and real.issuperset(users):
                 real.add(op)
         if op in real and isinstance(op, CircleOp):
-            write_word(op, PRECISION, FLOAT)
+            stay_float(op, "it makes a mask, beside whose large numbers codes would hold nothing else")
 
 
 def _erase_unused(value: SSAValue, rewriter: PatternRewriter) -> None:

@@ -18,10 +18,9 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import activation, is_real, part, real, real_constant, real_scalar, shape_of
-from odc_mlir.transforms.quant.common.ir import PRECISION, write_word
+from odc_mlir.transforms.quant.common.ir import stay_float
 
 HIDDEN = -2048.0
 """Of the argument of the exponential: float32 has no share for it beside scores that differ by less than 1900."""
@@ -276,7 +275,7 @@ class Clipping:
     def _limited(self, value: SSAValue, bound: float) -> SSAValue:
         limit = real(np.array([bound] if shape_of(value) else bound), f"{value_name(value)}/hidden")
         made = part("MAXIMUM" if bound < 0 else "MINIMUM", [value, limit.result], value, "shown")
-        write_word(made, PRECISION, FLOAT)
+        stay_float(made, "it limits a mask, beside whose large numbers codes would hold nothing else")
         Rewriter.insert_op([limit, made], _after(value))
         return made.results[0]
 

@@ -47,6 +47,7 @@ from odc_mlir.transforms.quant.common.ir import (
     PRECISION,
     READER,
     REAL,
+    REASON,
     SCHEME,
     WEIGHTS,
     coded_weights,
@@ -173,7 +174,8 @@ class Assignment:
         if choice is not None:
             write_word(op, PRECISION, choice.precision)
         if read_word(op, PRECISION) == FLOAT:
-            keep_real(op, "its precision is float", rule.left)
+            told = None if choice is not None else read_word(op, REASON)
+            keep_real(op, told or "float was asked for", rule.left)
         elif rule.kind is QuantKind.FLOAT:
             keep_real(op, rule.reason, rule.left)
         elif op.unverified is not None:

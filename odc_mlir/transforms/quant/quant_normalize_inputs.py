@@ -48,7 +48,6 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.npz import read_npz
-from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
@@ -60,11 +59,13 @@ from odc_mlir.transforms.common.rewriting import (
     shape_of,
     stack_inputs,
 )
-from odc_mlir.transforms.quant.common.ir import PRECISION, main_function, operators, write_word
+from odc_mlir.transforms.quant.common.ir import main_function, operators, stay_float
 
 LEAST_RATIO = 4.0  # of sizes: two bits
 _LEAST_IMPLIED_RATIO = 16.0
 LARGEST = float(np.finfo(np.float32).max)
+
+_REASON = "it normalises inputs, which are real (--normalize inputs)"
 
 Floats = NDArray[np.float64]
 
@@ -205,13 +206,13 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
     for kind, role, what, array in steps if centres.any() else steps[1:]:
         constant = real(array, f"{name}/{what}")
         op = part(kind, [scaled, constant.result], value, role)
-        write_word(op, PRECISION, FLOAT)
+        stay_float(op, _REASON)
         made += [constant, op]
         scaled = op.results[0]
     if isinstance(value, BlockArgument):
         Rewriter.insert_op(made, InsertPoint.at_start(value.owner))
     elif isinstance(value.owner, CircleOp):
-        write_word(value.owner, PRECISION, FLOAT)
+        stay_float(value.owner, _REASON)
         Rewriter.insert_op(made, InsertPoint.after(value.owner))
     for reader, weights, bias in changed:
         _replace(reader.layer, scaled, weights, bias if centres.any() else None)

@@ -50,7 +50,6 @@ from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.npz import read_npz
 from odc_mlir.ops.spec import Trait
-from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
@@ -65,11 +64,15 @@ from odc_mlir.transforms.common.rewriting import (
     real,
 )
 from odc_mlir.transforms.common.tensor_names import named
-from odc_mlir.transforms.quant.common.ir import PRECISION, main_function, write_word
+from odc_mlir.transforms.quant.common.ir import main_function, stay_float
 
 _MOVING = frozenset(
     {"CONCATENATION", "GATHER", "PACK", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"}
 )
+
+# Why these operators stay float.
+_SCALES = "it gives columns of normalised outputs their units back (--normalize outputs)"
+_MOVES = "it moves normalised outputs, which have their units in float (--normalize outputs)"
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -152,7 +155,7 @@ def _normalise_moved(value: SSAValue, low: Floats, high: Floats) -> None:
         return
     if _normalise_layer(value, np.broadcast_to(np.arange(len(low)), _known_shape(value)), low, high):
         for op in moving:
-            write_word(op, PRECISION, FLOAT)
+            stay_float(op, _MOVES)
 
 
 def _columns_of(value: SSAValue, ranges: tuple[int, ...]) -> Indices | None:
@@ -187,7 +190,7 @@ def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> 
         return False
     found = [_normalise(source, of_source, low, high) for source, of_source in _sources(value, columns)]
     if any(found):
-        write_word(value.owner, PRECISION, FLOAT)  # type: ignore[arg-type]
+        stay_float(value.owner, _MOVES)  # type: ignore[arg-type]
         return True
     return _normalise_layer(value, columns, low, high)
 
@@ -255,7 +258,7 @@ def _insert(value: SSAValue, layer: WeightedLayer, new: tuple[Floats, Floats], s
         steps = [operator("MUL", [value, by.result], value)]
         made = [by, *steps]
     for step in steps:
-        write_word(step, PRECISION, FLOAT)
+        stay_float(step, _SCALES)
     for use in [use for use in value.uses if use.operation is not steps[0]]:
         use.operation.operands[use.index] = steps[-1].results[0]
     Rewriter.insert_op(made, InsertPoint.after(op))

@@ -14,8 +14,8 @@ func.func @computed(%x: tensor<2x2xf32> loc("x"), %m: tensor<1x2xf32> loc("m")) 
 }
 // CHECK-LABEL: func.func @computed(
 // CHECK: circle.relu(%{{[a-z0-9_]+}}) : (
-// CHECK: circle.sub({{.*}} attributes {quant.precision = "float"}
-// CHECK: [[FAR:%.+]] = circle.mul({{.*}} attributes {quant.precision = "float"}
+// CHECK: circle.sub({{.*}} attributes {quant.precision = "float", quant.reason = "it makes a mask, {{.*}}"}
+// CHECK: [[FAR:%.+]] = circle.mul({{.*}} attributes {quant.precision = "float", quant.reason = "it makes a mask, {{.*}}"}
 // CHECK: [[LIMIT:%.+]] = circle.const [-2048.0] : tensor<1xf32>
-// CHECK: [[NEAR:%.+]] = circle.maximum([[FAR]], [[LIMIT]]) attributes {quant.precision = "float"}
+// CHECK: [[NEAR:%.+]] = circle.maximum([[FAR]], [[LIMIT]]) attributes {quant.precision = "float", quant.reason = "it limits a mask, {{.*}}"}
 // CHECK: circle.add({{.*}}, [[NEAR]])

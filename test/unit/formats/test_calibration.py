@@ -140,7 +140,13 @@ def test_what_is_no_data(tmp_path: Path) -> None:
     ):
         with pytest.raises(InputError, match=message):
             read_calibration(source, ONE)
-    (tmp_path / "list").write_text("missing.bin")
+    for listed in ("missing.bin", "1.5,2,3"):
+        (tmp_path / "list").write_text(listed)
+        message = rf"as a list of files it names '.*{listed}', which is not there \(in .*list\); give a .npz or HDF5"
+        with pytest.raises(InputError, match=message):
+            read_calibration(tmp_path / "list", ONE)
+    (tmp_path / "there.bin").write_bytes(np.array([1, 2], np.float32).tobytes())
+    (tmp_path / "list").write_text("there.bin\nmissing.bin")
     with pytest.raises(InputError, match=r"No such file or directory \(in .*missing.bin\)"):
         read_calibration(tmp_path / "list", ONE)
     with pytest.raises(OptionError, match="the largest number of samples is 0, expected at least 1"):
@@ -216,5 +222,5 @@ def test_pictures_without_their_package(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_list_with_a_name_that_no_system_takes(tmp_path: Path) -> None:
     (tmp_path / "list.txt").write_bytes(b"a\0b.raw\n")
-    with pytest.raises(InputError, match="cannot read the data: embedded null byte"):
+    with pytest.raises(InputError, match=r"it names .*a\\x00b.raw', which is not there"):
         read_calibration(tmp_path / "list.txt", [TensorInfo("x", "float32", (1, 4))])

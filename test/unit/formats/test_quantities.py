@@ -1,11 +1,11 @@
-"""Sizes as users write them."""
+"""Sizes as users write them, and how quantities are written."""
 
 from __future__ import annotations
 
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.quantities import bytes_of
+from odc_mlir.formats.quantities import bytes_of, decibel_text, quality_text, share_text
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,13 @@ from odc_mlir.formats.quantities import bytes_of
 )
 def test_sizes(text: int | str, size: int) -> None:
     assert bytes_of(text) == size
+
+
+@pytest.mark.parametrize("value", [-0.0, -1e-9])
+def test_zero_has_no_sign(value: float) -> None:
+    assert (share_text(value), decibel_text(value)) == ("0.0 %", "0.0 dB")
+    assert quality_text("mpeir", value * 0.0) == "0"
+    assert quality_text("mpeir", -1e-9) == "-1e-09"
 
 
 @pytest.mark.parametrize("text", ["", "K", "1.5M", "100KB", "1 0", "0x", "0x1K", "ten", "١", True, None, 1.0])

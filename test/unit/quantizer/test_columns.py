@@ -8,6 +8,7 @@ import pytest
 from helpers.models import ModelBuilder
 from odc_mlir.quantizer.channel_axes import ChannelAxes
 from odc_mlir.quantizer.columns import Columns, Lost, columns_of
+from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement, Powers
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
@@ -114,6 +115,28 @@ def test_what_is_lost_is_named_by_axis_and_place() -> None:
 def test_who_has_an_output_of_its_own_is_not_told_to_get_one() -> None:
     assert "outputs of their own" in Lost([0], -1, 2).text("y")
     assert "of their own" not in Lost([0], -1, 1).text("y")
+
+
+def test_shares_are_not_to_be_scaled() -> None:
+    for places, columns, what in (([0], 1, "it is"), ([1], 3, "it is"), ([0, 2], 3, "they are")):
+        text = Lost(places, -1, columns, are_shares=True).text("y")
+        assert text.endswith(f"quantised one: give samples for which {what} larger, or the last layer more bits")
+
+
+@pytest.mark.parametrize(("tail", "are_shares"), [("SOFTMAX", True), ("LOGISTIC", True), ("NEG", False)])
+def test_what_gives_columns_tells_whether_they_are_shares(tail: str, are_shares: bool) -> None:
+    builder = ModelBuilder()
+    x, y, z = (builder.tensor(name, (1, 3)) for name in "xyz")
+    builder.operator("NEG", [x], [y])
+    builder.operator(tail, [y], [z], options={"beta": 1.0} if tail == "SOFTMAX" else {})
+    samples = [[RNG.normal(size=(1, 3)).astype(np.float32)] for _ in range(8)]
+    reference = Reference(build_graph(builder.finish([x], [z])), samples)
+    silent = ModelBuilder()
+    x, z = silent.tensor("x", (1, 3)), silent.tensor("z", (1, 3))
+    zeros = silent.tensor("zeros", (1, 3), data=np.zeros((1, 3), np.float32))
+    silent.operator("MUL", [x, zeros], [z])
+    (lost,) = reference.measure(build_graph(silent.finish([x], [z]))).lost[0]
+    assert (lost.places, lost.are_shares) == ([0, 1, 2], are_shares)
 
 
 def measured(noise_db: tuple[float, float], lost: list[Lost]) -> Measurement:

@@ -433,6 +433,7 @@ def test_what_is_quantised_is_said() -> None:
     ("value", "text"),
     [
         (0.0, "'x': all values of all samples are 0; this is no real data"),
+        (-0.0, "'x': all values of all samples are 0; this is no real data"),
         (1e-40, "'x': values reach from "),
     ],
 )

@@ -101,6 +101,8 @@ def test_who_asks_for_it_gets_it_without_help() -> None:
     made = odc_mlir.quantize(file, calibration=samples, help=False, normalize="on")
     assert made.verdict["choices"]["normalize"] == "inputs"
     assert outputs_db(file, made, samples) > 25.0
+    why = "it normalises inputs, which are real (--normalize inputs)"
+    assert made.verdict["float_reasons"] == {"x/centred": why, "x/scaled": why}
 
 
 def test_inputs_that_are_codes_stay_codes() -> None:
@@ -191,6 +193,8 @@ def test_no_column_of_an_output_is_lost_beside_larger_ones(scheme: str, least: f
     again = odc_mlir.quantize(file, **options, **chosen)
     assert again.to_circle() == helped.to_circle()
     assert {"y/normalised": scheme, "y/scaled": "float", "y": "float"}.items() <= helped.verdict["scheme"].items()
+    why = "it gives columns of normalised outputs their units back (--normalize outputs)"
+    assert helped.verdict["float_reasons"] == {"y/scaled": why, "y": why}
 
 
 def _cut(way: str) -> tuple[bytes, list[list[np.ndarray]]]:

@@ -68,9 +68,17 @@ def test_overrides_keep_layers_as_asked() -> None:
     made = quantize(file, calibration=samples, overrides={"stem": "int16x8", "conv1": "float"})
     scheme = made.verdict["scheme"]
     assert (scheme["stem"], scheme["conv0"], scheme["conv1"]) == ("int16x8", "int8", "float")
-    assert made.verdict["float_reasons"] == {"conv1": "its precision is float"}
+    assert made.verdict["float_reasons"] == {"conv1": "float was asked for"}
     with pytest.raises(OptionError, match="no operator has a result 'conv9'"):
         quantize(file, calibration=samples, overrides="conv9:float")
+
+
+def test_what_the_search_leaves_in_float_is_told_from_what_was_asked_for() -> None:
+    file, samples = _plain(squeeze_excite)
+    options = {"metric": "sqnr", "limit": 70.0, "min_coverage": 0.0, "overrides": {"pool": "float"}}
+    reasons = quantize(file, calibration=samples[:24], **options).verdict["float_reasons"]
+    assert reasons.pop("pool") == "float was asked for"
+    assert set(reasons.values()) == {"the search chose float, as codes lose too much there"}
 
 
 def test_inputs_and_outputs_are_float_or_codes() -> None:

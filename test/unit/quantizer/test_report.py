@@ -54,6 +54,20 @@ def test_what_was_not_checked_is_called_so() -> None:
     assert "passed" not in page.split("<h2>")[0].split("<h1>")[1]
 
 
+def test_the_largest_of_several_quantities_is_no_answer() -> None:
+    """Of outputs that are no classes the page has no agreement, of others beside them it has."""
+    verdict, box = _plain().verdict, {"name": "box", "top1_match": 0.875, "top5_match": 0.5, "classifies": False}
+    (output,) = verdict["outputs"]
+    assert output["classifies"]
+    both = [output, {**output, **box}]
+    for outputs, told in ((both, True), (both[1:], False)):
+        page = render({**verdict, "outputs": outputs}, {})
+        (section,) = (part for part in page.split("<h2>") if part.startswith("Outputs</h2>"))
+        assert ("top1_match" in section) is told
+        assert "87.5 %" not in section
+        assert "50.0 %" not in section
+
+
 @cache
 def _verdict_with_scores() -> dict[str, Any]:
     verdict = dict(_plain().verdict)

@@ -23,6 +23,7 @@ from odc_mlir.dialects.circle_attributes import ELEMENT_TYPES
 from odc_mlir.dialects.quant import UniformQuantizedType
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import QuantParams, TensorInfo
+from odc_mlir.quantizer.policy.schemes import FLOAT
 
 OPERANDS = "quant.operands"
 RESULTS = "quant.results"
@@ -190,6 +191,12 @@ def read_word(op: Operation, name: str) -> str | None:
 def write_word(op: Operation, name: str, value: str) -> None:
     """Write a string attribute."""
     op.attributes[name] = StringAttr(value)
+
+
+def stay_float(op: Operation, reason: str) -> None:
+    """Let ``op`` stay with real values when types are assigned; the ``reason`` is what is then said."""
+    write_word(op, PRECISION, FLOAT)
+    write_word(op, REASON, reason)
 
 
 def keep_real(op: Operation, reason: str, left: Sequence[int] = ()) -> None:

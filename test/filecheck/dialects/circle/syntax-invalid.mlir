@@ -27,6 +27,16 @@ func.func @word(%x: tensor<2xf32>) {
 
 // -----
 
+// CHECK: lists are flat: write the numbers in row-major order, without inner brackets
+%0 = circle.const [[1.0, 2.0], [3.0, 4.0]] : tensor<2x2xf32>
+
+// -----
+
+// CHECK: lists are flat
+%0 = circle.const [1.0, [2.0]] : tensor<2xf32>
+
+// -----
+
 // CHECK: a value is out of range for int8: [300]
 %0 = circle.const [300] : tensor<1xi8>
 
