@@ -60,6 +60,8 @@ GAIN_DB = 10.0
 _NEAR_DB = 1.0  # what they may lack of the nearest to that
 _MOST_TIME = 4.0  # of the plain model's, that this may take
 _MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
+_MOST_IN_BUDGET, _FEWEST_IN_BUDGET = 48, 12  # points that are measured
+_MOST_BUDGET_MACS = 1 << 28  # of all of these together
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
 _EXPLORED = 5
@@ -355,10 +357,15 @@ class Widening:
     def _within_budget(self, problem: Problem) -> Levels | None:
         """The most accurate choice within the budget; None where there is none."""
         points = self._points(problem)[::-1]
-        place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.in_time)
-        # Estimates order the points, and leave out some; of those that were measured the best is taken.
-        cheap = () if place is None else points[place:]
-        within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
+        # What a point really takes and gives is not as estimated: of those that were measured the best is taken. Where
+        # the budget has no say in which these are, a larger one gets no worse a model.
+        if (most := self._most_in_budget) and points:
+            every = [point.levels for point in points[:: -(-len(points) // most)]]
+            within = [levels for levels in every if self.in_time() and self._is_affordable(levels)]
+        else:
+            place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.in_time)
+            cheap = () if place is None else points[place:]
+            within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
         as_asked = self._levels.index(self.options.scheme)
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
         if self._is_affordable(plain):
@@ -366,6 +373,13 @@ class Widening:
         if not within:
             return None
         return max(within, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf))
+
+    @property
+    def _most_in_budget(self) -> int:
+        """How many points of the front are measured for a budget of bytes; 0: so few that bisection finds more."""
+        work = max(1, self.examination.macs * self.examination.samples)
+        most = min(_MOST_IN_BUDGET, _MOST_BUDGET_MACS // work)
+        return 0 if self.options.max_bytes is None or most < _FEWEST_IN_BUDGET else most
 
     def _is_affordable(self, levels: Levels) -> bool:
         candidate = self._made(levels).candidate

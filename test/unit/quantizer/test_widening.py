@@ -11,6 +11,7 @@ import pytest
 
 from odc_mlir.quantizer.mixed import Problem, RoundingNoise
 from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.quantizer.roundings import Effect
 from odc_mlir.quantizer.stages import Candidate, Recipe
@@ -37,16 +38,21 @@ def _search(
     *,
     may_refine: bool = False,
     unclipped_db: Callable[[int], float] | None = None,
+    sizes: Sequence[int] = (0,) * (LAYERS + 1),
+    macs: int = 1,
+    **chosen: Any,
 ) -> tuple[_Search, list[bool]]:
     """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
 
-    ``unclipped_db``: with ranges that hold all values, where those that are chosen clip some.
+    ``unclipped_db``: with ranges that hold all values, where those that are chosen clip some. ``sizes``: of models with
+    so many layers in another precision. ``macs`` of a run, and options that were ``chosen``.
     """
     refined: list[bool] = []
 
     def build(precisions: Mapping[str, str], refines: bool, holds_all: bool) -> Candidate:
         refined.append(refines)
-        return Candidate(Recipe(ranges="minmax" if holds_all else "mse"), module)
+        layers = tuple((name, PrecisionChoice(precision)) for name, precision in precisions.items())
+        return Candidate(Recipe(ranges="minmax" if holds_all else "mse", precisions=layers), module)
 
     def measure(precisions: Mapping[str, str], candidate: Candidate) -> Tried:
         wide = len(precisions)
@@ -55,9 +61,9 @@ def _search(
 
     module: Any = None
     rules: Any = SimpleNamespace(takes=lambda scheme: True)
-    examination: Any = None
+    examination: Any = SimpleNamespace(macs=macs, samples=1)
     search = _Search(
-        make_options(scheme="int8"),
+        make_options(scheme="int8", **chosen),
         (Limit("mpeir", 0.1),),
         {},
         examination,
@@ -65,7 +71,7 @@ def _search(
         lambda precisions: build(precisions, False, False),
         measure,
         holds_unseen=lambda candidate: True,
-        size=lambda candidate: 0,
+        size=lambda candidate: sizes[len(candidate.recipe.precisions)],
         share=lambda candidate: 1.0,
         least_share=0.9,
         in_time=lambda: True,
@@ -103,6 +109,25 @@ def test_what_comes_near_what_outputs_should_gain_is_taken(gains: Sequence[float
     assert GAIN_DB == 10.0
     search, _ = _search(lambda count: PLAIN_DB + gains[count], lambda count: 0.01)
     assert _taken(search) == wide
+
+
+def test_a_larger_file_is_no_worse() -> None:
+    """Neither sizes nor errors are as estimated: more layers of 4 bits may take more bytes, and give less noise."""
+    sizes, decibels = [170, 160, 150, 120, 140, 110, 100], [19.0, 18.0, 15.0, 20.0, 13.0, 14.0, 10.0]
+    found = []
+    for budget in range(100, 180, 5):
+        search, refined = _search(lambda count: decibels[count], lambda count: 0.01, sizes=sizes, max_bytes=budget)
+        found.append(decibels[_taken(search)])
+        assert found[-1] == max(db for size, db in zip(sizes, decibels, strict=True) if size <= budget)
+        assert len(refined) == LAYERS  # all but the plain one
+    assert found == sorted(found)
+
+
+def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> None:
+    sizes = list(range(170, 100, -10))
+    search, refined = _search(lambda count: -count, lambda count: 0.01, sizes=sizes, macs=1 << 26, max_bytes=145)
+    assert sizes[_taken(search)] == 140
+    assert len(refined) < LAYERS
 
 
 def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
