@@ -92,6 +92,7 @@ _QUALITY = {
     "top1_decided": ("top1_decided", share_text),
     "top1_percent": ("right answers", lambda value: f"{value:z.1f} %"),
     "psnr_db": ("PSNR", decibel_text),
+    "r2": ("R²", lambda value: f"{value:.3g}"),
 }
 
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.measurement import signal_and_noise
+
+# The part of an output's signal that its variation must exceed: beyond what 32-bit floats round away.
+_ROUNDED = 1e-12
 
 
 def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[list[Array]]:
@@ -20,6 +25,23 @@ def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = (
     found = [[np.zeros_like(arrays[0]) for arrays in every]]
     if len(every) and len(every[0]) > 1:
         found.append([_most_frequent(a) if place in places else _mean(a) for place, a in enumerate(every)])
+    return found
+
+
+def variation(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[NDArray[np.float64]]:
+    """What remains for each output and sample of the best that is the same for all of them, float64 [samples].
+
+    That is the squares of distances from the mean, or how many of the ``places`` are not the most frequent ones. Zeros
+    for an output that does not vary but for rounding, and where its shape depends on the sample.
+    """
+    none = [np.zeros(len(arrays)) for arrays in every]
+    means = constant_outputs(every, places)[1:]
+    if not means:
+        return none
+    found = []
+    for place, (arrays, mean) in enumerate(zip(every, means[0], strict=True)):
+        signal, noise = np.array([signal_and_noise(array, mean, place in places) for array in arrays]).T
+        found.append(noise if noise.sum() > _ROUNDED * signal.sum() else none[place])
     return found
 
 

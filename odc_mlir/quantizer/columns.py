@@ -20,6 +20,9 @@ from odc_mlir.runtime.execution.graph import Graph
 MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own, whatever their sizes
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
 _SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
+# The R² of a column below which it is lost: one of five values is on the wrong side of its mean, if they and errors are
+# as in a normal distribution; of a column that is told well it is one of ten.
+_LEAST_R2, _GOOD_R2 = 0.5, 0.9
 _NAMED = 4
 _LAST = -1
 _MORE_OF_IT, _MORE_OF_THEM = (
@@ -120,17 +123,19 @@ class Columns:
         """As many columns that have shown nothing yet."""
         return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf), self.axis)
 
-    def lost(self, found: Columns, *, single: bool = True) -> list[int]:
-        """The columns that vary here, not only slightly, and are lost in ``found``.
+    def lost(self, found: Columns, *, single: bool = True) -> tuple[list[int], list[int]]:
+        """The columns that vary here, not only slightly, and are lost in ``found``, and those that are in part.
 
-        There they are one value or, where each is a ``single`` quantity, so wrong that their mean would be nearer.
+        Lost are those of one value there and, where each is a ``single`` quantity, those of an R² below a half. Those
+        are lost in part whose R² is below what default limits ask for.
         """
         if self.values < _FEWEST_VALUES or found.values != self.values:
-            return []
+            return [], []
         with np.errstate(invalid="ignore"):  # of columns without a finite value
             varies = self.high - self.low > _SLIGHT * np.maximum(np.abs(self.low), np.abs(self.high))
-            wrong = (found.noise > self.variation) & single
-        return [int(place) for place in np.flatnonzero(varies & ((found.low == found.high) | wrong))]
+            none, little = ((found.noise > (1.0 - r2) * self.variation) & single for r2 in (_LEAST_R2, _GOOD_R2))
+        gone = varies & ((found.low == found.high) | none)
+        return np.flatnonzero(gone).tolist(), np.flatnonzero(varies & little & ~gone).tolist()
 
 
 def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
@@ -179,13 +184,13 @@ class Lost:
     axis: int
     columns: int
     are_shares: bool = False
+    in_part: bool = False
 
     def text(self, name: str) -> str:
         """What is said of these columns of output ``name``."""
+        part = " in part" if self.in_part else ""
         if self.columns == 1:
-            what = f"output {name!r} varies in the float model and is lost in the quantised one"
-            remedy = "scale it inside the model like what it is computed with, or give the last layer more bits"
-            return f"{what}: {_MORE_OF_IT if self.are_shares else remedy}"
+            return lost_output_text(name, part, are_shares=self.are_shares)
         one = len(self.places) == 1
         remedy = "scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
         some = ", ".join(map(str, self.places[:_NAMED])) + (", …" if len(self.places) > _NAMED else "")
@@ -194,9 +199,25 @@ class Lost:
             what = f"place{'' if one else 's'} {some} along axis {self.axis}"
         return (
             f"{what} of output {name!r} ({len(self.places)} of {self.columns}) "
-            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost in the quantised one: "
-            f"{(_MORE_OF_IT if one else _MORE_OF_THEM) if self.are_shares else remedy}"
+            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost{part} in the "
+            f"quantised one: {(_MORE_OF_IT if one else _MORE_OF_THEM) if self.are_shares else remedy}"
         )
+
+
+def lost_output_text(
+    name: str, part: str = "", varies_by: float | None = None, *, are_shares: bool = False, known: bool = True
+) -> str:
+    """What is said of output ``name``; ``varies_by``: what little samples show of what it could.
+
+    ``are_shares``: its operator has a range by definition. ``known``: also a model that knows the samples loses it.
+    """
+    what = f"output {name!r} varies in the float model and is lost{part} in the quantised one"
+    if not known:
+        return f"{what}, made without the samples that it is judged on: give more like those that are far from others"
+    if varies_by is not None:
+        return f"{what}, by {varies_by:.2g} only: give samples for which it varies as it does in use"
+    remedy = "scale it inside the model like what it is computed with, or give layers more bits"
+    return f"{what}: {_MORE_OF_IT if are_shares else remedy}"
 
 
 def alike(arrays: Sequence[Array]) -> bool:

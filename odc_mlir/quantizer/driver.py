@@ -39,7 +39,7 @@ from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.policy.verdict import Limit, check_can_be_missed, choose_limits, metric_name
+from odc_mlir.quantizer.policy.verdict import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.graph import Graph
@@ -62,7 +62,7 @@ class Driver:
         self._known_errors = self._errors_told()
         self.making = Making(original, base, data, options, progress)
         self.reference = self.making.reference
-        self.limits = self._limits()
+        self.limits, self.outputs_vary = self._limits()
         if self.reference.misfit is not None:
             self.findings.append(misfit_text(self.reference.misfit, len(self.data.held), FLOAT_MODEL))
         if self.data.fit:
@@ -101,7 +101,8 @@ class Driver:
             raise OptionError("the errors are of no layer of the optimised model", location=file)
         return metric, errors
 
-    def _limits(self) -> tuple[Limit, ...]:
+    def _limits(self) -> tuple[tuple[Limit, ...], bool]:
+        """The limits, and whether samples vary outputs by so much that such as never change would miss them."""
         options, reference = self.options, self.reference
         limits = choose_limits(
             metric=options.metric,
@@ -118,9 +119,10 @@ class Driver:
             given.add("mpeir" if options.metric is None else metric_name(options.metric))
         # Made-up inputs pass nothing, and need not vary as real ones do.
         nothing = [] if self.data.made_up else reference.constant_measures
-        doubt = check_can_be_missed(limits, given, nothing, has_values=reference.has_values)
-        self.findings += [] if doubt is None else [doubt]
-        return limits
+        tells = check_can_be_missed(limits, given, nothing, has_values=reference.has_values)
+        # The range of columns in several units is that of the largest, whatever samples show of the others.
+        has_units = all(map(reference.splits, range(len(reference.graph.outputs))))
+        return (limits if tells else (*limits, FOLLOWING)), tells or has_units
 
     @property
     def asked_for(self) -> Set[str]:

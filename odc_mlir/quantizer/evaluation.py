@@ -15,7 +15,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.baselines import constant_outputs
+from odc_mlir.quantizer.baselines import constant_outputs, variation
 from odc_mlir.quantizer.batches import BatchRunner
 from odc_mlir.quantizer.channel_axes import ChannelAxes
 from odc_mlir.quantizer.columns import Columns, Lost, alike, columns_of, reached
@@ -33,7 +33,7 @@ from odc_mlir.quantizer.deciding import (
 )
 from odc_mlir.quantizer.labels import check_answers, misfit
 from odc_mlir.quantizer.layers import float_names
-from odc_mlir.quantizer.measurement import Measurement, Powers
+from odc_mlir.quantizer.measurement import Measurement, Powers, signal_and_noise
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
@@ -46,17 +46,8 @@ _Runs = Iterator[tuple[list[Array], dict[int, Array]]]  # of each sample outputs
 _EXACT = Tolerance(0.0, 0.0)
 # The range of results that have one by definition, whatever samples show of it.
 _SPANS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
-
-
-def _powers(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
-    """Signal and noise of one tensor; where it ``counts``, as answers that are no numbers do, how many differ."""
-    if counts or expected.dtype.kind not in "biuf":
-        return float(expected.size), float(np.count_nonzero(expected != found))
-    a, b = expected.astype(np.float64), found.astype(np.float64)
-    finite = np.isfinite(a) & np.isfinite(b)
-    if not finite.all():
-        a, b = a[finite], b[finite]
-    return float(np.square(a).sum()), float(np.square(a - b).sum())
+# A part of such a range that default limits forgive altogether.
+_SLIGHT = 0.1
 
 
 def _column(array: Array, place: int | None, axis: int) -> Array:
@@ -164,9 +155,10 @@ class Reference:
 
     def has_own_columns(self, place: int) -> bool:
         """Whether columns of output ``place`` are single, each of its own size, and not shares of one range."""
-        return self.columns(place).are_single and not self._are_shares(place)
+        return self.columns(place).are_single and not self.are_shares(place)
 
-    def _are_shares(self, place: int) -> bool:
+    def are_shares(self, place: int) -> bool:
+        """Whether output ``place`` has parts of a range that its operator defines, in any order."""
         node = last_operator(self.graph, self.graph.outputs[place], in_order=False)
         return node is not None and node.node.spec.name in _SPANS.keys() | SOFTMAX
 
@@ -185,6 +177,13 @@ class Reference:
         """Whether output ``place`` has a range by its operator's definition, whatever samples show of it."""
         node = last_operator(self.graph, self.graph.outputs[place])
         return node is not None and node.node.spec.name in _SPANS
+
+    def varies_slightly(self, place: int) -> float | None:
+        """By how much an output with a range of its own varies, where that is a tenth of it or less; else None."""
+        if not self.is_bounded(place) or len({outputs[place].shape for outputs in self.outputs}) != 1:
+            return None
+        found = float(np.ptp([outputs[place] for outputs in self.outputs], axis=0).max(initial=0.0))
+        return found if found <= _SLIGHT * (self.spans[place] or 0.0) else None
 
     @cached_property
     def classifier(self) -> str | None:
@@ -275,12 +274,19 @@ class Reference:
         made = [] if self.constant else constant_outputs(every, list(self.places))
         return [self.metrics(self._compared([itertools.repeat((found, {}))], names, False)) for found in made]
 
+    @cached_property
+    def _variation(self) -> list[float]:
+        """Of each output what it varies by over all samples; see :func:`.baselines.variation`."""
+        every = list(zip(*self.outputs, strict=True))
+        return [float(found.sum()) for found in variation(every, list(self.places))]
+
     def _compared(self, parts: Sequence[_Runs], names: list[str], keep: bool) -> Measurement:
         """What ``parts``, which take turns, give for the samples, beside the float model."""
         meters = [
             PlaceMeter() if place in self.places else ErrorMeter(_EXACT, top=True, interval=span)
             for place, span in enumerate(self.spans)
         ]
+        noise = np.zeros(len(self.spans))
         columns = [[expected.like() for expected in every] for every in self._columns]
         powers, results = np.zeros((2, 2, len(self._parts), len(self.samples)))
         found_reals: list[list[Array]] = []
@@ -295,16 +301,20 @@ class Reference:
                     column.add(b, a)
             for part, (place, at) in enumerate(self._parts):
                 a, b = (_column(found[place], at, self.columns(place).axis) for found in (expected, reals))
-                own = _powers(a, b, place in self.places)
+                own = signal_and_noise(a, b, place in self.places)
                 index = self._decisive[place]
                 # A model without a tensor of that name is compared by its outputs.
                 decisive = (
-                    own if at is not None or index not in kept else _powers(self._expected[number][index], kept[index])
+                    own
+                    if at is not None or index not in kept
+                    else signal_and_noise(self._expected[number][index], kept[index])
                 )
                 powers[:, part, number], results[:, part, number] = decisive, own
+                noise[place] += own[1]
             for place, shares in decided.items():
                 shares.append(self._share_decided(number, place, reals[place]))
             found_reals.append(reals if keep else reals[: self._answering.output + 1])
+        lost = [self._lost(place, found) for place, found in enumerate(columns)]
         return Measurement(
             [meter.errors() for meter in meters],
             Powers(*powers),
@@ -312,17 +322,20 @@ class Reference:
             names,
             None if self.labels is None else scores(self.answers(found_reals), self.labels),
             min((sum(shares) / len(shares) for shares in decided.values()), default=None),
+            [1.0 - float(a / b) if b else None for a, b in zip(noise, self._variation, strict=True)],
             found_reals if keep else [],
-            [self._lost(place, found) for place, found in enumerate(columns)],
+            [gone for gone, _ in lost],
+            [partly for _, partly in lost],
         )
 
-    def _lost(self, place: int, found: Sequence[Columns]) -> list[Lost]:
-        """The columns of output ``place`` that are lost in a model for which it has the columns ``found``."""
-        made = []
+    def _lost(self, place: int, found: Sequence[Columns]) -> tuple[list[Lost], list[Lost]]:
+        """The columns of output ``place`` that are lost, or in part, in a model that has the columns ``found``."""
+        made: tuple[list[Lost], list[Lost]] = [], []
         for number, (columns, others) in enumerate(zip(self._columns[place], found, strict=True)):
-            places = columns.lost(others, single=number == 0 and self.splits(place))
-            lost = Lost(places, columns.axis, len(columns.low), self._are_shares(place))
-            made += [lost] if places else []
+            lost = columns.lost(others, single=number == 0 and self.splits(place))
+            width, are_shares = len(columns.low), self.are_shares(place)
+            for kind, (every, places) in enumerate(zip(made, lost, strict=True)):
+                every += [Lost(places, columns.axis, width, are_shares, bool(kind))] if places else []
         return made
 
     @cached_property

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.baselines import variation
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
@@ -152,6 +153,7 @@ def _numbers(reference: Reference, outputs: Outputs) -> list[int]:
 def _ends(reference: Reference, judged: Judged, count: int) -> dict[str, Interval]:
     """The interval of each measure, of the output for which that is worst, for ``count`` samples like those judged."""
     draws = _Draws(count)
+    variations = variation(list(zip(*judged.expected, strict=True)), list(reference.places))
     found: dict[str, list[Interval]] = {}
     for place in _numbers(reference, judged.expected):
         pairs = [(a[place].astype(np.float64), b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]
@@ -159,7 +161,7 @@ def _ends(reference: Reference, judged: Judged, count: int) -> dict[str, Interva
         spans = None if span is None else np.full(_DRAWS, span)
         if spans is not None and not reference.is_bounded(place):
             spans = draws.spans([a for a, _ in pairs], len(reference.samples), spans)
-        for metric, interval in _of_output(pairs, spans, draws).items():
+        for metric, interval in _of_output(pairs, spans, variations[place], draws).items():
             found.setdefault(metric, []).append(interval)
     worst = {m: (min if HIGHER_IS_BETTER[m] else max) for m in found}
     ends = {m: (worst[m](low for low, _ in every), worst[m](high for _, high in every)) for m, every in found.items()}
@@ -216,8 +218,13 @@ class _Draws:
         return float(np.percentile(least, _ENDS[0])), float(np.percentile(most, _ENDS[1]))
 
 
-def _of_output(pairs: Sequence[tuple[Array, Array]], spans: Reals | None, draws: _Draws) -> dict[str, Interval]:
-    """The intervals of one output's measures, whose MPEIR is in parts of ``spans`` in each draw."""
+def _of_output(
+    pairs: Sequence[tuple[Array, Array]], spans: Reals | None, variation: Reals, draws: _Draws
+) -> dict[str, Interval]:
+    """The intervals of one output's measures.
+
+    MPEIR is in parts of ``spans`` in each draw, and R² of the ``variation`` of each sample.
+    """
 
     def by_sample(values: Iterable[float]) -> Reals:
         return np.resize(np.array(list(values), np.float64), draws.count)
@@ -240,6 +247,9 @@ def _of_output(pairs: Sequence[tuple[Array, Array]], spans: Reals | None, draws:
         low, high = draws.ends(noise, signal, odd)
         if low > 0.0:
             result["sqnr_db"] = (-10.0 * math.log10(high), -10.0 * math.log10(low))
+    if variation.any():
+        low, high = draws.ends(noise, by_sample(variation), odd)
+        result["r2"] = (1.0 - high, 1.0 - low)
     return result
 
 

@@ -9,14 +9,15 @@ import numpy as np
 
 from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.attention import leaked
+from odc_mlir.quantizer.columns import lost_output_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
-from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import Evidence, Measures, make_verdict
+from odc_mlir.quantizer.policy.verdict import FOLLOWING, Evidence, Measures, kept_by_constants, make_verdict
 from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
 from odc_mlir.quantizer.widening import Tried, Widening
@@ -48,12 +49,17 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     over = _over_budget(driver, candidate, coverage)
     if over:
         coverage["budget"] = _least_cost(driver, candidate)
-    silent, notes = _silent(driver, candidate)
+    silent, notes = _silent(driver, candidate, measured)
+    lost, lacks_samples = _lost_outputs(driver, candidate, measured)
     doubts = _doubts(driver, certainty, metrics)
-    is_missed = not all(limit.holds(metrics) for limit in driver.limits)
+    missed = [limit for limit in driver.limits if not limit.holds(metrics)]
+    others_missed = any(limit is not FOLLOWING for limit in missed)  # which is a reason enough
+    if others_missed:
+        lost, notes = [], [*notes, *lost]
+    little = [] if driver.outputs_vary else [kept_by_constants(follows=FOLLOWING not in missed)]
     same = [] if data.made_up else same_inputs(reference.graph, [*data.fit, *data.held])
     wanted = deciding(driver.limits, certainty)
-    front = _front(driver, holds=not is_missed and not doubts)
+    front = _front(driver, holds=not missed and not doubts)
     return make_verdict(
         Evidence(
             driver.limits,
@@ -71,7 +77,8 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "chosen_by": len(data.fit),
                 "checked_on": len(data.held),
                 "judged_on": certainty.count or len(data.held),
-                "telling": not reference.constant and (is_missed or not doubts),
+                "telling": not reference.constant and (others_missed or not (doubts or little or lacks_samples)),
+                "outputs_vary": driver.outputs_vary,
                 "layers_examined_on": examination.samples,
                 "stands_out": data.stands_out,
                 "made_up": data.made_up,
@@ -82,12 +89,15 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             + _never_varied(same)
             + _in_vain(driver, front)
             + notes
+            + ([] if missed == [FOLLOWING] else little)
             + sample_advice(driver.limits, certainty, wanted),
             driver.making.steps,
             _choices(driver, candidate),
             [
                 *_problems(driver, found, coverage, shares),
+                *([] if data.made_up else lost),
                 *silent,
+                *(little if missed == [FOLLOWING] and not lost else ()),
                 *_not_finite(driver, measured),
                 *over,
                 *doubts,
@@ -277,8 +287,33 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
     return problems
 
 
-def _silent(driver: Driver, candidate: Candidate) -> tuple[list[str], list[str]]:
-    """Outputs that tell nothing of accuracy, and columns that are lost: what stands in the way, and what is noted."""
+def _lost_outputs(driver: Driver, candidate: Candidate, measured: Measurement) -> tuple[list[str], bool]:
+    """What is said of outputs to which the mean over the samples, or zeros, would be as near as ``measured`` is.
+
+    Also whether other samples might show more: these hardly vary the outputs, or ``candidate``, which knows them all,
+    loses none.
+    """
+    reference, texts, lacking = driver.reference, list[str](), list[bool]()
+    names = [reference.graph.tensors[index].name for index in reference.graph.outputs]
+    lost, itself = lost_places(measured), driver.making.measured(candidate)
+    for place in lost:
+        varies_by, known = reference.varies_slightly(place), (itself.r2[place] or 0.0) <= 0.0
+        shares = reference.are_shares(place)
+        texts.append(lost_output_text(names[place], varies_by=varies_by, are_shares=shares, known=known))
+        lacking.append(varies_by is not None or not known)
+    for place, errors in enumerate(measured.outputs):
+        if place not in lost and errors.sqnr_db is not None and errors.sqnr_db <= 0.0:
+            seen = quality_text("sqnr_db", errors.sqnr_db)
+            texts.append(f"the SQNR of output {names[place]!r} is {seen}: zeros would be as near")
+            lacking.append(False)
+    return texts, bool(lacking) and all(lacking)
+
+
+def _silent(driver: Driver, candidate: Candidate, measured: Measurement) -> tuple[list[str], list[str]]:
+    """Outputs that tell nothing of accuracy, and columns that are lost: what stands in the way, and what is noted.
+
+    Columns are those of ``candidate``, of outputs of which ``measured`` tells something.
+    """
     reference = driver.reference
     problems: list[str] = []
     notes: list[str] = []
@@ -287,7 +322,11 @@ def _silent(driver: Driver, candidate: Candidate) -> tuple[list[str], list[str]]
         count = len(reference.samples)
         text = f"output {names[place]!r} is the same for all {count} samples, which so say nothing of it"
         (notes if may_be else problems).append(text if may_be else f"{text}: give some for which it varies")
-    for place, every in enumerate(driver.making.measured(candidate).lost):
+    known, itself = lost_places(measured), driver.making.measured(candidate)
+    for place, every in enumerate(itself.lost):
+        if place in known:
+            continue
+        notes.extend(blurred.text(names[place]) for blurred in itself.blurred[place])
         (problems if reference.has_own_columns(place) else notes).extend(lost.text(names[place]) for lost in every)
     for witness, found in driver.making.lost_witnesses(candidate)[:1]:
         problems.append(lost_witness_text(names[witness.output], witness, found))

@@ -19,7 +19,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.constants import encode_constant, initial_contents
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.ops.work import largest_tensor
-from odc_mlir.quantizer.policy.verdict import LayerError
+from odc_mlir.quantizer.policy.layer_errors import LayerError
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode

@@ -17,9 +17,21 @@ from odc_mlir.runtime.reporting.metrics import Errors
 
 # SQNR of outputs that are exactly the float model's, for comparing choices.
 EXACT_DB = 200.0
+_FEWEST_SAMPLES = 4  # of fewer a mean is too near to each
 # SQNR of an output of which nothing is lost.
 GOOD_DB = 25.0
-_OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "top1_decided"))
+_OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "top1_decided", "r2"))
+
+
+def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
+    """Signal and noise of one tensor; where it ``counts``, as answers that are no numbers do, how many differ."""
+    if counts or expected.dtype.kind not in "biuf":
+        return float(expected.size), float(np.count_nonzero(expected != found))
+    a, b = expected.astype(np.float64), found.astype(np.float64)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not finite.all():
+        a, b = a[finite], b[finite]
+    return float(np.square(a).sum()), float(np.square(a - b).sum())
 
 
 @dataclasses.dataclass(slots=True)
@@ -37,8 +49,10 @@ class Measurement:
     names: list[str]
     scores: dict[str, float] | None = None
     decided: float | None = None  # the share of answers, in logits or as places, that are the float model's, or nearly
+    r2: list[float | None] = dataclasses.field(default_factory=list)  # of each output, None where it does not vary
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
-    lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output that vary no more
+    lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output, as :class:`Lost` has it
+    blurred: list[list[Lost]] = dataclasses.field(default_factory=list)  # those that are lost in part
 
     @property
     def quality_db(self) -> float:
@@ -71,6 +85,7 @@ class Measurement:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
         result["top1_decided"] = self.decided
+        result["r2"] = min((value for value in self.r2 if value is not None), default=None)
         if any(errors.elements and errors.max_abs is None and errors.top1_match is None for errors in self.outputs):
             return result | dict.fromkeys(_OF_OUTPUTS)
         for metric in _OF_OUTPUTS:
@@ -81,7 +96,17 @@ class Measurement:
 
     def by_output(self) -> list[dict[str, Any]]:
         """The measures of every output, as they stand in a verdict."""
-        return [{"name": name, **dataclasses.asdict(e)} for name, e in zip(self.names, self.outputs, strict=True)]
+        every = zip(self.names, self.outputs, self.r2, strict=True)
+        return [{"name": name, **dataclasses.asdict(errors), "r2": r2} for name, errors, r2 in every]
+
+
+def lost_places(measured: Measurement) -> list[int]:
+    """The outputs of numbers that vary in the float model, of which their mean over the samples would say as much."""
+    if len(measured.reals) < _FEWEST_SAMPLES:
+        return []
+    every = enumerate(zip(measured.r2, measured.outputs, strict=True))
+    # Places have no distance.
+    return [place for place, (r2, errors) in every if r2 is not None and r2 <= 0.0 and errors.max_abs is not None]
 
 
 @dataclasses.dataclass(slots=True)

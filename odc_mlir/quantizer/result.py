@@ -23,7 +23,7 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import FAILED, Limit, describe, types_text
+from odc_mlir.quantizer.policy.verdict import FAILED, FOLLOWING, Limit, describe, types_text
 from odc_mlir.quantizer.pricing import bits_of
 from odc_mlir.quantizer.stages import graph_of
 
@@ -107,7 +107,8 @@ class Quantized(ModelFile):
         """What to do about a verdict that is not passed; None where its problems, such as a budget, say it."""
         if (budget := self.verdict["coverage"].get("budget")) is not None:
             return _budget_hint(budget)
-        missed = [check for check in self.verdict["limits"] if not check["passed"]]
+        told = () if self.verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
+        missed = [check for check in self.verdict["limits"] if not check["passed"] and check["metric"] not in told]
         if missed and not self.verdict["problems"] and all(map(_is_open, missed)):
             return self._remedies(missed)  # what other precisions would bring is as open
         if not missed:

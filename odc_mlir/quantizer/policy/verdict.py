@@ -21,8 +21,14 @@ Default limits, where the user names none:
   a class that the float model gives at least half the odds of its own (``top1_decided``): what is next in a text is
   often undecided. The same holds for outputs of places (ARG_MAX, ARG_MIN, TOPK_V2), which have no distance.
 
-A limit that outputs keep which are the same for all samples is none: one that the user gave is refused, of defaults
-a finding says it.
+A limit that outputs keep which are the same for all samples is none: one that the user gave is refused. Where such
+outputs keep all defaults, as they do of samples that hardly vary the outputs, one more is asked for which they cannot
+keep:
+
+* An ``r2`` of at least 0.9: the squares of each output's errors are at most a tenth of those of its distances from its
+  mean over the samples. Then one sample of ten is on the wrong side of the mean, of values and errors as in a normal
+  distribution (at 0.5 it is one of five); constant outputs have an R² of 0 or less. Kept or missed, it is told of
+  samples that show little: what passes is not certain, and where nothing else is missed others may tell more.
 """
 
 from __future__ import annotations
@@ -34,6 +40,7 @@ from typing import Any
 
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.quantities import counted, quality_name, quality_text
+from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
 
 SCHEMA_VERSION = 1
 
@@ -58,6 +65,7 @@ HIGHER_IS_BETTER = {
     "top1_match": True,
     "top5_match": True,
     "top1_decided": True,
+    "r2": True,
     "drop": False,
 }
 METRICS = tuple(HIGHER_IS_BETTER)
@@ -65,17 +73,16 @@ _OF_ANSWERS = frozenset({"drop", "top1_match", "top5_match", "top1_decided"})
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
 
 # Bounds of measures that have a natural one; the others need a limit from the user.
-_DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_db": 20.0, "cosine": 0.99}
+_DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_db": 20.0, "cosine": 0.99, "r2": 0.9}
 _DEFAULT_BOUNDS["top1_decided"] = _DEFAULT_BOUNDS["top1_match"]
 DEFAULT_DROP_POINTS = 1.0
 DEFAULT_DROP_DB = 0.5
 DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
+KEPT_BY_CONSTANTS = "constant outputs would keep all limits but R² as well, or nearly"
 _SLACK = 1e-9
 # The share that one sample of a small set makes up is forgiven up to this.
 _LARGEST_FORGIVEN = 0.1
 _MANY = 100  # samples, of which one is a percent
-
-WORST_LAYERS = 8
 
 Measures = Mapping[str, float | None]
 
@@ -130,9 +137,13 @@ class Limit:
             return self
         if self.metric == "sqnr_db":
             return Limit(self.metric, self.bound - 6.0 * math.log2(factor))
-        if self.metric == "cosine":
+        if self.metric in ("cosine", "r2"):
             return Limit(self.metric, 1.0 - (1.0 - self.bound) * factor)
         return Limit(self.metric, self.bound * factor)
+
+
+# What outputs that never change cannot keep, where they keep all else.
+FOLLOWING = Limit("r2", _DEFAULT_BOUNDS["r2"])
 
 
 def metric_name(text: str) -> str:
@@ -147,6 +158,7 @@ def metric_name(text: str) -> str:
 _BOUNDS = {
     "mpeir": (0.0, 1.0),
     "cosine": (0.0, 1.0),
+    "r2": (0.0, 1.0),
     "top1_match": (0.0, 1.0),
     "top5_match": (0.0, 1.0),
     "top1_decided": (0.0, 1.0),
@@ -154,7 +166,7 @@ _BOUNDS = {
     "mape_percent": (0.0, 100.0),
 }
 # Bounds that outputs of nothing but zeros, or answers of nothing but one class, keep as well as any model.
-_KEPT_BY_NOTHING = {"cosine": 0.0, "top1_match": 0.0, "top5_match": 0.0, "top1_decided": 0.0}
+_KEPT_BY_NOTHING = {"cosine": 0.0, "r2": 0.0, "top1_match": 0.0, "top5_match": 0.0, "top1_decided": 0.0}
 _KEPT_BY_NOTHING |= {"sqnr_db": 0.0, "mape_percent": 100.0}
 _ALL_POINTS = 100.0
 # What a measure of answers is of; the others are of outputs with distances.
@@ -249,8 +261,8 @@ def _default_limits(classifier: str | None, has_values: bool, samples: int) -> t
 
 def check_can_be_missed(
     limits: Sequence[Limit], given: Collection[str], nothing: Sequence[Measures], *, has_values: bool = True
-) -> str | None:
-    """What is wrong with default limits that outputs which say nothing keep all at once; None where they do not.
+) -> bool:
+    """Whether none of the outputs that say nothing keep all ``limits``, or nearly: else :data:`FOLLOWING` is one more.
 
     ``nothing``: what such outputs have, none where that is not known. Raises UntoldError for a limit on one of the
     ``given`` metrics that they keep or nearly keep, OptionError for a metric that no output of the model has
@@ -270,12 +282,7 @@ def check_can_be_missed(
                     f"nearly: with the same value for all samples {quality_name(limit.metric)} is {seen}",
                     hint="give one that can be missed, or another metric",
                 )
-    if any(all(limit.with_errors(_NEARLY).holds(found) for limit in limits) for found in nothing):
-        return (
-            "outputs that never change would keep the limits as well, or nearly, on these samples; give some for which "
-            "outputs vary more, or a limit"
-        )
-    return None
+    return not any(all(limit.with_errors(_NEARLY).holds(found) for limit in limits) for found in nothing)
 
 
 def _default_drop(score: str | None, samples: int) -> Limit:
@@ -286,47 +293,6 @@ def _default_drop(score: str | None, samples: int) -> Limit:
         return Limit("drop", DEFAULT_DROP_OF_SPAN)
     bound = max(DEFAULT_DROP_POINTS, 100.0 * min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
     return Limit("drop", bound, DEFAULT_DROP_POINTS if bound > DEFAULT_DROP_POINTS else None)
-
-
-@dataclass(slots=True)
-class LayerError:
-    """How wrong one operator of the quantised model is.
-
-    ``isolated``: measures of its results when it is fed what the float model computes. ``accumulated``: the same in a
-    run of the whole quantised model. ``effect_db``: SQNR of the model's outputs when nothing but this operator is
-    quantised, None where they are not touched. ``noise`` is the same as a ratio of powers, 0 where not touched.
-    """
-
-    name: str
-    op: str
-    precision: str
-    isolated: dict[str, float | None] = field(default_factory=dict)
-    accumulated: dict[str, float | None] = field(default_factory=dict)
-    noise: float = 0.0
-    effect_db: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in a verdict."""
-        return {
-            "name": self.name,
-            "op": self.op,
-            "scheme": self.precision,
-            "output_sqnr_db": self.effect_db,
-            "isolated": dict(self.isolated),
-            "accumulated": dict(self.accumulated),
-        }
-
-
-def worst_layers(layers: Sequence[LayerError], count: int = WORST_LAYERS) -> list[LayerError]:
-    """The ``count`` layers that harm the outputs most, worst first; those that harm nothing are left out.
-
-    Ranked by the noise that each alone adds to the outputs; where that is not known for any, by isolated SQNR.
-    """
-    if any(layer.noise for layer in layers):
-        harmful = [layer for layer in layers if layer.noise]
-        return sorted(harmful, key=lambda layer: (-layer.noise, layer.name))[:count]
-    measured = [(value, layer) for layer in layers if (value := layer.isolated.get("sqnr_db")) is not None]
-    return [layer for _, layer in sorted(measured, key=lambda pair: (pair[0], pair[1].name))[:count]]
 
 
 @dataclass(slots=True)
@@ -387,9 +353,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "status": status,
         "passed": status == PASSED,
-        "certain": status == PASSED
-        and all(check["certain"] for check in checks)
-        and not evidence.samples.get("same_inputs"),
+        "certain": status == PASSED and all(check["certain"] for check in checks) and not unshown(evidence.samples),
         "metric": main["metric"],
         "limit": main["limit"],
         "value": main["value"],
@@ -444,18 +408,30 @@ def reservation(verdict: Mapping[str, Any]) -> str:
     """What is in doubt of a model that passed without certainty."""
     names = dict.fromkeys(quality_name(check["metric"]) for check in verdict["limits"] if not check["certain"])
     doubts = [f"on others {', '.join(names)} may miss"] if names else []
-    return "; ".join([*doubts, *never_varied(verdict)])
+    return "; ".join([*doubts, *unshown(verdict["samples"])])
 
 
-def never_varied(verdict: Mapping[str, Any]) -> list[str]:
-    """That inputs were the same in all samples of a verdict, perhaps of a file, though outputs depend on them."""
-    same = (verdict.get("samples") or {}).get("same_inputs")
-    if not same:
-        return []
-    return [
-        f"input{'s' if len(same) > 1 else ''} {', '.join(map(repr, same))} {'were' if len(same) > 1 else 'was'} the "
-        "same in all of them"
-    ]
+def kept_by_constants(*, follows: bool) -> str:
+    """What is said of samples on which constant outputs keep limits; ``follows``: quantised ones do what they vary."""
+    if follows:
+        return f"{KEPT_BY_CONSTANTS}, on these samples; give some for which outputs vary more, or a limit"
+    return (
+        f"{KEPT_BY_CONSTANTS}, and the quantised ones do not follow what these samples vary; give some for which "
+        "outputs vary as they do in use"
+    )
+
+
+def unshown(samples: Mapping[str, Any] | None) -> list[str]:
+    """What the ``samples`` of a verdict, perhaps of a file, do not show, whatever was measured on them.
+
+    Inputs that are the same in all of them, though outputs depend on these, and outputs that hardly change.
+    """
+    samples = samples or {}
+    found = []
+    if same := samples.get("same_inputs"):
+        which, were = ("inputs", "were") if len(same) > 1 else ("input", "was")
+        found.append(f"{which} {', '.join(map(repr, same))} {were} the same in all of them")
+    return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:

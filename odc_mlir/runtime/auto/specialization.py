@@ -10,7 +10,7 @@ import numpy as np
 
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.policy.verdict import never_varied
+from odc_mlir.quantizer.policy.verdict import unshown
 from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
 from odc_mlir.runtime.auto.candidates import ExecutorCandidate
 from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase
@@ -238,7 +238,8 @@ class Specialization:
         if status.verdict is not None:
             status.verdict.pop("saturation", None)  # a line for each tensor, which nobody reads
             status.notes += [
-                f"the quantised model was judged on recorded inputs: {t}" for t in never_varied(status.verdict)
+                f"the quantised model was judged on recorded inputs: {text}"
+                for text in unshown(status.verdict.get("samples"))
             ]
         status.seconds = {} if result is None else dict(result.seconds)
         status.notes += [] if result is None else result.notes

@@ -91,16 +91,19 @@ def test_answers_that_no_output_has_are_refused_before_the_search(
         odc_mlir.quantize(file, calibration=samples, metric=metric)
 
 
-def test_default_limits_that_nothing_misses_are_told() -> None:
-    """Where one of the samples held back is far from all others, the mean is near to the others."""
+@pytest.mark.parametrize("factor", [30.0, 1000.0])
+def test_what_only_a_sample_far_from_others_shows_is_lost_without_it(factor: float) -> None:
+    """The mean is near to the others, and so keeps the limit as well."""
     file, samples = dense()
     held = split(samples).held
     far = next(number for number, sample in enumerate(samples) if sample is held[len(held) // 2])
-    spread = [[x * (1000.0 if number == far else 1.0)] for number, (x,) in enumerate(samples)]
-    text = "outputs that never change would keep the limits as well"
-    for given, told in ((samples, False), (spread, True)):
-        findings = odc_mlir.quantize(file, calibration=given, help=False).verdict["findings"]
-        assert any(finding.startswith(text) for finding in findings) is told
+    spread = [[x * (factor if number == far else 1.0)] for number, (x,) in enumerate(samples)]
+    plain, made = (odc_mlir.quantize(file, calibration=given, help=False).verdict for given in (samples, spread))
+    assert (plain["passed"], plain["problems"], plain["samples"]["outputs_vary"]) == (True, [], True)
+    (problem,) = made["problems"]
+    assert "is lost in the quantised one, made without the samples that it is judged on: give more" in problem
+    assert all(check["passed"] for check in made["limits"] if check["metric"] == "mpeir")
+    assert not made["samples"]["telling"]
 
 
 def test_a_search_in_vain_is_told_once(caplog: pytest.LogCaptureFixture) -> None:

@@ -16,7 +16,7 @@ def _sqnr(noise: np.ndarray) -> tuple[float, float]:
     """The interval of the SQNR of samples of power 1 with this noise each."""
     values = np.ones((len(noise), 1))
     pairs = [(a, a + np.sqrt(power)) for a, power in zip(values, noise, strict=True)]
-    return intervals._of_output(pairs, None, intervals._Draws(len(noise)))["sqnr_db"]
+    return intervals._of_output(pairs, None, np.zeros(len(noise)), intervals._Draws(len(noise)))["sqnr_db"]
 
 
 @pytest.mark.parametrize("count", [8, 16, 48])

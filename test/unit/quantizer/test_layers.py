@@ -10,7 +10,7 @@ import pytest
 from helpers.float_models import recurrent, rescaled_mobilenet, squeeze_excite
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.layers import Examination, coded_constants, float_names, precision_of
-from odc_mlir.quantizer.policy.verdict import LayerError
+from odc_mlir.quantizer.policy.layer_errors import LayerError
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.quantizer.stages import prepare
 from odc_mlir.runtime.execution.graph import Graph, build_graph

@@ -450,6 +450,13 @@ def test_findings_name_sample_and_tensor(value: float, text: str) -> None:
     [
         ((1000.0, 1.0), "", "column 1 of output 'y' (1 of 2) varies in the float model and is lost in the ", ""),
         ((1e5, 1.0, 1e-5), "", "columns 1, 2 of output 'y' (2 of 3) vary in the float model and are lost in", ""),
+        (
+            (450.0, 1.0),
+            "",
+            "column 1 of output 'y' (1 of 2) varies in the float model and is lost in the quantised",
+            "",
+        ),
+        ((200.0, 1.0), "", "", "column 1 of output 'y' (1 of 2) varies in the float model and is lost in part in the "),
         ((1000.0, 100.0), "", "", ""),
         ((1.0,) * 16 + (1e-4,), "", "", "column 16 of output 'y' (1 of 17) varies in the float model"),
         ((1.0, 1.0), "silent", "output 'alarm' is the same for all 12 samples, which so say nothing of it: give ", ""),
@@ -485,14 +492,8 @@ def test_a_pipe_that_nobody_reads_loses_no_file(tmp_path: Path, monkeypatch: pyt
     file, samples = regressor()
     (tmp_path / "m.circle").write_bytes(file)
     np.savez(tmp_path / "data.npz", in_0=np.concatenate([sample[0] for sample in samples]))
-    arguments = [
-        tmp_path / "m.circle",
-        "--calibration",
-        tmp_path / "data.npz",
-        "--no-help",
-        "-o",
-        tmp_path / "q.circle",
-    ]
+    data, made = tmp_path / "data.npz", tmp_path / "q.circle"
+    arguments = [tmp_path / "m.circle", "--calibration", data, "--no-help", "-o", made]
 
     def closed(*_: Any, **__: Any) -> None:
         raise BrokenPipeError

@@ -138,6 +138,7 @@ def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCa
         "checked_on": 8,
         "judged_on": 8,
         "telling": True,
+        "outputs_vary": True,
     } | {key: made.verdict["samples"][key] for key in ("layers_examined_on", "stands_out")}
     assert not made.verdict["intervals"]
     made.require_passed()

@@ -7,13 +7,13 @@ import pytest
 
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.intervals import wilson
+from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
 from odc_mlir.quantizer.policy.verdict import (
     DEFAULT_DROP_DB,
     FAILED,
     PASSED,
     UNCHECKED,
     Evidence,
-    LayerError,
     Limit,
     caution,
     choose_limits,
@@ -21,7 +21,6 @@ from odc_mlir.quantizer.policy.verdict import (
     make_verdict,
     metric_name,
     types_text,
-    worst_layers,
 )
 
 
