@@ -160,7 +160,7 @@ class Examination:
     ) -> dict[int, Array] | None:
         """The results of one operator fed with the float model's values, as reals by float tensor index.
 
-        None where its operands are not among those, as inside loops.
+        None where its operands are not among those, as inside loops, or stand for state of the whole run.
         """
         item, tensors = layer.item, shaped.graph.tensors
         operands: list[Array | None] = []
@@ -180,7 +180,12 @@ class Examination:
         reals: dict[int, Array] = {}
         for index, result in zip(item.outputs, results, strict=True):
             ours = self._index.get(names.get(index, ""))
-            if ours is None or ours not in run.values or run.values[ours].shape != result.shape:
+            if (
+                ours is None
+                or ours not in run.values
+                or run.values[ours].shape != result.shape
+                or _is_handle(tensors[index])
+            ):
                 continue
             reals[ours] = to_reals(tensors[index], result)
             layer.meter.add(run.values[ours], reals[ours])
@@ -192,7 +197,7 @@ class Examination:
         if info.is_variable:
             return initial_contents(info)
         value = run.values.get(self._index.get(names.get(index, ""), -1))
-        if value is None:
+        if value is None or _is_handle(info):
             return None
         with np.errstate(invalid="ignore"):  # a NaN has no code; any will do
             return to_codes(info, value)
@@ -202,7 +207,7 @@ class Examination:
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
         last = max((self._producer.get(index, -1) for index in values), default=len(self.graph.nodes))
         for item in self.graph.nodes[last + 1 :]:
-            if not any(index in values for index in item.inputs):
+            if not item.outputs or not any(index in values for index in item.inputs):
                 continue
             operands = [
                 None if index < 0 else self._value(index, values, run, written=place in item.node.mutated)
@@ -385,6 +390,10 @@ def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
 def as_constant(info: TensorInfo, array: Array) -> TensorInfo:
     """``info`` with other contents."""
     return replace(info, data=memoryview(encode_constant(array, info.dtype)), _array=None)
+
+
+def _is_handle(info: TensorInfo) -> bool:
+    return info.info.kind == "handle"
 
 
 def _prepared(graph: Graph, sample: Sequence[Array]) -> SpecializedGraph:

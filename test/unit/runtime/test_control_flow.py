@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import odc_mlir
 from helpers.models import ModelBuilder, add_model, choosing_model, model_bytes
 from odc_mlir.errors import AllocationError, ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
@@ -15,6 +16,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.context import Context
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.reporting.comparison import compare
 
 
 def _one(value: Any, dtype: Any = np.float32) -> np.ndarray:
@@ -115,6 +117,16 @@ def test_resource_variables_last_until_reset() -> None:
     assert [float(executor.run([_one([2])])[0][0]) for _ in range(3)] == [7, 9, 11]
     executor.reset()
     assert float(executor.run([_one([2])])[0][0]) == 7
+
+
+def test_models_with_resource_variables_are_compared_and_quantised() -> None:
+    """What a handle stands for is each run's own."""
+    model = _with_variable()
+    samples = [[_one([float(value)])] for value in range(6)]
+    executors = [HostExecutor(build_graph(model)) for _ in range(2)]
+    assert compare(*executors, samples).first_diverging is None
+    made = odc_mlir.quantize(model_bytes(model), scheme="int8", calibration=samples, help=False)
+    assert made.verdict["float_reasons"]
 
 
 def test_a_variable_that_nothing_has_set() -> None:
