@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
@@ -21,6 +22,12 @@ _SQUASHING = SOFTMAX | {"LOGISTIC"}
 # What ends in logits: several of them for each row, of which each of a few is sometimes the largest.
 LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
 LEAST_WINNERS = 3
+# The largest share of samples that one of several numbers wins which are taken for scores whatever their sum does:
+# beyond it, offsets of numbers of other kinds decide who is the largest.
+_MOST_WON = 0.5
+# The same where the sum varies by no more than this part of what it would if numbers had nothing to do with each other:
+# that of trained classifiers has 0.02 to 0.15, of coordinates more than a half.
+_MOST_WON_BY_A_SCORE, _LEAST_OF_SUM = 0.9, 0.25
 UNDECIDED_NATS = math.log(2.0)
 _KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
 _PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # which of the results
@@ -48,10 +55,40 @@ def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
     return node.inputs[0] if node is not None and node.node.spec.name in _SQUASHING else output
 
 
-def is_varied(winners: Sequence[int], classes: int) -> bool:
-    """Whether different ones of several win, none of them nearly always, as coordinates and the like have it."""
-    most = max(map(winners.count, winners))
-    return len(set(winners)) >= min(LEAST_WINNERS, classes) and most <= len(winners) / 2
+def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> bool:
+    """Whether different ones of several win, none of them nearly always, as coordinates and the like have it.
+
+    ``most``: the largest share of the samples in which the same one may win.
+    """
+    won = max(map(winners.count, winners))
+    return len(set(winners)) >= min(LEAST_WINNERS, classes) and won <= most * len(winners)
+
+
+def are_scores(rows: NDArray[np.float64]) -> bool:
+    """Whether ``rows``, [samples, classes], look like scores of classes.
+
+    Different ones win. Where one wins more often than not, as a frequent class and the largest of several numbers do,
+    what one gains the others must lose: steps of the cross entropy by which classifiers are trained leave the sum as
+    it is, which then varies less than that of numbers that have nothing to do with each other.
+    """
+    winners = np.argmax(rows, axis=1).tolist()
+    if is_varied(winners, rows.shape[1]):
+        return True
+    with np.errstate(invalid="ignore"):  # of values that are not finite
+        single, of_sum = float(rows.var(axis=0).sum()), float(rows.sum(axis=1).var())
+    return is_varied(winners, rows.shape[1], _MOST_WON_BY_A_SCORE) and of_sum <= _LEAST_OF_SUM * single
+
+
+def doubt_of_scores(name: str, rows: NDArray[np.float64]) -> str | None:
+    """What is said of output ``name`` that may have scores of classes, but is not taken for such; None where it is."""
+    winners = np.argmax(rows, axis=1).tolist()
+    if are_scores(rows) or not is_varied(winners, rows.shape[1], 1.0):
+        return None
+    best, won = max(((place, winners.count(place)) for place in set(winners)), key=lambda found: found[1])
+    return (
+        f"output {name!r} is not taken for scores of classes, as column {best} is the largest for {won} of "
+        f"{len(winners)} samples; if it has such, give labels, or --metric top1"
+    )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

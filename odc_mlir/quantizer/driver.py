@@ -65,6 +65,8 @@ class Driver:
         self.limits, self.outputs_vary = self._limits()
         if self.reference.misfit is not None:
             self.findings.append(misfit_text(self.reference.misfit, len(self.data.held), FLOAT_MODEL))
+        if options.metric is None and self.reference.labels is None and self.reference.doubt_of_scores is not None:
+            self.findings.append(self.reference.doubt_of_scores)
         if self.data.fit:
             self.making.record(self.base)
             self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.ops.spec import Array
@@ -26,8 +27,9 @@ from odc_mlir.quantizer.deciding import (
     Answering,
     PlaceMeter,
     answering,
+    are_scores,
     decisive_tensor,
-    is_varied,
+    doubt_of_scores,
     last_operator,
     places_of,
 )
@@ -57,14 +59,18 @@ def _column(array: Array, place: int | None, axis: int) -> Array:
 class Reference:
     """The float model's answers to ``samples``, which candidates are compared with.
 
-    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`.
+    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`. ``like``: the
+    same model's for other samples, by which it is known what outputs are, such as scores of classes.
     """
 
-    def __init__(self, graph: Graph, samples: Samples, labels: Array | None = None) -> None:
+    def __init__(
+        self, graph: Graph, samples: Samples, labels: Array | None = None, *, like: Reference | None = None
+    ) -> None:
         if not samples:
             raise InputError("there are no samples to compare the models on")
         self.graph = graph
         self.samples = samples
+        self._like = like
         self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
         self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
         self._known = {graph.tensors[index].name: index for index in self._decisive}
@@ -91,7 +97,7 @@ class Reference:
             for place, arrays in enumerate(zip(*self.outputs, strict=True))
         ]
         self._parts = [part for place in range(len(graph.outputs)) for part in self._parts_of(place)]
-        self._undecided = self._find_undecided()
+        self._undecided: set[int] = self._find_undecided() if like is None else like._undecided
 
     def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
         """What labels are compared with of each sample, as reals; as integers if they are places, or yes and no."""
@@ -191,13 +197,26 @@ class Reference:
 
         ``places`` where any output is of places, such as classes, itself; else None.
         """
+        if self._like is not None:
+            return self._like.classifier
         other = "places" if self.places else None
         node = last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
         if node is None or self.outputs[0][0].shape[-1:] in ((), (1,)):
             return other
         if node.node.spec.name in SOFTMAX:
             return "softmax"
-        return "logits" if node.node.spec.name in LOGITS and self._ends_in_logits() else other
+        return "logits" if self._may_have_scores and are_scores(self._rows) else other
+
+    @property
+    def doubt_of_scores(self) -> str | None:
+        """What is said of a first output that may have scores of classes, but is not taken for such; else None."""
+        name = self.graph.tensors[self.graph.outputs[0]].name if self.graph.outputs else ""
+        return doubt_of_scores(name, self._rows) if self._may_have_scores and self.classifier is None else None
+
+    @property
+    def _rows(self) -> NDArray[np.float64]:
+        """The first output of all samples, [samples, elements]."""
+        return np.stack([np.ravel(outputs[0]) for outputs in self.outputs]).astype(np.float64)
 
     def classifies(self, place: int) -> bool:
         """Whether the largest value of output ``place`` is an answer, or the output is of such answers."""
@@ -215,22 +234,25 @@ class Reference:
         expected = self.outputs[number][0].reshape(-1)
         return bool(expected[int(np.argmax(found))] >= expected.max() - UNDECIDED_NATS)
 
-    def _ends_in_logits(self) -> bool:
-        """Whether the one output [1, classes] beside places looks like logits: by its form, and by who wins.
+    @cached_property
+    def _may_have_scores(self) -> bool:
+        """Whether the one output [1, classes] beside places may be logits by its form.
 
         An image's code has as many elements as the image, and logits are of one unit.
         """
+        node = last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
+        if node is None or node.node.spec.name not in LOGITS:
+            return False
         first = self.outputs[0][0]
         inputs = {np.size(array) for array in self.samples[0]}
-        if (
+        return not (
             len(self.outputs[0]) - len(self.places) > 1
             or first.ndim != 2
             or first.shape[0] != 1
-            or first.size in inputs
+            or first.size in {1, *inputs}
+            or any(outputs[0].shape != first.shape for outputs in self.outputs)
             or self.columns(0).have_units
-        ):
-            return False
-        return is_varied([int(np.argmax(outputs[0])) for outputs in self.outputs], first.size)
+        )
 
     def _span(self, place: int) -> float | None:
         """What errors of output ``place`` are parts of: its operator's range, else that over all samples.

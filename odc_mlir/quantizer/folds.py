@@ -97,6 +97,8 @@ class HeldBack:
 class Folds:
     """Judges on ``samples``, those included that models of ``options`` are made by; ``original`` is the float model.
 
+    ``like``: its answers to some of them, which say what its outputs are.
+
     Each of four models lacks every fourth sample. That tells more than the samples held back do, and takes four times
     as long.
     """
@@ -104,6 +106,7 @@ class Folds:
     original: Graph
     samples: Sequence[Sequence[Array]]
     options: Options
+    like: Reference | None = None
     _records: dict[int, tuple[FloatModel, list[Records]]] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -114,7 +117,7 @@ class Folds:
     @cached_property
     def reference(self) -> Reference:
         """The float model's outputs for all samples."""
-        return Reference(self.original, self.samples)
+        return Reference(self.original, self.samples, like=self.like)
 
     def measure(
         self, model: FloatModel, recipe: Recipe, statistics: Statistics | None = None, *, keep: bool = False

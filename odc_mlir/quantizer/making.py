@@ -171,7 +171,7 @@ class Making:
         samples = data.fit if data.held is data.fit else [*data.fit, *data.held]
         if (data.separate and data.held is not data.fit) or len(samples) < 2 or self.builder.scheme.weights_only:
             return None
-        return None if self.is_large else Folds(self._original, samples, self.options)
+        return None if self.is_large else Folds(self._original, samples, self.options, self.reference)
 
     @cached_property
     def is_large(self) -> bool:

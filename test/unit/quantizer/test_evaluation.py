@@ -7,11 +7,11 @@ from helpers.float_models import attention, squeeze_excite
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.evaluation import Reference, Samples
 from odc_mlir.quantizer.labels import check_answers, misfit
 from odc_mlir.quantizer.measurement import EXACT_DB, Measurement, Powers
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 
 def test_a_model_is_exactly_itself() -> None:
@@ -45,6 +45,49 @@ def test_logits_are_told_from_coordinates_by_who_wins(offsets: list[float], foun
     nearly[0, int(np.argmin(output))] = output.max() + 1  # the least likely class
     assert reference.decides_alike(0, output)
     assert not reference.decides_alike(0, nearly)
+
+
+def rows_of(frequent: float, trained: bool) -> tuple[Graph, Samples]:
+    """Four columns, of which one is larger by ``frequent``; ``trained``: what one gains the others lose."""
+    rng = np.random.default_rng(1)
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
+    weights = rng.normal(size=(4, 8)) + (0.0 if trained else 0.5)
+    weights -= weights.mean(axis=0) if trained else 0.0
+    bias = builder.tensor("b", (4,), data=np.float32([0.0, 0.0, frequent, 0.0]))
+    builder.operator("FULLY_CONNECTED", [x, builder.tensor("w", (4, 8), data=weights.astype(np.float32)), bias], [y])
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(64)]
+    return build_graph(builder.finish([x], [y])), samples
+
+
+@pytest.mark.parametrize(
+    ("frequent", "trained", "found", "doubted"),
+    [
+        (0.0, True, "logits", False),
+        (3.0, True, "logits", False),
+        (3.0, False, None, True),
+        (9.0, True, None, False),
+        (9.0, False, None, False),
+    ],
+)
+def test_a_frequent_class_is_told_from_the_largest_number_by_the_sum(
+    frequent: float, trained: bool, found: str | None, doubted: bool
+) -> None:
+    reference = Reference(*rows_of(frequent, trained))
+    assert reference.classifier == found
+    text = reference.doubt_of_scores or ""
+    assert text.startswith("output 'y' is not taken for scores of classes, as column 2 is the largest for ") is doubted
+    assert ("of 64 samples; if it has such, give labels, or --metric top1" in text) is doubted
+
+
+def test_what_outputs_are_is_the_same_for_other_samples() -> None:
+    graph, samples = rows_of(3.0, trained=True)
+    reference = Reference(graph, samples)
+    alone = [sample for sample, outputs in zip(samples, reference.outputs, strict=True) if np.argmax(outputs[0]) == 2]
+    assert Reference(graph, alone).classifier is None
+    others = Reference(graph, alone, like=reference)
+    assert others.classifier == "logits"
+    assert others.measure(graph).decided == 1.0
 
 
 def test_labels_score_and_the_drop_is_in_points() -> None:
