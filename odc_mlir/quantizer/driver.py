@@ -41,6 +41,7 @@ from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names
+from odc_mlir.quantizer.units import units_that_differ
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors, without_factors
@@ -71,6 +72,11 @@ class Driver:
             self.making.record(self.base)
             self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]
         self.model, self.statistics = self.base, self.making.statistics_of(self.base)
+        if data.separate and not data.made_up:
+            by = "calibration samples" if data.fit else "recorded ranges"
+            self.findings += units_that_differ(
+                self.base.graph, self.statistics, data.held, by=by, among="the samples to check on"
+            )
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None

@@ -36,6 +36,7 @@ from odc_mlir.quantizer.deciding import (
 from odc_mlir.quantizer.labels import check_answers, misfit
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, Powers, signal_and_noise
+from odc_mlir.quantizer.units import check_unit
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
@@ -86,6 +87,9 @@ class Reference:
         firsts: Sequence[Array] = self.answers(self.outputs)
         if labels is not None:
             self._yes_above = yes_above(firsts, labels)
+            check_unit(
+                graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
+            )
             firsts, labels = compared(firsts, labels)
             check_answers(firsts, labels)
         self.labels = labels

@@ -84,8 +84,6 @@ def _run(
 
     for sample in samples:
         executor.reset()
-        for index, value in zip(graph.inputs, sample, strict=True):
-            note(index, value)
         executor.run(sample, watch=note)
     return ranges, shares
 

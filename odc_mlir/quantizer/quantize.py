@@ -35,6 +35,7 @@ from odc_mlir.quantizer.policy.applicable import check_samples
 from odc_mlir.quantizer.policy.verdict import caution
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
+from odc_mlir.quantizer.units import units_that_differ
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
@@ -106,6 +107,10 @@ def quantize(
     # are not finite show in the verdict, which they fail.
     with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
+        if data.fit and known is not None:
+            of_file = known.statistics()
+            by, among = "the ranges that the model's file has", "calibration samples"
+            driver.findings += units_that_differ(original, of_file, data.fit, by=by, among=among)
         candidate = driver.run()
         driver.findings += lost(candidate.graph, brought)
         verdict = {"model": model_name(model), **verdict_of(driver, candidate)}

@@ -8,8 +8,8 @@ import numpy as np
 
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.batches import BatchRunner
 from odc_mlir.quantizer.columns import alike
-from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 
 # By what part of its largest value an output has to change for the model to depend on an input.
@@ -25,17 +25,17 @@ def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
     same = [place for place, arrays in enumerate(zip(*samples, strict=True)) if alike(arrays)]
     if not same:
         return []
-    executor, names = HostExecutor(graph), [graph.tensors[index].name for index in graph.inputs]
-    before = _answers(executor, samples[0])
-    return [names[place] for place in same if _decides(executor, samples[0], place, before)]
+    runner, names = BatchRunner(graph), [graph.tensors[index].name for index in graph.inputs]
+    (before,) = runner.run(samples[:1])
+    return [names[place] for place in same if _decides(runner, samples[0], place, before)]
 
 
-def _decides(executor: HostExecutor, sample: Sequence[Array], place: int, before: Sequence[Array]) -> bool:
+def _decides(runner: BatchRunner, sample: Sequence[Array], place: int, before: Sequence[Array]) -> bool:
     for start in (0, 1):
         other = list(sample)
         other[place] = _changed(sample[place], start)
         try:
-            found = _answers(executor, other)
+            (found,) = runner.run([other])
         except OdcError:
             return False
         if any(_differs(a, b) for a, b in zip(before, found, strict=True)):
@@ -49,11 +49,6 @@ def _changed(array: Array, start: int) -> Array:
     if found.dtype.kind in "biuf":
         found[start::2] = (found[start::2] == 0).astype(found.dtype)
     return found.reshape(array.shape)
-
-
-def _answers(executor: HostExecutor, sample: Sequence[Array]) -> list[Array]:
-    executor.reset()
-    return [np.array(value) for value in executor.run(sample)]
 
 
 def _differs(a: Array, b: Array) -> bool:
