@@ -26,8 +26,9 @@ from odc_mlir.runtime.execution.graph import Graph
 
 # The part of a SOFTMAX's shares that may lie where the float model has none.
 _MOST_LEAKED = 0.005
-_SEARCHED = "the search chose float, as codes lose too much there"
+_SEARCHED = "the search for precisions chose float"
 PERCENT = frozenset({"top1_percent"})  # scores that are shares of samples
+_MOST_CONFIRMED = 4  # models within a budget that are checked as the verdict checks the one that was chosen
 _PRICED = 6  # points of the front, each of which takes a plan of the partitioner
 
 
@@ -47,19 +48,21 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     shares = leaked(reference.graph, candidate.graph, data.held)
     certainty = driver.making.intervals(driver.model, candidate)
     over = _over_budget(driver, candidate, coverage)
-    if over:
-        coverage["budget"] = _least_cost(driver, candidate)
     silent, notes = _silent(driver, candidate, measured)
     lost, lacks_samples = _lost_outputs(driver, candidate, measured)
     doubts = _doubts(driver, certainty, metrics)
     missed = [limit for limit in driver.limits if not limit.holds(metrics)]
+    holds = not (missed or doubts)
+    if over or (missed and driver.options.has_budget):
+        coverage["budget"] = _least_cost(driver, candidate, holds=holds and not (silent or lost))
     others_missed = any(limit is not FOLLOWING for limit in missed)  # which is a reason enough
     if others_missed:
         lost, notes = [], [*notes, *lost]
     little = [] if driver.outputs_vary else [kept_by_constants(follows=FOLLOWING not in missed)]
     same = [] if data.made_up else same_inputs(reference.graph, [*data.fit, *data.held])
-    wanted = deciding(driver.limits, certainty)
-    front = _front(driver, holds=not missed and not doubts)
+    inherent = _inherent(driver, candidate) if missed else {}
+    wanted = deciding([limit for limit in driver.limits if not inherent.get(limit.metric)], certainty)
+    front = _front(driver, holds=holds)
     return make_verdict(
         Evidence(
             driver.limits,
@@ -105,11 +108,23 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             coverage | {"leaked_attention": shares},
             dict(certainty.intervals),
             wanted,
+            inherent,
             front,
             data.made_up,
             data.seen,
         )
     )
+
+
+def _inherent(driver: Driver, candidate: Candidate) -> dict[str, bool]:
+    """Whether limits are missed on samples that ranges were chosen by too, by metric: more of them change nothing.
+
+    Nothing of samples to check on that took no part in that.
+    """
+    if driver.data.separate and driver.data.held is not driver.data.fit:
+        return {}
+    metrics = driver.reference.metrics(driver.making.measured(candidate))
+    return {limit.metric: not limit.holds(metrics) for limit in driver.limits}
 
 
 def _doubts(driver: Driver, certainty: Certainty, metrics: Measures) -> list[str]:
@@ -239,15 +254,36 @@ def _over_budget(driver: Driver, candidate: Candidate, coverage: Mapping[str, An
     return []
 
 
-def _least_cost(driver: Driver, candidate: Candidate) -> dict[str, Any]:
-    """The fewest bytes, or the least time, of the models that were made and are covered as they should be."""
-    tried = [] if driver.widening is None else [item.candidate for item in driver.widening.tried.values()]
-    made = [candidate, *(item for item in tried if driver.share(item) >= driver.min_coverage)]
+def _least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str, Any]:
+    """The fewest bytes, or the least time, of the models that were made, are covered and keep the limits.
+
+    ``candidate`` keeps these if it ``holds``. The least of all, and that it does not hold, where none does.
+    """
+    widening = driver.widening
+    tried = [] if widening is None else [item for item in widening.tried.values() if item is not widening.chosen]
+    made: list[tuple[float | None, Tried | None]] = [(_cost(driver, candidate), None)]
+    made += [(_cost(driver, t.candidate), t) for t in tried if driver.share(t.candidate) >= driver.min_coverage]
+    ordered = sorted(((cost, item) for cost, item in made if cost is not None), key=lambda pair: pair[0])
+    kind, left = "bytes" if driver.options.max_bytes is not None else "time_ns", _MOST_CONFIRMED
+    for cost, item in ordered:
+        if item is None or widening is None:
+            kept = holds
+        elif widening.is_known(item):
+            kept = widening.confirmed(item)
+        else:  # which takes models of its own
+            left -= 1
+            kept = left >= 0 and driver.making.in_time() and widening.confirmed(item)
+        if kept:
+            return {kind: cost, "holds": True}
+    return {kind: ordered[0][0], "holds": False}
+
+
+def _cost(driver: Driver, candidate: Candidate) -> float | None:
+    """What is limited of a model: the bytes of its file, else the modelled time in ns, None where nothing is known."""
     if driver.options.max_bytes is not None:
-        return {"bytes": min(map(driver.size, made))}
+        return driver.size(candidate)
     assert driver.target is not None
-    times = [driver.target.judge(item.module, plan=True).time_ns for item in made]
-    return {"time_ns": min(time for time in times if time is not None)}
+    return driver.target.judge(candidate.module, plan=True).time_ns
 
 
 def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shares: Mapping[str, float]) -> list[str]:

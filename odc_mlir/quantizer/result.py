@@ -105,7 +105,8 @@ class Quantized(ModelFile):
 
     def _hint(self) -> str | None:
         """What to do about a verdict that is not passed; None where its problems, such as a budget, say it."""
-        if (budget := self.verdict["coverage"].get("budget")) is not None:
+        budget = self.verdict["coverage"].get("budget")
+        if budget is not None and (budget["holds"] or self.verdict["problems"]):
             return _budget_hint(budget)
         told = () if self.verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
         missed = [check for check in self.verdict["limits"] if not check["passed"] and check["metric"] not in told]
@@ -137,21 +138,23 @@ class Quantized(ModelFile):
         return f"{names} layers keep the limits in {cost}; --scheme {found[-1]} has as many bits in all of them"
 
     def _remedies(self, missed: Sequence[Mapping[str, Any]]) -> str:
-        """What may help a model that missed these limits, without what was tried.
+        """What may help a model that missed these limits, without what was tried, the likeliest first.
 
-        Less is to be asked for only where samples rule out that the limits hold, or more of them would not decide.
+        More samples do, where the limits hold on those that the model was made by; where they do not, more change
+        nothing. Less is to be asked for only there, and where more of them would not decide.
         """
         alone = self.verdict["samples"].get("stands_out")
         found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
+        found += [] if self.verdict["choices"]["help"] else ["let help find better choices"]
         is_open, counts = all(map(_is_open, missed)), [check["deciding"] for check in missed]
         if is_open and all(counts):
             found.append(f"give more samples, about {max(counts)}, as these leave open whether the limit holds")
+        elif all(check["inherent"] is False for check in missed):
+            found.append("give more samples, as on those that ranges were chosen by the limit holds")
         else:
             of_answers = all(check["metric"] == "drop" for check in missed)
             why = ", as more samples would hardly decide whether this one holds" if is_open else ""
             found.append(f"allow more loss ({'--max-drop' if of_answers else '--limit'}){why}")
-        if not self.verdict["choices"]["help"]:
-            found.append("let help find better choices")
         return ", or ".join(found)
 
     def __repr__(self) -> str:
@@ -159,19 +162,25 @@ class Quantized(ModelFile):
 
 
 def _is_open(check: Mapping[str, Any]) -> bool:
-    """Whether a limit that was missed may hold on other samples: one end of its interval keeps it."""
+    """Whether a limit that was missed may hold on other samples: one end of its interval keeps it.
+
+    Not of a model that misses it on those that it was made by as well.
+    """
     limit = Limit(check["metric"], check["limit"])
-    return check["interval"] is not None and any(map(limit.allows, check["interval"]))
+    return not check["inherent"] and check["interval"] is not None and any(map(limit.allows, check["interval"]))
 
 
 def _budget_hint(budget: Mapping[str, Any]) -> str:
-    """What budget can be kept: the least that was found."""
+    """What budget can be kept: the least that was found, of models within the limits if there are any."""
+    found = "found within the limits" if budget["holds"] else "found"
     if "bytes" in budget:
         size = budget["bytes"]
-        return f"the smallest file found has {size:,} bytes: --max-size {size} (in Python max_bytes)"
-    least = budget["time_ns"] / 1e6
-    kept = math.ceil(1e3 * least) / 1e3
-    return f"the least time found is {least:.3f} ms: --max-time {kept:.3f} (in Python max_time_ms)"
+        what, flag = f"the smallest file {found} has {size:,} bytes", f"--max-size {size} (in Python max_bytes)"
+    else:
+        least = budget["time_ns"] / 1e6
+        kept = math.ceil(1e3 * least) / 1e3
+        what, flag = f"the least time {found} is {least:.3f} ms", f"--max-time {kept:.3f} (in Python max_time_ms)"
+    return f"{what}: {flag}" if budget["holds"] else f"{what}, and no model found keeps the limits: allow more loss"
 
 
 def save_records(records: Records, model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

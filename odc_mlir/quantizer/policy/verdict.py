@@ -302,7 +302,8 @@ class Evidence:
     ``metrics`` are the integer model's, worst over the outputs (plus ``drop`` and scores where answers are known);
     ``fake_quantized`` those of the same model with float arithmetic between quantised values, None where not measured.
     ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs;
-    ``deciding``: how many samples would decide limits that are left open, by metric;
+    ``deciding``: how many samples would decide limits that are left open, by metric; ``inherent``: whether a
+    limit is missed on samples that the model was made by as well, by metric, where such ones were measured;
     ``made_up``: nobody gave the inputs that the model was checked on; ``seen``: ranges were recorded of them.
     """
 
@@ -323,6 +324,7 @@ class Evidence:
     coverage: dict[str, Any] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     deciding: Mapping[str, int] = field(default_factory=dict)
+    inherent: Mapping[str, bool] = field(default_factory=dict)
     front: list[dict[str, Any]] = field(default_factory=list)
     made_up: bool = False
     seen: bool = False
@@ -341,6 +343,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
             "interval": list(evidence.intervals[limit.metric]) if limit.metric in evidence.intervals else None,
             "passed": limit.holds(evidence.metrics),
             "deciding": evidence.deciding.get(limit.metric),
+            "inherent": evidence.inherent.get(limit.metric),
             "certain": not evidence.seen and limit.is_certain(evidence.metrics, evidence.intervals),
         }
         for limit in evidence.limits

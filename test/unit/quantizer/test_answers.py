@@ -258,3 +258,27 @@ def test_negated_numbers_are_refused() -> None:
     with pytest.raises(InputError, match=r"labels fall where .* rises \(correlation -1\): they seem to be negated"):
         check_answers(outputs, -3 * numbers)
     check_answers(outputs[:6], -numbers[:6])  # which may be luck
+
+
+@pytest.mark.parametrize(("limit", "is_least"), [(10.0, True), (30.0, False)])
+def test_who_misses_a_budget_is_told_of_one_that_leaves_the_limits(limit: float, is_least: bool) -> None:
+    """The smallest of all may miss them, however it looks on samples that its ranges know."""
+    file, samples = dense(4)
+    options = {"calibration": samples, "help": False, "metric": "sqnr", "limit": limit}
+    missed = odc_mlir.quantize(file, **options, max_bytes=1)
+    size, least = missed.verdict["coverage"]["budget"]["bytes"], min(p["bytes"] for p in missed.verdict["front"])
+    assert (size == least) is is_least
+    with pytest.raises(OdcError, match=f"the smallest file found within the limits has .* bytes: --max-size {size} "):
+        missed.require_passed()
+    made = odc_mlir.quantize(file, **options, max_bytes=size)
+    made.require_passed()
+    assert len(made.to_circle()) <= size
+
+
+def test_who_misses_a_budget_is_told_that_nothing_keeps_the_limits() -> None:
+    file, samples = dense(4)
+    missed = odc_mlir.quantize(file, calibration=samples, help=False, metric="sqnr", limit=60.0, max_bytes=1)
+    assert not missed.verdict["coverage"]["budget"]["holds"]
+    with pytest.raises(OdcError, match=r"bytes, and no model found keeps the limits: allow more loss$") as caught:
+        missed.require_passed()
+    assert "--max-size" not in str(caught.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import Any
 
@@ -12,6 +13,7 @@ import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.quantizer.data import split
 
 COUNT = 24
 
@@ -66,19 +68,46 @@ def test_of_few_samples_the_doubt_counts_however_they_are_given(options: dict[st
     assert (sure["passed"], sure["certain"]) == (True, True)
 
 
+def _mpeir_as_it_is(file: bytes, samples: list[list[np.ndarray]]) -> float:
+    """The mpeir of the model itself on the samples held back, which its ranges know."""
+    made = odc_mlir.quantize(file, calibration=samples, help=False).to_circle()
+    pairs = [[odc_mlir.run(model, list(sample))[0] for model in (file, made)] for sample in split(samples).held]
+    return float(np.mean([np.abs(a - b).max() for a, b in pairs]) / np.ptp([a for a, _ in pairs]))
+
+
 def test_what_samples_leave_open_asks_for_more_of_them() -> None:
     file, samples = regressor()
     low, high = odc_mlir.quantize(file, calibration=samples, help=False).verdict["intervals"]["mpeir"]
     value = odc_mlir.quantize(file, calibration=samples, help=False).verdict["value"]
-    for limit, said in (
-        ((99 * low + value) / 100, "give more samples, about "),
-        (0.999 * value, "allow more loss (--limit), as more samples would hardly decide"),
-        (low / 9, "allow more"),
+    # Of what it was made by the model has this much: more samples help above it alone.
+    known = _mpeir_as_it_is(file, samples)
+    assert low < known < value
+    help_first = "let help find better choices, or "
+    for limit, said, inherent in (
+        (1.01 * known, "give more samples, as on those that ranges were chosen by the limit holds", False),
+        (0.999 * value, "give more samples, as on those that ranges were chosen by the limit holds", False),
+        ((low + known) / 2, "allow more loss (--limit)", True),
+        (low / 9, "allow more loss (--limit)", True),
     ):
         made = odc_mlir.quantize(file, calibration=samples, help=False, limit=limit)
         with pytest.raises(OdcError) as raised:
             made.require_passed()
-        assert (raised.value.hint or "").startswith(said)
+        (check,) = made.verdict["limits"]
+        assert check["inherent"] is inherent
+        hint = raised.value.hint or ""
+        assert hint == help_first + said
+        assert not inherent or not any("would decide" in text for text in made.verdict["findings"])
+    given: dict[str, Any] = {"calibration": samples[::2], "evaluation": samples[1::2], "help": False}
+    (check,) = odc_mlir.quantize(file, **given, limit=low / 9).verdict["limits"]
+    for part, said in (
+        (0.05, "give more samples, about "),
+        (0.999, "allow more loss (--limit), as more samples would"),
+    ):
+        least = check["interval"][0]
+        apart = odc_mlir.quantize(file, **given, limit=least + part * (check["value"] - least))
+        assert apart.verdict["limits"][0]["inherent"] is None
+        with pytest.raises(OdcError, match=re.escape(help_first + said)):
+            apart.require_passed()
     kept = odc_mlir.quantize(file, calibration=samples, help=False, limit=(value + high) / 2)
     assert (kept.passed, kept.verdict["certain"]) == (True, False)
     assert "(on others mpeir may miss)" in repr(kept)

@@ -78,7 +78,7 @@ def test_what_the_search_leaves_in_float_is_told_from_what_was_asked_for() -> No
     options = {"metric": "sqnr", "limit": 70.0, "min_coverage": 0.0, "overrides": {"pool": "float"}}
     reasons = quantize(file, calibration=samples[:24], **options).verdict["float_reasons"]
     assert reasons.pop("pool") == "float was asked for"
-    assert set(reasons.values()) == {"the search chose float, as codes lose too much there"}
+    assert set(reasons.values()) == {"the search for precisions chose float"}
 
 
 def test_inputs_and_outputs_are_float_or_codes() -> None:
