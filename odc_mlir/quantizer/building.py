@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from xdsl.dialects.builtin import ModuleOp
@@ -10,7 +11,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import info_of
+from odc_mlir.dialects.circle import ConstOp, info_of
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.given import check_kept, copied, types_of
@@ -46,6 +47,8 @@ _PROPAGATE = "quant-propagate-params"
 _KNOW_CODES = frozenset({"mse", "entropy"})
 # Samples that codes are refined by: moments of inputs change little with more.
 _MOST_REFINING = 64
+# Bytes of constants of the last candidates without refined codes that are kept: others often differ in these alone.
+_MOST_KEPT = 64 << 20
 
 
 class CandidateBuilder:
@@ -58,6 +61,8 @@ class CandidateBuilder:
         self._context = make_context()
         self.given: dict[str, Attribute] = {}  # what the last model was asked to have, by tensor name
         self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by identity of the first
+        # Candidates without refined codes and their bytes, by recipe and by the identity of what they are made of.
+        self._unrefined: dict[tuple[Any, ...], tuple[FloatModel, Statistics, Candidate, int]] = {}
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
         """Refine codes by these samples as well from now on; False where there are enough without them."""
@@ -72,12 +77,15 @@ class CandidateBuilder:
 
         Most candidates are measured and let go: what is kept is to be verified (:meth:`verify`).
         """
-        candidate = self._plain(model, recipe, statistics)
-        if not (recipe.rounding or recipe.correction) or not self._samples:
+        plain = self._plain(model, replace(recipe, rounding=False, correction=False), statistics)
+        if not (recipe.rounding or recipe.correction):
+            return plain
+        candidate = Candidate(recipe, plain.module.clone())
+        if not self._samples:
             return candidate
         found = refine(
             model.graph,
-            candidate.graph,
+            plain.graph,
             self._samples,
             rounding=recipe.rounding,
             correction=recipe.correction,
@@ -85,7 +93,7 @@ class CandidateBuilder:
         )
         found.apply(candidate.module)
         run_passes(self._context, candidate.module, [dead_code_pass()], verify=False)
-        return Candidate(recipe, candidate.module)
+        return candidate
 
     def verify(self, candidate: Candidate) -> Candidate:
         """``candidate``; raises OdcError where it is no valid model, or has parameters that cannot be."""
@@ -94,6 +102,19 @@ class CandidateBuilder:
         return candidate
 
     def _plain(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+        """The candidate with every constant rounded to the nearest code: one of the last few, or made anew."""
+        key = (id(model), id(statistics), recipe)
+        if key in self._unrefined:
+            self._unrefined[key] = self._unrefined.pop(key)  # the last one again
+        else:
+            made = self._rounded(model, recipe, statistics)
+            size = sum(op.blob.size for op in made.module.walk() if isinstance(op, ConstOp))
+            self._unrefined[key] = model, statistics, made, size
+            while len(self._unrefined) > 1 and sum(kept[-1] for kept in self._unrefined.values()) > _MOST_KEPT:
+                del self._unrefined[next(iter(self._unrefined))]
+        return self._unrefined[key][2]
+
+    def _rounded(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
         """The candidate with every constant rounded to the nearest code."""
         module = model.module.clone()
         if self.scheme.weights_only:

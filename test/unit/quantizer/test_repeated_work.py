@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,41 +12,84 @@ from xdsl.passes import ModulePass
 
 import odc_mlir
 from helpers.float_models import squeeze_excite
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer import building
 from odc_mlir.quantizer.building import CandidateBuilder
-from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics
+from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics, prepare
 from odc_mlir.quantizer.target import TargetRules
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.recording import record
 from odc_mlir.transforms.partition.npu_choose_segments import NpuChooseSegmentsPass
 
 TARGET = "npu-256"
 
 
-@pytest.fixture(scope="module")
-def built() -> list[tuple[Any, ...]]:
-    """What the models were made of that one search made."""
-    found: list[tuple[Any, ...]] = []
-    build = CandidateBuilder.build
+class _Spy:
+    """What the models of one search were made of: all of them, and those that were not there already."""
 
-    def spy(self: CandidateBuilder, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
-        found.append((self, model, recipe, statistics, len(self._samples)))
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+        self.rounded: list[tuple[Any, ...]] = []
+
+
+@pytest.fixture(scope="module")
+def search() -> _Spy:
+    found, build, rounded = _Spy(), CandidateBuilder.build, CandidateBuilder._rounded
+
+    def note_asked(self: CandidateBuilder, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+        found.asked.append((self, model, recipe, statistics))
         return build(self, model, recipe, statistics)
+
+    def note_rounded(self: CandidateBuilder, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+        found.rounded.append((self, model, recipe, statistics))
+        return rounded(self, model, recipe, statistics)
 
     module, samples = squeeze_excite()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CandidateBuilder, "build", spy)
+        patch.setattr(CandidateBuilder, "build", note_asked)
+        patch.setattr(CandidateBuilder, "_rounded", note_rounded)
         odc_mlir.quantize(module, calibration=samples, target=TARGET, metric="sqnr", limit=50.0, correction="on")
     return found
 
 
-def test_no_model_is_made_twice(built: Sequence[tuple[Any, ...]]) -> None:
-    made = Counter((id(a), id(model), recipe, id(by), count) for a, model, recipe, by, count in built)
-    assert len(made) > 10
+def test_models_that_differ_in_refined_codes_alone_are_rounded_once(search: _Spy) -> None:
+    made = Counter((id(builder), id(model), recipe, id(by)) for builder, model, recipe, by in search.rounded)
     assert max(made.values()) == 1
+    assert len(search.asked) > len(made) > 10
+    assert not any(recipe.rounding or recipe.correction for _, _, recipe, _ in search.rounded)
 
 
-def test_models_that_only_tell_what_layers_cost_are_not_refined(built: Sequence[tuple[Any, ...]]) -> None:
-    layers = max(len(recipe.precisions) for _, _, recipe, _, _ in built)
-    all_wide = [recipe for _, _, recipe, _, _ in built if len(recipe.precisions) == layers]
+def test_models_that_only_tell_what_layers_cost_are_not_refined(search: _Spy) -> None:
+    layers = max(len(recipe.precisions) for _, _, recipe, _ in search.asked)
+    all_wide = [recipe for _, _, recipe, _ in search.asked if len(recipe.precisions) == layers]
     assert [recipe.correction for recipe in all_wide[:2]] == [False, False]
+
+
+def test_of_candidates_without_refined_codes_the_last_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, samples = squeeze_excite()
+    model = prepare(module)
+    model.records = record(HostExecutor(model.graph), samples)
+    builder = CandidateBuilder(make_options(scheme="int8"), samples)
+    recipes = [Recipe(headroom=part) for part in (0.0, 0.1, 0.2)]
+
+    def built(number: int) -> Candidate:
+        return builder.build(model, recipes[number], model.fitted)
+
+    first = built(0)
+    size = builder._unrefined[next(iter(builder._unrefined))][-1]
+    assert size > 0
+    monkeypatch.setattr(building, "_MOST_KEPT", 2 * size)
+    second = built(1)
+    assert built(0) is first
+    built(2)
+    assert built(0) is first
+    again = built(1)
+    assert again is not second
+    assert write_model(export_model(again.module)) == write_model(export_model(second.module))
+    monkeypatch.setattr(building, "_MOST_KEPT", 0)
+    assert built(2) is built(2)
 
 
 def test_what_the_target_says_of_a_model_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
