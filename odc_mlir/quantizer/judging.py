@@ -327,13 +327,13 @@ def _lost_outputs(driver: Driver, candidate: Candidate, measured: Measurement) -
     """What is said of outputs to which the mean over the samples, or zeros, would be as near as ``measured`` is.
 
     Also whether other samples might show more: these hardly vary the outputs, or ``candidate``, which knows them all,
-    loses none.
+    follows them.
     """
     reference, texts, lacking = driver.reference, list[str](), list[bool]()
     names = [reference.graph.tensors[index].name for index in reference.graph.outputs]
     lost, itself = lost_places(measured), driver.making.measured(candidate)
     for place in lost:
-        varies_by, known = reference.varies_slightly(place), (itself.r2[place] or 0.0) <= 0.0
+        varies_by, known = reference.varies_slightly(place), not FOLLOWING.allows(itself.r2[place] or 0.0)
         shares = reference.are_shares(place)
         texts.append(lost_output_text(names[place], varies_by=varies_by, are_shares=shares, known=known))
         lacking.append(varies_by is not None or not known)
