@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.data import HALVES
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.options import AUTO, INPUTS, OFF, OUTPUTS
@@ -29,6 +30,8 @@ LOG = logging.getLogger(__name__)
 
 # A choice must improve the outputs by this much to be kept, and by more than what chance does.
 LEAST_GAIN_DB = 0.1
+# The same of ranges that clip what was seen: others have rarer and larger values, which few samples do not show.
+_LEAST_CLIPPED_DB = 1.0
 
 # By how much ranges may be wider than what was seen, and how much worse samples that did not choose them must be for
 # that to be tried.
@@ -192,27 +195,32 @@ class Choosing:
     def _refined_by_all(self, best: BestCandidate) -> BestCandidate:
         """The choice with both where neither helps alone: what the samples held back leave in doubt, all of them tell.
 
-        Ranges are those of the result. The models that judge lack samples to refine codes by, nothing else.
+        Ranges are those of the result. The models that judge lack samples to refine codes by, nothing else. Weights
+        alone are judged so whatever those held back say: the few others refine them less than all will.
         """
-        switches = (self._options.rounding, self._options.correction)
+        making, options = self._making, self._options
+        weights_only = making.builder.scheme.weights_only
         recipe = replace(best.recipe, rounding=True, correction=True)
-        making = self._making
-        refined = best.recipe.rounding or best.recipe.correction
-        fixed = any(len(self._options.switched(switch)) == 1 for switch in switches)
+        if weights_only:
+            recipe = replace(recipe, fitted=options.fits_scales[-1])
+        refined = best.recipe.rounding or (best.recipe.correction and not weights_only)
+        fixed = any(len(options.switched(switch)) == 1 for switch in (options.rounding, options.correction))
         if refined or fixed or making.folds is None or not making.in_time():
             return best
         try:
             made = making.built(best.model, recipe)
             kept = made.measured.better_than(best.measured, LEAST_GAIN_DB)
-            if not kept and made.measured.quality_db > best.measured.quality_db and making.in_time():
+            may_help = weights_only or made.measured.quality_db > best.measured.quality_db
+            if not kept and may_help and making.in_time():
                 making.say("judging on all samples")
-                statistics = making.statistics_of(best.model)
+                statistics = None if weights_only else making.statistics_of(best.model)
                 ours, theirs = (making.folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
                 kept = ours.better_than(theirs, LEAST_GAIN_DB)
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return best
-        self._noted(made, "rounding, correction", True, kept=kept)
+        scales = "scales, " if recipe.fitted != best.recipe.fitted else ""
+        self._noted(made, f"{scales}rounding, correction", True, kept=kept)
         return made if kept else best
 
     def _refit(self, best: BestCandidate) -> BestCandidate:
@@ -242,7 +250,8 @@ class Choosing:
         model, plain = best.model, replace(best.recipe, rounding=False, correction=False)
         tried = self._first(model, plain, "ranges", plain.ranges, best, unrefined)
         for mode in options.range_modes[1:]:
-            tried = self.better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode)
+            least_db = _LEAST_CLIPPED_DB if tried.recipe.ranges == plain.ranges else LEAST_GAIN_DB
+            tried = self.better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode, least_db)
         found = replace(best.recipe, ranges=tried.recipe.ranges)
         if found in (best.recipe, tried.recipe):
             return best if found == best.recipe else tried
@@ -253,15 +262,15 @@ class Choosing:
         making, options = self._making, self._options
         if not options.help or options.headroom is not None or self._data.separate or not self._data.fit:
             return best
-        seen = making.measured_unseen(best.model, best.candidate)
+        seen = making.measured_by_halves(best.model, best.candidate)
         if best.recipe.headroom or seen.quality_db > best.measured.quality_db - _LEAST_LOST_DB:
             return best
         for headroom in HEADROOMS:
-            making.foreseen += 1 + len(best.model.held)
+            making.foreseen += 1 + HALVES
             found = self._tried(best.model, replace(best.recipe, headroom=headroom), "headroom", headroom)
             if found is None:
                 continue
-            ours = making.measured_unseen(best.model, found.candidate)
+            ours = making.measured_by_halves(best.model, found.candidate)
             kept = ours.better_than(seen, LEAST_GAIN_DB)
             self._noted(found, "headroom", headroom, kept=kept)
             if kept:
@@ -305,12 +314,20 @@ class Choosing:
             self.plain = choice
         return self._noted(choice, what, value, kept=True)
 
-    def better(self, best: BestCandidate, model: FloatModel, recipe: Recipe, what: str, value: Any) -> BestCandidate:
+    def better(
+        self,
+        best: BestCandidate,
+        model: FloatModel,
+        recipe: Recipe,
+        what: str,
+        value: Any,
+        least_db: float = LEAST_GAIN_DB,
+    ) -> BestCandidate:
         """The choice with this recipe if its outputs are better than those of the best so far, else that."""
         found = self._tried(model, recipe, what, value)
         if found is None:
             return best
-        kept = found.measured.better_than(best.measured, LEAST_GAIN_DB)
+        kept = found.measured.better_than(best.measured, least_db)
         kept = kept and self._holds_others(found, best) and not self._loses_more(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
@@ -326,16 +343,16 @@ class Choosing:
             return None
 
     def _holds_others(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether other ranges or channels hold samples that they were not chosen by as well as those of ``best``.
+        """Whether other ranges or channels are no worse than ``best`` for samples that they were not chosen by.
 
         Channels that are all as large as the largest, and ranges that clip, leave less room for what was not seen.
         """
         is_same = choice.model is best.model and choice.recipe.ranges == best.recipe.ranges
         if is_same or self._data.separate:  # samples that chose nothing have judged both already
             return True
-        self._making.foreseen += len(choice.model.held) + len(best.model.held)
-        theirs, ours = (self._making.measured_unseen(each.model, each.candidate) for each in (best, choice))
-        return not theirs.better_than(ours, LEAST_GAIN_DB)
+        self._making.foreseen += 2 * HALVES
+        theirs, ours = (self._making.measured_by_halves(each.model, each.candidate) for each in (best, choice))
+        return ours.confirms(theirs, LEAST_GAIN_DB)
 
     def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""

@@ -36,7 +36,8 @@ FEWEST_TO_SPLIT = 8
 # What is judged knows at most a share of one in so many samples less than the result does. Ranges of n samples miss
 # about 1 of n + 1 others: a twin without a sixth of them clips a fifth more often, and its verdict is too bad by that.
 _MOST_MISSING = 16
-FEWEST_PARTS = 2
+# What choices are judged by lacks half of those held back: prudence in choosing is worth more than the truth.
+HALVES = 2
 
 _FAR = 100.0  # times as large as all others: no range then leaves the others codes
 
@@ -67,9 +68,13 @@ class Data:
 
     @property
     def parts(self) -> int:
-        """Into how many parts those held back are divided, each of which a model judges that is made without it."""
-        total = len(self.fit) + len(self.held)
-        return min(len(self.held), max(FEWEST_PARTS, math.ceil(_MOST_MISSING * len(self.held) / total)))
+        """Into how many parts those held back are divided, each of which a model judges that is made without it.
+
+        A multiple of :data:`HALVES`, of which choices are judged; 1 for a single sample.
+        """
+        held, total = len(self.held), len(self.fit) + len(self.held)
+        wanted = HALVES * math.ceil(_MOST_MISSING * held / total / HALVES)
+        return min(wanted, held // HALVES * HALVES) or held
 
 
 @dataclass(frozen=True, slots=True)

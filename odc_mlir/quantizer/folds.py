@@ -36,21 +36,23 @@ class _Judgement:
 
     model: FloatModel
     candidate: Candidate
+    parts: int
     measured: Measurement
     by_twins: bool
 
-    def is_of(self, model: FloatModel, candidate: Candidate) -> bool:
+    def is_of(self, model: FloatModel, candidate: Candidate, parts: int) -> bool:
         """Whether it holds for this candidate as well: codes may be refined by more samples, which twins do not see."""
         if candidate is self.candidate:
-            return True
-        return self.by_twins and model is self.model and candidate.recipe == self.candidate.recipe
+            return parts == self.parts or not self.by_twins
+        return (
+            self.by_twins and parts == self.parts and model is self.model and candidate.recipe == self.candidate.recipe
+        )
 
 
 class HeldBack:
     """Judges on the samples held back of ``data``, which ``reference`` has; ``say`` tells of models that are made.
 
-    Each part of them (:attr:`.data.Data.parts`, or two of large models) is judged by a model that knows the others, and
-    all samples to choose by.
+    Each part of them is judged by a model that knows the others, and all samples to choose by.
     """
 
     def __init__(self, options: Options, data: Data, reference: Reference, say: Callable[[str, int], None]) -> None:
@@ -58,36 +60,36 @@ class HeldBack:
         self._builder = CandidateBuilder(options, data.fit)
         self._known: list[_Judgement] = []  # the last ones, in order
 
-    def measure(self, model: FloatModel, candidate: Candidate) -> Measurement:
+    def measure(self, model: FloatModel, candidate: Candidate, parts: int) -> Measurement:
         """How far models made of ``model`` as ``candidate`` is are from the float one; outputs are kept.
 
-        It is the candidate itself where the samples take no part in making it, or cannot be left out.
+        Each of ``parts``, a divisor of the recorded ones, is judged by a model that lacks it. It is the candidate
+        itself where the samples take no part in making it, or cannot be left out.
         """
-        found = next((known for known in self._known if known.is_of(model, candidate)), None)
+        found = next((known for known in self._known if known.is_of(model, candidate, parts)), None)
         others = [known for known in self._known if known is not found]
-        found = found or self._judged(model, candidate)
+        found = found or self._judged(model, candidate, parts)
         self._known = [*others[-_MOST_KNOWN + 1 :], found]
         return found.measured
 
-    def _judged(self, model: FloatModel, candidate: Candidate) -> _Judgement:
+    def _judged(self, model: FloatModel, candidate: Candidate, parts: int) -> _Judgement:
         data, recipe = self._data, candidate.recipe
         twins: list[Candidate] = []
         if data.fit and not data.separate:
             if not self._builder.scheme.weights_only:
-                twins = self._twins(model, recipe)
+                twins = self._twins(model, recipe, parts)
             elif recipe.rounding or recipe.correction:  # codes that know the samples which refined them
                 twins = [self._builder.build(model, recipe, {})]
         measured = self._reference.measure(*(twin.graph for twin in twins or [candidate]), keep=True)
-        return _Judgement(model, candidate, measured, by_twins=bool(twins))
+        return _Judgement(model, candidate, parts, measured, by_twins=bool(twins))
 
-    def _twins(self, model: FloatModel, recipe: Recipe) -> list[Candidate]:
-        """Models of ``recipe``, each without one part of the samples; none where they cannot be made."""
-        parts = range(len(model.held))
-        if len(parts) < 2:
+    def _twins(self, model: FloatModel, recipe: Recipe, parts: int) -> list[Candidate]:
+        """Models of ``recipe``, each without one of ``parts`` of the samples; none where they cannot be made."""
+        if parts < 2:
             return []
-        self._say("judging on samples held back", len(parts))
+        self._say("judging on samples held back", parts)
         try:
-            return [self._builder.build(model, recipe, model.without(part)) for part in parts]
+            return [self._builder.build(model, recipe, model.without(part, parts)) for part in range(parts)]
         except OdcError:
             LOG.info("the model cannot be made without the samples held back", exc_info=True)
             return []
@@ -132,7 +134,9 @@ class Folds:
 
     def _without(self, model: FloatModel, recipe: Recipe, fold: int, statistics: Statistics | None) -> Candidate:
         others = [sample for number, sample in enumerate(self.samples) if number % self.count != fold]
-        if statistics is None:
+        if statistics is None and self.options.definition.weights_only:
+            statistics = {}
+        elif statistics is None:
             kept = [found for place, found in enumerate(self._recorded(model)) if place != fold]
             statistics = joined(kept).statistics()
         # what rounding found out by all samples is not for this one

@@ -13,7 +13,7 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.batches import reals_of
 from odc_mlir.quantizer.building import CandidateBuilder
-from odc_mlir.quantizer.data import FEWEST_PARTS, Data, standing_out
+from odc_mlir.quantizer.data import HALVES, Data, standing_out
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.folds import Folds, HeldBack
 from odc_mlir.quantizer.intervals import Certainty, Judged, intervals_of
@@ -73,7 +73,7 @@ class Making:
         executor = HostExecutor(model.graph)
         model.records = record(executor, self.data.fit)
         if not self.data.separate:
-            parts = min(FEWEST_PARTS, len(self.data.held)) if self.is_large else self.data.parts
+            parts = min(HALVES, self.data.parts) if self.is_large else self.data.parts
             model.held = [record(executor, self.data.held[part::parts]) for part in range(parts)]
 
     def statistics_of(self, model: FloatModel) -> Statistics:
@@ -93,7 +93,14 @@ class Making:
 
     def measured_unseen(self, model: FloatModel, candidate: Candidate) -> Measurement:
         """How far models made as ``candidate`` is are from the float one on samples that they were not made by."""
-        return self._held_back.measure(model, candidate)
+        return self._held_back.measure(model, candidate, len(model.held))
+
+    def measured_by_halves(self, model: FloatModel, candidate: Candidate) -> Measurement:
+        """The same of models that lack half of the samples held back, by which choices leave room for what is unseen.
+
+        It is worse than what others will find (:meth:`measured_unseen`), by as much as half of the samples tell.
+        """
+        return self._held_back.measure(model, candidate, min(HALVES, len(model.held)))
 
     def lost_witnesses(self, candidate: Candidate) -> list[tuple[Witness, float]]:
         """The rare values of calibration samples that ``candidate`` loses, with what it gives instead."""
@@ -141,15 +148,16 @@ class Making:
 
         Recorded ranges and samples that take no part in choosing need no such thing.
         """
-        if self.folds is None or not self.in_time():
+        folds = self._judges
+        if folds is None or not self.in_time():
             return None
-        self.say("judging on all samples", made=self.folds.count)
+        self.say("judging on all samples", made=folds.count)
         try:
-            found = self.folds.measure(model, candidate.recipe, keep=True)
+            found = folds.measure(model, candidate.recipe, keep=True)
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return None
-        return Judged(self.folds.reference.outputs, found.reals, found.decided)
+        return Judged(folds.reference.outputs, found.reals, found.decided)
 
     def intervals(self, model: FloatModel, candidate: Candidate) -> Certainty:
         """How sure :meth:`measured_unseen` is; of inputs that are made up more would say nothing either."""
@@ -169,9 +177,14 @@ class Making:
         """What judges all samples; None where that says no more, or where the model is too large."""
         data = self.data
         samples = data.fit if data.held is data.fit else [*data.fit, *data.held]
-        if (data.separate and data.held is not data.fit) or len(samples) < 2 or self.builder.scheme.weights_only:
+        if (data.separate and data.held is not data.fit) or len(samples) < 2:
             return None
         return None if self.is_large else Folds(self._original, samples, self.options, self.reference)
+
+    @property
+    def _judges(self) -> Folds | None:
+        """What verdicts are by: of weights alone, which have no ranges that know samples, those held back tell."""
+        return None if self.builder.scheme.weights_only else self.folds
 
     @cached_property
     def is_large(self) -> bool:
@@ -182,7 +195,7 @@ class Making:
     @property
     def judged_on(self) -> int:
         """How many samples verdicts are of."""
-        return len(self.data.held if self.folds is None else self.folds.samples)
+        return len(self.data.held if self._judges is None else self._judges.samples)
 
     def in_time(self) -> bool:
         most = self.options.max_seconds

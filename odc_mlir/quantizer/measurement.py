@@ -67,9 +67,20 @@ class Measurement:
         longer lost may cost others more than anything else may.
         """
         most = _MOST_PAID_DB if self._lost < other._lost else _MOST_LOST_DB
-        pairs = [(self.decisive, other.decisive), (self.results, other.results)]
+        pairs = self._pairs(other)
         better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
+
+    def confirms(self, other: Measurement, least_db: float) -> bool:
+        """Whether a gain over ``other`` that was measured elsewhere shows here too, if not beyond chance.
+
+        Neither measure is worse by ``least_db`` beyond chance, and one at least as good, or fewer columns are lost.
+        """
+        as_good = any(ours.quality_db >= theirs.quality_db for ours, theirs in self._pairs(other))
+        return (as_good or self._lost < other._lost) and not other.better_than(self, least_db)
+
+    def _pairs(self, other: Measurement) -> list[tuple[Powers, Powers]]:
+        return [(self.decisive, other.decisive), (self.results, other.results)]
 
     @property
     def _lost(self) -> set[tuple[int, int, int]]:

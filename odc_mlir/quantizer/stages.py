@@ -107,7 +107,7 @@ class FloatModel:
     held: list[Records] = field(default_factory=list)
     known: dict[int, Known] = field(default_factory=dict)
     equalization: list[dict[str, Any]] = field(default_factory=list)
-    _without: dict[int, Statistics] = field(default_factory=dict, init=False, repr=False)
+    _without: dict[tuple[int, int], Statistics] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def graph(self) -> Graph:
@@ -124,12 +124,13 @@ class FloatModel:
         """Statistics of all samples."""
         return joined((self.records, *self.held)).statistics()
 
-    def without(self, part: int) -> Statistics:
-        """Statistics of all samples but one part of those held back."""
-        if part not in self._without:
-            others = [records for place, records in enumerate(self.held) if place != part]
-            self._without[part] = joined((self.records, *others)).statistics()
-        return self._without[part]
+    def without(self, part: int, parts: int) -> Statistics:
+        """Statistics of all samples but one of ``parts``, a divisor of the recorded ones, of those held back."""
+        key = (part, parts)
+        if key not in self._without:
+            others = [records for place, records in enumerate(self.held) if place % parts != part]
+            self._without[key] = joined((self.records, *others)).statistics()
+        return self._without[key]
 
 
 @dataclass

@@ -10,7 +10,7 @@ from odc_mlir.calibration.repeats import distinct, without
 from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures
-from odc_mlir.quantizer.data import LoadOptions, make_data, split
+from odc_mlir.quantizer.data import HALVES, Data, LoadOptions, make_data, split
 from odc_mlir.runtime.execution.graph import build_graph
 
 GRAPH = build_graph(add_model())  # two inputs [1, 4]
@@ -37,6 +37,18 @@ def test_what_judges_lacks_a_sixteenth_of_the_samples_at_most(count: int, parts:
     data = split(_samples(count))
     assert data.parts == parts
     assert len(data.held) / parts <= max(1, count / 16)
+
+
+@pytest.mark.parametrize("count", range(8, 80))
+def test_parts_can_be_told_in_halves(count: int) -> None:
+    data = split(_samples(count))
+    assert data.parts % HALVES == 0
+    assert data.parts <= len(data.held)
+
+
+def test_a_single_sample_held_back_is_one_part() -> None:
+    sample = _samples(1)
+    assert Data(_samples(3), sample).parts == 1
 
 
 def test_few_samples_do_both() -> None:

@@ -7,6 +7,7 @@ from helpers.float_models import attention, squeeze_excite
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.columns import Lost
 from odc_mlir.quantizer.evaluation import Reference, Samples
 from odc_mlir.quantizer.labels import check_answers, misfit
 from odc_mlir.quantizer.measurement import EXACT_DB, Measurement, Powers
@@ -189,6 +190,31 @@ def test_what_is_kept_gains_in_logits_or_outputs_and_loses_in_neither(
 ) -> None:
     found, best = _measurement(decisive_db, output_db, spread=spread), _measurement(40.0, 30.0)
     assert found.better_than(best, 0.1) == kept
+
+
+@pytest.mark.parametrize(
+    ("decisive_db", "output_db", "spread", "confirmed"),
+    [
+        (40.0, 30.0, 0.0, True),
+        (39.5, 31.0, 0.9, False),  # worse beyond chance, whatever the output gains
+        (40.0, 29.9, 0.9, True),
+        (40.0, 29.0, 0.0, False),
+        (39.95, 29.95, 0.9, False),  # by chance, but nothing says that it is better
+    ],
+)
+def test_a_gain_is_confirmed_where_nothing_is_worse_and_one_measure_as_good(
+    decisive_db: float, output_db: float, spread: float, confirmed: bool
+) -> None:
+    found, best = _measurement(decisive_db, output_db, spread=spread), _measurement(40.0, 30.0)
+    assert found.confirms(best, 0.1) == confirmed
+
+
+def test_a_column_that_is_lost_no_more_confirms_what_others_pay_for_it() -> None:
+    found, best = _measurement(39.95, 29.95, spread=0.9), _measurement(40.0, 30.0)
+    best.lost = [[Lost([1], 1, 4)]]
+    assert found.confirms(best, 0.1)
+    found.lost = best.lost
+    assert not found.confirms(best, 0.1)
 
 
 def test_outputs_are_measured_beside_what_they_are_squashed_from() -> None:

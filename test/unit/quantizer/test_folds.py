@@ -54,6 +54,12 @@ def test_samples_held_back_are_judged_by_models_that_lack_few(
     assert found[3] > 10 * itself[3]
     others = np.arange(len(found)) != 3
     assert np.all(found[others] > itself[others] / 2)
+    # choices are judged by two models: all of the half with the loud one is judged by what does not know it
+    halves = making.measured_by_halves(model, built.candidate).results.noise[0]
+    quiet = np.arange(len(found)) % 2 == 1
+    assert halves[3] > 10 * itself[3]
+    assert np.all(halves[quiet & others] < 0.9 * itself[quiet & others])
+    assert np.all(halves[~quiet] > itself[~quiet] / 2)
 
 
 def test_with_statistics_nothing_is_clipped(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:

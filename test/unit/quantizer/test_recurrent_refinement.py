@@ -118,6 +118,19 @@ def test_weights_that_steps_share_stay_one_constant_and_gain(scheme: str) -> Non
     assert constants(before) == constants(after)
 
 
+@pytest.mark.parametrize(("kind", "count"), [("UNIDIRECTIONAL_SEQUENCE_LSTM", 12), ("UNIDIRECTIONAL_SEQUENCE_RNN", 8)])
+def test_all_samples_tell_whether_to_refine_weights_alone(kind: str, count: int) -> None:
+    """Half of so few samples leave it in doubt, refined by the other half."""
+    data, shape = recurrent(kind), (STEPS, 1, FEATURES)
+    known, unseen = inputs(shape, 1)[:count], inputs(shape, 2)
+    helped, plain = (odc_mlir.quantize(data, scheme="int8_wo", calibration=known, help=help) for help in (True, False))
+    kept = {step["step"]: step["kept"] for step in helped.verdict["steps"]}
+    assert not kept["rounding"]
+    assert kept["rounding, correction"]
+    assert helped.verdict["samples"]["judged_on"] == count // 2
+    assert error(data, helped.to_circle(), unseen) < error(data, plain.to_circle(), unseen) / 2
+
+
 def test_a_cell_that_multiplies_its_state_and_input_is_its_products() -> None:
     node = build_graph(read_model(recurrent("UNIDIRECTIONAL_SEQUENCE_RNN"))).nodes[0].node
     by_input, by_state = Product.all_of(node)
