@@ -64,10 +64,28 @@ def test_what_is_asked_for_is_not_tried(chosen: dict[str, Any]) -> None:
 
 
 def test_ranges_that_hold_other_samples_stay() -> None:
-    made = quantize(
-        _layers(), calibration=[*_samples(8, 0.0, 1)] + [[0.5 * sample[0]] for sample in _samples(56, 0.0, 2)]
-    )
+    """Each of 120 samples is one of eight, a little smaller each time."""
+    known = _samples(8, 0.5, 1)
+    made = quantize(_layers(), calibration=[[0.999**turn * sample[0]] for turn in range(15) for sample in known])
     assert not _tried(made.verdict)
+
+
+@pytest.mark.parametrize(("count", "headrooms"), [(16, [0.1, 0.3]), (48, [0.1]), (99, [0.1]), (100, [])])
+def test_few_samples_are_presumed_to_show_too_little(
+    count: int, headrooms: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "_LEAST_LOST_DB", 100.0)  # nothing shows it
+    made = quantize(_layers(), calibration=_samples(count, 0.2, 1), mixed="off")
+    assert _tried(made.verdict) == headrooms
+    assert made.verdict["choices"]["headroom"] == (headrooms or [0.0])[-1]
+
+
+def test_room_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "HEADROOMS", (8.0,))
+    monkeypatch.setattr(choosing, "_FEW_SAMPLES", {8.0: 99})
+    made = quantize(_layers(), calibration=_samples(24, 0.2, 1), mixed="off")
+    assert _tried(made.verdict) == [8.0]
+    assert made.verdict["choices"]["headroom"] == 0.0
 
 
 @pytest.mark.parametrize("is_large", [False, True])
