@@ -25,10 +25,10 @@ A limit that outputs keep which are the same for all samples is none: one that t
 outputs keep all defaults, as they do of samples that hardly vary the outputs, one more is asked for which they cannot
 keep:
 
-* An ``r2`` of at least 0.9: the squares of each output's errors are at most a tenth of those of its distances from its
-  mean over the samples. Then one sample of ten is on the wrong side of the mean, of values and errors as in a normal
-  distribution (at 0.5 it is one of five); constant outputs have an R² of 0 or less. Kept or missed, it is told of
-  samples that show little: what passes is not certain, and where nothing else is missed others may tell more.
+* An ``r2`` of at least 0.75: each output's errors are at most half as large as its distances from its mean over the
+  samples (root mean squares), which are those of the best constant. Of values and errors as in a normal distribution,
+  one of seven is then on the wrong side of the mean; constant outputs have an R² of 0 or less. Kept or missed, it is
+  told of samples that show little: what passes is not certain, and where nothing else is missed others may tell more.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _OF_ANSWERS = frozenset({"drop", "top1_match", "top5_match", "top1_decided"})
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
 
 # Bounds of measures that have a natural one; the others need a limit from the user.
-_DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_db": 20.0, "cosine": 0.99, "r2": 0.9}
+_DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_db": 20.0, "cosine": 0.99, "r2": 0.75}
 _DEFAULT_BOUNDS["top1_decided"] = _DEFAULT_BOUNDS["top1_match"]
 DEFAULT_DROP_POINTS = 1.0
 DEFAULT_DROP_DB = 0.5

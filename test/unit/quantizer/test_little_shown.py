@@ -100,7 +100,7 @@ def test_a_score_that_some_samples_raise_is_told(scheme: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "scheme", "follows"), [(0.003, "int8", False), (0.01, "int8", False), (0.01, "int16x8", True)]
+    ("factor", "scheme", "follows"), [(0.003, "int8", False), (0.01, "int8", True), (0.01, "int16x8", True)]
 )
 def test_outputs_that_constants_nearly_match_must_be_followed(factor: float, scheme: str, follows: bool) -> None:
     made = scaled(factor, scheme=scheme)
