@@ -59,6 +59,8 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     if others_missed:
         lost, notes = [], [*notes, *lost]
     little = [] if driver.outputs_vary else [kept_by_constants(follows=FOLLOWING not in missed)]
+    # What is lost of outputs that keep the limits others may show more of.
+    tells = not reference.constant and (others_missed or not (doubts or little or silent or lacks_samples))
     same = [] if data.made_up else same_inputs(reference.graph, [*data.fit, *data.held])
     inherent = _inherent(driver, candidate) if missed else {}
     wanted = deciding([limit for limit in driver.limits if not inherent.get(limit.metric)], certainty)
@@ -80,7 +82,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "chosen_by": len(data.fit),
                 "checked_on": len(data.held),
                 "judged_on": certainty.count or len(data.held),
-                "telling": not reference.constant and (others_missed or not (doubts or little or lacks_samples)),
+                "telling": tells,
                 "outputs_vary": driver.outputs_vary,
                 "layers_examined_on": examination.samples,
                 "stands_out": data.stands_out,

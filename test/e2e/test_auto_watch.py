@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 pytestmark = pytest.mark.slow
 
-DARK = np.float32(0.05)
+DARK = np.float32(0.1)
 THE_MODEL = (Level.ORIGINAL, Level.DIRECT)
 MODELS = ("digits_cnn", "digits_mobile_hard", "digits_dynbatch")
 
@@ -38,10 +38,12 @@ def right_answers(session: Session, pictures: tuple[Array, Array], count: int = 
     return float(np.mean(np.array(found) == pictures[1][:count]))
 
 
-def begin_in_the_dark(model: Path, pictures: Array, frames: int = 10, **settings: str) -> Session:
+def begin_in_the_dark(
+    model: Path, pictures: Array, frames: int = 10, dark: np.float32 = DARK, **settings: str
+) -> Session:
     session = Session(model, settings={"OnDeviceCompilation": "1", **settings})
     for index in range(frames):
-        session.infer([DARK * pictures[-1 - index][None]])
+        session.infer([dark * pictures[-1 - index][None]])
         session.wait_for_auto_compilation(100)
     return session
 
@@ -59,6 +61,19 @@ def test_dark_first_frames(name: str, test_data: Path, pictures: tuple[Array, Ar
             assert status.reason
         assert session.wait_for_auto_compilation(100)
         assert right_answers(session, pictures) >= plain - 0.02
+        assert session.odc_status.serving is Level.COMPILED
+
+
+def test_what_is_lost_in_the_dark_waits_for_light(test_data: Path, pictures: tuple[Array, Array]) -> None:
+    """Frames so dark that an output hardly varies do not refuse the model for good."""
+    model = test_data / "models" / "digits" / "digits_mobile_hard.circle"
+    with begin_in_the_dark(model, pictures[0], 11, np.float32(0.05)) as session:
+        status = session.odc_status
+        assert (status.phase, status.serving in THE_MODEL) == (Phase.COLLECTING, True)
+        assert "is lost in the quantised one" in (status.reason or "")
+        assert right_answers(session, pictures, 10) > 0.8
+        assert session.wait_for_auto_compilation(100)
+        right_answers(session, pictures, 1)  # which what was made serves
         assert session.odc_status.serving is Level.COMPILED
 
 
