@@ -216,7 +216,7 @@ class Choosing:
             may_help = weights_only or made.measured.quality_db > best.measured.quality_db
             if not kept and may_help and making.in_time():
                 making.say("judging on all samples")
-                statistics = None if weights_only else making.statistics_of(best.model)
+                statistics = making.statistics_of(best.model)
                 ours, theirs = (making.folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
                 kept = ours.better_than(theirs, LEAST_GAIN_DB)
         except OdcError:

@@ -127,7 +127,7 @@ class Columns:
         """The columns that vary here, not only slightly, and are lost in ``found``, and those that are in part.
 
         Lost are those of one value there and, where each is a ``single`` quantity, those of an R² below a half. Those
-        are lost in part whose R² is below what default limits ask for.
+        are lost in part whose R² is below that of columns that are told well.
         """
         if self.values < _FEWEST_VALUES or found.values != self.values:
             return [], []

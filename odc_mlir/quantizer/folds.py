@@ -134,9 +134,7 @@ class Folds:
 
     def _without(self, model: FloatModel, recipe: Recipe, fold: int, statistics: Statistics | None) -> Candidate:
         others = [sample for number, sample in enumerate(self.samples) if number % self.count != fold]
-        if statistics is None and self.options.definition.weights_only:
-            statistics = {}
-        elif statistics is None:
+        if statistics is None:
             kept = [found for place, found in enumerate(self._recorded(model)) if place != fold]
             statistics = joined(kept).statistics()
         # what rounding found out by all samples is not for this one

@@ -10,11 +10,10 @@ import numpy as np
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import MOST_SINGLE
-from odc_mlir.runtime.reporting.scoring import DEVIATIONS
+from odc_mlir.runtime.reporting.scoring import UNLIKELY
 
 FEWEST_OF_CLASS = 3  # samples with a label, most of which have one other answer
 _FEWEST_MOVED = 2  # classes or columns: one alone may be what the model confuses
-_UNLIKELY = math.log(math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0)
 _FEWEST_ROWS = 20  # of columns
 # What a column leaves unexplained of labels is at most this part of what the column in their place leaves.
 _FAR_BETTER = 0.25
@@ -83,7 +82,7 @@ def _is_beyond_luck(chosen: Array, labels: Array, moved: Moved, classes: int) ->
     if share < 1.0:
         divergence += (1.0 - share) * math.log((1.0 - share) / (1.0 - likeliest))
     ways = math.lgamma(classes + 1) - math.lgamma(classes - len(moved) + 1)
-    return ways - count * divergence < _UNLIKELY
+    return ways - count * divergence < math.log(UNLIKELY)
 
 
 def _renumbered(labels: Array, moved: Moved) -> Array:

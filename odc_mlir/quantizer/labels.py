@@ -15,6 +15,7 @@ from odc_mlir.quantizer.columns import MOST_SINGLE
 from odc_mlir.quantizer.label_order import check_class_order, check_column_order
 from odc_mlir.runtime.reporting.scoring import (
     DEVIATIONS,
+    UNLIKELY,
     by_chance,
     chosen_classes,
     compared,
@@ -34,7 +35,6 @@ _LEAST_TO_TELL_LUCK = 20
 # Of what answers, scaled and moved, would explain of the labels' variance: where they explain less than the first part
 # as they are, labels say little of errors; where less than the second, they have another unit.
 _LEAST_EXPLAINED, _OTHER_UNIT = 0.5, 0.1
-_UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # beyond so many standard deviations
 
 
 def check_varied(labels: Array) -> None:
@@ -100,7 +100,7 @@ def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> No
         return
     answers = said(outputs, threshold)
     right = score(answers, inverse)[1]
-    if _luck(np.stack(answers).ravel() > 0, inverse.ravel() > 0) < _UNLIKELY:
+    if _luck(np.stack(answers).ravel() > 0, inverse.ravel() > 0) < UNLIKELY:
         raise InputError(
             f"{model} gets {100.0 - right:.3g} % of the labels right, and {right:.3g} % of their inverse: they seem to "
             "say yes for no",

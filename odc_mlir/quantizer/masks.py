@@ -12,7 +12,7 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_clip_masks import clip_masks
-from odc_mlir.transforms.common.masks import TermSource, argument_of, may_be_limited, sources
+from odc_mlir.transforms.common.masks import TermSource, argument_of, is_seen_beyond, may_be_limited, sources
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.universe import make_context
@@ -35,7 +35,9 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
     changed: set[str] = set()
     while True:
         kept = [source for softmax, found in terms.items() if softmax not in changed for source in found]
-        seen = {name: ranges[name] for source in kept if _is_beyond(source, ranges[name := value_name(source.value)])}
+        seen = {
+            name: ranges[name] for source in kept if is_seen_beyond(source, ranges[name := value_name(source.value)])
+        }
         if not seen:
             return model
         module = model.module.clone()
@@ -60,10 +62,6 @@ def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
         if found:
             result[value_name(op.results[0])] = found
     return result
-
-
-def _is_beyond(source: TermSource, seen: tuple[float, float]) -> bool:
-    return seen[0] < source.bound if source.bound < 0 else seen[1] > source.bound
 
 
 def _run(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from odc_mlir.ops.spec import Array
 _MOST_CLASSES = 1 << 31
 # What is right by chance is counted up to so many standard deviations, but never beyond half of what is left to 100 %.
 DEVIATIONS = 3.0
+UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # the probability of more than these
 _MOST_OF_REST = 0.5
 # Above these, logits and shares say yes.
 _LOGIT, _SHARE = 0.0, 0.5

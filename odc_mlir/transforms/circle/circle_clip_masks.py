@@ -38,7 +38,15 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.common.masks import Clipping, TermSource, argument_of, is_product, may_be_limited, sources
+from odc_mlir.transforms.common.masks import (
+    Clipping,
+    TermSource,
+    argument_of,
+    is_product,
+    is_seen_beyond,
+    may_be_limited,
+    sources,
+)
 from odc_mlir.transforms.common.rewriting import OperatorPattern, apply_patterns
 from odc_mlir.transforms.quant.common.ir import stay_float
 from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
@@ -87,8 +95,7 @@ class ClipMask(OperatorPattern):
     def _limited(self, value: SSAValue, bound: float) -> Iterator[TermSource]:
         """Sources that were seen beyond their bounds."""
         for source in sources(value, bound):
-            low, high = self._seen.get(value_name(source.value), (0.0, 0.0))
-            if may_be_limited(source) and (low < source.bound if source.bound < 0 else high > source.bound):
+            if may_be_limited(source) and is_seen_beyond(source, self._seen.get(value_name(source.value), (0.0, 0.0))):
                 yield source
 
 

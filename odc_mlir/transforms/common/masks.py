@@ -61,9 +61,8 @@ def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
     if rule.kind is QuantKind.SAME:
         if _is_limited(op, bound):
             return None
-        moved = range(len(op.operands)) if rule.source is None else (rule.source,)
-        found = {i: bound for i in moved if is_real(op.operands[i]) and (rule.source == i or rule.is_joined(i))}
-        return (op, found) if found and name not in _MIXING else None
+        found = dict.fromkeys(_moved_operands(op), bound)
+        return (op, found) if found else None
     if name == "NEG":
         return op, {0: -bound}
     if name in ("ADD", "SUB") and activation(op) == "none":
@@ -113,6 +112,12 @@ def is_beyond(source: TermSource) -> bool:
         return bool(np.any(_beyond(numbers, source.bound)))
     step = whole_step(source.value) if source.whole else None
     return step is not None and step > abs(source.bound)
+
+
+def is_seen_beyond(source: TermSource, seen: Interval) -> bool:
+    """Whether a term that takes values between these hides by more than the bound."""
+    low, high = seen
+    return low < source.bound if source.bound < 0 else high > source.bound
 
 
 def may_be_limited(source: TermSource) -> bool:
@@ -185,12 +190,18 @@ def _step_of(value: SSAValue, known: dict[SSAValue, float | None], depth: int) -
 
 def _linear_operands(op: CircleOp) -> tuple[int, ...]:
     """The operands of which whole multiples give whole multiples; none for other operators."""
-    name, rule = op.SPEC.name, op.SPEC.quant
+    name = op.SPEC.name
     if name in ("ADD", "SUB", "MUL"):
         return (0, 1)
     if name == "NEG":
         return (0,)
-    if rule.kind is not QuantKind.SAME or name in _MIXING:
+    return _moved_operands(op) if op.SPEC.quant.kind is QuantKind.SAME else ()
+
+
+def _moved_operands(op: CircleOp) -> tuple[int, ...]:
+    """The real operands whose elements are those of the results of ``op``, which keeps codes; none if it makes new."""
+    rule = op.SPEC.quant
+    if op.SPEC.name in _MIXING:
         return ()
     moved = range(len(op.operands)) if rule.source is None else (rule.source,)
     return tuple(i for i in moved if is_real(op.operands[i]) and (rule.source == i or rule.is_joined(i)))
