@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.numerics.float_requantize import FloatRequantizer
 from odc_mlir.numerics.matmul import Matrix, compute_dtype, float_matrix, integer_matrix, narrow
 
 Pair = tuple[int, int]
@@ -265,8 +266,9 @@ def conv2d(
     tiling = _conv_tiling(x.shape[:3], weights, window, x.shape[3])
 
     def results(tile: ResultTile) -> NDArray[Any]:
-        sums = _tile_sums(_input_of(x, tile, in_zero, compute), weights, window, tile.shape)
-        return finish(sums) if finish else sums
+        return _finished(
+            _tile_sums(_input_of(x, tile, in_zero, compute), weights, window, tile.shape), weights.sums, finish
+        )
 
     return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
 
@@ -284,13 +286,21 @@ def _assemble(
     return out
 
 
+def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -> NDArray[Any]:
+    """What ``finish`` makes of ``sums``, which are of ``dtype`` then, unless it takes them as they were computed."""
+    if isinstance(finish, FloatRequantizer):
+        return finish(sums)
+    whole = narrow(sums, dtype)
+    return finish(whole) if finish else whole
+
+
 def _tile_sums(x: NDArray[Any], weights: ConvFilter, window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """Sums ``[pixels, O]`` of one padded tile."""
+    """Sums ``[pixels, O]`` of one padded tile, in the dtype that they are computed in."""
     if len(weights.groups) == 1:
-        return weights.groups[0].product(_patches(x, window, shape))
+        return weights.groups[0].exact(_patches(x, window, shape))
     step = weights.in_channels
     parts = [
-        matrix.product(_patches(x[..., g * step : (g + 1) * step], window, shape))
+        matrix.exact(_patches(x[..., g * step : (g + 1) * step], window, shape))
         for g, matrix in enumerate(weights.groups)
     ]
     return np.concatenate(parts, axis=1)
@@ -311,8 +321,8 @@ def depthwise(
 
     def results(tile: ResultTile) -> NDArray[Any]:
         padded = _input_of(x, tile, in_zero, compute)
-        sums = narrow(depthwise_tile(padded, weights, window, tile.shape), weights.sums).reshape(-1, channels)
-        return finish(sums) if finish else sums
+        sums = depthwise_tile(padded, weights, window, tile.shape).reshape(-1, channels)
+        return _finished(sums, weights.sums, finish)
 
     return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
 

@@ -32,8 +32,11 @@ class Matrix:
 
     def product(self, a: NDArray[Any]) -> NDArray[Any]:
         """``a [M, K] @ values`` as ``[M, N]``; integer results wrap to ``sums``."""
-        result = a.astype(self.values.dtype, copy=False) @ self.values
-        return narrow(result, self.sums)
+        return narrow(self.exact(a), self.sums)
+
+    def exact(self, a: NDArray[Any]) -> NDArray[Any]:
+        """:meth:`product` in the dtype that it is computed in."""
+        return np.asarray(a.astype(self.values.dtype, copy=False) @ self.values)
 
 
 def narrow(sums: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

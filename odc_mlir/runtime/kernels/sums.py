@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from odc_mlir.numerics.fixed import (
     requantize_real,
     round_half_away,
 )
+from odc_mlir.numerics.float_requantize import FloatRequantizer
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.pieces import clamp
 from odc_mlir.numerics.quantize import dequantize_codes
@@ -64,6 +65,7 @@ class Accumulation:
     weights: Callable[[Array, int], Array]  # stored values and channel axis -> reals, or codes without zero point
     hybrid: Hybrid | None = None
     bias_units: Callable[[Array], Array] | None = None  # stored bias -> units of sums; None: it is in these
+    ready: FloatRequantizer | None = None  # what finishes sums where the bias is a constant or there is none
 
     def bias_row(self, bias: Array | None) -> Array | None:
         """The bias as a row of the dtype of sums."""
@@ -77,6 +79,8 @@ class Accumulation:
 
         ``scale``: that of activations quantised on the fly.
         """
+        if self.ready is not None:
+            return self.ready
         rescale = self.rescale
         factor = None if scale is None or self.hybrid is None else np.float32(scale) * self.hybrid.scales
         if bias is None and factor is None:
@@ -118,7 +122,7 @@ def accumulation(
     sums = "int64" if adds_in_64_bits(node, x, weights, bias) else "int32"
     scales = weight_scales(node, weights, channels)
     rescale = _rescale(node, x, scale, weights, scales, sums)
-    return Accumulation(
+    how = Accumulation(
         node,
         largest,
         in_zero,
@@ -128,6 +132,9 @@ def accumulation(
         lambda values, axis: centred(node, weights, values, axis),
         bias_units=None if bias is None else _bias_units(node, x, bias, scales, channels, sums),
     )
+    if not isinstance(rescale, Requantizer) or not (bias is None or bias.is_const):
+        return how
+    return replace(how, ready=FloatRequantizer(rescale, how.bias_row(None if bias is None else bias.array())))
 
 
 def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> None:
