@@ -31,10 +31,12 @@ _NO_CODES = {
 _NONE = "no kernel for codes of this type"
 _OTHER = "other numbers of codes of this type"
 _REFUSED: Mapping[str, Mapping[str, str]] = {
-    "int8": {"MATRIX_DIAG": _OTHER, "REVERSE_SEQUENCE": _NONE},
+    # Quotients near 0 are shifted by more than 31 bits, which processors do differently.
+    "int8": {"MATRIX_DIAG": _OTHER, "DIV": _OTHER, "REVERSE_SEQUENCE": _NONE},
     "uint8": {
         **dict.fromkeys(("BATCH_MATMUL", "SQUARED_DIFFERENCE", "ABS", "EXP", "LOG", "SQRT", "RSQRT"), _NONE),
         "MATRIX_DIAG": _OTHER,
+        "DIV": _OTHER,
     },
     "int16": {
         **dict.fromkeys(("SQUARED_DIFFERENCE", "RELU_N1_TO_1", "RELU_0_TO_1", "HARD_SWISH"), _NONE),
@@ -77,7 +79,7 @@ def litert_refuses_node(node: Node) -> str | None:
     weights = next((info for info in coded if info.is_const and info.info.bits <= 16), None)
     several = weights is not None and weights.quant is not None and not weights.quant.per_tensor
     seen = litert_refuses(node.spec.name, moving[0], None if weights is None else weights.dtype, per_channel=several)
-    return seen or _wide_computed_weights(node) or _scales_out_of_reach(node)
+    return seen or _wide_computed_weights(node) or _wide_bias(node) or _scales_out_of_reach(node)
 
 
 def litert_refuses_form(node: Node) -> str | None:
@@ -104,6 +106,14 @@ def _wide_computed_weights(node: Node) -> str | None:
     """FULLY_CONNECTED takes computed weights of 16 bits, filters over images are read as if they had 8."""
     filters = [node.optional(place) for place in node.spec.quant.weights] if node.spec.name in _IMAGE_FILTERS else []
     return WIDE_WEIGHTS if any(info is not None and info.dtype == "int16" for info in filters) else None
+
+
+def _wide_bias(node: Node) -> str | None:
+    """Beside computed weights of 16 bits a bias is read as 32-bit codes, whatever its type."""
+    if node.spec.name != "FULLY_CONNECTED":
+        return None
+    types = [None if info is None else info.dtype for info in (node.optional(1), node.optional(2))]
+    return "LiteRT has no kernel for this bias beside weights of int16" if types == ["int16", "int64"] else None
 
 
 def _scales_out_of_reach(node: Node) -> str | None:
@@ -153,7 +163,34 @@ def _fits_table(node: Node) -> bool:
     return node.operand(0).dtype != "int16" or _scale(node.operand(0)) < 1.0
 
 
+def _product_scale(node: Node) -> float:
+    """One step of a sum of products in steps of the result."""
+    found = 1.0
+    for info in (node.operand(place) for place in _FACTORS[node.spec.name]):
+        found *= max(info.quant.scales) if info.quant is not None else 1.0
+    return found / _scale(node.results[0])
+
+
+def _fits_product(node: Node) -> bool:
+    """Sums of 16-bit codes are not shifted left."""
+    return node.results[0].dtype != "int16" or _product_scale(node) < 1 << 14
+
+
+def _fits_connected(node: Node) -> bool:
+    """Sums must fit 32 bits in steps of the result; those of 8-bit codes do in their own."""
+    step, weights = _product_scale(node), node.operand(1)
+    if node.results[0].dtype != "int16" or not weights.shape or weights.shape[-1] is None:
+        return step < 1.0
+    return step * weights.shape[-1] * (1 << 14 + weights.info.bits) < 1 << 31
+
+
+_FACTORS: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"), (0, 1)),
+    "TRANSPOSE_CONV": (1, 2),
+}
 _REACH: Mapping[str, Callable[[Node], bool]] = {
+    "FULLY_CONNECTED": _fits_connected,
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL"), _fits_product),
     **dict.fromkeys(("ADD", "SUB"), _fits_sum),
     "SQUARED_DIFFERENCE": _fits_squared_difference,
     **dict.fromkeys(("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), _fits_comparison),

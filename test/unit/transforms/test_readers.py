@@ -16,6 +16,7 @@ from helpers.litert import reference
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.ops.context import Context
 from odc_mlir.quantizer.policy.readers import litert_refuses, litert_refuses_form, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import SCHEMES as SCHEME_TYPES
 from odc_mlir.runtime.api import open_executor
@@ -166,6 +167,24 @@ def test_what_is_out_of_reach_stays_real(case: str) -> None:
     assert _off(module, net) <= 1e-5 * float(np.abs(net.array(last)).max() or 1)
 
 
+def _biased(net: FloatNet) -> Any:
+    """LiteRT reads the bias as if its codes had 32 bits."""
+    return net.add("FULLY_CONNECTED", net.real(3, 8), net.real(5, 8), net.const(np.linspace(-3, 3, 5)))
+
+
+def _nothing_left(net: FloatNet) -> Any:
+    """The result is always 0, and its scale as small as can be."""
+    weights, bias = net.const(-np.ones((5, 8))), net.const(-np.ones(5))
+    return net.add("FULLY_CONNECTED", net.real(3, 8, low=0.1), weights, bias, fused_activation_function="relu")
+
+
+OUT_OF_REACH |= {
+    "bias of computed weights": ("int16x8", _biased),
+    "sums far beyond 8 bits": ("int8", _nothing_left),
+    "sums far beyond 16 bits": ("int16x8", _nothing_left),
+}
+
+
 # Operator, element type, scales of operands and of the result, options; which LiteRT takes, and a bit further not.
 LIMITS: list[tuple[str, str, tuple[float, ...], float, dict[str, Any], bool]] = [
     *((name, "int8", (1.0, 0.3), 1.01 * 2.0**-19, {}, True) for name in ("ADD", "SUB")),
@@ -185,6 +204,37 @@ LIMITS: list[tuple[str, str, tuple[float, ...], float, dict[str, Any], bool]] = 
     ("RELU6", "int8", (2.7e-9,), 2.7e-9, {}, False),
     ("ADD", "int8", (2.7e-9, 2.7e-9), 2.7e-9, {"fused_activation_function": "relu6"}, False),
 ]
+# The same of products of [3, 64] and [4, 64], which are as large as can be.
+PRODUCTS: list[tuple[str, str, str, float, bool]] = [
+    ("FULLY_CONNECTED", "int8", "int8", 1.01 / 4, True),
+    ("FULLY_CONNECTED", "int8", "int8", 1 / 4, False),
+    ("FULLY_CONNECTED", "int16", "int8", 1.01 / 32, True),
+    ("FULLY_CONNECTED", "int16", "int8", 1 / 32, False),
+    ("FULLY_CONNECTED", "int16", "int16", 257 / 32, True),
+    ("FULLY_CONNECTED", "int16", "int16", 8.0, False),
+    ("BATCH_MATMUL", "int16", "int16", 1.01 / 65536, True),
+    ("BATCH_MATMUL", "int16", "int16", 1 / 65536, False),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype", "weights", "scale", "fits"), PRODUCTS)
+def test_how_large_sums_litert_takes(name: str, dtype: str, weights: str, scale: float, fits: bool) -> None:
+    left, right = nodes.tensor(dtype, (3, 64), nodes.quant(0.5)), nodes.tensor(weights, (4, 64), nodes.quant(0.5))
+    connected = name == "FULLY_CONNECTED"
+    options = {} if connected else {"adjoint_rhs": True}
+    result = nodes.tensor(dtype, (3, 4), nodes.quant(scale))
+    made = nodes.node(name, [left, right, None] if connected else [left, right], result, **options)
+    assert (litert_refuses_node(made) is None) == fits
+    if fits:
+        rng = np.random.default_rng(5)
+        codes = [np.iinfo(kind).max - rng.integers(0, 9, shape).astype(kind)
+                 for kind, shape in ((dtype, (3, 64)), (weights, (4, 64)))]  # fmt: skip
+        codes[0][1], codes[0][2] = -codes[0][1], 1
+        found = reference(made, *codes, version=7 if connected else 3)
+        made.context = Context(numerics="litert")
+        np.testing.assert_array_equal(nodes.run(made, *codes), found)
+
+
 _FIXED_ZEROS = {"SOFTMAX": -128, "LOG_SOFTMAX": 127}
 
 
@@ -212,6 +262,18 @@ def test_how_large_numbers_litert_compares(dtype: str) -> None:
         if fits:
             codes = [np.arange(64, dtype=dtype).reshape(4, 16), np.arange(0, 128, 2, dtype=dtype).reshape(4, 16)]
             np.testing.assert_array_equal(nodes.run(made, *codes), reference(made, *codes))
+
+
+@pytest.mark.parametrize("scheme", ["int8", "uint8"])
+def test_divisions_stay_real(scheme: str) -> None:
+    """LiteRT shifts quotients near 0 by more bits than their type has, which gives anything."""
+    pytest.importorskip("ai_edge_litert.interpreter", reason="ai-edge-litert is not installed")
+    net = FloatNet(9)
+    made = net.add("DIV", net.input(np.linspace(-1, 1, 255, dtype=np.float32)), net.const(np.float32(9)))
+    module = net.module(made)
+    assign(module, scheme, reader="litert", granularity=SCHEMES[scheme])
+    assert "other numbers of codes" in str(operator(module, net.name(made)).attributes[REASON])
+    assert _off(module, net) <= 1e-6
 
 
 @pytest.mark.parametrize("name", ["LOGISTIC", "TANH"])
