@@ -107,7 +107,7 @@ def prelu_codes(x: Array, alpha: Array, p: PreluParams) -> Array:
     def compute(x: Array, alpha: Array) -> Array:
         value = np.subtract(x, in_zero, dtype=np.int32)
         product = value * np.subtract(alpha, alpha_zero, dtype=np.int32)
-        return choose(value >= 0, above(np.broadcast_to(value, product.shape)), below(product))
+        return choose(value >= 0, above(value), below(product))
 
     return in_pairs(compute, x, alpha, p.dtype)
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.float_requantize import FloatRequantizer
+from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.matmul import Matrix, compute_dtype, float_matrix, integer_matrix, narrow
 
 Pair = tuple[int, int]
@@ -288,7 +288,7 @@ def _assemble(
 
 def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -> NDArray[Any]:
     """What ``finish`` makes of ``sums``, which are of ``dtype`` then, unless it takes them as they were computed."""
-    if isinstance(finish, FloatRequantizer):
+    if isinstance(finish, FloatRequantizer | WideFloatRequantizer):
         return finish(sums)
     whole = narrow(sums, dtype)
     return finish(whole) if finish else whole

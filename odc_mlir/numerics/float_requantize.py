@@ -1,22 +1,25 @@
-"""Requantisation of integers that float32 holds, as convolutions give them, in float32 as far as that is certain.
+"""Requantisation of integers that floats hold, as convolutions give them, without making them whole numbers first.
 
 A float32 product with the multiplier is within a known distance of the exact one. Where no boundary between two codes
-lies that near, both give the same code. The few other sums, mostly less than 1 %, are done by whole numbers.
+lies that near, both give the same code. The few other sums, mostly less than 1 %, are done by whole numbers. Wide sums
+have multipliers of 15 bits, which leave float64 room for the exact product.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import INT32_MAX, Requantizer, multiply
-from odc_mlir.numerics.matmul import FLOAT32_EXACT, narrow
+from odc_mlir.numerics.fixed import INT32_MAX, Requantizer, WideRequantizer, multiply
+from odc_mlir.numerics.matmul import FLOAT32_EXACT, FLOAT64_EXACT, narrow
 from odc_mlir.numerics.pieces import CHUNK_ELEMENTS
 
 _LONG_ROW = 1 << 11  # elements of which a row is worth the start of a loop
 _MOST_UNSURE = 1 / 16  # share of sums: more would take too long to do twice
+_MOST_SHIFT = 50  # of 53 bits
 _ROUNDING = 2.0**-22  # of four float32 operations together, relative to the largest numbers that meet in them
 
 
@@ -26,6 +29,14 @@ class _Rows(NamedTuple):
     factors: NDArray[np.float32]
     offsets: NDArray[np.float32]
     certain: NDArray[np.float32]
+
+
+class _WideRows(NamedTuple):
+    """Multipliers and what is added for a row of whole pixels, and the largest sum that they are exact for."""
+
+    factors: NDArray[np.float64]
+    offsets: NDArray[np.float64]
+    largest: float
 
 
 class FloatRequantizer:
@@ -70,23 +81,17 @@ class FloatRequantizer:
         if (2 * unsure).clip(0, 1).mean() > _MOST_UNSURE:
             return None
         certain = 0.5 - _ROUNDING - unsure  # below zero where nothing is
-        count = max(1, _LONG_ROW // channels)
-        rows = (np.broadcast_to(row, channels).astype(np.float32) for row in (factors, offsets, certain))
-        return _Rows(*(np.tile(row, count) for row in rows))
+        return _Rows(*(_long_row(row.astype(np.float32), channels) for row in (factors, offsets, certain)))
 
     def _by_floats(self, sums: NDArray[np.float32], rows: _Rows) -> NDArray[Any]:
-        flat, length = sums.reshape(-1), rows.factors.size
-        codes, unsure = np.empty(flat.size, self._exact.dtype), []
-        whole = flat.size - flat.size % length
-        step = length * max(1, CHUNK_ELEMENTS // length)
-        starts = [*range(0, whole, step), *([whole] if whole < flat.size else [])]  # what is left of a row last
-        buffers = np.empty((2, min(step, flat.size)), np.float32)
-        for start, end in zip(starts, [*starts[1:], flat.size], strict=True):
-            shape = (-1, min(length, end - start))
-            values, rounded = (buffer[: end - start].reshape(shape) for buffer in buffers)
-            places = self._round(flat[start:end].reshape(shape), rows, values, rounded)
-            codes[start:end] = rounded.reshape(-1)
-            unsure.append(places + start)
+        flat, codes, unsure = sums.reshape(-1), np.empty(sums.size, self._exact.dtype), []
+        parts = _parts(flat.size, rows.factors.size)
+        buffers = np.empty((2, parts[0].stop), np.float32)  # the first is the longest
+        for part in parts:
+            found = flat[part].reshape(-1, min(rows.factors.size, part.stop - part.start))
+            values, rounded = (buffer[: found.size].reshape(found.shape) for buffer in buffers)
+            unsure.append(self._round(found, rows, values, rounded) + part.start)
+            codes[part] = rounded.reshape(-1)
         self._mend(codes, flat, np.concatenate(unsure), sums.shape[-1])
         return codes.reshape(sums.shape)
 
@@ -112,3 +117,72 @@ class FloatRequantizer:
             sums += self._bias if self._bias.size == 1 else self._bias[channel]
         found = multiply(sums, q, e).astype(np.int64) + exact.zero_point
         codes[places] = np.clip(found, exact.low, exact.high)
+
+
+class WideFloatRequantizer:
+    """Maps sums ``[..., C]`` to the codes that ``exact`` gives of them with ``bias`` added, int64 ``[C]`` or None.
+
+    Sums are integers of any dtype; those of float64 that leave room are done by floats.
+    """
+
+    def __init__(self, exact: WideRequantizer, bias: NDArray[np.int64] | None) -> None:
+        self._exact, self._bias = exact, bias
+        self._rows: tuple[int, _WideRows | None] | None = None  # for so many channels
+
+    def __call__(self, sums: NDArray[Any]) -> NDArray[Any]:
+        """Codes of the dtype of ``exact``; int64 sums are overwritten."""
+        if sums.dtype == np.float64 and sums.size and sums.ndim:
+            channels = sums.shape[-1]
+            if self._rows is None or self._rows[0] != channels:
+                self._rows = channels, self._prepared(channels)
+            rows = self._rows[1]
+            if rows is not None and max(float(sums.max()), -float(sums.min())) <= rows.largest:
+                return self._by_floats(np.ascontiguousarray(sums), rows)
+        whole = narrow(sums, np.dtype(np.int64))
+        if self._bias is not None:
+            np.add(whole, self._bias, out=whole)
+        return self._exact(whole)
+
+    def _prepared(self, channels: int) -> _WideRows | None:
+        """None where that is not exact for any sums: products have 53 bits, and results wrap at 32."""
+        exact, bias = self._exact, np.zeros(1, np.int64) if self._bias is None else self._bias
+        reduced, half, shift = map(np.atleast_1d, exact.fields)
+        if {reduced.size, shift.size, bias.size} - {1, channels} or reduced.min() < 0:
+            return None
+        if shift.min() < 1 or shift.max() > _MOST_SHIFT:
+            return None
+        factors = np.ldexp(reduced.astype(np.float64), -shift)
+        room = FLOAT64_EXACT - int((half + (abs(exact.zero_point) << shift)).max())
+        largest = min(room / max(1, int(reduced.max())), (INT32_MAX - 1) / max(float(factors.max()), 2.0**-_MOST_SHIFT))
+        largest -= float(np.abs(bias.astype(np.float64)).max()) + 1
+        if largest <= 0:
+            return None
+        offsets = bias * factors + 0.5 + exact.zero_point
+        return _WideRows(_long_row(factors, channels), _long_row(offsets, channels), largest)
+
+    def _by_floats(self, sums: NDArray[np.float64], rows: _WideRows) -> NDArray[Any]:
+        flat, codes = sums.reshape(-1), np.empty(sums.size, self._exact.dtype)
+        parts = _parts(flat.size, rows.factors.size)
+        buffer = np.empty(parts[0].stop)  # the first is the longest
+        low, high = np.float64(self._exact.low), np.float64(self._exact.high)
+        for part in parts:
+            found = flat[part].reshape(-1, min(rows.factors.size, part.stop - part.start))
+            values, columns = buffer[: found.size].reshape(found.shape), found.shape[1]
+            np.multiply(found, rows.factors[:columns], out=values)
+            np.add(values, rows.offsets[:columns], out=values)
+            values.clip(low, high, out=values)
+            np.floor(values, out=values)
+            codes[part] = values.reshape(-1)
+        return codes.reshape(sums.shape)
+
+
+def _long_row(row: NDArray[Any], channels: int) -> NDArray[Any]:
+    """One number for each of the channels of some pixels, from one for each or one for all."""
+    return np.tile(np.broadcast_to(row, channels), max(1, _LONG_ROW // channels))
+
+
+def _parts(size: int, length: int) -> list[slice]:
+    """Slices of whole rows of ``length`` that cover ``size`` elements, the longest first, a part of a row last."""
+    whole, step = size - size % length, length * max(1, CHUNK_ELEMENTS // length)
+    starts = [*range(0, whole, step), *([whole] if whole < size else []), size]
+    return [slice(start, end) for start, end in itertools.pairwise(starts)]

@@ -17,7 +17,7 @@ from odc_mlir.numerics.fixed import (
     requantize_real,
     round_half_away,
 )
-from odc_mlir.numerics.float_requantize import FloatRequantizer
+from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.pieces import clamp
 from odc_mlir.numerics.quantize import dequantize_codes
@@ -65,7 +65,9 @@ class Accumulation:
     weights: Callable[[Array, int], Array]  # stored values and channel axis -> reals, or codes without zero point
     hybrid: Hybrid | None = None
     bias_units: Callable[[Array], Array] | None = None  # stored bias -> units of sums; None: it is in these
-    ready: FloatRequantizer | None = None  # what finishes sums where the bias is a constant or there is none
+    ready: FloatRequantizer | WideFloatRequantizer | None = (
+        None  # what finishes sums where the bias is a constant or there is none
+    )
 
     def bias_row(self, bias: Array | None) -> Array | None:
         """The bias as a row of the dtype of sums."""
@@ -132,9 +134,12 @@ def accumulation(
         lambda values, axis: centred(node, weights, values, axis),
         bias_units=None if bias is None else _bias_units(node, x, bias, scales, channels, sums),
     )
-    if not isinstance(rescale, Requantizer) or not (bias is None or bias.is_const):
+    if not (bias is None or bias.is_const):
         return how
-    return replace(how, ready=FloatRequantizer(rescale, how.bias_row(None if bias is None else bias.array())))
+    row = how.bias_row(None if bias is None else bias.array())
+    if isinstance(rescale, Requantizer):
+        return replace(how, ready=FloatRequantizer(rescale, row))
+    return replace(how, ready=WideFloatRequantizer(rescale, row)) if isinstance(rescale, WideRequantizer) else how
 
 
 def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> None:

@@ -1,10 +1,10 @@
-"""Requantisation in float32: the codes of whole numbers, for every sum."""
+"""Requantisation in floats: the codes of whole numbers, for every sum."""
 
 import numpy as np
 import pytest
 
-from odc_mlir.numerics.fixed import INT32_MAX, Requantizer, quantize_multipliers
-from odc_mlir.numerics.float_requantize import FloatRequantizer
+from odc_mlir.numerics.fixed import INT32_MAX, Requantizer, WideRequantizer, quantize_multipliers
+from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 
 
 def _requantizer(multipliers, zero_point=-7, low=-128, high=127, dtype="int8"):
@@ -63,3 +63,46 @@ def test_other_sums_are_taken_as_they_are(dtype):
 
 def test_no_sums():
     assert FloatRequantizer(_requantizer([0.01]), None)(np.zeros((0, 3), np.float32)).shape == (0, 3)
+
+
+def _wide(multipliers, zero_point=0, low=-32768, high=32767):
+    return WideRequantizer(*quantize_multipliers(np.asarray(multipliers)), zero_point, low, high, "int16")
+
+
+@pytest.fixture(name="by_floats")
+def count_by_floats(monkeypatch):
+    """How often wide sums were done by floats."""
+    calls, real = [], WideFloatRequantizer._by_floats
+    monkeypatch.setattr(
+        WideFloatRequantizer, "_by_floats", lambda self, *arguments: calls.append(self) or real(self, *arguments)
+    )
+    return calls
+
+
+@pytest.mark.parametrize("multipliers", [[2.0**-13], [3 * 2.0**-12, 0.00017, 1.3e-7], [0.0011] * 40])
+@pytest.mark.parametrize(("zero_point", "low", "high"), [(0, -32768, 32767), (-55, -55, 1000), (7, 0, 20000)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_every_wide_sum_gets_the_code_of_whole_numbers(multipliers, zero_point, low, high, has_bias, by_floats):
+    exact, channels = _wide(multipliers, zero_point, low, high), max(3, len(multipliers))
+    most = int(70000 / max(multipliers))
+    sums = np.arange(-most, most, max(1, most // 20000))[:, None] + np.arange(channels)
+    bias = np.arange(channels, dtype=np.int64) * 7777 - 5000 if has_bias else None
+
+    found = WideFloatRequantizer(exact, bias)(sums.astype(np.float64))
+
+    assert len(by_floats) == 1
+    assert found.dtype == np.int16
+    np.testing.assert_array_equal(found, exact(sums if bias is None else sums + bias))
+
+
+@pytest.mark.parametrize("multipliers", [[0.5, 0.25], [1e-4, 2e-4], [1e-9, 1e-10]])
+def test_wide_sums_that_leave_no_room_are_done_by_whole_numbers(multipliers, by_floats):
+    exact, row = _wide(multipliers), np.array([1 << 20, -5])
+    ready = WideFloatRequantizer(exact, row)
+    ready(np.zeros((1, 2)))
+    assert len(by_floats) == 1
+    largest = int(ready._rows[1].largest)
+    for sums in ([[largest, -largest]], [[largest + 1, 0]], [[0, -(1 << 46)]], [[1 << 46, 0]]):
+        found = ready(np.asarray(sums, np.float64))
+        np.testing.assert_array_equal(found, exact(np.asarray(sums, np.int64) + row))
+    assert len(by_floats) == 2
