@@ -46,6 +46,7 @@ class BatchRunner:
     def run(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
         """The outputs of each sample, state anew."""
         most = most_at_once(self._graph) if _are_alike(samples) else 1
+        infos = self._graph.output_infos()
         size = -(-len(samples) // max(1, -(-len(samples) // most)))  # all runs alike, as far as that goes
         for start in range(0, len(samples), size or 1):
             part = samples[start : start + size]
@@ -55,7 +56,15 @@ class BatchRunner:
                 yield executor.run(part[0])
                 continue
             found = executor.run([np.concatenate(arrays) for arrays in zip(*part, strict=True)])
-            yield from ([value[number : number + 1] for value in found] for number in range(len(part)))
+            yield from (
+                [self._item(*output, number) for output in zip(infos, found, strict=True)]
+                for number in range(len(part))
+            )
+
+    @staticmethod
+    def _item(info: TensorInfo, value: Array, number: int) -> Array:
+        """What one sample has of an output of all; a constant is nobody's part."""
+        return value if info.is_const else value[number : number + 1]
 
     def _executor(self, count: int) -> HostExecutor:
         if count not in self._executors:

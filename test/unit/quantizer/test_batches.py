@@ -55,6 +55,17 @@ def _net(build: Callable[[FloatNet, SSAValue], SSAValue]) -> tuple[Graph, Sample
     return _quantised(module, samples, "int8")
 
 
+@pytest.mark.parametrize("shape", [(1, 3), (2, 3), ()])
+def test_a_constant_among_the_outputs(shape: tuple[int, ...]) -> None:
+    net = FloatNet(2)
+    x = net.real(1, 4, 3)
+    module = net.module(net.add("RELU", x), net.weights(*shape))
+    samples = [[net.rng.uniform(-1, 1, (1, 4, 3)).astype(np.float32)] for _ in range(9)]
+    graph, codes = _quantised(module, samples, "int8")
+    assert most_at_once(graph) >= 9
+    _check(graph, codes)
+
+
 def _shape(net: FloatNet, *shape: int) -> SSAValue:
     return net.const(shape, "int32")
 
