@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from xdsl.dialects.builtin import FunctionType
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, SSAValue
@@ -9,13 +11,25 @@ from xdsl.rewriter import Rewriter
 
 
 def retype(value: SSAValue, type: Attribute) -> SSAValue:
-    """``value`` with another type, its name and location kept; all readers then read what is returned."""
+    """``value`` with another type, its name and location kept; all readers then read what is returned.
+
+    The type of a function that takes or returns it follows.
+    """
     if value.type == type:
         return value
     new = Rewriter.replace_value_with_new_type(value, type)
     if isinstance(value, BlockArgument) and isinstance(new, BlockArgument):
         new.location = value.location
+    for function in _signed_with(new):
+        set_function_type(function)
     return new
+
+
+def _signed_with(value: SSAValue) -> Iterator[FuncOp]:
+    """Functions whose type has that of ``value``."""
+    ends = [use.operation for use in value.uses if isinstance(use.operation, ReturnOp)]
+    owners = [op.parent_op() for op in ends] + ([value.block.parent_op()] if isinstance(value, BlockArgument) else [])
+    yield from (owner for owner in owners if isinstance(owner, FuncOp))
 
 
 def set_function_type(function: FuncOp) -> None:

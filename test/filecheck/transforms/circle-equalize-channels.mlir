@@ -95,3 +95,22 @@ func.func @left(%x: tensor<1x1xf32>) -> (tensor<1x2xf32>, tensor<1x1xf32>, tenso
 // CHECK-LABEL: func.func @left(
 // CHECK: circle.const [1.0, 4.0]
 // CHECK-NOT: circle.const [2.0, 2.0]
+
+// -----
+
+// Columns that are returned beside what is made of them all keep their scale, and the output its recorded range.
+func.func @returned(%x: tensor<1x1xf32>) -> tensor<1x3xf32, #circle.qparams<min = [-9.0], max = [9.0]>> {
+  %w = circle.const [1.0, 64.0, 4.0] : tensor<3x1xf32>
+  %v = circle.const [16.0, 4.0, 256.0, 1.0, 1.0, 1.0] : tensor<2x3xf32>
+  %begin = circle.const [0, 0] : tensor<2xi32>
+  %size = circle.const [1, 1] : tensor<2xi32>
+  %0 = circle.fully_connected(%x, %w) : (tensor<1x1xf32>, tensor<3x1xf32>) -> tensor<1x3xf32, #circle.qparams<min = [-8.0], max = [8.0]>>
+  %1 = circle.fully_connected(%0, %v) : (tensor<1x3xf32, #circle.qparams<min = [-8.0], max = [8.0]>>, tensor<2x3xf32>) -> tensor<1x2xf32>
+  %2 = circle.slice(%0, %begin, %size) : (tensor<1x3xf32, #circle.qparams<min = [-8.0], max = [8.0]>>, tensor<2xi32>, tensor<2xi32>) -> tensor<1x1xf32>
+  %3 = circle.concatenation(%1, %2) {axis = 1} : (tensor<1x2xf32>, tensor<1x1xf32>) -> tensor<1x3xf32, #circle.qparams<min = [-9.0], max = [9.0]>>
+  func.return %3 : tensor<1x3xf32, #circle.qparams<min = [-9.0], max = [9.0]>>
+}
+// CHECK-LABEL: func.func @returned(
+// CHECK: circle.const [1.0, 32.0, 64.0] : tensor<3x1xf32>
+// CHECK: circle.fully_connected({{.*}} -> tensor<1x3xf32>
+// CHECK: circle.concatenation({{.*}} -> tensor<1x3xf32, #circle.qparams<min = [-9.0], max = [9.0]>>

@@ -34,6 +34,7 @@ from odc_mlir.transforms.circle.channels.spans import (
     weights_of,
     zero_point,
 )
+from odc_mlir.transforms.common.retyping import retype
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
     activation,
@@ -107,7 +108,7 @@ def set_channels(op: CircleOp, count: int) -> None:
     result = op.results[0]
     shape = shape_of(result)
     assert shape is not None
-    Rewriter.replace_value_with_new_type(result, with_shape(result.type, (*shape[:-1], count)))
+    retype(result, with_shape(result.type, (*shape[:-1], count)))
 
 
 def replace_constant(op: CircleOp, index: int, array: NDArray[np.generic], role: str, kept: Mask | None = None) -> None:

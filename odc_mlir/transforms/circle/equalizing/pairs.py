@@ -10,13 +10,13 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.ir import OpResult, SSAValue
-from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_attributes import QuantRecord
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.equalizing.fronts import LARGEST, Floats, Front, LayerFront
 from odc_mlir.transforms.circle.equalizing.tracing import Labels, Places, Tracer, commutes
+from odc_mlir.transforms.common.retyping import retype
 from odc_mlir.transforms.common.rewriting import activation
 
 NEARLY_NOTHING = 1e-6  # a part of the largest: channels below say nothing
@@ -123,7 +123,7 @@ class Pair:
             return
         for op in dict.fromkeys([*self.front.ops, *map(_maker, self.labels)]):
             for result in op.results:
-                if result in self.labels or op in self.front.ops:
+                if op in self.front.ops or (result in self.labels and self._is_scaled(self.labels[result])):
                     _forget_range(result)
             if activation(op) == "relu6":
                 op.properties["fused_activation_function"] = op.OPTIONS["fused_activation_function"].encode("relu")
@@ -132,10 +132,17 @@ class Pair:
         """By what the elements of tensors were divided, by name: one number each along the axes that matter."""
         if not self.is_moved:
             return {}
-        by_label = np.concatenate([[1.0], self.front.factors])
-        found = {value: by_label[_narrowed(labels).astype(np.int64)] for value, labels in self.labels.items()}
+        found = {value: self._by_element(labels) for value, labels in self.labels.items()}
         found |= {op.results[0]: self.front.factors for op in self.front.ops}
         return {value_name(value): factors for value, factors in found.items() if (factors != 1).any()}
+
+    def _by_element(self, labels: Labels) -> Floats:
+        """The factors of elements with these labels, one number each along the axes that matter."""
+        return np.concatenate([[1.0], self.front.factors])[_narrowed(labels).astype(np.int64)]
+
+    def _is_scaled(self, labels: Labels) -> bool:
+        """Whether any element of a tensor with these labels has another value than before."""
+        return bool((self._by_element(labels) != 1).any())
 
 
 def _maker(value: SSAValue) -> CircleOp:
@@ -181,4 +188,4 @@ def _forget_range(value: SSAValue) -> None:
     old = facts.record
     left = QuantRecord(old.scale, old.zero_point, old.axis, (), (), old.details)
     record = left if any(chain(left.scale, left.details or ())) else None
-    Rewriter.replace_value_with_new_type(value, tensor_type(facts.dtype, facts.shape, facts.quant, record))
+    retype(value, tensor_type(facts.dtype, facts.shape, facts.quant, record))
