@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from odc_mlir.errors import OdcError
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.data import HALVES
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.measurement import GOOD_DB
@@ -42,6 +43,8 @@ _LEAST_LOST_DB = 0.5
 _FEW_SAMPLES = {0.1: 99, 0.3: 16}
 
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
+
+_FEW_BITS = 8  # of values, with which small columns of inputs have too few codes
 
 # Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
 _MOST_REFINING_MACS = 4 << 30
@@ -150,7 +153,9 @@ class Choosing:
             if self._options.normalizes(kind)[0]:
                 model, recipe = found, chosen
                 continue
-            best = self.better(self._first(model, recipe, what, False), found, chosen, what, True)
+            plain = self._first(model, recipe, what, False)
+            presumed = kind == INPUTS and found.splits_columns
+            best = (self._unless_worse if presumed else self.better)(plain, found, chosen, what, True)
             model, recipe = best.model, best.recipe
         if self._options.normalization not in (AUTO, OFF) and model is self._making.base:
             self._findings.append(
@@ -166,10 +171,17 @@ class Choosing:
         """
         if self._options.io != FLOAT or not self._data.fit or not self._options.normalizes(kind)[-1]:
             return None
-        found = normalized(model, self._data.fit) if kind == INPUTS else self._outputs_normalized(model)
+        found = self._inputs_normalized(model) if kind == INPUTS else self._outputs_normalized(model)
         if found is not None:
             self._making.record(found)
         return found
+
+    def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
+        """Columns of images are split where they share few codes: 16 bits have some for the small as well."""
+        activations = self._making.builder.scheme.activations
+        return normalized(
+            model, self._data.fit, columns=activations is not None and DTYPES[activations].bits == _FEW_BITS
+        )
 
     def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
         """Units that weights alone have are their own; layers whose precision was asked for stay what they are."""
@@ -337,6 +349,22 @@ class Choosing:
             return best
         kept = found.measured.better_than(best.measured, least_db)
         kept = kept and self._holds_others(found, best) and not self._loses_more(found, best)
+        self._noted(found, what, value, kept=kept)
+        return found if kept else best
+
+    def _unless_worse(
+        self, best: BestCandidate, model: FloatModel, recipe: Recipe, what: str, value: Any
+    ) -> BestCandidate:
+        """The choice with this recipe, unless samples that did not choose its ranges are worse with it."""
+        found = self._tried(model, recipe, what, value)
+        if found is None:
+            return best
+        if self._data.separate:
+            theirs, ours = best.measured, found.measured
+        else:
+            self._making.foreseen += 2 * HALVES
+            theirs, ours = (self._making.measured_by_halves(each.model, each.candidate) for each in (best, found))
+        kept = not theirs.better_than(ours, LEAST_GAIN_DB) and not self._loses_more(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 

@@ -99,7 +99,8 @@ class FloatModel:
 
     ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of each part of those held
     back (:attr:`.data.Data.parts`); ``known`` is what rounding found out, by the number of samples. ``equalization``:
-    pairs of layers between which scales were moved, as ONE's fm-equalize has them.
+    pairs of layers between which scales were moved, as ONE's fm-equalize has them. ``splits_columns``: large columns of
+    inputs have a channel of their own.
     """
 
     module: ModuleOp
@@ -107,6 +108,7 @@ class FloatModel:
     held: list[Records] = field(default_factory=list)
     known: dict[int, Known] = field(default_factory=dict)
     equalization: list[dict[str, Any]] = field(default_factory=list)
+    splits_columns: bool = False
     _without: dict[tuple[int, int], Statistics] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -260,20 +262,25 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
     return FloatModel(module, equalization=pairs)
 
 
-def normalized(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel | None:
+def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns: bool = False) -> FloatModel | None:
     """A copy that centres and scales the channels of its inputs; None where ``samples`` ask for no such thing.
 
-    It has no records yet.
+    ``columns``: large columns of images of one channel get a channel of their own. The copy has no records yet.
     """
-    arrays = {}
+    moments, sizes = {}, {}
     for place, info in enumerate(model.graph.input_infos()):
         rows = [np.reshape(sample[place], (-1, np.shape(sample[place])[-1])) for sample in samples if info.shape]
         if info.dtype == "float32" and rows and len({row.shape[1] for row in rows}) == 1:
             every = np.concatenate(rows).astype(np.float64)
             with np.errstate(all="ignore"):  # what is not finite says nothing
-                arrays[info.name] = np.stack([every.mean(axis=0), every.std(axis=0)])
+                moments[info.name] = np.stack([every.mean(axis=0), every.std(axis=0)])
+        if columns and rows and len({np.shape(sample[place])[1:] for sample in samples}) == 1:
+            items = [np.abs(sample[place]).max(axis=0) for sample in samples if np.size(sample[place])]
+            sizes[info.name] = np.max(items, axis=0)
     module = model.module.clone()
-    return FloatModel(module) if arrays and _changed(module, {"moments": arrays}, "quant-normalize-inputs") else None
+    changed = bool(moments) and _changed(module, {"moments": moments}, "quant-normalize-inputs")
+    split = bool(sizes) and _changed(module, {"sizes": sizes}, "quant-split-columns")
+    return FloatModel(module, splits_columns=split) if changed or split else None
 
 
 def normalized_by_weights(model: FloatModel) -> FloatModel | None:

@@ -25,6 +25,7 @@ ASKED_FOR = (
     "circle-optimize",
     "npu-unroll-loops",
     "quant-normalize-inputs",
+    "quant-split-columns",
     "quant-normalize-outputs",
 )
 

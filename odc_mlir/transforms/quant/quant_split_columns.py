@@ -1,0 +1,170 @@
+"""``quant-split-columns``: give the large columns of an image of one channel a channel of their own.
+
+Before, where the first of ten columns reaches 120 and the others 12, as the coefficients of a spectrum of sounds do::
+
+    %0 = circle.conv_2d(%x, %w, %b) {padding = same, …} : (tensor<1x49x10x1xf32>, tensor<64x10x4x1xf32>, …) -> …
+
+After::
+
+    %m = circle.const [[1.0, 0.0], [0.0, 4.0], [0.0, 4.0], …] : tensor<10x2xf32>
+    %1 = circle.mul(%x, %m) attributes {quant.precision = "float"} : … -> tensor<1x49x10x2xf32>
+    %0 = circle.conv_2d(%1, %w2, %b) {padding = same, …} : (tensor<1x49x10x2xf32>, tensor<64x10x4x2xf32>, …) -> …
+
+``%w2`` is ``%w`` for the large columns, and a quarter of it for the others. A convolution reads all columns by the same
+weights, so that these cannot absorb factors of columns, as they do those of channels (``quant-normalize-inputs``). With
+one scale for all, small columns have few codes. The product stays float; quantised computation begins after it. The
+layer has twice the products.
+
+The factor is a power of two, at most half of what columns differ by: results stay the same but for the order of sums,
+values that are larger than those seen have room, and the weights of small columns keep more bits.
+
+Applies to inputs [N, height, width, 1], also behind a RESHAPE, that CONV_2D with constant weights read alone, with
+columns, or else rows, of which a minority is larger than all others by a factor of four or more. Does nothing without
+``sizes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import BlockArgument, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir.dialects.circle import CircleOp, info_of
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.errors import OptionError, parsing
+from odc_mlir.formats.npz import read_npz
+from odc_mlir.quantizer.policy.parameters import dequantize_constant
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, constant_name, is_real, part, real, shape_of
+from odc_mlir.transforms.quant.common.ir import main_function, stay_float
+
+LEAST_RATIO = 4.0  # of sizes: one bit that is gained, and one of room
+
+_IMAGE = 4  # dimensions
+_REASON = "it splits columns of inputs, which are real (--normalize inputs)"
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class QuantSplitColumnsPass(ModulePass):
+    """Move large columns of inputs to a channel of their own; see the module's text."""
+
+    name = "quant-split-columns"
+
+    sizes: str = ""
+    """An .npz file with the largest magnitude of every element of an input, by input name."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        function = main_function(op)
+        if function is None or not self.sizes:
+            return
+        sizes = _load(self.sizes)
+        for value, name in _images(function):
+            if name in sizes and (layers := _readers(value)):
+                factors = _factors(value, name, sizes[name])
+                if factors is not None:
+                    _split(value, layers, factors)
+
+
+def _load(path: str) -> Mapping[str, Floats]:
+    arrays = read_npz(path, what="sizes of elements", kind=OptionError, hint="use an .npz file")
+    with parsing("cannot read sizes of elements", OptionError, location=path):
+        return {name: np.abs(np.asarray(array, np.float64)) for name, array in arrays.items()}
+
+
+def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:
+    """What may be split, and the name of the input that it is."""
+    for argument in function.args:
+        user = next((use.operation for use in argument.uses), None)
+        is_viewed = argument.has_one_use() and isinstance(user, CircleOp) and user.SPEC.name == "RESHAPE"
+        yield (user.results[0] if is_viewed and user is not None else argument), value_name(argument)
+
+
+def _readers(value: SSAValue) -> list[tuple[WeightedLayer, Floats]]:
+    """All that read ``value``, with their weights; none where something else does."""
+    shape, found = shape_of(value), []
+    if not is_real(value) or shape is None or len(shape) != _IMAGE or shape[-1] != 1:
+        return []
+    for use in value.uses:
+        layer = WeightedLayer.of(use.operation)
+        if layer is None or layer.op.SPEC.name != "CONV_2D" or use.index != layer.input or not is_real(layer.result):
+            return []
+        weights = _real_weights(layer)
+        if weights is None or weights.shape[-1] != 1 or not np.isfinite(weights).all():
+            return []
+        found.append((layer, weights))
+    return found
+
+
+def _real_weights(layer: WeightedLayer) -> Floats | None:
+    """What the weights stand for, which may be codes beside real activations."""
+    weights, stored = layer.real_weights(), layer.op.operands[layer.weights]
+    if weights is None and constant(stored) is not None:
+        info = info_of(stored)
+        if info.quant is not None and info.info.is_integer:
+            weights = dequantize_constant(info.array(), info.quant)
+    return None if weights is None else weights.astype(np.float64)
+
+
+def _factors(value: SSAValue, name: str, sizes: Floats) -> Floats | None:
+    """By what the small columns, or rows, are multiplied, 0 for the large ones, to broadcast; None where none are."""
+    height, width = (shape_of(value) or ())[1:3]
+    if height is None or width is None:
+        return None
+    if sizes.size != height * width:
+        raise OptionError(
+            f"the input {name!r} has {height * width} elements, the recorded sizes are for {sizes.size}",
+            hint="record them with this model",
+        )
+    image = sizes.reshape(height, width)
+    for axis, row in ((1, image.max(axis=0)), (0, image.max(axis=1))):
+        found = _factors_of(row)
+        if found is not None:
+            return found.reshape((1, -1) if axis else (-1, 1))
+    return None
+
+
+def _factors_of(sizes: Floats) -> Floats | None:
+    """The same of columns of these sizes, which the widest gap between two of them divides."""
+    order = np.sort(sizes)[::-1]
+    most = (len(sizes) - 1) // 2  # may be large
+    if not np.isfinite(sizes).all() or not most or not order[most] > 0:
+        return None
+    gaps = order[:most] / order[1 : most + 1]
+    place = int(np.argmax(gaps))
+    ratio = float(order[0] / order[place + 1])
+    if gaps[place] < LEAST_RATIO:
+        return None
+    factor = 2.0 ** np.floor(np.log2(ratio / 2))
+    return np.where(sizes >= order[place], 0.0, factor)
+
+
+def _split(value: SSAValue, layers: list[tuple[WeightedLayer, Floats]], factors: Floats) -> None:
+    name, shape = value_name(value), shape_of(value) or ()
+    chosen = real(np.stack([factors == 0, factors], axis=-1), f"{name}/columns")
+    split = part("MUL", [value, chosen.result], value, "split")
+    Rewriter.replace_value_with_new_type(split.results[0], with_shape(split.results[0].type, (*shape[:-1], 2)))
+    stay_float(split, _REASON)
+    if isinstance(value, BlockArgument):
+        point = InsertPoint.at_start(value.owner)
+    else:
+        assert isinstance(value.owner, CircleOp)
+        stay_float(value.owner, _REASON)
+        point = InsertPoint.after(value.owner)
+    Rewriter.insert_op([chosen, split], point)
+    for layer, weights in layers:
+        both = np.concatenate([weights, weights / factors.max()], axis=-1)
+        made = real(both, constant_name(layer.op.operands[layer.weights], layer.name, "weights"))
+        Rewriter.insert_op(made, InsertPoint.before(layer.op))
+        operands = layer.operands_with(made.result, None)
+        operands[layer.input] = split.results[0]
+        layer.op.operands = operands
