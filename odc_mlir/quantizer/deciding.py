@@ -109,13 +109,35 @@ class Places:
 
     def nearly(self, searched: Array, expected: Array, found: Array) -> Array:
         """Of each place whether ``found`` has at least half the odds of what is expected."""
-        values = np.moveaxis(searched, self.axis, -1)
-        shape = (*values.shape[:-1], -1)
-        best, chosen = (
-            np.take_along_axis(values, np.clip(a.astype(np.int64), 0, values.shape[-1] - 1).reshape(shape), -1)
-            for a in (expected, found)
-        )
+        best, chosen = (self._at(searched, places) for places in (expected, found))
         return np.ravel(chosen >= best - UNDECIDED_NATS)
+
+    def shares_of_ties(self, searched: Array, expected: Array, found: Array, decisive: Array) -> NDArray[np.float64]:
+        """What each place of ``found`` counts, see :func:`share_of_ties`, that was searched for in ``decisive``."""
+        values, seen = (np.moveaxis(array, self.axis, -1) for array in (searched, decisive))
+        least, chosen = self._at(searched, expected) - UNDECIDED_NATS, self._at(decisive, found)
+        ranks = range(chosen.shape[-1])
+        return np.ravel(np.stack([share_of_ties(values, least[..., i], seen, chosen[..., i]) for i in ranks], axis=-1))
+
+    def _at(self, values: Array, places: Array) -> Array:
+        """``values`` at ``places``: [..., places], the searched axis being the last."""
+        moved = np.moveaxis(values, self.axis, -1)
+        shape = (*moved.shape[:-1], -1)
+        return np.take_along_axis(moved, np.clip(places.astype(np.int64), 0, moved.shape[-1] - 1).reshape(shape), -1)
+
+
+def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) -> NDArray[np.float64]:
+    """What answers count that have the values ``chosen`` of ``found``; [..., classes], like the float ``expected``.
+
+    1 where no other class has that value, as codes of close logits have, and ``expected`` is ``least`` or more. Of
+    several it is a coin's toss which of them answers, if always the first: they count as if each did so in turn, but
+    nothing where one is below ``least``, and as one where the float model cannot tell them apart either.
+    """
+    tied = found == chosen[..., None]
+    low = np.where(tied, expected, np.inf).min(axis=-1)
+    high = np.where(tied, expected, -np.inf).max(axis=-1)
+    count = np.where(low == high, 1, np.maximum(1, np.count_nonzero(tied, axis=-1)))
+    return np.where(low >= least, 1.0 / count, 0.0)
 
 
 def places_of(graph: Graph, output: int) -> Places | None:

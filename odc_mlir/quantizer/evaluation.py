@@ -32,10 +32,12 @@ from odc_mlir.quantizer.deciding import (
     doubt_of_scores,
     last_operator,
     places_of,
+    share_of_ties,
 )
 from odc_mlir.quantizer.labels import check_answers, misfit
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, Powers, signal_and_noise
+from odc_mlir.quantizer.recalls import Recall, recall_drop, recalls
 from odc_mlir.quantizer.units import check_unit
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -233,10 +235,14 @@ class Reference:
         """Whether any output is of values, which have distances, and not of places."""
         return len(self.places) < len(self.graph.outputs)
 
-    def decides_alike(self, number: int, found: Array) -> bool:
-        """Whether logits of sample ``number`` choose a class that the float model gives at least half its odds."""
-        expected = self.outputs[number][0].reshape(-1)
-        return bool(expected[int(np.argmax(found))] >= expected.max() - UNDECIDED_NATS)
+    def decides_alike(self, number: int, found: Array) -> float:
+        """Whether logits of sample ``number`` choose a class that the float model gives at least half its odds.
+
+        1 if so, else 0; a part of 1 where several are the highest, see :func:`.deciding.share_of_ties`.
+        """
+        expected, reals = (np.ravel(array)[None] for array in (self.outputs[number][0], found))
+        least = expected.max(axis=-1) - UNDECIDED_NATS
+        return float(share_of_ties(expected, least, reals, reals[:, int(np.argmax(reals))])[0])
 
     @cached_property
     def _may_have_scores(self) -> bool:
@@ -338,7 +344,7 @@ class Reference:
                 powers[:, part, number], results[:, part, number] = decisive, own
                 noise[place] += own[1]
             for place, shares in decided.items():
-                shares.append(self._share_decided(number, place, reals[place]))
+                shares.append(self._share_decided(number, place, reals[place], kept.get(self._decisive[place])))
             found_reals.append(reals if keep else reals[: self._answering.output + 1])
         lost = [self._lost(place, found) for place, found in enumerate(columns)]
         return Measurement(
@@ -352,7 +358,11 @@ class Reference:
             found_reals if keep else [],
             [gone for gone, _ in lost],
             [partly for _, partly in lost],
+            self._recalls(found_reals),
         )
+
+    def _recalls(self, found: Sequence[Sequence[Array]]) -> list[Recall]:
+        return [] if self.labels is None else recalls(self.answers(self.outputs), self.answers(found), self.labels)
 
     def _lost(self, place: int, found: Sequence[Columns]) -> tuple[list[Lost], list[Lost]]:
         """The columns of output ``place`` that are lost, or in part, in a model that has the columns ``found``."""
@@ -369,15 +379,20 @@ class Reference:
         """The outputs that answer: logits, and places."""
         return sorted({*self.places, *([0] if self.classifier == "logits" else [])})
 
-    def _share_decided(self, number: int, place: int, found: Array) -> float:
-        """The share of answers in output ``place`` of sample ``number`` that are the float model's, or nearly."""
+    def _share_decided(self, number: int, place: int, found: Array, decisive: Array | None) -> float:
+        """The share of answers in output ``place`` of sample ``number`` that are the float model's, or nearly.
+
+        ``decisive``: what they were decided by, if that is known.
+        """
         if place not in self.places:
-            return float(self.decides_alike(number, found))
+            return self.decides_alike(number, found)
         expected = self.outputs[number][place]
         alike = np.ravel(expected == found)
         if place in self._undecided:
-            places = self.places[place]
-            alike = alike | places.nearly(self._expected[number][places.searched], expected, found)
+            places, searched = self.places[place], self._expected[number][self.places[place].searched]
+            alike = alike | places.nearly(searched, expected, found)
+            if decisive is not None:
+                alike = alike * places.shares_of_ties(searched, expected, found, decisive)
         return float(np.mean(alike)) if alike.size else 1.0
 
     def _runs(self, graph: Graph, samples: Samples) -> _Runs:
@@ -414,7 +429,11 @@ class Reference:
         """What limits are checked against."""
         result = measurement.worst()
         fall = self.drop(measurement)
-        return result if fall is None else {**result, "drop": fall}
+        if fall is not None:
+            result["drop"] = fall
+        if measurement.recalls:
+            result["recall_drop"] = recall_drop(measurement.recalls)
+        return result
 
 
 def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:

@@ -18,6 +18,7 @@ from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, Evidence, Measures, kept_by_constants, make_verdict
+from odc_mlir.quantizer.recalls import recall_findings
 from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
 from odc_mlir.quantizer.widening import Tried, Widening
@@ -94,6 +95,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             + _never_varied(same)
             + _in_vain(driver, front)
             + notes
+            + recall_findings(measured.recalls)
             + ([] if missed == [FOLLOWING] else little)
             + sample_advice(driver.limits, certainty, wanted),
             driver.making.steps,
@@ -395,7 +397,8 @@ def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
             side: [100.0 * end for end in wilson(result[side] / 100.0, count)] for side in ("float", "quantized")
         }
     others = {name: [before[name], measured.scores[name]] for name in before if name != metric}
-    return result | ({"others": others} if others else {})
+    classes = [item.to_dict() for item in measured.recalls]
+    return result | ({"others": others} if others else {}) | ({"classes": classes} if classes else {})
 
 
 def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:

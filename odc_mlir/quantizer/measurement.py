@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import Lost
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
+from odc_mlir.quantizer.recalls import Recall
 from odc_mlir.runtime.reporting.metrics import Errors
 
 # SQNR of outputs that are exactly the float model's, for comparing choices.
@@ -20,7 +21,9 @@ EXACT_DB = 200.0
 _FEWEST_SAMPLES = 4  # of fewer a mean is too near to each
 # SQNR of an output of which nothing is lost.
 GOOD_DB = 25.0
-_OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "top1_decided", "r2"))
+_OF_OUTPUTS = tuple(
+    metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "recall_drop", "top1_decided", "r2")
+)
 
 
 def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
@@ -53,6 +56,7 @@ class Measurement:
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
     lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output, as :class:`Lost` has it
     blurred: list[list[Lost]] = dataclasses.field(default_factory=list)  # those that are lost in part
+    recalls: list[Recall] = dataclasses.field(default_factory=list)  # of each class, where labels are classes
 
     @property
     def quality_db(self) -> float:

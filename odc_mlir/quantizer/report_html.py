@@ -12,6 +12,7 @@ from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.quantizer.policy.verdict import FAILED, PASSED, UNCHECKED, caution, describe, reservation, types_text
+from odc_mlir.quantizer.recalls import by_loss
 from odc_mlir.quantizer.report_layers import (
     Drawing,
     anchor,
@@ -31,6 +32,7 @@ _STATUSES = {
 _MOST_DB = 80.0  # a chart's full width; more is as good as exact
 _MOST_BARS = 30
 _MOST_PLOTS = 120
+_MOST_CLASSES = 30
 _SIDES = ("float", "quantized")
 _SEARCHED = "SQNR in the search"
 _MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine")
@@ -142,7 +144,24 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
     for name, values in scores.get("others", {}).items():
         before, after = (TableCell(quality_text(name, value), value) for value in values)
         rows.append([quality_name(name), before, "", after, ""])
-    return table(columns, rows, caption="scores of both models")
+    found = table(columns, rows, caption="scores of both models")
+    return joined((found, _recalls(scores["classes"]))) if "classes" in scores else found
+
+
+def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
+    """Of each class which share of the answers is right, those first that lose most."""
+    columns = [
+        Column(name, number=True) for name in ("class", "samples", "recall, float", "recall, quantised", "change")
+    ]
+    rows: list[list[TableCell | str]] = []
+    for item in by_loss(classes, _MOST_CLASSES):
+        before, after = item["float"], item["quantized"]
+        counts = [TableCell(count_text(item[name]), item[name]) for name in ("label", "samples")]
+        shares = [TableCell(quality_text("top1_percent", value), value) for value in (before, after)]
+        rows.append([*counts, *shares, TableCell(f"{after - before:+z.1f}", after - before)])
+    rest = len(classes) - len(rows)
+    more = tag("p", f"{rest} classes that lose less are left out.") if rest > 0 else Html("")
+    return joined((table(columns, rows, caption="recall of each class, in percentage points"), more))
 
 
 def _choices(choices: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import FAILED, FOLLOWING, Limit, describe, types_text
+from odc_mlir.quantizer.policy.verdict import FAILED, FOLLOWING, OF_LABELS, Limit, describe, types_text
 from odc_mlir.quantizer.pricing import bits_of
 from odc_mlir.quantizer.stages import graph_of
 
@@ -152,7 +152,7 @@ class Quantized(ModelFile):
         elif all(check["inherent"] is False for check in missed):
             found.append("give more samples, as on those that ranges were chosen by the limit holds")
         else:
-            of_answers = all(check["metric"] == "drop" for check in missed)
+            of_answers = all(check["metric"] in OF_LABELS for check in missed)
             why = ", as more samples would hardly decide whether this one holds" if is_open else ""
             found.append(f"allow more loss ({'--max-drop' if of_answers else '--limit'}){why}")
         return ", or ".join(found)

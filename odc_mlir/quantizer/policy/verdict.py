@@ -13,6 +13,8 @@ Default limits, where the user names none:
 * With known answers: a ``drop`` of at most one percentage point or percent, or half a dB. That is what deployments
   commonly accept in exchange for integers, and it measures what the user cares for. Where the float model gets no more
   classes right than luck might, the ``mpeir`` below is asked for as well.
+  Where answers are classes, none of these may lose ten times as much (``recall_drop``: the recall of the class that
+  loses most, if chance does not explain it): a frequent class may gain what another loses.
 * Otherwise an ``mpeir`` of at most 0.1: the largest error of an output is a tenth of the output's range, averaged over
   samples. The range is that over all samples, or the one that the output's operator has by definition. Softer measures
   hide a single output that is far off, harder ones refuse noise that no decision depends on.
@@ -67,9 +69,11 @@ HIGHER_IS_BETTER = {
     "top1_decided": True,
     "r2": True,
     "drop": False,
+    "recall_drop": False,
 }
 METRICS = tuple(HIGHER_IS_BETTER)
-_OF_ANSWERS = frozenset({"drop", "top1_match", "top5_match", "top1_decided"})
+OF_LABELS = frozenset({"drop", "recall_drop"})
+_OF_ANSWERS = OF_LABELS | {"top1_match", "top5_match", "top1_decided"}
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
 
 # Bounds of measures that have a natural one; the others need a limit from the user.
@@ -77,9 +81,12 @@ _DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_d
 _DEFAULT_BOUNDS["top1_decided"] = _DEFAULT_BOUNDS["top1_match"]
 DEFAULT_DROP_POINTS = 1.0
 DEFAULT_DROP_DB = 0.5
+# Any class may lose so many times what all together may: where one of ten is lost, all lose a tenth of that.
+RECALL_DROPS = 10.0
 DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
 KEPT_BY_CONSTANTS = "constant outputs would keep all limits but R² as well, or nearly"
 _SLACK = 1e-9
+_DEFAULT_BOUNDS["recall_drop"] = RECALL_DROPS * DEFAULT_DROP_POINTS
 # The share that one sample of a small set makes up is forgiven up to this.
 _LARGEST_FORGIVEN = 0.1
 _MANY = 100  # samples, of which one is a percent
@@ -117,6 +124,8 @@ class Limit:
         """Whether ``measures`` keep the limit, and the worse end of what they may be by chance that of large sets."""
         ends = intervals.get(self.metric)
         strict = self if self.of_many is None else Limit(self.metric, self.of_many)
+        if self.metric == "recall_drop":  # which is nothing but what chance does not explain
+            return self.holds(measures)
         return self.holds(measures) and ends is not None and all(map(strict.allows, ends))
 
     def of_so_many(self, count: int) -> Limit:
@@ -164,10 +173,11 @@ _BOUNDS = {
     "top1_decided": (0.0, 1.0),
     "sqnr_db": (0.0, math.inf),
     "mape_percent": (0.0, 100.0),
+    "recall_drop": (0.0, 100.0),
 }
 # Bounds that outputs of nothing but zeros, or answers of nothing but one class, keep as well as any model.
 _KEPT_BY_NOTHING = {"cosine": 0.0, "r2": 0.0, "top1_match": 0.0, "top5_match": 0.0, "top1_decided": 0.0}
-_KEPT_BY_NOTHING |= {"sqnr_db": 0.0, "mape_percent": 100.0}
+_KEPT_BY_NOTHING |= {"sqnr_db": 0.0, "mape_percent": 100.0, "recall_drop": 100.0}
 _ALL_POINTS = 100.0
 # What a measure of answers is of; the others are of outputs with distances.
 _NEEDED = dict.fromkeys(METRICS, "its outputs are places, such as classes, which have no distance; use top1")
@@ -175,6 +185,7 @@ _NEEDED |= {
     "top1_match": "no output has several values",
     "top5_match": "no output has more than 5 values",
     "top1_decided": "its outputs are neither logits nor places, such as classes",
+    "recall_drop": "labels are no classes",
 }
 _NEARLY = 1.1  # times the errors: what is only that much better than nothing says as little
 
@@ -220,6 +231,7 @@ def choose_limits(
         # Of a classifier that is not scored by classes the agreement counts, of answers that say nothing all else.
         shares = tuple(item for item in others if item.metric in _OF_ANSWERS)
         chosen = (*chosen, *(others if not is_telling else shares if score != "top1_percent" else ()))
+        chosen = (*chosen, *(_recall_limit(chosen[0]) if score == "top1_percent" else ()))
     return tuple(_checked(item, score) for item in chosen)
 
 
@@ -231,8 +243,8 @@ def _chosen_limits(
         raise OptionError("max_drop needs labels", hint="give labels")
     if metric is not None:
         name = metric_name(metric)
-        if name == "drop" and score is None:
-            raise OptionError("the metric 'drop' needs labels", hint="give labels")
+        if name in OF_LABELS and score is None:
+            raise OptionError(f"the metric {name!r} needs labels", hint="give labels")
         bound = limit if limit is not None else max_drop if name == "drop" else _DEFAULT_BOUNDS.get(name)
         if bound is None and name == "drop":
             chosen = [_default_drop(score, samples)]
@@ -283,6 +295,12 @@ def check_can_be_missed(
                     hint="give one that can be missed, or another metric",
                 )
     return not any(all(limit.with_errors(_NEARLY).holds(found) for limit in limits) for found in nothing)
+
+
+def _recall_limit(drop: Limit) -> tuple[Limit, ...]:
+    """What a single class may lose beside a limit of all together; none where that is a tenth of all."""
+    bound = RECALL_DROPS * (drop.bound if drop.of_many is None else drop.of_many)
+    return (Limit("recall_drop", bound),) if bound < _ALL_POINTS else ()
 
 
 def _default_drop(score: str | None, samples: int) -> Limit:

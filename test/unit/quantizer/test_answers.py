@@ -161,7 +161,7 @@ def test_yes_and_no_of_logits_are_scored_by_their_signs(outputs: int) -> None:
     logits = np.concatenate([odc_mlir.run(file, list(sample))[0] for sample in samples])
     verdict = odc_mlir.quantize(file, calibration=samples, labels=logits > 0.0, help=False).verdict
     assert (verdict["scores"]["metric"], verdict["scores"]["float"]) == ("top1_percent", 100.0)
-    assert [check["metric"] for check in verdict["limits"]] == ["drop"]
+    assert [check["metric"] for check in verdict["limits"]] == ["drop", "recall_drop"]
     assert "drop" in verdict["intervals"]
 
 

@@ -395,7 +395,7 @@ def test_few_labels_that_luck_may_explain_do_not_count_alone(wrong: bool) -> Non
     options: dict[str, Any] = {"evaluation": given, "labels": np.roll(labels, 2) if wrong else labels}
     verdict = odc_mlir.quantize(file, calibration=samples, help=False, **options).verdict
     assert [check["metric"] for check in verdict["limits"]] == (
-        ["drop", "mpeir", "top1_decided"] if wrong else ["drop"]
+        ["drop", "mpeir", "top1_decided", "recall_drop"] if wrong else ["drop", "recall_drop"]
     )
     text = f"labels of {len(given)} samples fit what the float model answers no better than luck may have it"
     assert any(finding.startswith(text) for finding in verdict["findings"]) is wrong

@@ -72,16 +72,23 @@ def test_certain_is_the_same_of_few_samples(count: int, is_certain: bool) -> Non
 
 @pytest.mark.parametrize("samples", [12, 100])
 def test_a_loss_that_few_samples_are_forgiven_is_not_certain(samples: int) -> None:
-    (limit,) = choose_limits(score="top1_percent", samples=samples)
+    limit, _ = choose_limits(score="top1_percent", samples=samples)
     assert not limit.is_certain({"drop": 0.0}, {"drop": (-5.0, 5.0)})
     assert limit.is_certain({"drop": 0.0}, {"drop": (-0.9, 0.9)})
 
 
 def test_known_answers_limit_the_drop() -> None:
-    assert choose_limits(score="top1_percent", classifier="softmax", samples=200) == (Limit("drop", 1.0),)
-    assert choose_limits(score="top1_percent", samples=20) == (Limit("drop", 5.0, of_many=1.0),)
+    recall = Limit("recall_drop", 10.0)
+    assert choose_limits(score="top1_percent", classifier="softmax", samples=200) == (Limit("drop", 1.0), recall)
+    assert choose_limits(score="top1_percent", samples=20) == (Limit("drop", 5.0, of_many=1.0), recall)
     assert choose_limits(score="psnr_db", samples=20) == (Limit("drop", DEFAULT_DROP_DB),)
     assert choose_limits(score="psnr_db", max_drop=0.1) == (Limit("drop", 0.1),)
+
+
+@pytest.mark.parametrize(("drop", "recall"), [(0.5, 5.0), (3.0, 30.0), (10.0, None)])
+def test_a_class_may_lose_ten_times_what_all_may(drop: float, recall: float | None) -> None:
+    found = [limit.bound for limit in choose_limits(score="top1_percent", max_drop=drop, samples=20)]
+    assert found == [drop, *([] if recall is None else [recall])]
 
 
 def test_what_the_user_asks_for_wins() -> None:
@@ -201,8 +208,8 @@ def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -
 
 
 def test_a_score_that_luck_may_have_does_not_count_alone() -> None:
-    assert choose_limits(score="top1_percent", samples=200) == (Limit("drop", 1.0),)
-    both = (Limit("drop", 1.0), Limit("mpeir", 0.1))
+    assert choose_limits(score="top1_percent", samples=200) == (Limit("drop", 1.0), Limit("recall_drop", 10.0))
+    both = (Limit("drop", 1.0), Limit("mpeir", 0.1), Limit("recall_drop", 10.0))
     assert choose_limits(score="top1_percent", samples=200, is_telling=False) == both
     assert choose_limits(score="top1_percent", is_telling=False, metric="drop", limit=2.0) == (Limit("drop", 2.0),)
 
