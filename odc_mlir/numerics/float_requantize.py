@@ -18,6 +18,7 @@ from odc_mlir.numerics.matmul import FLOAT32_EXACT, FLOAT64_EXACT, narrow
 from odc_mlir.numerics.pieces import CHUNK_ELEMENTS
 
 _LONG_ROW = 1 << 11  # elements of which a row is worth the start of a loop
+_FEWEST = CHUNK_ELEMENTS  # sums: of fewer, what is done twice costs more than what floats save
 _MOST_UNSURE = 1 / 16  # share of sums: more would take too long to do twice
 _MOST_SHIFT = 50  # of 53 bits
 _ROUNDING = 2.0**-22  # of four float32 operations together, relative to the largest numbers that meet in them
@@ -51,7 +52,7 @@ class FloatRequantizer:
 
     def __call__(self, sums: NDArray[Any]) -> NDArray[Any]:
         """Codes of the dtype of ``exact``; int32 sums are overwritten."""
-        if sums.dtype == np.float32 and sums.size and sums.ndim:
+        if sums.dtype == np.float32 and sums.size >= _FEWEST:
             channels = sums.shape[-1]
             if self._rows is None or self._rows[0] != channels:
                 self._rows = channels, self._prepared(channels)
