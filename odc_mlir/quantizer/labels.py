@@ -19,6 +19,7 @@ from odc_mlir.runtime.reporting.scoring import (
     by_chance,
     chosen_classes,
     compared,
+    guessing,
     is_yes_or_no,
     said,
     score,
@@ -32,6 +33,8 @@ _MUCH_BETTER = 2.0
 _LEAST_RIGHT_PERCENT = 50.0
 _LEAST_LABELS = 10
 _LEAST_TO_TELL_LUCK = 20
+# From this share of one class on it is too few of others that leave room for luck.
+_MOST_COMMON = 2.0 / 3.0
 # Of what answers, scaled and moved, would explain of the labels' variance: where they explain less than the first part
 # as they are, labels say little of errors; where less than the second, they have another unit.
 _LEAST_EXPLAINED, _OTHER_UNIT = 0.5, 0.1
@@ -65,11 +68,27 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
     return None if what is None else misfit_text(what, len(labels), model)
 
 
-def misfit_text(what: str, count: int, model: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Which labels have no more to do with answers than by luck: ``what``, all or those of columns.
+
+    ``common``: the class that most have, and its share in percent, where answers that are all right would show no more.
+    """
+
+    what: str
+    common: tuple[int, float] | None = None
+
+
+def misfit_text(found: Misfit, count: int, model: str) -> str:
     """What is said where :func:`misfit` finds something."""
+    if found.common is not None:
+        return (
+            f"{found.common[1]:.0f} % of the labels of {counted(count, 'sample')} are of class {found.common[0]}, so "
+            f"that luck may have as many right as {model}; give more samples of other classes"
+        )
     return (
-        f"{what} of {counted(count, 'sample')} fit what {model} answers no better than luck may have it, or are far "
-        "from it, so that scores by them say nothing; give right ones, or more of them"
+        f"{found.what} of {counted(count, 'sample')} fit what {model} answers no better than luck may have it, or are "
+        "far from it, so that scores by them say nothing; give right ones, or more of them"
     )
 
 
@@ -159,12 +178,27 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     found = by_chance(outputs, labels)
     if found is None or labels.size < _LEAST_TO_TELL_LUCK:
         return
-    if found.may_be(right[0]):
-        raise InputError(
-            f"{model} gets {right[0]:.3g} % of the labels right, no better than guessing "
-            f"({found.percent:.3g} %): they seem to belong to other samples, or to be numbered otherwise",
-            hint="give labels in the samples' order and in the model's classes, more of them, or none",
+    guessed = guessing(outputs, labels)
+    is_luck = found.may_be(right[0])
+    if is_luck or right[0] < guessed.least_percent:
+        than = f"no better than guessing ({found.percent:.3g} %)" if is_luck else f"guessing {guessed.percent:.3g} %"
+        common = _common(labels) if is_luck else None
+        more = (
+            "more of them" if common is None else f"more samples of other classes than {common[0]} ({common[1]:.0f} %)"
         )
+        raise InputError(
+            f"{model} gets {right[0]:.3g} % of the labels right, {than}: they seem to belong to other samples, or to "
+            "be numbered otherwise, or inputs to be in another unit or order than it was trained for",
+            hint=f"give labels in the samples' order and in the model's classes, {more}, or none",
+        )
+
+
+def _common(labels: Array) -> tuple[int, float] | None:
+    """The class that most labels have, and its share in percent; None where others have enough."""
+    classes, counts = np.unique(labels, return_counts=True)
+    most = int(counts.argmax())
+    share = float(counts[most]) / labels.size
+    return (int(classes[most]), 100.0 * share) if share >= _MOST_COMMON else None
 
 
 def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[str, str]:
@@ -178,7 +212,7 @@ def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[st
     return "off by one class", "number classes from 0, like the outputs" if is_from_one else hint
 
 
-def misfit(outputs: Sequence[Array], labels: Array) -> str | None:
+def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
     """Which labels have no more to do with answers than by luck: all, or those of columns; None where all have.
 
     More are right, or numbers are near to them. Answers to other samples, or to another question, are missed by as much
@@ -187,11 +221,14 @@ def misfit(outputs: Sequence[Array], labels: Array) -> str | None:
     outputs, labels = compared(outputs, labels)
     found = by_chance(outputs, labels)
     if found is not None:
-        return None if score(outputs, labels)[1] > found.most_percent else "labels"
+        right = score(outputs, labels)[1]
+        if right > found.most_percent:
+            return None
+        return Misfit("labels", _common(labels) if right > found.percent else None)
     columns = [place for place, at in _columns(outputs, labels).items() if not at.is_near(len(labels))]
     if columns:
-        return f"labels of {'columns' if len(columns) > 1 else 'column'} {', '.join(map(str, columns))}"
-    return None if _explained(outputs, labels).is_near(len(labels)) else "labels"
+        return Misfit(f"labels of {'columns' if len(columns) > 1 else 'column'} {', '.join(map(str, columns))}")
+    return None if _explained(outputs, labels).is_near(len(labels)) else Misfit("labels")
 
 
 @dataclass(frozen=True, slots=True)

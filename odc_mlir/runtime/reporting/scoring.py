@@ -98,10 +98,18 @@ def is_yes_or_no(expected: Array) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """``percent``: what the same answers get right of the same labels in any order; ``most_percent``: by luck."""
+    """``percent``: what luck gets right of labels on average; at least and at most, up to three standard deviations."""
 
     percent: float
-    most_percent: float
+    deviation: float
+
+    @property
+    def most_percent(self) -> float:
+        return self.percent + DEVIATIONS * self.deviation
+
+    @property
+    def least_percent(self) -> float:
+        return self.percent - DEVIATIONS * self.deviation
 
     def may_be(self, right_percent: float) -> bool:
         """Whether so much is no better than luck; half of what is left to 100 % always is."""
@@ -109,7 +117,7 @@ class Chance:
 
 
 def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
-    """How much of ``labels`` the model would get right if they had nothing to do with samples; None: no classes."""
+    """How much of ``labels`` the same answers get right of them in any order; None: no classes."""
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
     if chosen is None or not chosen.size:
@@ -117,8 +125,19 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
     classes, counts = np.unique(labels, return_counts=True)
     answers = np.array([np.count_nonzero(chosen == number) for number in classes])
     share = float(np.dot(counts / labels.size, answers / labels.size))
-    deviation = float(np.sqrt(share * (1.0 - share) / labels.size))
-    return Chance(100.0 * share, 100.0 * (share + DEVIATIONS * deviation))
+    return _chance(share, labels.size)
+
+
+def guessing(outputs: Sequence[Array], labels: Array) -> Chance:
+    """How much of class ``labels`` a guess gets right of as many classes as labels and answers have."""
+    labels = as_classes(outputs, labels)
+    chosen = chosen_classes(outputs, labels)
+    assert chosen is not None
+    return _chance(1.0 / len(np.union1d(labels, chosen)), labels.size)
+
+
+def _chance(share: float, count: int) -> Chance:
+    return Chance(100.0 * share, 100.0 * math.sqrt(share * (1.0 - share) / count))
 
 
 def as_classes(outputs: Sequence[Array], expected: Array) -> Array:

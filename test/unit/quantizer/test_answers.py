@@ -17,7 +17,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.data import split
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.labels import check_answers, misfit
+from odc_mlir.quantizer.labels import Misfit, check_answers, misfit
 from odc_mlir.runtime.execution.graph import build_graph
 
 Samples = list[list[np.ndarray]]
@@ -170,7 +170,7 @@ def test_yes_and_no_that_few_samples_show_are_no_numbers_of_another_unit() -> No
     outputs = [np.array([[-9.0 + number / 10]]) for number in range(COUNT)]
     labels = np.arange(COUNT) >= COUNT - 3
     check_answers(outputs, labels.astype(np.int64))
-    assert misfit(outputs, labels) == "labels"
+    assert misfit(outputs, labels) == Misfit("labels")
 
 
 @pytest.mark.parametrize("order", ["", "first", "last"])
@@ -201,7 +201,7 @@ def test_columns_of_numbers_are_checked_each(
     labels = np.random.default_rng(5).normal(size=(COUNT, 3)) * [1.0, 40.0, 1e-4]
     outputs = list((0.99 * labels)[:, None])
     labels[:, 2] = change(labels[:, 2].copy())
-    assert misfit(outputs, labels) == found
+    assert misfit(outputs, labels) == (None if found is None else Misfit(found))
     if not refused:
         return check_answers(outputs, labels)
     with pytest.raises(

@@ -9,7 +9,7 @@ from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.columns import Lost
 from odc_mlir.quantizer.evaluation import Reference, Samples
-from odc_mlir.quantizer.labels import check_answers, misfit
+from odc_mlir.quantizer.labels import FLOAT_MODEL, check_answers, misfit, misfit_text
 from odc_mlir.quantizer.measurement import EXACT_DB, Measurement, Powers
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -128,6 +128,31 @@ def test_labels_that_are_guessed_tell_nothing(
         return check_answers(outputs, labels)
     with pytest.raises(InputError, match=r"gets 2[0-9.]* % of the labels right, no better than guessing"):
         check_answers(outputs, labels)
+
+
+def test_labels_that_are_right_less_often_than_a_guess_are_refused() -> None:
+    """A rare class is told, and answered to nearly all: better than luck has these answers, worse than any guess."""
+    labels = np.repeat([0, 1, 2, 3], [100, 100, 96, 4])
+    chosen = np.full(300, 3)
+    chosen[100:120] = 1
+    outputs = list(np.eye(4)[chosen][:, None])
+    with pytest.raises(InputError, match=r"gets 8 % of the labels right, guessing 25 %: .* unit or order"):
+        check_answers(outputs, labels)
+    chosen[:60] = 0
+    check_answers(list(np.eye(4)[chosen][:, None]), labels)
+    wide = list(np.eye(40)[np.where(np.arange(300) % 4, 4 + np.arange(300) % 36, labels)][:, None])
+    check_answers(wide, labels)  # of many classes, of which few are among the labels
+
+
+def test_right_labels_of_one_class_are_no_wrong_ones() -> None:
+    labels = np.repeat([1, 0], [46, 4])
+    found = misfit(list(np.eye(2)[labels][:, None]), labels)
+    assert found is not None
+    text = misfit_text(found, 50, FLOAT_MODEL)
+    assert text.startswith("92 % of the labels of 50 samples are of class 1, so that luck may have as many right")
+    assert text.endswith("give more samples of other classes")
+    with pytest.raises(InputError, match=r"no better than guessing .* more samples of other classes than 1 \(92 %\)"):
+        check_answers(list(np.eye(2)[np.where(np.arange(50) == 49, 0, 1)][::-1][:, None]), labels)
 
 
 def test_quantised_inputs_and_outputs_are_compared_as_reals() -> None:
