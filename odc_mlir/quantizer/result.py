@@ -23,7 +23,15 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import FAILED, FOLLOWING, OF_LABELS, Limit, describe, types_text
+from odc_mlir.quantizer.policy.verdict import (
+    FAILED,
+    FOLLOWING,
+    OF_LABELS,
+    VARY_MORE,
+    Limit,
+    describe,
+    types_text,
+)
 from odc_mlir.quantizer.pricing import bits_of
 from odc_mlir.quantizer.stages import graph_of
 
@@ -114,6 +122,8 @@ class Quantized(ModelFile):
             return self._remedies(missed)  # what other precisions would bring is as open
         if not missed:
             return None
+        if len(self.verdict["limits"]) > 1 and [check["metric"] for check in missed] == [FOLLOWING.metric]:
+            return VARY_MORE  # a limit that nobody asked for, as constant outputs keep all others
         point = next((point for point in self.verdict["front"] if point["layers"] and point["holds"]), None)
         return (point and self._of_point(point)) or self._remedies(missed)
 
@@ -121,15 +131,15 @@ class Quantized(ModelFile):
         """What to ask for to get a model of the front that keeps the limits; None where that is asked for already."""
         cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
         share = math.floor(100 * point["share"]) / 100
-        if point["share"] < self.verdict["coverage"]["least"]:
+        scheme, precisions = self.verdict["choices"]["scheme"], point["precisions"]
+        left = any(name not in precisions for name, type in self.verdict["scheme"].items() if type == scheme)
+        if left and point["share"] < self.verdict["coverage"]["least"]:  # no search takes all from the scheme
             layers = counted(point["layers"], "layer")
             return (
                 f"--min-coverage {share:g} (in Python min_coverage) lets {layers} have other precisions, which keeps "
                 f"the limits in {cost}"
             )
-        scheme, precisions = self.verdict["choices"]["scheme"], point["precisions"]
         found = sorted(set(precisions.values()), key=lambda name: name != FLOAT and bits_of(name, of_weights=True))
-        left = any(name not in precisions for name, type in self.verdict["scheme"].items() if type == scheme)
         if left or FLOAT in found:
             return None
         if len(found) == 1:

@@ -84,6 +84,7 @@ DEFAULT_DROP_DB = 0.5
 # Any class may lose so many times what all together may: where one of ten is lost, all lose a tenth of that.
 RECALL_DROPS = 10.0
 DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
+VARY_MORE = "give samples for which outputs vary as they do in use"
 KEPT_BY_CONSTANTS = "constant outputs would keep all limits but R² as well, or nearly"
 _SLACK = 1e-9
 _DEFAULT_BOUNDS["recall_drop"] = RECALL_DROPS * DEFAULT_DROP_POINTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -119,6 +120,27 @@ def test_outputs_that_constants_nearly_match_must_be_followed(factor: float, sch
             made.require_passed()
         assert raised.value.hint is None  # the problem has it
     assert f"; {text}" in made.report_html() or not follows
+
+
+def test_a_limit_that_nobody_asked_for_is_not_to_be_lowered() -> None:
+    made = scaled(0.003)
+    samples = made.verdict["samples"] | {"outputs_vary": True}  # as columns in several units have it
+    with pytest.raises(AccuracyError) as raised:
+        replace(made, verdict=made.verdict | {"samples": samples, "problems": []}).require_passed()
+    assert raised.value.hint == "give samples for which outputs vary as they do in use"
+
+
+@pytest.mark.parametrize(("taken", "advised"), [({"a": "float"}, True), ({"a": "float", "b": "int16x8"}, False)])
+def test_no_advice_names_a_model_that_the_search_would_not_choose(taken: dict[str, str], advised: bool) -> None:
+    """One that leaves no layer in the scheme."""
+    made = scaled(0.003)
+    point = {"layers": len(taken), "precisions": taken, "time_ns": None, "bytes": 99, "share": 0.09, "holds": True}
+    limits = [check | {"passed": check["metric"] != "mpeir", "interval": None} for check in made.verdict["limits"]]
+    verdict = made.verdict | {"scheme": {"a": "int8", "b": "int8"}, "front": [point], "problems": [], "limits": limits}
+    with pytest.raises(AccuracyError) as raised:
+        replace(made, verdict=verdict).require_passed()
+    assert raised.value.hint is not None
+    assert raised.value.hint.startswith("--min-coverage 0.09") is advised
 
 
 def test_outputs_that_vary_need_not_be_followed_so_closely() -> None:
