@@ -8,7 +8,7 @@ What this project wrote, and still recognises, is replaced without asking. Recog
 
 Anything else is refused, naming the first file that is not known, unless the caller says ``overwrite``. Even then only
 files are replaced whose place is taken by a new one: whatever else lies in a folder stays. A folder never takes the
-place of a file, nor a file that of a folder. The input of a command is not its output unless ``overwrite`` says so.
+place of a file, nor a file that of a folder. What a command reads is never what it replaces, whatever the caller says.
 """
 
 from __future__ import annotations
@@ -31,13 +31,22 @@ _log = logging.getLogger(__name__)
 FilePath = str | os.PathLike[str]
 
 _MADE = "made"  # what is made of models that nothing can be put beside
-_HINT = "choose another name, or overwrite it (--overwrite, overwrite=True)"
+_CHOOSE = "choose another name"
+_HINT = f"{_CHOOSE}, or overwrite it (--overwrite, overwrite=True)"
 
 
-def check_output(path: FilePath, kind: OutputKind, *, overwrite: bool = False, inputs: Iterable[FilePath] = ()) -> None:
-    """Raise OptionError (PackageError for packages) unless ``path`` can and may be written; makes its parent folders.
+def check_output(
+    path: FilePath,
+    kind: OutputKind,
+    *,
+    overwrite: bool = False,
+    inputs: Iterable[FilePath] = (),
+    makes_folders: bool = True,
+) -> None:
+    """Raise OptionError (PackageError for packages) unless ``path`` can and may be written.
 
-    ``inputs``: files that are read, of which none may be the output.
+    Makes its parent folders, unless there is nothing to write yet (``makes_folders``). ``inputs``: files and folders
+    that are read, of which none may be the output, nor anything in such a folder that this project did not write.
     """
     wrong = PackageError if kind in (FOLDER, ZIP) else OptionError
     text = os.fspath(path)
@@ -48,8 +57,8 @@ def check_output(path: FilePath, kind: OutputKind, *, overwrite: bool = False, i
     target = Path(os.path.realpath(text))
     try:
         mode = target.stat().st_mode if target.exists() else None
-        if mode is not None and not overwrite and any(_is_same(target, item) for item in inputs):
-            raise wrong("it is read as well, and would be replaced", location=text, hint=_HINT)
+        if mode is not None and any(_is_read(target, kind, item) for item in inputs):
+            raise wrong("it is read as well, and would be replaced", location=text, hint=_CHOOSE)
         if mode is None:
             if kind.is_folder and Path(text).suffix.lower() in FILE_SUFFIXES:
                 raise wrong(
@@ -57,18 +66,18 @@ def check_output(path: FilePath, kind: OutputKind, *, overwrite: bool = False, i
                     location=text,
                     hint="name a folder, or a zip that ends with .zip",
                 )
-            _check_parent(target.parent)
+            _check_parent(target.parent, makes_folders)
         elif stat.S_ISDIR(mode):
             if not kind.is_folder:
-                raise wrong("a folder is in the way", location=text, hint="choose another name")
+                raise wrong("a folder is in the way", location=text, hint=_CHOOSE)
             _check_folder(target, text, overwrite)
-            _check_parent(target.parent)
+            _check_parent(target.parent, makes_folders)
         elif kind.is_folder:
-            raise wrong("a file is in the way of the folder", location=text, hint="choose another name")
+            raise wrong("a file is in the way of the folder", location=text, hint=_CHOOSE)
         elif stat.S_ISREG(mode):
             if not overwrite and target.stat().st_size and not _is_ours(target, kind):
                 raise wrong(f"the file there is not {kind.name} that odc-mlir wrote", location=text, hint=_HINT)
-            _check_parent(target.parent)
+            _check_parent(target.parent, makes_folders)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise wrong(f"the output cannot be written: {reason}", location=text) from None
@@ -111,15 +120,28 @@ def _has(path: Path, data: bytes | bytearray | memoryview) -> bool:
     return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
-def _is_same(target: Path, other: FilePath) -> bool:
-    return os.path.exists(other) and target.samefile(other)
+def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
+    """Whether what is at ``target`` is ``source``, or something in that folder that is not ours."""
+    if not os.path.exists(source):
+        return False
+    if target.samefile(source):
+        return True
+    is_inside = os.path.isdir(source) and target.is_relative_to(os.path.realpath(source))
+    return is_inside and target.is_file() and not _is_ours(target, kind)
 
 
-def _check_parent(parent: Path) -> None:
-    """Make the folder and try to write there: permissions alone do not tell, of a full or read-only disk least."""
+def _check_parent(parent: Path, makes_folders: bool) -> None:
+    """Try to write in the folder: permissions alone do not tell, of a full or read-only disk least.
+
+    It is made, or else its nearest parent that is there stands for it.
+    """
     import tempfile
 
-    parent.mkdir(parents=True, exist_ok=True)
+    if makes_folders:
+        parent.mkdir(parents=True, exist_ok=True)
+    else:
+        while not parent.exists():
+            parent = parent.parent
     with tempfile.TemporaryFile(prefix=".odc-", dir=parent) as file:
         file.write(b"\0")
 

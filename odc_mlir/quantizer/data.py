@@ -301,8 +301,22 @@ def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
         value = value[np.newaxis]  # a batch of this one sample
     convertible = "fiu" if info.info.kind == "float" else "iu" if info.info.is_integer else ""
     if value.dtype != info.info.numpy and value.dtype.kind in convertible:
+        if info.info.is_integer:
+            _check_fits(number, info, value)
         with np.errstate(over="ignore"):  # what the input's type cannot hold is infinite
             return value.astype(info.info.numpy)
     if value.dtype != info.info.numpy and info.info.kind != "string":
         raise InputError(f"sample {number} has {value.dtype.name} data, expected {info.dtype}", tensor=info.name)
     return value
+
+
+def _check_fits(number: int, info: TensorInfo, value: Array) -> None:
+    """Raises InputError for a whole number that the type of an input cannot hold."""
+    low, high = info.info.range
+    outside = value[(value < low) | (value > high)]
+    if outside.size:
+        raise InputError(
+            f"sample {number} holds {outside.flat[0]}, outside {info.dtype}'s {low}..{high}",
+            tensor=info.name,
+            hint="give what the model is used with",
+        )

@@ -27,6 +27,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.finite import check_finite
 from odc_mlir.quantizer.given import Types, lost, ranges_of, scheme_of, taken_out
 from odc_mlir.quantizer.judging import verdict_of
 from odc_mlir.quantizer.masks import limited_masks
@@ -85,7 +86,9 @@ def quantize(
         raise OptionError(
             "records and calibration samples both say the ranges", hint="give one; evaluation samples may come on top"
         )
-    original, base = build_graph(stored), prepare(ready, options.definition)
+    original = build_graph(stored)
+    check_finite(original)
+    base = prepare(ready, options.definition)
     if not original.outputs:
         raise ModelError("the model has no output by which a quantised one could be judged", location=original.name)
     known, inputs = _known(records, ready, stored, _digest(model))
@@ -194,6 +197,7 @@ def embed_ranges(
     if function is None:
         raise InputError("the model has no main function")
     graph = build_graph(export_model(module))
+    check_finite(graph)
     data = make_data(graph, calibration, options=LoadOptions(max_samples, pictures, repeats=True))
     samples = data.fit if data.separate else [*data.fit, *data.held]
     records = record(HostExecutor(graph), samples)

@@ -4,7 +4,7 @@ An argument is :func:`add_output`, with the kind of file that the command writes
 test finds arguments that are neither. ``run_tool`` then
 
 * refuses inputs that are neither files nor folders, which could be waited for without end;
-* checks every output by the rule of :mod:`odc_mlir.formats.outputs` and makes its folder: no work is lost for a path;
+* checks every output by the rule of :mod:`odc_mlir.formats.outputs`: no work is lost for a path;
 * refuses two outputs of one name, one inside the folder that another is, and an output that is read;
 * reads ``-``, and ``/dev/stdin``, from standard input, and lets ``-`` be standard output where text is written;
 * lets a command write all else where one output cannot be written after all, and fail then.
@@ -68,7 +68,9 @@ def add_input(container: Container, *flags: str, stdin: bool = True, own: bool =
 
 def add_overwrite(container: Container) -> None:
     """Add the flag that every command with outputs has."""
-    container.add_argument("--overwrite", action="store_true", help="also replace files that odc-mlir did not write")
+    container.add_argument(
+        "--overwrite", action="store_true", help="also replace files that odc-mlir did not write, but none that is read"
+    )
 
 
 def role_of(action: argparse.Action) -> Output | Input | None:
@@ -230,7 +232,7 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
     _check_nesting(taken)
     for name, path, kind in taken.values():
         if path != STANDARD:
-            check_output(path, kind, overwrite=files.overwrite, inputs=read)
+            check_output(path, kind, overwrite=files.overwrite, inputs=read, makes_folders=False)
         elif not kind.is_text:
             raise OptionError(f"{name} is -, but {kind.name} cannot be written to standard output", hint="name a file")
     files.uses_stdout = STANDARD in taken

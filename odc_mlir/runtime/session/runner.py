@@ -224,6 +224,14 @@ def converted(port: SessionPort, value: Any, index: int) -> Array:
     array = np.asarray(value)
     if port.dtype == "string" or not np.can_cast(array.dtype, port.numpy, "same_kind"):
         return port.check(array, f"input {index}")
+    if array.dtype.kind in "iu" and port.numpy.kind in "iu" and array.size:
+        limits = np.iinfo(port.numpy)
+        outside = array[(array < limits.min) | (array > limits.max)]
+        if outside.size:
+            raise InputError(
+                f"input {index} holds {outside.flat[0]}, outside {port.dtype}'s {limits.min}..{limits.max}",
+                tensor=port.info.name,
+            )
     return array.astype(port.numpy)
 
 

@@ -116,6 +116,15 @@ def test_parents_are_made_and_tried(tmp_path: Path) -> None:
         check_output("/proc/c.circle", kinds.MODEL)
 
 
+def test_parents_are_tried_and_not_made_before_there_is_something_to_write(tmp_path: Path) -> None:
+    check_output(tmp_path / "a" / "b" / "c.circle", kinds.MODEL, makes_folders=False)
+    assert os.listdir(tmp_path) == []
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file" / "b" / "c.circle", Path("/proc/b/c.circle")):
+        with pytest.raises(OptionError, match="the output cannot be written"):
+            check_output(path, kinds.MODEL, makes_folders=False)
+
+
 def test_suffixes(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"cannot tell the format of 'm\.onnx'.*use \.circle or \.tflite"):
         check_output("m.onnx", kinds.MODEL_BY_NAME)
@@ -127,9 +136,16 @@ def test_an_input_is_no_output(tmp_path: Path) -> None:
     path.write_bytes(model_bytes(add_model()))
     (tmp_path / "link").symlink_to(path)
     for name in (path, tmp_path / "link"):
-        with pytest.raises(OptionError, match="it is read as well"):
-            check_output(name, kinds.MODEL, inputs=[path])
-        check_output(name, kinds.MODEL, inputs=[path], overwrite=True)
+        for overwrite in (False, True):
+            with pytest.raises(OptionError, match="it is read as well"):
+                check_output(name, kinds.MODEL, inputs=[path], overwrite=overwrite)
+
+
+def test_nothing_in_a_folder_that_is_read_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"a picture")
+    with pytest.raises(OptionError, match="it is read as well"):
+        check_output(tmp_path / "a.png", kinds.UNKNOWN, inputs=[tmp_path], overwrite=True)
+    check_output(tmp_path / "new", kinds.UNKNOWN, inputs=[tmp_path])
 
 
 def test_the_cache_where_there_is_no_place_beside_the_model(

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from helpers.models import add_model
+from helpers.models import ModelBuilder, add_model
 from odc_mlir.calibration.repeats import distinct, without
 from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
@@ -186,3 +186,17 @@ def test_mean_and_scale_need_pictures(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(b"")
     with pytest.raises(InputError, match="images are for models with one input"):
         make_data(GRAPH, tmp_path, options=options)
+
+
+@pytest.mark.parametrize("value", [1 << 40, -(1 << 31) - 1])
+def test_whole_numbers_that_do_not_fit_are_refused(value: int) -> None:
+    """They would wrap round to others."""
+    builder = ModelBuilder()
+    x, z, y = (builder.tensor(name, (1, 4), "int32") for name in ("x", "z", "y"))
+    builder.operator("ADD", [x, z], [y])
+    graph = build_graph(builder.finish([x, z], [y]))
+    samples = [[np.full((1, 4), i, np.int64), np.zeros((1, 4), np.int64)] for i in range(4)]
+    assert make_data(graph, samples).fit[0][0].dtype == np.int32
+    samples[2][1][0, 3] = value
+    with pytest.raises(InputError, match=rf"sample 2 holds {value}, outside int32's -2147483648\.\.2147483647"):
+        make_data(graph, samples)

@@ -15,8 +15,10 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.numerics.weight_rounding import Grid, round_weights
 from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.quantizer.finite import check_finite
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.reporting.comparison import compare
 
 EXTREMES = np.array([np.nan, np.inf, -np.inf, 3.4e38, -3.4e38, 1e-45, 0.0, 1e20], np.float32)
@@ -69,6 +71,41 @@ def test_weights(factor: float) -> None:
         odc_mlir.quantize(model, calibration=[[sample]] * 3, max_seconds=1)
     except OdcError:
         return
+
+
+@pytest.mark.parametrize(
+    ("value", "what"), [(np.nan, "NaN"), (np.inf, "infinite values"), (-np.inf, "infinite values")]
+)
+@pytest.mark.parametrize("held_by", ["w", "b"])
+@pytest.mark.parametrize("stored", ["float32", "float16"])
+def test_weights_and_biases_that_are_no_numbers_are_refused(value: float, what: str, held_by: str, stored: str) -> None:
+    builder = ModelBuilder()
+    x, y = (builder.tensor(name, (1, 4)) for name in ("x", "y"))
+    operands = [x]
+    for name, shape in (("w", (4, 4)), ("b", (4,))):
+        data = np.ones(shape, stored)
+        if name == held_by:
+            data.flat[1] = value
+        operands.append(builder.tensor(name, shape, stored, data=data))
+        if stored == "float16":
+            real = builder.tensor(f"{name}/real", shape)
+            builder.operator("DEQUANTIZE", [operands[-1]], [real])
+            operands[-1] = real
+    builder.operator("FULLY_CONNECTED", operands, [y])
+    model = bytes(write_model(builder.finish([x], [y])))
+    samples = [[np.random.default_rng(seed).normal(size=(1, 4)).astype(np.float32)] for seed in range(4)]
+    with pytest.raises(ModelError, match=rf"holds {what}.*tensor '{held_by}'"):
+        odc_mlir.quantize(model, calibration=samples)
+
+
+def test_an_infinite_limit_is_no_weight() -> None:
+    builder = ModelBuilder()
+    x, hidden, y = (builder.tensor(name, (1, 4)) for name in ("x", "hidden", "y"))
+    w = builder.tensor("w", (4, 4), data=np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32))
+    most = builder.tensor("most", (), data=np.array(np.inf, np.float32))
+    builder.operator("MINIMUM", [x, most], [hidden])
+    builder.operator("FULLY_CONNECTED", [hidden, w, -1], [y])
+    check_finite(build_graph(builder.finish([x], [y])))
 
 
 def test_comparing() -> None:

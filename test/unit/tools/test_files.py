@@ -58,6 +58,7 @@ def _run(argv: list[str]) -> int:
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
+    Path("r.npz").write_bytes(b"data")
     Path("m").write_text("model")
     return "m"
 
@@ -67,6 +68,8 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     [
         (["m", "-o", "r.npz", "--dump", "./r.npz"], "--dump and --output both write './r.npz'"),
         (["m", "-o", "m"], "it is read as well"),
+        (["m", "-o", "m", "--overwrite"], "it is read as well"),
+        (["m", "--data", "r.npz", "--dump", "r.npz", "--overwrite"], "it is read as well"),
         (["m", "--dump", "r.txt"], r"cannot tell the format of 'r\.txt' by its name"),
         (["m", "--dump", "-"], "--dump is -, but a file of arrays cannot be written to standard output"),
         (["m", "--data", "-"], "--data is -, but standard input is not supported here"),
@@ -90,6 +93,12 @@ def test_folders_are_made(model: str) -> None:
     assert _run([model, "-o", "a/b/r.json"]) == 0
     assert json.loads(Path("a/b/r.json").read_text()) == {"a": "model"}
     assert _run([model, "-o", "a/b/r.json"]) == 0
+
+
+def test_a_command_that_fails_leaves_no_folders(model: str) -> None:
+    assert odc_quantize.main([model, "-o", "a/b/q.circle", "--report-json", "c/r.json"]) == 1
+    assert not os.path.exists("a")
+    assert not os.path.exists("c")
 
 
 @pytest.mark.parametrize("name", ["-", "/dev/stdin"])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model, model_bytes
+from helpers.nodes import tensor
 from helpers.sessions import SUM, A, Array, B, quantised, unary
 from odc_mlir.errors import InputError, SessionError
 from odc_mlir.formats.cache import records_path
@@ -21,10 +22,11 @@ from odc_mlir.runtime.session.exchange import Exchange
 from odc_mlir.runtime.session.fitting import Fitted
 from odc_mlir.runtime.session.loader import Choices, Loader
 from odc_mlir.runtime.session.recorder import SessionRecorder
-from odc_mlir.runtime.session.runner import Runner
+from odc_mlir.runtime.session.runner import Runner, converted
 from odc_mlir.runtime.session.source import source_from_bytes
 from odc_mlir.runtime.session.states import CALLS
 from odc_mlir.runtime.session.switcher import Switcher
+from odc_mlir.runtime.session.tensors import SessionPort
 
 PROPERTIES = {"digest", "last_error_message", "odc_status", "state", "verdict", "workspace"}
 
@@ -104,6 +106,14 @@ def test_a_runner_gives_what_is_computed() -> None:
     runner.set_input(1, None)
     with pytest.raises(InputError, match="input 1 has no buffer"):
         runner.compute()
+
+
+def test_whole_numbers_that_do_not_fit_are_refused() -> None:
+    """They would wrap round to others."""
+    port = SessionPort(tensor("int32", (2,)))
+    assert converted(port, np.array([3, -4]), 0).tolist() == [3, -4]
+    with pytest.raises(InputError, match=r"input 0 holds 1099511627776, outside int32's -2147483648\.\.2147483647"):
+        converted(port, np.array([3, 1 << 40]), 0)
 
 
 def test_a_background_run_keeps_what_it_raises() -> None:
