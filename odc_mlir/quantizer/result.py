@@ -35,6 +35,8 @@ from odc_mlir.quantizer.policy.verdict import (
 from odc_mlir.quantizer.pricing import bits_of
 from odc_mlir.quantizer.stages import graph_of
 
+_IN_USE = "in use"  # as samples should be, where a problem says what to give
+
 
 @dataclass
 class Quantized(ModelFile):
@@ -116,14 +118,16 @@ class Quantized(ModelFile):
         budget = self.verdict["coverage"].get("budget")
         if budget is not None and (budget["holds"] or self.verdict["problems"]):
             return _budget_hint(budget)
+        every = self.verdict["limits"]
+        if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [FOLLOWING.metric]:
+            # A limit that nobody asked for, as constant outputs keep all others.
+            return None if any(_IN_USE in problem for problem in self.verdict["problems"]) else VARY_MORE
         told = () if self.verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
-        missed = [check for check in self.verdict["limits"] if not check["passed"] and check["metric"] not in told]
+        missed = [check for check in every if not check["passed"] and check["metric"] not in told]
         if missed and not self.verdict["problems"] and all(map(_is_open, missed)):
             return self._remedies(missed)  # what other precisions would bring is as open
         if not missed:
             return None
-        if len(self.verdict["limits"]) > 1 and [check["metric"] for check in missed] == [FOLLOWING.metric]:
-            return VARY_MORE  # a limit that nobody asked for, as constant outputs keep all others
         point = next((point for point in self.verdict["front"] if point["layers"] and point["holds"]), None)
         return (point and self._of_point(point)) or self._remedies(missed)
 
