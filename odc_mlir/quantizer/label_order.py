@@ -18,6 +18,8 @@ _FEWEST_ROWS = 20  # of columns
 # What a column leaves unexplained of labels is at most this part of what the column in their place leaves.
 _FAR_BETTER = 0.25
 _LEAST_EXPLAINED = 0.5
+# Where fewer are right whatever classes are called, inputs may be to blame, as mirrored images are.
+_LEAST_RIGHT_PERCENT = 75.0
 _NAMED = 4
 
 Moved = Mapping[int, int]
@@ -35,10 +37,13 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
         back = classes - next(iter(shifts))
         what = f"rotated by {back if back <= classes // 2 else back - classes} of {classes} classes"
     pairs = [f"{answer} for label {label}" for label, answer in moved.items()]
+    hint = "number classes in the order of the outputs"
+    if renumbered < _LEAST_RIGHT_PERCENT:
+        hint += ", or give inputs in the unit and order that the model was trained for"
     raise InputError(
         f"{model} gets {right:.0f} % of the labels right, and {renumbered:.0f} % of them renumbered as it answers: "
         f"they seem to be {what} (it mostly answers {', '.join(pairs[:_NAMED])}{', …' if pairs[_NAMED:] else ''})",
-        hint="number classes in the order of the outputs",
+        hint=hint,
     )
 
 

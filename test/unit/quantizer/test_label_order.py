@@ -46,6 +46,17 @@ def test_labels_that_are_rotated_by_one_are_not_told_to_start_at_0(shift: int, e
         check_answers(outputs_of(chosen), (labels + shift) % CLASSES)
 
 
+@pytest.mark.parametrize(("right", "of_inputs"), [(0.9, False), (0.55, True)])
+def test_inputs_are_named_where_no_numbering_makes_labels_right(right: float, of_inputs: bool) -> None:
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(CLASSES), 20)
+    chosen = np.where(np.arange(160) % 20 < 20 * right, labels, rng.integers(0, CLASSES, 160))
+    swapped = np.array([1, 0, *range(2, CLASSES)])[labels]
+    with pytest.raises(InputError, match="another order") as caught:
+        check_answers(outputs_of(chosen), swapped)
+    assert str(caught.value).endswith("unit and order that the model was trained for") is of_inputs
+
+
 def test_labels_from_1_on_are_off_by_one() -> None:
     labels, chosen = answered()
     some = labels < CLASSES - 1
