@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
@@ -15,6 +16,9 @@ from odc_mlir.support.sources import Positions
 from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.universe import make_context
+
+# A line that begins as some of IR text does: a value, an operation, an alias, a comment.
+_IR = re.compile(rb"^\s*(%\S+|[a-z_]\w*\.[a-z]\w*|\"[a-z_]\w*\.[a-z]\w*\"\s*\(|module|[#!]\w+\s*=|//)", re.MULTILINE)
 
 ModelSource = str | os.PathLike[str] | bytes | bytearray | memoryview
 
@@ -40,6 +44,11 @@ def load(source: ModelSource) -> ModuleOp:
             module = parse_module(make_context(), text.decode(), name, positions)
         except UnicodeDecodeError as error:
             raise ModelError(f"neither a model file nor UTF-8 text: {error}", location=name) from error
+        except ModelError as error:
+            if _IR.search(text):
+                raise
+            hint = "give a .circle or .tflite file, an nnpackage, or IR text"
+            raise ModelError("this is no model, but other text", location=name, hint=hint) from error
         verify_module(module, positions)
         tell_apart(module)
     return module

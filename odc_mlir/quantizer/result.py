@@ -124,12 +124,13 @@ class Quantized(ModelFile):
             return None if any(_IN_USE in problem for problem in self.verdict["problems"]) else VARY_MORE
         told = () if self.verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
         missed = [check for check in every if not check["passed"] and check["metric"] not in told]
+        point = next((point for point in self.verdict["front"] if point["layers"] and point["holds"]), None)
+        others = point and self._of_point(point)
         if missed and not self.verdict["problems"] and all(map(_is_open, missed)):
-            return self._remedies(missed)  # what other precisions would bring is as open
+            return self._remedies(missed, others)  # what other precisions would bring is as open
         if not missed:
             return None
-        point = next((point for point in self.verdict["front"] if point["layers"] and point["holds"]), None)
-        return (point and self._of_point(point)) or self._remedies(missed)
+        return others or self._remedies(missed)
 
     def _of_point(self, point: Mapping[str, Any]) -> str | None:
         """What to ask for to get a model of the front that keeps the limits; None where that is asked for already."""
@@ -151,11 +152,12 @@ class Quantized(ModelFile):
         names = " and ".join(found)
         return f"{names} layers keep the limits in {cost}; --scheme {found[-1]} has as many bits in all of them"
 
-    def _remedies(self, missed: Sequence[Mapping[str, Any]]) -> str:
+    def _remedies(self, missed: Sequence[Mapping[str, Any]], others: str | None = None) -> str:
         """What may help a model that missed these limits, without what was tried, the likeliest first.
 
         More samples do, where the limits hold on those that the model was made by; where they do not, more change
-        nothing. Less is to be asked for only there, and where more of them would not decide.
+        nothing. Less is to be asked for only there, and where more of them would not decide, unless ``others``, which
+        says how to get other precisions, would do.
         """
         alone = self.verdict["samples"].get("stands_out")
         found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
@@ -165,6 +167,8 @@ class Quantized(ModelFile):
             found.append(f"give more samples, about {max(counts)}, as these leave open whether the limit holds")
         elif all(check["inherent"] is False for check in missed):
             found.append("give more samples, as on those that ranges were chosen by the limit holds")
+        elif others is not None:
+            found.append(others)
         else:
             of_answers = all(check["metric"] in OF_LABELS for check in missed)
             why = ", as more samples would hardly decide whether this one holds" if is_open else ""

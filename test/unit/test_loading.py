@@ -18,6 +18,16 @@ def test_what_is_neither_model_nor_text(content: bytes, tmp_path: Path) -> None:
         loading.load(path)
 
 
+@pytest.mark.parametrize(
+    "text", ["{", '{"a": 1}', "[1, 2]", "hello world", "a,b\n1.5,2\n", "<html><body>", "5 % of it"]
+)
+def test_other_text_is_called_no_model_in_a_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.tflite"
+    path.write_text(text)
+    with pytest.raises(ModelError, match=r"^this is no model, but other text \(in [^\n]*\); give [^\n]*$"):
+        loading.load(path)
+
+
 def test_a_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"missing\.circle"):
         loading.load(tmp_path / "missing.circle")

@@ -457,8 +457,15 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:
-    """The scheme that was asked for or, where a budget was kept with nothing in it, what there is instead."""
+    """The scheme that was asked for or, where a budget was kept with nothing in it, what there is instead.
+
+    What has products or weights counts, in models that have any.
+    """
     scheme, found = verdict["choices"]["scheme"], verdict["coverage"].get("precisions", {})
+    for unit in ("macs", "weights"):
+        if any(counts.get(unit) for counts in found.values()):
+            found = {name: counts for name, counts in found.items() if counts[unit]}
+            break
     if verdict["status"] == FAILED or scheme in found or not found:
         return str(scheme)
     return f"{' and '.join(sorted(found, reverse=True))} instead of {scheme}"

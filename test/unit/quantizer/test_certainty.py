@@ -113,6 +113,21 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
     assert "(on others mpeir may miss)" in repr(kept)
 
 
+def test_a_scheme_that_keeps_the_limit_is_named_rather_than_more_loss() -> None:
+    """Also where the interval leaves open whether the model itself keeps it, which more samples would not decide."""
+    file, samples = regressor()
+    given: dict[str, Any] = {"calibration": samples[::2], "evaluation": samples[1::2], "help": False}
+    (check,) = odc_mlir.quantize(file, **given, limit=1e-6).verdict["limits"]
+    least = check["interval"][0]
+    made = odc_mlir.quantize(file, **given, limit=least + 0.999 * (check["value"] - least))
+    precisions = dict.fromkeys(made.verdict["scheme"], "int16x8")
+    point = {"layers": len(precisions), "precisions": precisions, "bytes": 5104, "time_ns": None, "share": 1.0}
+    for holds, said in ((True, "--scheme int16x8 keeps the limits in 5,104 bytes"), (False, "allow more loss")):
+        made.verdict["front"] = [{**point, "holds": holds}]
+        with pytest.raises(OdcError, match=said):
+            made.require_passed()
+
+
 def test_so_many_samples_as_are_advised_decide_and_others_are_not_advised() -> None:
     """However near to what was measured the limit is, what is advised is checked by the interval of so many."""
     file, samples = regressor()

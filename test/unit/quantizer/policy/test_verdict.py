@@ -196,6 +196,16 @@ def test_types_are_those_that_there_are(precisions: tuple[str, ...], value: floa
     assert types_text(make_verdict(evidence)) == text
 
 
+def test_a_scheme_that_only_values_without_weights_have_is_not_what_there_is() -> None:
+    coverage = {
+        "precisions": {"int8": {"macs": 0, "weights": 0, "layers": 1}, "int8x4": {"macs": 9, "weights": 9, "layers": 1}}
+    }
+    evidence = Evidence((Limit("mpeir", 0.1),), {"mpeir": 0.0}, choices={"scheme": "int8"}, coverage=coverage)
+    assert types_text(make_verdict(evidence)) == "int8x4 instead of int8"
+    coverage["precisions"]["int8"]["macs"] = 1
+    assert types_text(make_verdict(evidence)) == "int8"
+
+
 @pytest.mark.parametrize(
     ("made_up", "value", "status"), [(True, 0.05, UNCHECKED), (True, 0.5, FAILED), (False, 0.05, PASSED)]
 )
