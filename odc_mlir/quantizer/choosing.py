@@ -12,7 +12,7 @@ from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.quantizer.data import HALVES
+from odc_mlir.quantizer.folds import HALVES, JUDGES
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.options import AUTO, INPUTS, OFF, OUTPUTS
@@ -409,5 +409,5 @@ class Choosing:
         switches = (options.rounding, options.correction)
         tried = sum(len(options.switched(switch)) - 1 for switch in switches) if fit else 0
         ranges = len(options.range_modes) if len(options.range_modes) > 1 else 0
-        folds = 0 if self._making.folds is None else self._making.folds.count
+        folds = 0 if self._making.folds is None else self._making.folds.count(JUDGES)
         return tried + len(options.equalizations) + ranges + 1 + held + folds

@@ -5,7 +5,6 @@ Ranges are chosen by most samples; the rest is held back to decide and to judge 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,12 +32,6 @@ Labels = bool | Array | Sequence[Any]
 HELD_BACK = 4
 LEAST_HELD_BACK, MOST_HELD_BACK = 16, 64
 FEWEST_TO_SPLIT = 8
-# What is judged knows at most a share of one in so many samples less than the result does. Ranges of n samples miss
-# about 1 of n + 1 others: a twin without a sixth of them clips a fifth more often, and its verdict is too bad by that.
-_MOST_MISSING = 16
-# What choices are judged by lacks half of those held back: prudence in choosing is worth more than the truth.
-HALVES = 2
-
 _FAR = 100.0  # times as large as all others: no range then leaves the others codes
 
 MADE_UP = 8
@@ -67,14 +60,9 @@ class Data:
     fit_labels: Array | None = None
 
     @property
-    def parts(self) -> int:
-        """Into how many parts those held back are divided, each of which a model judges that is made without it.
-
-        A multiple of :data:`HALVES`, of which choices are judged; 1 for a single sample.
-        """
-        held, total = len(self.held), len(self.fit) + len(self.held)
-        wanted = HALVES * math.ceil(_MOST_MISSING * held / total / HALVES)
-        return min(wanted, held // HALVES * HALVES) or held
+    def known(self) -> int:
+        """How many samples the result's ranges are chosen by: those held back are too, once choices are made."""
+        return len(self.fit) + (0 if self.separate else len(self.held))
 
 
 @dataclass(frozen=True, slots=True)

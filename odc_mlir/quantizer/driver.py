@@ -6,8 +6,8 @@
    would; ranges are those that the result will have, codes are rounded by the other samples (:mod:`.choosing`).
 3. If the limits do not hold on those held back, layers are taken to more bits or to float (:mod:`.widening`), where the
    target leaves a choice.
-4. The verdict compares the result with the original float model on the samples held back (:mod:`.judging`); twins of it
-   stand in for it, each made without the part of them that it is judged on.
+4. The verdict compares the result with the original float model on all samples (:mod:`.judging`); twins of it stand in
+   for it, each made without the part of them that it is judged on. Of large models these are the samples held back.
 
 Everything is deterministic: the same model, data and options give the same bytes, unless ``max_seconds`` cuts the
 search short.
@@ -62,10 +62,11 @@ class Driver:
         self._fixed = self._fixed_precisions()
         self._known_errors = self._errors_told()
         self.making = Making(original, base, data, options, progress)
-        self.reference = self.making.reference
-        self.limits, self.outputs_vary = self._limits()
+        self.reference = self.making.judging
+        self.limits, self.outputs_vary = self._limits(len(self.reference.samples))
+        self.search_limits, _ = self._limits(len(data.held))
         if self.reference.misfit is not None:
-            self.findings.append(misfit_text(self.reference.misfit, len(self.data.held), FLOAT_MODEL))
+            self.findings.append(misfit_text(self.reference.misfit, len(self.reference.samples), FLOAT_MODEL))
         if options.metric is None and self.reference.labels is None and self.reference.doubt_of_scores is not None:
             self.findings.append(self.reference.doubt_of_scores)
         if self.data.fit:
@@ -84,8 +85,7 @@ class Driver:
     def _of_records(self) -> list[RecordFinding]:
         """What the records say, with all samples that ranges are chosen by: those held back are, in the end."""
         data, found = self.data, self.base.records.findings
-        total = len(data.fit) + (0 if data.separate else len(data.held))
-        return [*amount(total), *(finding for finding in found if finding.kind != FEW_RUNS)]
+        return [*amount(data.known), *(finding for finding in found if finding.kind != FEW_RUNS)]
 
     def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
         """Precisions that the user chose; parameters are given for codes of the scheme, or of what is chosen."""
@@ -109,8 +109,8 @@ class Driver:
             raise OptionError("the errors are of no layer of the optimised model", location=file)
         return metric, errors
 
-    def _limits(self) -> tuple[tuple[Limit, ...], bool]:
-        """The limits, and whether samples vary outputs by so much that such as never change would miss them."""
+    def _limits(self, samples: int) -> tuple[tuple[Limit, ...], bool]:
+        """The limits of ``samples``, and whether these vary outputs by so much that constant ones would miss them."""
         options, reference = self.options, self.reference
         limits = choose_limits(
             metric=options.metric,
@@ -120,7 +120,7 @@ class Driver:
             is_telling=reference.misfit is None,
             classifier=reference.classifier,
             has_values=reference.has_values,
-            samples=len(self.data.held),
+            samples=samples,
         )
         given = {"drop"} if options.max_drop is not None else set()
         if options.metric is not None or options.limit is not None:
@@ -219,7 +219,7 @@ class Driver:
 
         self.widening = Widening(
             self.options,
-            self.limits,
+            self.search_limits,
             self._fixed,
             making.examination(model),
             build,
@@ -256,7 +256,7 @@ class Driver:
         assert self.widening.chosen is not None
         precisions = self.widening.chosen.precisions
         old, new = (self._tried(precisions, item.candidate) for item in (choice, better))
-        if old.holds(self.limits) and not new.holds(self.limits):
+        if old.holds(self.search_limits) and not new.holds(self.search_limits):
             return choice.candidate
         self.widening.replace_chosen(new)
         return better.candidate
@@ -272,15 +272,26 @@ class Driver:
 
     def _tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
         measured = self.making.measured(candidate)
-        return Tried(precisions, candidate, self.reference.metrics(measured), outputs_db(measured))
+        return Tried(precisions, candidate, self.making.reference.metrics(measured), outputs_db(measured))
+
+    def measures(self, candidate: Candidate) -> dict[str, float | None]:
+        """What the verdict's limits are checked against, of samples that ``candidate`` was not made by.
+
+        Whether it follows outputs that hardly vary, or only in rare samples, it tells by itself: what does not know
+        these clips them.
+        """
+        found = self.reference.metrics(self.making.measured_unseen(self.model, candidate))
+        if FOLLOWING in self.limits:
+            found["r2"] = self.reference.metrics(self.making.measured_itself(candidate))["r2"]
+        return found
 
     def _holds_unseen(self, candidate: Candidate) -> bool:
         """Whether limits hold as the verdict measures them."""
         making = self.making
-        metrics = self.reference.metrics(making.measured_unseen(self.model, candidate))
+        metrics = self.measures(candidate)
         if not all(limit.holds(metrics) for limit in self.limits):
             return False
-        if making.judged_on >= FEWEST_TO_TRUST:
+        if len(self.reference.samples) >= FEWEST_TO_TRUST:
             return True
         return not making.intervals(self.model, candidate).doubtful(self.limits, metrics)
 

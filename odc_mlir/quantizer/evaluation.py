@@ -63,7 +63,8 @@ class Reference:
     """The float model's answers to ``samples``, which candidates are compared with.
 
     ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`. ``like``: the
-    same model's for other samples, by which it is known what outputs are, such as scores of classes.
+    same model's for other samples, by which it is known what outputs are, such as scores of classes; labels are
+    then some of its own, as :attr:`labels` has them, which are checked already.
     """
 
     def __init__(
@@ -84,10 +85,16 @@ class Reference:
             outputs, found = run(sample)
             self.outputs.append(outputs)
             self._expected.append(found)
-        self._answering = answering(graph, self.outputs[0], labels[0].size) if labels is not None else Answering()
         self._yes_above: float | None = None  # see yes_above
+        if labels is None:
+            self._answering = Answering()
+        else:
+            self._answering = answering(graph, self.outputs[0], labels[0].size) if like is None else like._answering
         firsts: Sequence[Array] = self.answers(self.outputs)
-        if labels is not None:
+        if labels is not None and like is not None:
+            self._yes_above = like._yes_above
+            firsts = self.answers(self.outputs)
+        elif labels is not None:
             self._yes_above = yes_above(firsts, labels)
             check_unit(
                 graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])

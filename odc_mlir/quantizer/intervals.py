@@ -14,7 +14,7 @@ noise it is much more. ``benchmarks/verdict_ranks.py`` measures how often interv
 The range that MPEIR's errors are parts of is drawn again too: that of a few samples could be another.
 
 The worse end is of models that were made without the samples they are judged on, of which each knows fewer than the
-result does; the better end also of the model as it is, whose ranges hold all samples, on those held back. Shares have
+result does; the better end also of the model as it is, whose ranges hold all samples. Shares have
 Wilson's interval, which is not empty where all samples agree; the difference of two shares has Bonett and Price's.
 """
 
@@ -60,32 +60,12 @@ Outputs = Sequence[Sequence[Array]]
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
-    """What the float model and quantised ones gave for each sample.
-
-    ``decided``: the share of samples in which logits answer alike, or nearly; None for other outputs.
-    """
-
-    expected: Outputs
-    found: Outputs
-    decided: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Certainty:
-    """Intervals by measure, and how many samples they are of; ``labelled``: those of the loss of right answers.
-
-    ``of_more``: the intervals of so many samples like these.
-    """
+    """Intervals by measure, and how many samples they are of; ``of_more``: those of so many samples like these."""
 
     intervals: Mapping[str, Interval]
     count: int
-    labelled: int = 0
     of_more: Callable[[int], Mapping[str, Interval]] | None = None
-
-    def seen_by(self, limit: Limit) -> int:
-        """How many samples tell of a limit."""
-        return self.labelled if limit.metric == "drop" else self.count
 
     def doubtful(self, limits: Sequence[Limit], measures: Mapping[str, float | None]) -> list[Limit]:
         """The limits that ``measures`` keep, but by which too few samples say that others will.
@@ -101,33 +81,29 @@ class Certainty:
 def intervals_of(
     reference: Reference,
     measured: Measurement,
-    judged: Judged | None = None,
+    judged: Measurement | None = None,
     itself: Measurement | None = None,
     of_more: int | None = None,
 ) -> dict[str, Interval]:
     """The interval of each measure that is made of what single samples give; none of a single sample.
 
-    ``measured`` are models made without the samples held back, which ``reference`` has; ``judged`` the same of all
-    samples, where that was done; ``itself`` the model as it is. What ``measured`` says lies within. ``of_more``: as if
-    there were so many samples, all like one of these.
+    ``measured`` is what verdicts have of the samples of ``reference``; ``judged`` the same of models made without them,
+    where that is another; ``itself`` the model as it is. What ``measured`` says lies within. ``of_more``: as if there
+    were so many samples, all like one of these.
     """
     if len(measured.reals) < _FEWEST:
         return {}
-    judged = judged or Judged(reference.outputs, measured.reals, measured.decided)
-    count = of_more or len(judged.expected)
-    result = _ends(reference, judged, count)
+    judged = measured if judged is None else judged
+    count = of_more or len(reference.outputs)
+    result = _ends(reference, judged.reals, count)
     if itself is not None:
-        held = Judged(reference.outputs, itself.reals)
-        result = _bettered(result, _ends(reference, held, of_more or len(held.expected)))
+        result = _bettered(result, _ends(reference, itself.reals, count))
+    pairs = list(zip(reference.outputs, judged.reals, strict=True))
     agreeing = [
         float(np.mean([np.argmax(a[place]) == np.argmax(b[place]) if a[place].size else True for a, b in pairs]))
-        for pairs in [list(zip(judged.expected, judged.found, strict=True))]
-        for place in _numbers(reference, reference.outputs)
+        for place in _numbers(reference)
     ]
-    agreeing += [
-        float(np.mean([np.mean(a[place] == b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]))
-        for place in reference.places
-    ]
+    agreeing += [float(np.mean([np.mean(a[place] == b[place]) for a, b in pairs])) for place in reference.places]
     if agreeing:
         result["top1_match"] = wilson(min(agreeing), count)
     if measured.decided is not None and judged.decided is not None:
@@ -141,22 +117,25 @@ def intervals_of(
     return result
 
 
-def _numbers(reference: Reference, outputs: Outputs) -> list[int]:
+def _numbers(reference: Reference) -> list[int]:
     """Which outputs are numbers."""
     return [
         number
-        for number, value in enumerate(outputs[0])
+        for number, value in enumerate(reference.outputs[0])
         if value.dtype.kind in "iuf" and number not in reference.places
     ]
 
 
-def _ends(reference: Reference, judged: Judged, count: int) -> dict[str, Interval]:
-    """The interval of each measure, of the output for which that is worst, for ``count`` samples like those judged."""
+def _ends(reference: Reference, reals: Outputs, count: int) -> dict[str, Interval]:
+    """The interval of each measure, of the output for which that is worst, for ``count`` samples like these.
+
+    ``reals`` are what was found of those of ``reference``.
+    """
     draws = _Draws(count)
-    variations = variation(list(zip(*judged.expected, strict=True)), list(reference.places))
+    variations = variation(list(zip(*reference.outputs, strict=True)), list(reference.places))
     found: dict[str, list[Interval]] = {}
-    for place in _numbers(reference, judged.expected):
-        pairs = [(a[place].astype(np.float64), b[place]) for a, b in zip(judged.expected, judged.found, strict=True)]
+    for place in _numbers(reference):
+        pairs = [(a[place].astype(np.float64), b[place]) for a, b in zip(reference.outputs, reals, strict=True)]
         span = reference.spans[place]
         spans = None if span is None else np.full(_DRAWS, span)
         if spans is not None and not reference.is_bounded(place):
@@ -289,7 +268,7 @@ def deciding(limits: Sequence[Limit], certainty: Certainty) -> dict[str, int]:
     of_more, found = cache(certainty.of_more), dict[str, int]()
     for factor in _FACTORS:
         for limit in open_limits:
-            wanted = factor * certainty.seen_by(limit)
+            wanted = factor * certainty.count
             if limit.metric not in found and wanted <= _MOST_ADVISED:
                 strict, ends = limit.of_so_many(wanted), of_more(wanted).get(limit.metric, ())
                 if len(set(map(strict.allows, ends))) == 1:
@@ -310,7 +289,7 @@ def sample_advice(limits: Sequence[Limit], certainty: Certainty, wanted: Mapping
         if limit.metric in wanted:
             low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.metric])
             found.append(
-                f"with {certainty.seen_by(limit)} samples {quality_name(limit.metric)} is {low} to {high} (95 %), the "
+                f"with {certainty.count} samples {quality_name(limit.metric)} is {low} to {high} (95 %), the "
                 f"limit {quality_text(limit.metric, limit.bound)}; about {wanted[limit.metric]} would decide"
             )
     return found

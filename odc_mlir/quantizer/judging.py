@@ -43,7 +43,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     for layer in layers:
         if not weights.get(layer.name):
             layer.precision = _scheme_name(options.scheme, layer.precision)
-    metrics = reference.metrics(measured)
+    metrics = driver.measures(candidate)
     found = _coverage(driver, candidate)
     coverage = _coverage_entry(driver, candidate, found)
     shares = leaked(reference.graph, candidate.graph, data.held)
@@ -80,9 +80,8 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             {layer.name: layer.precision for layer in layers},
             _float_reasons(driver, candidate),
             {
-                "chosen_by": len(data.fit),
-                "checked_on": len(data.held),
-                "judged_on": certainty.count or len(data.held),
+                "chosen_by": data.known,
+                "checked_on": len(reference.samples),
                 "telling": tells,
                 "outputs_vary": driver.outputs_vary,
                 "layers_examined_on": examination.samples,
@@ -127,7 +126,7 @@ def _inherent(driver: Driver, candidate: Candidate) -> dict[str, bool]:
     """
     if driver.data.separate and driver.data.held is not driver.data.fit:
         return {}
-    metrics = driver.reference.metrics(driver.making.measured(candidate))
+    metrics = driver.reference.metrics(driver.making.measured_itself(candidate))
     return {limit.metric: not limit.holds(metrics) for limit in driver.limits}
 
 
@@ -201,7 +200,7 @@ def _front(driver: Driver, *, holds: bool) -> list[dict[str, Any]]:
     """What was measured with other precisions: the accuracy that time or bytes buy; empty where nothing was.
 
     ``search``: on samples held back, of models as they are, whose ranges know these too. The verdict is of models
-    made without the samples, which would take two more of these for each point: those that were ``confirmed``, all
+    made without the samples, which would take eight more of these for each point: those that were ``confirmed``, all
     where no choice is good enough. Limits ``holds`` of the one that was chosen.
     """
     if driver.widening is None:
@@ -211,7 +210,7 @@ def _front(driver: Driver, *, holds: bool) -> list[dict[str, Any]]:
     for tried in _spread(widening):
         plan = None if driver.target is None else driver.target.judge(tried.candidate.module, plan=True)
         is_told = tried is chosen or widening.is_known(tried) or widening.is_in_vain
-        holds_here = widening.confirmed(tried) if is_told else tried.holds(driver.limits)
+        holds_here = widening.confirmed(tried) if is_told else tried.holds(widening.limits)
         points.append(
             {
                 "layers": len(tried.precisions),
@@ -295,10 +294,10 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
     problems = []
     scheme, target = driver.options.scheme, driver.target
     if driver.reference.constant:
-        count = len(driver.data.held)
+        count = len(driver.reference.samples)
         what = "one sample says" if count == 1 else f"the outputs are the same for all {count} samples, which so say"
         problems.append(f"{what} nothing of accuracy")
-    elif len(driver.data.held) == 1:
+    elif len(driver.reference.samples) == 1:
         of_both = driver.data.held is driver.data.fit
         what = "the only sample both chose the ranges and checked" if of_both else "a single sample checked"
         problems.append(f"{what} the model, which says nothing of others")
@@ -335,7 +334,7 @@ def _lost_outputs(driver: Driver, candidate: Candidate, measured: Measurement) -
     """
     reference, texts, lacking = driver.reference, list[str](), list[bool]()
     names = [reference.graph.tensors[index].name for index in reference.graph.outputs]
-    lost, itself = lost_places(measured), driver.making.measured(candidate)
+    lost, itself = lost_places(measured), driver.making.measured_itself(candidate)
     for place in lost:
         varies_by, known = reference.varies_slightly(place), not FOLLOWING.allows(itself.r2[place] or 0.0)
         shares = reference.are_shares(place)
@@ -362,7 +361,7 @@ def _silent(driver: Driver, candidate: Candidate, measured: Measurement) -> tupl
         count = len(reference.samples)
         text = f"output {names[place]!r} is the same for all {count} samples, which so say nothing of it"
         (notes if may_be else problems).append(text if may_be else f"{text}: give some for which it varies")
-    known, itself = lost_places(measured), driver.making.measured(candidate)
+    known, itself = lost_places(measured), driver.making.measured_itself(candidate)
     for place, every in enumerate(itself.lost):
         if place in known:
             continue
@@ -392,7 +391,7 @@ def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
     metric = next(iter(before))
     result: dict[str, Any] = {"metric": metric, "float": before[metric], "quantized": measured.scores[metric]}
     if metric in PERCENT:
-        count = len(driver.data.held)
+        count = len(driver.reference.samples)
         result["intervals"] = {
             side: [100.0 * end for end in wilson(result[side] / 100.0, count)] for side in ("float", "quantized")
         }

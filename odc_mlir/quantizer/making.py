@@ -13,10 +13,10 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.batches import reals_of
 from odc_mlir.quantizer.building import CandidateBuilder
-from odc_mlir.quantizer.data import HALVES, Data, standing_out
+from odc_mlir.quantizer.data import Data, standing_out
 from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.folds import Folds, HeldBack
-from odc_mlir.quantizer.intervals import Certainty, Judged, intervals_of
+from odc_mlir.quantizer.folds import HALVES, JUDGES, Folds, HeldBack
+from odc_mlir.quantizer.intervals import Certainty, intervals_of
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import Options, Progress
@@ -32,6 +32,7 @@ LOG = logging.getLogger(__name__)
 _MOST_JUDGING_MACS = 1 << 30
 # Beyond how many the float model is not run once more on the samples that chose ranges.
 _MOST_WITNESS_MACS = 1 << 32
+_SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +45,24 @@ class BestCandidate:
     measured: Measurement
 
 
+@dataclass(frozen=True, slots=True)
+class _Unseen:
+    """What models of ``recipe`` gave for samples that they were not made by: codes of these are not refined by all."""
+
+    model: FloatModel
+    recipe: Recipe
+    measured: Measurement
+
+    def is_of(self, model: FloatModel, candidate: Candidate) -> bool:
+        return model is self.model and candidate.recipe == self.recipe
+
+
 class Making:
     """Makes models of ``original``, optimised as ``base``, and measures them on the samples held back of ``data``.
 
-    ``steps`` tells what was tried and kept; ``foreseen`` is how many models are going to be made, for who waits.
+    ``reference`` has those, by which choices are made, and ``judging`` the samples that verdicts are of: all, unless
+    the model is large. ``steps`` tells what was tried and kept; ``foreseen`` is how many models are going to be made,
+    for who waits.
     """
 
     def __init__(
@@ -55,15 +70,34 @@ class Making:
     ) -> None:
         self.base, self.data, self.options = base, data, options
         self.builder = CandidateBuilder(options, data.fit)
-        self.reference = Reference(original, data.held, data.labels)
-        _check_labels(original, data)
         self.steps: list[dict[str, Any]] = []
         self.foreseen = 0
         self._original, self._progress = original, progress
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
+        self.judging, self.reference = self._references()
+        self._unseen: list[_Unseen] = []  # the last ones
+        self._itself: tuple[Candidate, Measurement] | None = None
         self._certainty: tuple[Candidate, Certainty] | None = None  # of the last candidate that was asked for
         self._held_back = HeldBack(options, data, self.reference, self.say)
+
+    def _references(self) -> tuple[Reference, Reference]:
+        """What verdicts are by, and choices; raises InputError for labels that cannot be right."""
+        data, lacks_labels = self.data, self.data.labels is not None and self.data.fit_labels is None
+        if data.separate or lacks_labels or not self._has_judges:
+            reference = Reference(self._original, data.held, data.labels)
+            _check_labels(self._original, data)
+            return reference, reference
+        # What takes turns in them is in every fold.
+        order = np.random.default_rng(_SEED).permutation(data.known)
+        samples, labels = [*data.fit, *data.held], data.labels
+        if labels is not None:
+            assert data.fit_labels is not None
+            labels = np.concatenate([data.fit_labels, labels])[order]
+        judging = Reference(self._original, [samples[i] for i in order], labels)
+        if judging.labels is not None:
+            labels = judging.labels[np.argsort(order)][len(data.fit) :]
+        return judging, Reference(self._original, data.held, labels, like=judging)
 
     def record(self, model: FloatModel) -> None:
         """Give ``model`` records of all samples; raises OdcError."""
@@ -73,7 +107,7 @@ class Making:
         executor = HostExecutor(model.graph)
         model.records = record(executor, self.data.fit)
         if not self.data.separate:
-            parts = min(HALVES, self.data.parts) if self.is_large else self.data.parts
+            parts = min(HALVES, len(self.data.held))
             model.held = [record(executor, self.data.held[part::parts]) for part in range(parts)]
 
     def statistics_of(self, model: FloatModel) -> Statistics:
@@ -92,15 +126,37 @@ class Making:
         return candidate.measured
 
     def measured_unseen(self, model: FloatModel, candidate: Candidate) -> Measurement:
-        """How far models made as ``candidate`` is are from the float one on samples that they were not made by."""
-        return self._held_back.measure(model, candidate, len(model.held))
+        """How far models made as ``candidate`` is are from the float one on samples that they were not made by.
+
+        Of the samples that verdicts are of. It is the candidate itself where some of these cannot be left out.
+        """
+        if not self._judges_all:
+            return self.measured_by_halves(model, candidate)
+        found = next((known for known in self._unseen if known.is_of(model, candidate)), None)
+        if found is None:
+            found = _Unseen(model, candidate.recipe, self._judged(model, candidate))
+            self._unseen = [*self._unseen[-1:], found]
+        return found.measured
+
+    def _judged(self, model: FloatModel, candidate: Candidate) -> Measurement:
+        folds = self.folds
+        assert folds is not None
+        self.say("judging on all samples", made=JUDGES)
+        try:
+            return folds.judge(model, candidate.recipe)
+        except OdcError:
+            LOG.info("the model cannot be made without some of the samples", exc_info=True)
+            return self.measured_itself(candidate)
+
+    def measured_itself(self, candidate: Candidate) -> Measurement:
+        """How far ``candidate``, which knows them all, is from the float model on the samples that verdicts are of."""
+        if self._itself is None or self._itself[0] is not candidate:
+            self._itself = candidate, self.judging.measure(candidate.graph, keep=True)
+        return self._itself[1]
 
     def measured_by_halves(self, model: FloatModel, candidate: Candidate) -> Measurement:
-        """The same of models that lack half of the samples held back, by which choices leave room for what is unseen.
-
-        It is worse than what others will find (:meth:`measured_unseen`), by as much as half of the samples tell.
-        """
-        return self._held_back.measure(model, candidate, min(HALVES, len(model.held)))
+        """The same of models that lack half of the samples held back: choices leave room for what is unseen."""
+        return self._held_back.measure(model, candidate)
 
     def lost_witnesses(self, candidate: Candidate) -> list[tuple[Witness, float]]:
         """The rare values of calibration samples that ``candidate`` loses, with what it gives instead."""
@@ -141,61 +197,47 @@ class Making:
         if self.builder.scheme.weights_only:
             return None
         graph = self.builder.fake_quantized(model, candidate, statistics)
-        return self.reference.metrics(self.reference.measure(graph))
-
-    def judged(self, model: FloatModel, candidate: Candidate) -> Judged | None:
-        """All samples, each judged by a model made as ``candidate`` is, but without it; None for large models.
-
-        Recorded ranges and samples that take no part in choosing need no such thing.
-        """
-        folds = self._judges
-        if folds is None or not self.in_time():
-            return None
-        self.say("judging on all samples", made=folds.count)
-        try:
-            found = folds.measure(model, candidate.recipe, keep=True)
-        except OdcError:
-            LOG.info("the model cannot be made without some of the samples", exc_info=True)
-            return None
-        return Judged(folds.reference.outputs, found.reals, found.decided)
+        return self.judging.metrics(self.judging.measure(graph))
 
     def intervals(self, model: FloatModel, candidate: Candidate) -> Certainty:
         """How sure :meth:`measured_unseen` is; of inputs that are made up more would say nothing either."""
         if self.data.made_up:
             return Certainty({}, 0)
         if self._certainty is None or self._certainty[0] is not candidate:
-            judged, measured = self.judged(model, candidate), self.measured_unseen(model, candidate)
-            itself = None if judged is None else self.reference.measure(candidate.graph, keep=True)
-            found = partial(intervals_of, self.reference, measured, judged, itself)
-            count = len(self.data.held if judged is None else judged.expected)
-            certainty = Certainty(found(), count, len(self.data.held), lambda count: found(of_more=count))
+            measured = judged = self.measured_unseen(model, candidate)
+            if self.data.held is self.data.fit and self._has_judges and self.folds is not None and self.in_time():
+                judged = self._judged(model, candidate)
+            itself = self.measured_itself(candidate) if judged is not measured or self._judges_all else None
+            found = partial(intervals_of, self.judging, measured, judged, itself)
+            certainty = Certainty(found(), len(self.judging.samples), lambda count: found(of_more=count))
             self._certainty = candidate, certainty
         return self._certainty[1]
 
     @cached_property
     def folds(self) -> Folds | None:
         """What judges all samples; None where that says no more, or where the model is too large."""
-        data = self.data
-        samples = data.fit if data.held is data.fit else [*data.fit, *data.held]
-        if (data.separate and data.held is not data.fit) or len(samples) < 2:
+        data, reference = self.data, self.judging
+        few = data.held is data.fit
+        if self.is_large or (data.separate and not few) or data.known < 2:
             return None
-        return None if self.is_large else Folds(self._original, samples, self.options, self.reference)
+        if not few and reference is self.reference:
+            reference = Reference(self._original, [*data.fit, *data.held], like=reference)
+        return Folds(reference, self.options)
 
     @property
-    def _judges(self) -> Folds | None:
-        """What verdicts are by: of weights alone, which have no ranges that know samples, those held back tell."""
-        return None if self.builder.scheme.weights_only else self.folds
+    def _has_judges(self) -> bool:
+        """Whether models without some samples can tell what others will find: weights alone have no ranges by these."""
+        return not (self.is_large or self.builder.scheme.weights_only)
+
+    @property
+    def _judges_all(self) -> bool:
+        return self.judging is not self.reference
 
     @cached_property
     def is_large(self) -> bool:
         """Whether making a model takes too long to do that often."""
         samples = len(self.data.fit) + len(self.data.held)
         return samples * self.examination(self.base).macs > _MOST_JUDGING_MACS
-
-    @property
-    def judged_on(self) -> int:
-        """How many samples verdicts are of."""
-        return len(self.data.held if self._judges is None else self._judges.samples)
 
     def in_time(self) -> bool:
         most = self.options.max_seconds

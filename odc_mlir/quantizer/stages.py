@@ -98,9 +98,9 @@ class FloatModel:
     """A float model ready to be quantised.
 
     ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of each part of those held
-    back (:attr:`.data.Data.parts`); ``known`` is what rounding found out, by the number of samples. ``equalization``:
-    pairs of layers between which scales were moved, as ONE's fm-equalize has them. ``splits_columns``: large columns of
-    inputs have a channel of their own.
+    back; ``known`` is what rounding found out, by the number of samples. ``equalization``: pairs of layers between which
+    scales were moved, as ONE's fm-equalize has them. ``splits_columns``: large columns of inputs have a channel of their
+    own.
     """
 
     module: ModuleOp
@@ -109,7 +109,7 @@ class FloatModel:
     known: dict[int, Known] = field(default_factory=dict)
     equalization: list[dict[str, Any]] = field(default_factory=list)
     splits_columns: bool = False
-    _without: dict[tuple[int, int], Statistics] = field(default_factory=dict, init=False, repr=False)
+    _without: dict[int, Statistics] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def graph(self) -> Graph:
@@ -126,13 +126,12 @@ class FloatModel:
         """Statistics of all samples."""
         return joined((self.records, *self.held)).statistics()
 
-    def without(self, part: int, parts: int) -> Statistics:
-        """Statistics of all samples but one of ``parts``, a divisor of the recorded ones, of those held back."""
-        key = (part, parts)
-        if key not in self._without:
-            others = [records for place, records in enumerate(self.held) if place % parts != part]
-            self._without[key] = joined((self.records, *others)).statistics()
-        return self._without[key]
+    def without(self, part: int) -> Statistics:
+        """Statistics of all samples but one part of those held back."""
+        if part not in self._without:
+            others = [records for place, records in enumerate(self.held) if place != part]
+            self._without[part] = joined((self.records, *others)).statistics()
+        return self._without[part]
 
 
 @dataclass

@@ -420,10 +420,7 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
     """That a model passed and, where chance may have had a part in that, on how many samples, and what is in doubt."""
     if verdict["certain"]:
         return "passed"
-    samples = verdict["samples"]
-    held, judged = samples["checked_on"], samples["judged_on"]
-    text = counted(judged, "sample") + (f", {held} of them held back" if held < judged else "")
-    return f"passed on {text} ({reservation(verdict)})"
+    return f"passed on {counted(verdict['samples']['checked_on'], 'sample')} ({reservation(verdict)})"
 
 
 def reservation(verdict: Mapping[str, Any]) -> str:

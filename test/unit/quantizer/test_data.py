@@ -10,7 +10,7 @@ from odc_mlir.calibration.repeats import distinct, without
 from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures
-from odc_mlir.quantizer.data import HALVES, Data, LoadOptions, make_data, split
+from odc_mlir.quantizer.data import LoadOptions, make_data, split
 from odc_mlir.runtime.execution.graph import build_graph
 
 GRAPH = build_graph(add_model())  # two inputs [1, 4]
@@ -29,26 +29,6 @@ def test_a_quarter_is_held_back_and_more_of_few(count: int, held: int) -> None:
     assert data.labels.tolist() == kept
     assert not {int(sample[0][0, 0]) for sample in data.fit} & set(kept)
     assert max(kept) - min(kept) >= count // 2, "from all over the data"
-
-
-@pytest.mark.parametrize(("count", "parts"), [(8, 4), (16, 8), (48, 6), (128, 4), (200, 4), (1000, 2)])
-def test_what_judges_lacks_a_sixteenth_of_the_samples_at_most(count: int, parts: int) -> None:
-    """Or one sample; what judges must lack some of them."""
-    data = split(_samples(count))
-    assert data.parts == parts
-    assert len(data.held) / parts <= max(1, count / 16)
-
-
-@pytest.mark.parametrize("count", range(8, 80))
-def test_parts_can_be_told_in_halves(count: int) -> None:
-    data = split(_samples(count))
-    assert data.parts % HALVES == 0
-    assert data.parts <= len(data.held)
-
-
-def test_a_single_sample_held_back_is_one_part() -> None:
-    sample = _samples(1)
-    assert Data(_samples(3), sample).parts == 1
 
 
 def test_few_samples_do_both() -> None:

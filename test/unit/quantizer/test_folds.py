@@ -8,7 +8,8 @@ import pytest
 from helpers.float_models import rescaled_mobilenet
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.data import split
-from odc_mlir.quantizer.folds import FOLDS, Folds
+from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.folds import JUDGES, Folds
 from odc_mlir.quantizer.making import Making
 from odc_mlir.quantizer.options import make_options
 from odc_mlir.quantizer.stages import FloatModel, Recipe, prepare
@@ -27,19 +28,19 @@ def test_a_sample_is_judged_by_a_model_without_it(made: tuple[Graph, FloatModel,
     """A loud sample is clipped by the one model that lacks it, and widens the ranges of the others."""
     original, model, samples = made
     loud = [[64.0 * value for value in samples[0]], *samples[1:]]
-    folds = Folds(original, loud, make_options(scheme="int8"))
-    assert folds.count == FOLDS
-    noise = folds.measure(model, Recipe()).results.noise[0]
-    quiet = Folds(original, samples, make_options(scheme="int8")).measure(model, Recipe()).results.noise[0]
+    options = make_options(scheme="int8")
+    noise, quiet = (
+        Folds(Reference(original, every), options).judge(model, Recipe()).results.noise[0] for every in (loud, samples)
+    )
     assert noise[0] > 100 * quiet[0]
-    others = np.arange(len(samples)) % FOLDS != 0  # judged by models that know the loud one
+    others = np.arange(len(samples)) % JUDGES != 0  # judged by models that know the loud one
     assert np.all(noise[others] > quiet[others])
 
 
-def test_samples_held_back_are_judged_by_models_that_lack_few(
+def test_verdicts_are_by_models_that_lack_few_samples_and_choices_by_two(
     made: tuple[Graph, FloatModel, list[list[np.ndarray]]],
 ) -> None:
-    """Of 16 samples one is loud: what judges it does not know it, all others know it as the result does."""
+    """Of 16 samples one is loud: what judges it does not know it, most others know it as the result does."""
     original, _, samples = made
     every = [[(1.0 + 0.01 * place) * value for value in samples[place % len(samples)]] for place in range(16)]
     loud = split(every).held[3][0]
@@ -50,13 +51,17 @@ def test_samples_held_back_are_judged_by_models_that_lack_few(
     making.record(model)
     built = making.built(model, Recipe())
     itself = built.measured.results.noise[0]
+    of_all = making.measured_itself(built.candidate).results.noise[0]
     found = making.measured_unseen(model, built.candidate).results.noise[0]
-    assert found[3] > 10 * itself[3]
-    others = np.arange(len(found)) != 3
-    assert np.all(found[others] > itself[others] / 2)
+    place = next(i for i, sample in enumerate(making.judging.samples) if sample[0] is data.held[3][0])
+    assert found[place] > 10 * of_all[place]
+    knowing = np.arange(len(found)) % JUDGES != place % JUDGES
+    assert (len(found), knowing.sum()) == (16, 14)
+    assert np.all(found[knowing] > of_all[knowing] / 2)
     # choices are judged by two models: all of the half with the loud one is judged by what does not know it
     halves = making.measured_by_halves(model, built.candidate).results.noise[0]
-    quiet = np.arange(len(found)) % 2 == 1
+    others = np.arange(len(halves)) != 3
+    quiet = np.arange(len(halves)) % 2 == 1
     assert halves[3] > 10 * itself[3]
     assert np.all(halves[quiet & others] < 0.9 * itself[quiet & others])
     assert np.all(halves[~quiet] > itself[~quiet] / 2)
@@ -65,14 +70,14 @@ def test_samples_held_back_are_judged_by_models_that_lack_few(
 def test_with_statistics_nothing_is_clipped(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
     original, model, samples = made
     loud = [[64.0 * value for value in samples[0]], *samples[1:]]
-    folds = Folds(original, loud, make_options(scheme="int8"))
+    folds = Folds(Reference(original, loud), make_options(scheme="int8"))
     every = record(HostExecutor(model.graph), loud).statistics()
-    alone, known = (folds.measure(model, Recipe(), found).results.noise[0][0] for found in (None, every))
-    assert known < alone / 10
+    alone, known = folds.judge(model, Recipe()), folds.measure(model, Recipe(), every)
+    assert known.results.noise[0][0] < alone.results.noise[0][0] / 10
 
 
 def test_there_are_no_more_folds_than_samples(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
     original, model, samples = made
-    folds = Folds(original, samples[:2], make_options(scheme="int8"))
-    assert folds.count == 2
-    assert folds.measure(model, Recipe(), keep=True).reals[0]
+    folds = Folds(Reference(original, samples[:2]), make_options(scheme="int8"))
+    assert folds.count(JUDGES) == 2
+    assert folds.judge(model, Recipe()).reals[0]

@@ -100,9 +100,7 @@ def test_a_score_that_some_samples_raise_is_told(scheme: str) -> None:
     assert min(output["r2"] for output in verdict["outputs"]) > 0.99
 
 
-@pytest.mark.parametrize(
-    ("factor", "scheme", "follows"), [(0.003, "int8", False), (0.01, "int8", True), (0.01, "int16x8", True)]
-)
+@pytest.mark.parametrize(("factor", "scheme", "follows"), [(0.003, "int8", False), (0.0035, "int16x8", True)])
 def test_outputs_that_constants_nearly_match_must_be_followed(factor: float, scheme: str, follows: bool) -> None:
     made = scaled(factor, scheme=scheme)
     verdict, text = made.verdict, "constant outputs would keep all limits but R² as well, or nearly"
@@ -113,7 +111,7 @@ def test_outputs_that_constants_nearly_match_must_be_followed(factor: float, sch
     (said,) = [found for found in verdict["findings" if follows else "problems"] if found.startswith(text)]
     assert "give some for which outputs vary" in said
     first = describe(verdict)
-    assert first.startswith("passed on 64 samples, 16 of them held back (on others ") if follows else "failed: " + text
+    assert first.startswith("passed on 64 samples (on others ") if follows else "failed: " + text
     assert text in first
     if not follows:
         with pytest.raises(AccuracyError) as raised:

@@ -187,9 +187,9 @@ def _of_one_tensor(records: Records) -> None:
     records.tensors = dict(list(records.tensors.items())[1:2])
 
 
-def _evaluated(change: Callable[[np.ndarray], np.ndarray], count: int = COUNT) -> Callable[[], dict[str, Any]]:
+def _evaluated(change: Callable[[np.ndarray], np.ndarray]) -> Callable[[], dict[str, Any]]:
     """Samples to check on made of those for calibration."""
-    return lambda: {"calibration": regressor()[1], "evaluation": [[change(x)] for (x,) in regressor()[1][:count]]}
+    return lambda: {"calibration": regressor()[1], "evaluation": [[change(x)] for (x,) in regressor()[1][:COUNT]]}
 
 
 def _weights(value: float, *, every: bool = True) -> Callable[[], dict[str, Any]]:
@@ -237,7 +237,6 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "checked on NaN": _evaluated(lambda x: x * np.nan),
     "checked on zeros": _evaluated(np.zeros_like),
     "checked on one sample many times": _evaluated(np.ones_like),
-    "checked on one sample": _evaluated(np.array, 1),
     "checked on one sample of others": lambda: {"calibration": regressor()[1][1:], "evaluation": regressor()[1][:1]},
     "weights alone checked on one sample": lambda: {"scheme": "int8_wo", "evaluation": regressor(4)[1][:1]},
     "records checked on one sample": lambda: _records(lambda records: None)() | {"evaluation": regressor()[1][:1]},
@@ -459,8 +458,8 @@ def test_findings_name_sample_and_tensor(value: float, text: str) -> None:
         ((200.0, 1.0), "", "", "column 1 of output 'y' (1 of 2) varies in the float model and is lost in part in the "),
         ((1000.0, 100.0), "", "", ""),
         ((1.0,) * 16 + (1e-4,), "", "", "column 16 of output 'y' (1 of 17) varies in the float model"),
-        ((1.0, 1.0), "silent", "output 'alarm' is the same for all 12 samples, which so say nothing of it: give ", ""),
-        ((1.0, 1.0), "constant", "", "output 'version' is the same for all 12 samples, which so say nothing of it"),
+        ((1.0, 1.0), "silent", "output 'alarm' is the same for all 24 samples, which so say nothing of it: give ", ""),
+        ((1.0, 1.0), "constant", "", "output 'version' is the same for all 24 samples, which so say nothing of it"),
     ],
 )
 def test_what_is_lost_or_silent_is_told_by_name(

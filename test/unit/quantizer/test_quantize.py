@@ -17,7 +17,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.choosing import Choosing
-from odc_mlir.quantizer.data import split
+from odc_mlir.quantizer.folds import HALVES
 from odc_mlir.quantizer.options import EQUALIZE
 from odc_mlir.quantizer.quantize import embed_ranges, quantize
 from odc_mlir.quantizer.result import Quantized
@@ -136,7 +136,6 @@ def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCa
         "same_inputs": [],
         "chosen_by": 0,
         "checked_on": 8,
-        "judged_on": 8,
         "telling": True,
         "outputs_vary": True,
     } | {key: made.verdict["samples"][key] for key in ("layers_examined_on", "stands_out")}
@@ -182,7 +181,7 @@ def test_progress_tells_what_is_done(helped_steps: tuple[Quantized, list[tuple[s
     assert all(done <= total for _, done, total in told if total)
     # Steps that are kept, and what they are compared with, are judged by models without some of the samples; some steps
     # are left out or tried again.
-    judging = 2 * split(_plain(rescaled_mobilenet)[1]).parts
+    judging = 2 * HALVES
     kept = sum(step["kept"] for step in made.verdict["steps"])
     assert len(made.verdict["steps"]) < told[-1][1] <= foreseen[-1] <= foreseen[0] + judging * kept + len(EQUALIZE)
 
@@ -197,7 +196,7 @@ def test_what_holds_other_samples_less_well_is_not_kept(monkeypatch: pytest.Monk
 
 def test_one_sample_to_check_on_is_not_enough() -> None:
     file, samples = _plain(rescaled_mobilenet)
-    made = quantize(file, calibration=samples, evaluation=samples[:1], limit=0.3)
+    made = quantize(file, calibration=samples[1:], evaluation=samples[:1], limit=0.3)
     assert made.verdict["problems"] == ["a single sample checked the model, which says nothing of others"]
     assert not made.passed
 

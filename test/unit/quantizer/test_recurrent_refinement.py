@@ -127,7 +127,7 @@ def test_all_samples_tell_whether_to_refine_weights_alone(kind: str, count: int)
     kept = {step["step"]: step["kept"] for step in helped.verdict["steps"]}
     assert not kept["rounding"]
     assert kept["rounding, correction"]
-    assert helped.verdict["samples"]["judged_on"] == count // 2
+    assert helped.verdict["samples"]["checked_on"] == count // 2
     assert error(data, helped.to_circle(), unseen) < error(data, plain.to_circle(), unseen) / 2
 
 
