@@ -129,7 +129,7 @@ class Driver:
         nothing = [] if self.data.made_up else reference.constant_measures
         tells = check_can_be_missed(limits, given, nothing, has_values=reference.has_values)
         # The range of columns in several units is that of the largest, whatever samples show of the others.
-        has_units = all(map(reference.splits, range(len(reference.graph.outputs))))
+        has_units = all(map(reference.varies_in_units, range(len(reference.graph.outputs))))
         return (limits if tells else (*limits, FOLLOWING)), tells or has_units
 
     @property

@@ -185,6 +185,20 @@ class Reference:
         """Whether columns of output ``place`` count as tensors of their own."""
         return (place, None) not in self._parts
 
+    def varies_in_units(self, place: int) -> bool:
+        """Whether columns of output ``place`` are tensors of their own, most of which vary by a tenth of their size.
+
+        Columns of one unit seem to have several where samples are nearly alike.
+        """
+        if not self.splits(place):
+            return False
+        rows = [self.columns(place).rows(outputs[place]) for outputs in self.outputs]
+        if len({found.shape for found in rows}) != 1:
+            return True
+        values = np.stack(rows).astype(np.float64)  # [samples, rows, columns]
+        varies_by, sizes = values.std(axis=0).max(axis=0), np.abs(values).max(axis=(0, 1))
+        return bool(np.median(varies_by - _SLIGHT * sizes) > 0.0)
+
     def _parts_of(self, place: int) -> list[tuple[int, int | None]]:
         """Output ``place`` as a whole, or its columns where each has its own size: noise of one is none of another."""
         columns, is_logits = self.columns(place), place == 0 and self.classifier is not None

@@ -166,3 +166,15 @@ def test_what_is_explained_is_the_part_of_the_variance() -> None:
     assert made.verdict["limits"][0]["limit"] == FOLLOWING.bound
     low, high = made.verdict["limits"][0]["interval"]
     assert low < made.verdict["limits"][0]["value"] <= high < 1.0
+
+
+@pytest.mark.parametrize("spread", [1.0, 1e-3])
+def test_columns_of_samples_nearly_alike_seem_to_have_units(spread: float) -> None:
+    """Outputs that hardly vary have columns of several sizes, which tell of these samples, and of no others."""
+    file, _ = classifier()
+    graph = build_graph(read_model(file))
+    rng = np.random.default_rng(8)
+    first = rng.normal(size=(1, 8))
+    samples = [[(first + spread * rng.normal(size=(1, 8))).astype(np.float32)] for _ in range(COUNT)]
+    logits = dataclasses.replace(graph, outputs=(graph.tensor_named("logits"),))
+    assert Reference(logits, samples).varies_in_units(0) is False
