@@ -98,9 +98,9 @@ class FloatModel:
     """A float model ready to be quantised.
 
     ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of each part of those held
-    back; ``known`` is what rounding found out, by the number of samples. ``equalization``: pairs of layers between which
-    scales were moved, as ONE's fm-equalize has them. ``splits_columns``: large columns of inputs have a channel of their
-    own.
+    back; ``known`` is what rounding found out, by the number of samples. ``equalization``: pairs of layers between
+    which scales were moved, as ONE's fm-equalize has them. ``splits_columns``: large columns of inputs have a channel
+    of their own.
     """
 
     module: ModuleOp
