@@ -64,17 +64,14 @@ def test_dark_first_frames(name: str, test_data: Path, pictures: tuple[Array, Ar
         assert session.odc_status.serving is Level.COMPILED
 
 
-def test_what_is_lost_in_the_dark_waits_for_light(test_data: Path, pictures: tuple[Array, Array]) -> None:
-    """Frames so dark that an output hardly varies do not refuse the model for good."""
+def test_what_hardly_varies_in_the_dark_is_a_reservation(test_data: Path, pictures: tuple[Array, Array]) -> None:
+    """Frames so dark that an output hardly varies do not refuse the model for good, and what they make harms none."""
     model = test_data / "models" / "digits" / "digits_mobile_hard.circle"
     with begin_in_the_dark(model, pictures[0], 11, np.float32(0.05)) as session:
         status = session.odc_status
-        assert (status.phase, status.serving in THE_MODEL) == (Phase.COLLECTING, True)
-        assert "is lost in the quantised one" in (status.reason or "")
+        assert status.phase is Phase.ACTIVE
+        assert any("constant outputs would keep all limits" in note for note in status.notes)
         assert right_answers(session, pictures, 10) > 0.8
-        assert session.wait_for_auto_compilation(100)
-        right_answers(session, pictures, 1)  # which what was made serves
-        assert session.odc_status.serving is Level.COMPILED
 
 
 def test_what_was_made_in_the_dark_is_given_up(tmp_path: Path, test_data: Path, pictures: tuple[Array, Array]) -> None:
