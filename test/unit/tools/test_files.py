@@ -241,13 +241,16 @@ def test_a_closed_pipe_loses_no_output(
 def test_every_output_is_recognised_the_next_time(
     main: Main, argv: list[str], more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """But raw files, which nothing marks; what somebody changed is not."""
-    argv = [str(tmp_path / word) if _is_output(flag) else word for flag, word in zip(["", *argv], argv, strict=False)]
+    """In a folder that is made; but raw files, which nothing marks; what somebody changed is not."""
+    argv = [
+        str(tmp_path / "new" / word) if _is_output(flag) else word
+        for flag, word in zip(["", *argv], argv, strict=False)
+    ]
     if "--dump:raw" in argv:
         del argv[argv.index("--dump:raw") : argv.index("--dump:raw") + 2]
     assert main(argv) == 0
     assert main(argv) == 0
-    for path in tmp_path.iterdir():
+    for path in (tmp_path / "new").iterdir():
         content = path.read_bytes()
         path.write_bytes(b"mine" + content)
         assert main(argv) == 1
