@@ -218,7 +218,9 @@ class Choosing:
         recipe = replace(best.recipe, rounding=True, correction=True)
         if weights_only:
             recipe = replace(recipe, fitted=options.fits_scales[-1])
-        refined = best.recipe.rounding or (best.recipe.correction and not weights_only)
+        refined = best.recipe.rounding or best.recipe.correction
+        if weights_only:
+            refined = best.recipe.rounding and best.recipe.fitted == recipe.fitted
         fixed = any(len(options.switched(switch)) == 1 for switch in (options.rounding, options.correction))
         if refined or fixed or making.folds is None or not making.in_time():
             return best
@@ -388,6 +390,12 @@ class Choosing:
             return True
         self._making.foreseen += 2 * HALVES
         theirs, ours = (self._making.measured_by_halves(each.model, each.candidate) for each in (best, choice))
+        if not ours.confirms(theirs, LEAST_GAIN_DB):
+            return False
+        if choice.recipe.ranges == best.recipe.ranges:
+            return True
+        # What is clipped of samples to choose by tells as much of others, and they are more.
+        theirs, ours = (self._making.measured_itself(each.candidate) for each in (best, choice))
         return ours.confirms(theirs, LEAST_GAIN_DB)
 
     def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:

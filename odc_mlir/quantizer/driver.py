@@ -256,7 +256,9 @@ class Driver:
         assert self.widening.chosen is not None
         precisions = self.widening.chosen.precisions
         old, new = (self._tried(precisions, item.candidate) for item in (choice, better))
-        if old.holds(self.search_limits) and not new.holds(self.search_limits):
+        held = old.holds(self.search_limits) and self._holds_unseen(choice.candidate)
+        if held and not (new.holds(self.search_limits) and self._holds_unseen(better.candidate)):
+            self.making.steps[-1]["kept"] = False
             return choice.candidate
         self.widening.replace_chosen(new)
         return better.candidate
