@@ -20,7 +20,7 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples, is_finite, random_inputs
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.labels import check_varied
-from odc_mlir.runtime.execution.binding import fits
+from odc_mlir.runtime.execution.binding import check_holds, fits
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.index_limits import index_limits
 
@@ -290,21 +290,9 @@ def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
     convertible = "fiu" if info.info.kind == "float" else "iu" if info.info.is_integer else ""
     if value.dtype != info.info.numpy and value.dtype.kind in convertible:
         if info.info.is_integer:
-            _check_fits(number, info, value)
+            check_holds(info, value, f"sample {number}", "give what the model is used with")
         with np.errstate(over="ignore"):  # what the input's type cannot hold is infinite
             return value.astype(info.info.numpy)
     if value.dtype != info.info.numpy and info.info.kind != "string":
         raise InputError(f"sample {number} has {value.dtype.name} data, expected {info.dtype}", tensor=info.name)
     return value
-
-
-def _check_fits(number: int, info: TensorInfo, value: Array) -> None:
-    """Raises InputError for a whole number that the type of an input cannot hold."""
-    low, high = info.info.range
-    outside = value[(value < low) | (value > high)]
-    if outside.size:
-        raise InputError(
-            f"sample {number} holds {outside.flat[0]}, outside {info.dtype}'s {low}..{high}",
-            tensor=info.name,
-            hint="give what the model is used with",
-        )

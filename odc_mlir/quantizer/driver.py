@@ -128,9 +128,11 @@ class Driver:
         # Made-up inputs pass nothing, and need not vary as real ones do.
         nothing = [] if self.data.made_up else reference.constant_measures
         tells = check_can_be_missed(limits, given, nothing, has_values=reference.has_values)
+        if tells:
+            return limits, True
         # The range of columns in several units is that of the largest, whatever samples show of the others.
         has_units = all(map(reference.varies_in_units, range(len(reference.graph.outputs))))
-        return (limits if tells else (*limits, FOLLOWING)), tells or has_units
+        return (*limits, FOLLOWING), has_units
 
     @property
     def asked_for(self) -> Set[str]:

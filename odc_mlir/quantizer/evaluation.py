@@ -85,23 +85,20 @@ class Reference:
             outputs, found = run(sample)
             self.outputs.append(outputs)
             self._expected.append(found)
-        self._yes_above: float | None = None  # see yes_above
+        self._yes_above: float | None = None if labels is None or like is None else like._yes_above  # see yes_above
         if labels is None:
             self._answering = Answering()
         else:
             self._answering = answering(graph, self.outputs[0], labels[0].size) if like is None else like._answering
         firsts: Sequence[Array] = self.answers(self.outputs)
-        if labels is not None and like is not None:
-            self._yes_above = like._yes_above
-            firsts = self.answers(self.outputs)
-        elif labels is not None:
+        if labels is not None and like is None:
             self._yes_above = yes_above(firsts, labels)
             check_unit(
                 graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
             )
             firsts, labels = compared(firsts, labels)
             check_answers(firsts, labels)
-        self.labels = labels
+        self.labels, self._firsts = labels, firsts
         self.scores = None if labels is None else scores(firsts, labels)
         self.misfit = None if labels is None else misfit(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
@@ -383,7 +380,7 @@ class Reference:
         )
 
     def _recalls(self, found: Sequence[Sequence[Array]]) -> list[Recall]:
-        return [] if self.labels is None else recalls(self.answers(self.outputs), self.answers(found), self.labels)
+        return [] if self.labels is None else recalls(self._firsts, self.answers(found), self.labels)
 
     def _lost(self, place: int, found: Sequence[Columns]) -> tuple[list[Lost], list[Lost]]:
         """The columns of output ``place`` that are lost, or in part, in a model that has the columns ``found``."""

@@ -77,7 +77,6 @@ class Making:
         self._examinations: dict[int, Examination] = {}
         self.judging, self.reference = self._references()
         self._unseen: list[_Unseen] = []  # the last ones
-        self._itself: tuple[Candidate, Measurement] | None = None
         self._certainty: tuple[Candidate, Certainty] | None = None  # of the last candidate that was asked for
         self._held_back = HeldBack(options, data, self.reference, self.say)
 
@@ -146,13 +145,15 @@ class Making:
             return folds.judge(model, candidate.recipe)
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
-            return self.measured_itself(candidate)
+            return self.judging.measure(candidate.graph, keep=True)
 
     def measured_itself(self, candidate: Candidate) -> Measurement:
         """How far ``candidate``, which knows them all, is from the float model on the samples that verdicts are of."""
-        if self._itself is None or self._itself[0] is not candidate:
-            self._itself = candidate, self.judging.measure(candidate.graph, keep=True)
-        return self._itself[1]
+        if not self._judges_all:
+            return self.measured(candidate)
+        if candidate.measured_itself is None:
+            candidate.measured_itself = self.judging.measure(candidate.graph, keep=True)
+        return candidate.measured_itself
 
     def measured_by_halves(self, model: FloatModel, candidate: Candidate) -> Measurement:
         """The same of models that lack half of the samples held back: choices leave room for what is unseen."""
@@ -204,10 +205,12 @@ class Making:
         if self.data.made_up:
             return Certainty({}, 0)
         if self._certainty is None or self._certainty[0] is not candidate:
-            measured = judged = self.measured_unseen(model, candidate)
-            if self.data.held is self.data.fit and self._has_judges and self.folds is not None and self.in_time():
+            measured, judged, itself = self.measured_unseen(model, candidate), None, None
+            if self._judges_all:
+                itself = self.measured_itself(candidate)
+            elif self.data.held is self.data.fit and self._has_judges and self.folds is not None and self.in_time():
                 judged = self._judged(model, candidate)
-            itself = self.measured_itself(candidate) if judged is not measured or self._judges_all else None
+                itself = self.judging.measure(candidate.graph, keep=True)
             found = partial(intervals_of, self.judging, measured, judged, itself)
             certainty = Certainty(found(), len(self.judging.samples), lambda count: found(of_more=count))
             self._certainty = candidate, certainty

@@ -141,6 +141,7 @@ class Candidate:
     recipe: Recipe
     module: ModuleOp
     measured: Measurement | None = None
+    measured_itself: Measurement | None = None  # the same of all samples
     lost_witnesses: list[tuple[Witness, float]] | None = None  # with what it gives instead
 
     @cached_property

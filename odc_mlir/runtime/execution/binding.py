@@ -137,6 +137,16 @@ def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = No
     return InputError(f"input {position} must be {expected}, not {seen}", tensor=info.name, hint=hint)
 
 
+def check_holds(info: TensorInfo, values: Array, what: str, hint: str | None = None) -> None:
+    """Raise InputError, told of ``what``, for whole ``values`` that the integer type of an input cannot hold."""
+    low, high = info.info.range
+    outside = values[(values < low) | (values > high)]
+    if outside.size:
+        raise InputError(
+            f"{what} holds {outside.flat[0]}, outside {info.dtype}'s {low}..{high}", tensor=info.name, hint=hint
+        )
+
+
 def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False) -> bool:
     """True when an array of ``shape`` may be bound to a tensor declared with the shape ``declared``."""
     if declared is None:

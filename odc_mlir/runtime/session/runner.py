@@ -12,6 +12,7 @@ import numpy as np
 
 from odc_mlir.errors import InputCountError, InputError, InsufficientOutputError, OdcError, SessionError
 from odc_mlir.ops.spec import Array, Shape
+from odc_mlir.runtime.execution.binding import check_holds
 from odc_mlir.runtime.session.loader import INTERNAL_OUTPUTS, Loader
 from odc_mlir.runtime.session.states import State
 from odc_mlir.runtime.session.tensors import SessionPort, port_at
@@ -224,14 +225,8 @@ def converted(port: SessionPort, value: Any, index: int) -> Array:
     array = np.asarray(value)
     if port.dtype == "string" or not np.can_cast(array.dtype, port.numpy, "same_kind"):
         return port.check(array, f"input {index}")
-    if array.dtype.kind in "iu" and port.numpy.kind in "iu" and array.size:
-        limits = np.iinfo(port.numpy)
-        outside = array[(array < limits.min) | (array > limits.max)]
-        if outside.size:
-            raise InputError(
-                f"input {index} holds {outside.flat[0]}, outside {port.dtype}'s {limits.min}..{limits.max}",
-                tensor=port.info.name,
-            )
+    if array.dtype.kind in "iu" and port.numpy.kind in "iu":
+        check_holds(port.info, array, f"input {index}")
     return array.astype(port.numpy)
 
 
