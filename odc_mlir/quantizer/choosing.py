@@ -282,17 +282,17 @@ class Choosing:
         making, options, data = self._making, self._options, self._data
         if not options.help or options.headroom is not None or data.separate or not data.fit or best.recipe.headroom:
             return best
-        seen = making.measured_by_halves(best.model, best.candidate)
-        shows = seen.quality_db <= best.measured.quality_db - _LEAST_LOST_DB
+        seen = making.measured_unseen(best.model, best.candidate)
+        shows = seen.quality_db <= making.measured_itself(best.candidate).quality_db - _LEAST_LOST_DB
         for headroom in HEADROOMS:
             is_presumed = len(data.fit) + len(data.held) <= _FEW_SAMPLES.get(headroom, 0)
             if not (shows or is_presumed):
                 continue
-            making.foreseen += 1 + HALVES
+            making.foreseen += 1 + making.judges
             found = self._tried(best.model, replace(best.recipe, headroom=headroom), "headroom", headroom)
             if found is None:
                 continue
-            ours = making.measured_by_halves(best.model, found.candidate)
+            ours = making.measured_unseen(best.model, found.candidate)
             kept = ours.better_than(seen, LEAST_GAIN_DB) or (is_presumed and not seen.better_than(ours, LEAST_GAIN_DB))
             self._noted(found, "headroom", headroom, kept=kept)
             if kept:

@@ -134,8 +134,13 @@ class Making:
         found = next((known for known in self._unseen if known.is_of(model, candidate)), None)
         if found is None:
             found = _Unseen(model, candidate.recipe, self._judged(model, candidate))
-            self._unseen = [*self._unseen[-1:], found]
+        self._unseen = [*[known for known in self._unseen if known is not found][-1:], found]
         return found.measured
+
+    @property
+    def judges(self) -> int:
+        """How many models :meth:`measured_unseen` makes."""
+        return JUDGES if self._judges_all else HALVES
 
     def _judged(self, model: FloatModel, candidate: Candidate) -> Measurement:
         folds = self.folds
