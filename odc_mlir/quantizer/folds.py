@@ -31,7 +31,7 @@ _MOST_KNOWN = 2  # candidates: what is best so far, and what is compared with it
 
 
 @dataclass(frozen=True, slots=True)
-class _Judgement:
+class Judgement:
     """What was measured of a candidate of ``model``; ``by_twins``: of models made by its recipe instead of it."""
 
     model: FloatModel
@@ -45,6 +45,23 @@ class _Judgement:
         return candidate is self.candidate or is_alike
 
 
+class Judgements:
+    """The last judgements of candidates, so that what is best so far is not judged anew for all it is compared with."""
+
+    def __init__(self) -> None:
+        self._last: list[Judgement] = []  # in the order in which they were asked for
+
+    def measured(
+        self, model: FloatModel, candidate: Candidate, judge: Callable[[FloatModel, Candidate], Judgement]
+    ) -> Measurement:
+        """What is known of the candidate, or what ``judge`` finds."""
+        found = next((known for known in self._last if known.is_of(model, candidate)), None)
+        others = [known for known in self._last if known is not found]
+        found = found or judge(model, candidate)
+        self._last = [*others[-_MOST_KNOWN + 1 :], found]
+        return found.measured
+
+
 class HeldBack:
     """Judges on the samples held back of ``data``, which ``reference`` has; ``say`` tells of models that are made.
 
@@ -56,20 +73,16 @@ class HeldBack:
     def __init__(self, options: Options, data: Data, reference: Reference, say: Callable[[str, int], None]) -> None:
         self._data, self._reference, self._say = data, reference, say
         self._builder = CandidateBuilder(options, data.fit)
-        self._known: list[_Judgement] = []  # the last ones, in order
+        self._known = Judgements()
 
     def measure(self, model: FloatModel, candidate: Candidate) -> Measurement:
         """How far models made of ``model`` as ``candidate`` is are from the float one; outputs are kept.
 
         It is the candidate itself where the samples take no part in making it, or cannot be left out.
         """
-        found = next((known for known in self._known if known.is_of(model, candidate)), None)
-        others = [known for known in self._known if known is not found]
-        found = found or self._judged(model, candidate)
-        self._known = [*others[-_MOST_KNOWN + 1 :], found]
-        return found.measured
+        return self._known.measured(model, candidate, self._judged)
 
-    def _judged(self, model: FloatModel, candidate: Candidate) -> _Judgement:
+    def _judged(self, model: FloatModel, candidate: Candidate) -> Judgement:
         data, recipe = self._data, candidate.recipe
         twins: list[Candidate] = []
         if data.fit and not data.separate:
@@ -78,7 +91,7 @@ class HeldBack:
             elif recipe.rounding or recipe.correction:  # codes that know the samples which refined them
                 twins = [self._builder.build(model, recipe, {})]
         measured = self._reference.measure(*(twin.graph for twin in twins or [candidate]), keep=True)
-        return _Judgement(model, candidate, measured, by_twins=bool(twins))
+        return Judgement(model, candidate, measured, by_twins=bool(twins))
 
     def _twins(self, model: FloatModel, recipe: Recipe) -> list[Candidate]:
         """Models of ``recipe``, each without one recorded part; none where they cannot be made."""

@@ -15,7 +15,7 @@ from odc_mlir.quantizer.batches import reals_of
 from odc_mlir.quantizer.building import CandidateBuilder
 from odc_mlir.quantizer.data import Data, standing_out
 from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.folds import HALVES, JUDGES, Folds, HeldBack
+from odc_mlir.quantizer.folds import HALVES, JUDGES, Folds, HeldBack, Judgement, Judgements
 from odc_mlir.quantizer.intervals import Certainty, intervals_of
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import Measurement
@@ -45,18 +45,6 @@ class BestCandidate:
     measured: Measurement
 
 
-@dataclass(frozen=True, slots=True)
-class _Unseen:
-    """What models of ``recipe`` gave for samples that they were not made by: codes of these are not refined by all."""
-
-    model: FloatModel
-    recipe: Recipe
-    measured: Measurement
-
-    def is_of(self, model: FloatModel, candidate: Candidate) -> bool:
-        return model is self.model and candidate.recipe == self.recipe
-
-
 class Making:
     """Makes models of ``original``, optimised as ``base``, and measures them on the samples held back of ``data``.
 
@@ -76,7 +64,7 @@ class Making:
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
         self.judging, self.reference = self._references()
-        self._unseen: list[_Unseen] = []  # the last ones
+        self._unseen = Judgements()
         self._certainty: tuple[Candidate, Certainty] | None = None  # of the last candidate that was asked for
         self._held_back = HeldBack(options, data, self.reference, self.say)
 
@@ -131,16 +119,15 @@ class Making:
         """
         if not self._judges_all:
             return self.measured_by_halves(model, candidate)
-        found = next((known for known in self._unseen if known.is_of(model, candidate)), None)
-        if found is None:
-            found = _Unseen(model, candidate.recipe, self._judged(model, candidate))
-        self._unseen = [*[known for known in self._unseen if known is not found][-1:], found]
-        return found.measured
+        return self._unseen.measured(model, candidate, self._judgement)
 
     @property
     def judges(self) -> int:
         """How many models :meth:`measured_unseen` makes."""
         return JUDGES if self._judges_all else HALVES
+
+    def _judgement(self, model: FloatModel, candidate: Candidate) -> Judgement:
+        return Judgement(model, candidate, self._judged(model, candidate), by_twins=True)
 
     def _judged(self, model: FloatModel, candidate: Candidate) -> Measurement:
         folds = self.folds
