@@ -14,7 +14,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.folds import HALVES, JUDGES
 from odc_mlir.quantizer.making import BestCandidate, Making
-from odc_mlir.quantizer.measurement import GOOD_DB
+from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.options import AUTO, INPUTS, OFF, OUTPUTS
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT
@@ -277,7 +277,8 @@ class Choosing:
     def _roomier(self, best: BestCandidate) -> BestCandidate:
         """The choice with wider ranges, where samples that did not choose them show that they hold too little.
 
-        Where few samples chose them, that is presumed.
+        Where few samples chose them, that is presumed, unless all of them are worse on the average and those held
+        back, which leave more in doubt, beyond chance: rarer values cost more than finer steps gain.
         """
         making, options, data = self._making, self._options, self._data
         if not options.help or options.headroom is not None or data.separate or not data.fit or best.recipe.headroom:
@@ -293,7 +294,9 @@ class Choosing:
             if found is None:
                 continue
             ours = making.measured_unseen(best.model, found.candidate)
-            kept = ours.better_than(seen, LEAST_GAIN_DB) or (is_presumed and not seen.better_than(ours, LEAST_GAIN_DB))
+            kept = ours.better_than(seen, LEAST_GAIN_DB)
+            if is_presumed and not kept:
+                kept = ours.quality_db > seen.quality_db or not self._harms(found, best)
             self._noted(found, "headroom", headroom, kept=kept)
             if kept:
                 best, seen = found, ours
@@ -362,11 +365,10 @@ class Choosing:
         if found is None:
             return best
         if self._data.separate:
-            theirs, ours = best.measured, found.measured
+            kept = not best.measured.better_than(found.measured, LEAST_GAIN_DB)
         else:
-            self._making.foreseen += 2 * HALVES
-            theirs, ours = (self._making.measured_by_halves(each.model, each.candidate) for each in (best, found))
-        kept = not theirs.better_than(ours, LEAST_GAIN_DB) and not self._loses_more(found, best)
+            kept = not self._harms(found, best)
+        kept = kept and not self._loses_more(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 
@@ -388,8 +390,7 @@ class Choosing:
         is_same = choice.model is best.model and choice.recipe.ranges == best.recipe.ranges
         if is_same or self._data.separate:  # samples that chose nothing have judged both already
             return True
-        self._making.foreseen += 2 * HALVES
-        theirs, ours = (self._making.measured_by_halves(each.model, each.candidate) for each in (best, choice))
+        theirs, ours = self._by_halves(best, choice)
         if not ours.confirms(theirs, LEAST_GAIN_DB):
             return False
         if choice.recipe.ranges == best.recipe.ranges:
@@ -397,6 +398,16 @@ class Choosing:
         # What is clipped of samples to choose by tells as much of others, and they are more.
         theirs, ours = (self._making.measured_itself(each.candidate) for each in (best, choice))
         return ours.confirms(theirs, LEAST_GAIN_DB)
+
+    def _harms(self, choice: BestCandidate, best: BestCandidate) -> bool:
+        """Whether ``choice`` is worse, beyond chance, for samples held back that did not choose its ranges."""
+        theirs, ours = self._by_halves(best, choice)
+        return theirs.better_than(ours, LEAST_GAIN_DB)
+
+    def _by_halves(self, *choices: BestCandidate) -> list[Measurement]:
+        """What models that lack half of the samples held back tell of each choice."""
+        self._making.foreseen += HALVES * len(choices)
+        return [self._making.measured_by_halves(each.model, each.candidate) for each in choices]
 
     def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""
