@@ -37,10 +37,13 @@ _LEAST_CLIPPED_DB = 1.0
 # By how much ranges may be wider than what was seen, and how much worse samples that did not choose them must be for
 # that to be tried.
 HEADROOMS = (0.1, 0.3)
+# The same of 16 bits, beyond what they always have: where weights have 8, steps do not show.
+WIDER_HEADROOMS = (3.0, 7.0)
 _LEAST_LOST_DB = 0.5
 # Up to how many samples each is kept unless it does harm: what few samples show others exceed, mostly by more the fewer
-# they are. It costs at most 0.8 and 2.3 dB of steps; values cut off cost more, and few samples held back show none.
-_FEW_SAMPLES = {0.1: 99, 0.3: 16}
+# they are. It costs at most 0.8 and 2.3 dB of steps, or two bits of 16; values cut off cost more, and few samples held
+# back show none.
+_FEW_SAMPLES = {0.1: 99, 0.3: 16, 3.0: 99, 7.0: 16}
 
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
@@ -281,11 +284,11 @@ class Choosing:
         back, which leave more in doubt, beyond chance: rarer values cost more than finer steps gain.
         """
         making, options, data = self._making, self._options, self._data
-        if not options.help or options.headroom is not None or data.separate or not data.fit or best.recipe.headroom:
+        if not options.help or options.headroom is not None or data.separate or not data.fit:
             return best
         seen = making.measured_unseen(best.model, best.candidate)
         shows = seen.quality_db <= making.measured_itself(best.candidate).quality_db - _LEAST_LOST_DB
-        for headroom in HEADROOMS:
+        for headroom in WIDER_HEADROOMS if options.has_codes_to_spare else HEADROOMS:
             is_presumed = len(data.fit) + len(data.held) <= _FEW_SAMPLES.get(headroom, 0)
             if not (shows or is_presumed):
                 continue

@@ -118,7 +118,7 @@ class Options:
 
         With 16 bits there is nothing to be gained by clipping.
         """
-        return self._tried(self.ranges, tuple(MODES)[:1] if self._has_codes_to_spare else tuple(MODES))
+        return self._tried(self.ranges, tuple(MODES)[:1] if self.has_codes_to_spare else tuple(MODES))
 
     @property
     def chosen_headroom(self) -> float:
@@ -129,10 +129,11 @@ class Options:
         """
         if self.headroom is not None:
             return self.headroom
-        return WIDE_HEADROOM if self._has_codes_to_spare else NO_HEADROOM
+        return WIDE_HEADROOM if self.has_codes_to_spare else NO_HEADROOM
 
     @property
-    def _has_codes_to_spare(self) -> bool:
+    def has_codes_to_spare(self) -> bool:
+        """Whether ranges may be much wider than values before steps show."""
         return self.definition.activations == "int16"
 
     def _tried(self, value: str, allowed: Sequence[str]) -> tuple[str, ...]:
