@@ -34,7 +34,7 @@ from odc_mlir.quantizer.deciding import (
     places_of,
     share_of_ties,
 )
-from odc_mlir.quantizer.labels import check_answers, misfit
+from odc_mlir.quantizer.labels import check_answers, check_class_numbers, misfit
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, Powers, signal_and_noise
 from odc_mlir.quantizer.recalls import Recall, recall_drop, recalls
@@ -93,6 +93,7 @@ class Reference:
         firsts: Sequence[Array] = self.answers(self.outputs)
         if labels is not None and like is None:
             self._yes_above = yes_above(firsts, labels)
+            check_class_numbers(firsts, labels)
             check_unit(
                 graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
             )
@@ -248,6 +249,22 @@ class Reference:
         shares = node is not None and node.node.spec.name in SOFTMAX
         return shares or place in self.places or (place == 0 and self.classifier == "logits")
 
+    def classes(self, place: int) -> int | None:
+        """How many elements of output ``place`` one answer is chosen from, row after row; None: all that it has."""
+        node = last_operator(self.graph, self.graph.outputs[place])
+        if node is None or node.node.spec.name not in SOFTMAX:
+            return None
+        direct, found = self.graph.outputs[place] == node.outputs[0], self.outputs[0][place]
+        shape = found.shape if direct else self.graph.tensors[node.outputs[0]].shape
+        width = shape[-1] if shape else None
+        return width if width is not None and width > 0 and found.size % width == 0 else None
+
+    @cached_property
+    def answering_places(self) -> list[int]:
+        """The outputs of numbers whose largest elements are compared: those that are answers, else all."""
+        numbers = [place for place in range(len(self.spans)) if place not in self.places]
+        return [place for place in numbers if self.classifies(place)] or numbers
+
     @property
     def has_values(self) -> bool:
         """Whether any output is of values, which have distances, and not of places."""
@@ -332,8 +349,11 @@ class Reference:
 
     def _compared(self, parts: Sequence[_Runs], names: list[str], keep: bool) -> Measurement:
         """What ``parts``, which take turns, give for the samples, beside the float model."""
+        answering = self.answering_places
         meters = [
-            PlaceMeter() if place in self.places else ErrorMeter(_EXACT, top=True, interval=span)
+            PlaceMeter()
+            if place in self.places
+            else ErrorMeter(_EXACT, top=place in answering, classes=self.classes(place), interval=span)
             for place, span in enumerate(self.spans)
         ]
         noise = np.zeros(len(self.spans))

@@ -35,6 +35,7 @@ from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
+from odc_mlir.runtime.reporting.metrics import top_match
 from odc_mlir.runtime.reporting.scoring import chosen_classes
 
 _DRAWS = 1000
@@ -100,8 +101,9 @@ def intervals_of(
         result = _bettered(result, _ends(reference, itself.reals, count))
     pairs = list(zip(reference.outputs, judged.reals, strict=True))
     agreeing = [
-        float(np.mean([np.argmax(a[place]) == np.argmax(b[place]) if a[place].size else True for a, b in pairs]))
-        for place in _numbers(reference)
+        float(np.mean([top_match(a[place], b[place], 1, classes) if a[place].size else 1.0 for a, b in pairs]))
+        for place, classes in ((place, reference.classes(place)) for place in reference.answering_places)
+        if reference.outputs[0][place].dtype.kind in "iuf"
     ]
     agreeing += [float(np.mean([np.mean(a[place] == b[place]) for a, b in pairs])) for place in reference.places]
     if agreeing:

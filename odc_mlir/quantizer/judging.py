@@ -17,8 +17,8 @@ from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, Evidence, Measures, kept_by_constants, make_verdict
-from odc_mlir.quantizer.recalls import recall_findings
+from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_LABELS, Evidence, Measures, kept_by_constants, make_verdict
+from odc_mlir.quantizer.recalls import never_answered, recall_findings
 from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
 from odc_mlir.quantizer.widening import Tried, Widening
@@ -71,7 +71,12 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             driver.limits,
             metrics,
             [
-                {**found, "interval": reference.spans[place], "classifies": reference.classifies(place)}
+                {
+                    **found,
+                    "interval": reference.spans[place],
+                    "classifies": reference.classifies(place),
+                    "classes": reference.classes(place),
+                }
                 for place, found in enumerate(measured.by_output())
             ],
             driver.making.fake_quantized(driver.model, candidate, driver.statistics),
@@ -95,6 +100,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             + _in_vain(driver, front)
             + notes
             + recall_findings(measured.recalls)
+            + _of_classes(driver, measured)
             + ([] if missed == [FOLLOWING] else little)
             + sample_advice(driver.limits, certainty, wanted),
             driver.making.steps,
@@ -180,6 +186,23 @@ def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> di
 def _never_varied(same: Sequence[str]) -> list[str]:
     """What to do about inputs that are the same in all samples, though outputs depend on them."""
     return [f"give samples in which input {name!r} varies as it does in use: outputs depend on it" for name in same]
+
+
+def _of_classes(driver: Driver, measured: Measurement) -> list[str]:
+    """What the limits of a classifier leave out: classes that no sample has, and values that labels do not score."""
+    reference, found = driver.reference, []
+    if reference.classifier in ("softmax", "logits"):
+        firsts = [outputs[0] for outputs in reference.outputs]
+        missing = never_answered(firsts, reference.classes(0) or firsts[0].size)
+        found += [missing] if missing is not None and not driver.data.made_up else []
+    if reference.metric in PERCENT and all(limit.metric in OF_LABELS for limit in driver.limits):
+        for name, r2 in zip(measured.names, measured.r2, strict=True):
+            if r2 is not None and not FOLLOWING.allows(r2):
+                found.append(
+                    f"the values of output {name!r} are far from the float model's (R² {r2:.2f}): labels score which "
+                    "class is the answer, and nothing else; use it for that alone, or give --metric r2 or sqnr as well"
+                )
+    return found
 
 
 def _in_vain(driver: Driver, points: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -23,6 +23,7 @@ from odc_mlir.runtime.reporting.scoring import (
     is_yes_or_no,
     said,
     score,
+    sign_test,
     yes_above,
 )
 
@@ -33,6 +34,7 @@ _MUCH_BETTER = 2.0
 _LEAST_RIGHT_PERCENT = 50.0
 _LEAST_LABELS = 10
 _LEAST_TO_TELL_LUCK = 20
+_OTHERS = 8  # samples whose labels are compared with one's own
 # From this share of one class on it is too few of others that leave room for luck.
 _MOST_COMMON = 2.0 / 3.0
 # Of what answers, scaled and moved, would explain of the labels' variance: where they explain less than the first part
@@ -152,19 +154,31 @@ def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
         )
 
 
-def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
-    classes = outputs[0].shape[-1] if outputs[0].dtype.kind not in "iu" else None  # of indices nobody knows
+def check_class_numbers(outputs: Sequence[Array], labels: Array) -> None:
+    """Raises InputError for class labels with numbers that no element of the first output has."""
+    outputs, labels = compared(outputs, labels)
+    classes = _classes_of(outputs)
+    if classes is None or not labels.size or chosen_classes(outputs, labels) is None:
+        return
     low, high = int(labels.min()), int(labels.max())
-    if classes is not None and (low < 0 or high >= classes):
+    if low < 0 or high >= classes:
         raise InputError(
             f"labels are {low} to {high}, the model's {classes} classes 0 to {classes - 1}",
             hint="number classes from 0, like the outputs",
         )
+
+
+def _classes_of(outputs: Sequence[Array]) -> int | None:
+    """How many classes there are; None where outputs are indices, of which nobody knows, or one number."""
+    return outputs[0].shape[-1] if outputs[0].dtype.kind not in "iu" and outputs[0].ndim else None
+
+
+def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     if labels.size < _LEAST_LABELS:
         return
     chosen = chosen_classes(outputs, labels)
     assert chosen is not None
-    many = max(high, int(chosen.max())) + 1 if classes is None else classes
+    many = _classes_of(outputs) or max(int(labels.max()), int(chosen.max())) + 1
     right = {shift: score(outputs, labels.astype(np.int64) + shift)[1] for shift in (0, -1, 1)}
     for shift in (-1, 1):
         if right[shift] >= max(_LEAST_RIGHT_PERCENT, _MUCH_BETTER * right[0]):
@@ -175,6 +189,7 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
                 hint=hint,
             )
     check_class_order(chosen, labels, many, model)
+    _check_own(chosen.reshape(len(labels), -1), labels.reshape(len(labels), -1), model)
     found = by_chance(outputs, labels)
     if found is None or labels.size < _LEAST_TO_TELL_LUCK:
         return
@@ -190,6 +205,26 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
             f"{model} gets {right[0]:.3g} % of the labels right, {than}: they seem to belong to other samples, or to "
             "be numbered otherwise, or inputs to be in another unit or order than it was trained for",
             hint=f"give labels in the samples' order and in the model's classes, {more}, or none",
+        )
+
+
+def _check_own(answers: Array, labels: Array, model: str) -> None:
+    """Raises InputError where ``answers``, [samples, rows], fit other samples' labels as well as their own.
+
+    Of several rows many are right whatever is asked, where classes have their places: by rows alone that is no luck.
+    """
+    shifts = range(1, min(len(labels), 1 + _OTHERS))
+    if labels.shape[1] < 2 or not shifts:
+        return
+    own = np.mean(answers == labels, axis=1)
+    others = np.mean([np.mean(answers == np.roll(labels, by, axis=0), axis=1) for by in shifts], axis=0)
+    better, worse = int(np.count_nonzero(own > others)), int(np.count_nonzero(own < others))
+    if better + worse >= _LEAST_LABELS and sign_test(better, worse) > UNLIKELY:
+        raise InputError(
+            f"{model} gets {100.0 * own.mean():.3g} % of the labels right, and {100.0 * others.mean():.3g} % of those "
+            f"of other samples, which its answers fit as well for {worse} of {better + worse}: labels seem to belong "
+            "to other samples",
+            hint="give labels in the samples' order, or none",
         )
 
 

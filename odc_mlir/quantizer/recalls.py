@@ -8,7 +8,6 @@ if only chance had changed them (the sign test, as McNemar's exact one).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,7 @@ import numpy as np
 
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.reporting.scoring import chosen_classes
+from odc_mlir.runtime.reporting.scoring import chosen_classes, sign_test
 
 # That chance does what is taken for more: to any class of those that limits are checked on, to one that is told of.
 _RISK, _RISK_TOLD = 0.01, 0.05
@@ -48,17 +47,11 @@ class Recall:
     @property
     def chance(self) -> float:
         """The probability that chance alone loses so many, or more, of those that change."""
-        changed = self.lost + self.gained
-        if changed > _MOST_EXACT:
-            return math.erfc((self.lost - self.gained - 1) / math.sqrt(2.0 * changed)) / 2.0
-        return sum(math.comb(changed, k) for k in range(self.lost, changed + 1)) / (1 << changed)
+        return sign_test(self.lost, self.gained)
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a verdict."""
         return {"label": self.label, "samples": self.samples, "float": self.before, "quantized": self.after}
-
-
-_MOST_EXACT = 1000  # beyond it the normal distribution says the same
 
 
 def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> list[Recall]:
@@ -99,12 +92,29 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
     """What is said of classes that lose more than ten points, which may be too few samples to refuse a model for."""
     lost = [item for item in found if item.fall > _TOLD_POINTS and item.chance <= _RISK_TOLD]
     lost.sort(key=lambda item: -item.fall)
+    luck = "" if recall_drop(found) else ", or it is luck, which recall_drop leaves out"
     return [
         f"recall of class {item.label} falls from {item.before:.1f} to {item.after:.1f} % "
-        f"({counted(item.samples, 'sample')}): what tells it from others is finer than codes; more bits for the "
+        f"({counted(item.samples, 'sample')}): what tells it from others is finer than codes{luck}; more bits for the "
         "last layers may keep it"
         for item in lost[:_NAMED]
     ]
+
+
+def never_answered(outputs: Sequence[Array], classes: int) -> str | None:
+    """What is said of ``classes`` that no sample's answer is; None where all are, or where samples are fewer.
+
+    ``outputs``: scores of classes of each sample, [..., classes] in rows.
+    """
+    answers = np.concatenate([output.reshape(-1, classes).argmax(axis=1) for output in outputs])
+    missing = np.setdiff1d(np.arange(classes), answers)
+    if not missing.size or len(outputs) < classes:
+        return None
+    names = ", ".join(map(str, missing[:_NAMED].tolist())) + (", …" if missing.size > _NAMED else "")
+    return (
+        f"the float model answers {missing.size} of {classes} classes for no sample ({names}): whether the quantised "
+        "one does is not checked; give samples of them"
+    )
 
 
 def by_loss(classes: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:

@@ -67,17 +67,40 @@ class WatchFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredOutput:
+    """How a verdict measured an output: ``interval`` is what errors are parts of, where that is known.
+
+    ``answers``: whether its largest elements are answers, one of so many ``classes`` each, where these are not all.
+    """
+
+    interval: float | None = None
+    answers: bool = False
+    classes: int | None = None
+
+    @classmethod
+    def of(cls, output: Any) -> MeasuredOutput:
+        """By what a verdict, which may come from a file, has of an output."""
+        found = output if isinstance(output, dict) else {}
+        interval, classes = found.get("interval"), found.get("classes")
+        return cls(
+            float(interval) if isinstance(interval, (int, float)) and 0 < interval < math.inf else None,
+            found.get("classifies") is True,
+            classes if isinstance(classes, int) and classes > 0 else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Terms:
     """What answers are held to: the ``limits`` of the verdict, and the share of time that shadow runs may take.
 
-    ``normal``: which shares of codes at the ends are, by tensor name; ``intervals``: what errors of each output are
-    parts of, where that is known.
+    ``normal``: which shares of codes at the ends are, by tensor name; ``outputs``: how each output is measured, where
+    that is known.
     """
 
     limits: tuple[Limit, ...]
     share: float
     normal: Mapping[str, Sequence[float]]
-    intervals: tuple[float | None, ...] = ()
+    outputs: tuple[MeasuredOutput, ...] = ()
 
     @classmethod
     def of(cls, verdict: Mapping[str, Any] | None, share: float) -> Terms:
@@ -90,8 +113,8 @@ class Terms:
             if metric in HIGHER_IS_BETTER and metric in Errors.__slots__ and isinstance(bound, (int, float)):
                 limits.append(Limit(str(metric), float(bound)))
         normal, outputs = found.get("saturation"), found.get("outputs")
-        intervals = [_interval(output) for output in outputs] if isinstance(outputs, list) else []
-        return cls(tuple(limits), share, normal if isinstance(normal, dict) else {}, tuple(intervals))
+        measured = map(MeasuredOutput.of, outputs) if isinstance(outputs, list) else ()
+        return cls(tuple(limits), share, normal if isinstance(normal, dict) else {}, tuple(measured))
 
 
 class Watch:
@@ -257,9 +280,7 @@ class Watch:
     def _compare(self, expected: Sequence[Array], outputs: Sequence[Array]) -> None:
         if self._afresh or self._compared >= _SHADOWS_TOGETHER:
             self._afresh = False
-            known = self._terms.intervals
-            intervals = known if len(known) == len(expected) else [None] * len(expected)
-            self._meters = [ErrorMeter(Tolerance(), top=True, interval=interval) for interval in intervals]
+            self._meters = _meters(self._terms.outputs, expected)
             self._compared = 0
         for meter, ours, theirs in zip(self._meters, expected, outputs, strict=True):
             if ours.shape != theirs.shape:
@@ -289,10 +310,19 @@ class Watch:
             self._leave.pop()(reason)
 
 
-def _interval(output: Any) -> float | None:
-    """What the verdict measured errors of an output by; it may come from a file."""
-    found = output.get("interval") if isinstance(output, dict) else None
-    return float(found) if isinstance(found, (int, float)) and 0 < found < math.inf else None
+def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter]:
+    """What measures outputs like those ``expected``; where some are answers the largest elements of others are none."""
+    known = known if len(known) == len(expected) else [MeasuredOutput()] * len(expected)
+    all_are = not any(output.answers for output in known)
+    return [
+        ErrorMeter(
+            Tolerance(),
+            top=all_are or output.answers,
+            classes=None if output.classes is None or array.size % output.classes else output.classes,
+            interval=output.interval,
+        )
+        for output, array in zip(known, expected, strict=True)
+    ]
 
 
 def _as_measures(errors: Errors) -> dict[str, float | None]:

@@ -4,8 +4,9 @@ With reference ``a`` and other values ``b``: MAE is mean ``|a-b|``, MAPE mean ``
 0``, MPEIR the mean over records of ``max|a-b| / (max a - min a)`` (an interval of zero counts as 1; or the interval is
 given for all records, for one of few elements has none worth the name), MSE mean ``(a-b)^2``, SQNR ``10 log10(sum a^2 /
 sum (a-b)^2)``, TAE the sum of ``|a-b|``, mean over records, SRMSE ``sqrt(MSE)`` in steps of b's scale. A top-k match is
-the mean share of the k largest elements of a record that both agree on, ties going to the lower index. Elements that
-are not finite count as differing unless they are the same, and take no part in the other measures.
+the mean share of the k largest elements of a record, or of each of its rows, that both agree on, ties going to the
+lower index. Elements that are not finite count as differing unless they are the same, and take no part in the other
+measures.
 """
 
 from __future__ import annotations
@@ -52,15 +53,23 @@ class Errors:
 class ErrorMeter:
     """Adds up the differences of records to a reference; ``top`` also that of each record's largest elements.
 
-    ``interval``: what errors are parts of in MPEIR, where it is not each record's own. ``scale``: the step of the
-    codes that the others are, if they are any.
+    ``classes``: of how many elements, one row after the other, one is the largest; else of all. ``interval``: what
+    errors are parts of in MPEIR, where it is not each record's own. ``scale``: the step of the codes that the others
+    are, if they are any.
     """
 
     def __init__(
-        self, tolerance: Tolerance, *, top: bool = False, interval: float | None = None, scale: float | None = None
+        self,
+        tolerance: Tolerance,
+        *,
+        top: bool = False,
+        classes: int | None = None,
+        interval: float | None = None,
+        scale: float | None = None,
     ) -> None:
         self._tolerance = tolerance
         self._top = top
+        self._classes = classes
         self._interval = interval
         self._scale = scale
         self._records = 0
@@ -90,8 +99,8 @@ class ErrorMeter:
             self._intervals.append(largest / (self._interval or _interval(a) or 1.0))
         if self._top and a.dtype.kind != "c":
             for k in TOP:
-                if a.size > k:  # of fewer all are among the largest
-                    self._matches[k].append(len(_largest(a, k) & _largest(b, k)) / k)
+                if a.size and (self._classes or a.size) > k:  # of fewer all are among the largest
+                    self._matches[k].append(top_match(a, b, k, self._classes))
 
     def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
         """Add a part of a record; the largest absolute difference in it."""
@@ -153,18 +162,24 @@ def _interval(values: Array) -> float:
     return float(finite.max()) - float(finite.min()) if finite.size else 0.0
 
 
-def _largest(values: Array, k: int) -> set[int]:
-    """Indices of the ``k`` largest elements, the lower index first among equals."""
+def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> float:
+    """The share of the ``k`` largest of ``a`` that are among those of ``b``, the lower index first among equals.
+
+    Of all elements, or the mean of rows of so many ``classes``.
+    """
+    ours, theirs = (array.reshape(-1, classes or array.size) for array in (a, b))
     if k == 1:
-        return {int(np.argmax(values))}
-    if k < values.size:
-        least = np.partition(values, -k)[-k]
-        places = np.flatnonzero(~(values < least))  # the k-th largest and all above; a NaN counts as large
-    else:
-        places = np.arange(values.size)
-    # Sorted from the end, a stable order would prefer the higher of two equal elements.
-    order = np.argsort(values[places][::-1], kind="stable")[::-1][:k]
-    return set(places[places.size - 1 - order].tolist())
+        return float(np.mean(ours.argmax(axis=1) == theirs.argmax(axis=1)))
+    return float(np.count_nonzero(_largest(ours, k) & _largest(theirs, k)) / (k * len(ours)))
+
+
+def _largest(rows: Array, k: int) -> Array:
+    """Which are the ``k`` largest elements of each of ``rows``, [rows, elements]."""
+    values = np.where(np.isnan(rows), np.inf, rows) if rows.dtype.kind == "f" else rows  # a NaN counts as large
+    least = np.partition(values, -k, axis=1)[:, -k, None]
+    above, equal = values > least, values == least
+    wanted = k - np.count_nonzero(above, axis=1, keepdims=True)
+    return np.asarray(above | (equal & (np.cumsum(equal, axis=1) <= wanted)))
 
 
 def _mean(values: list[float]) -> float | None:

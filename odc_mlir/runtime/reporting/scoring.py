@@ -14,6 +14,7 @@ from odc_mlir.ops.spec import Array
 _MOST_CLASSES = 1 << 31
 # What is right by chance is counted up to so many standard deviations, but never beyond half of what is left to 100 %.
 DEVIATIONS = 3.0
+_MOST_EXACT = 1000  # trials; of more the normal distribution says the same
 UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # the probability of more than these
 _MOST_OF_REST = 0.5
 # Above these, logits and shares say yes.
@@ -138,6 +139,14 @@ def guessing(outputs: Sequence[Array], labels: Array) -> Chance:
 
 def _chance(share: float, count: int) -> Chance:
     return Chance(100.0 * share, 100.0 * math.sqrt(share * (1.0 - share) / count))
+
+
+def sign_test(more: int, less: int) -> float:
+    """The probability that of so many that differ ``more``, or still more, go one way by chance alone."""
+    changed = more + less
+    if changed > _MOST_EXACT:
+        return math.erfc((more - less - 1) / math.sqrt(2.0 * changed)) / 2.0
+    return sum(math.comb(changed, k) for k in range(more, changed + 1)) / (1 << changed)
 
 
 def as_classes(outputs: Sequence[Array], expected: Array) -> Array:

@@ -80,6 +80,22 @@ def test_few_samples_are_presumed_to_show_too_little(
     assert made.verdict["choices"]["headroom"] == (headrooms or [0.0])[-1]
 
 
+@pytest.mark.parametrize(("count", "headrooms"), [(16, [3.0, 7.0]), (48, [3.0]), (100, [])])
+def test_16_bits_have_more_room(count: int, headrooms: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choosing, "_LEAST_LOST_DB", 100.0)
+    made = quantize(_layers(), scheme="int16x8", calibration=_samples(count, 0.2, 1), mixed="off")
+    assert _tried(made.verdict) == headrooms
+    assert made.verdict["choices"]["headroom"] == (headrooms or [1.0])[-1]
+
+
+def test_few_samples_leave_out_more_than_twice_as_large_values() -> None:
+    model, samples, unseen = _layers(), _samples(12, 0.8, 1), _samples(200, 0.8, 99)
+    found, tight = (
+        quantize(model, scheme="int16x8", calibration=samples, mixed="off", headroom=room) for room in (None, 1.0)
+    )
+    assert _sqnr_db(model, found.to_circle(), unseen) > _sqnr_db(model, tight.to_circle(), unseen) + 3.0
+
+
 def test_room_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "HEADROOMS", (8.0,))
     monkeypatch.setattr(choosing, "_FEW_SAMPLES", {8.0: 99})

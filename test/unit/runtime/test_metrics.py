@@ -47,6 +47,20 @@ def test_the_largest_of_all_there_are_say_nothing() -> None:
     assert _errors(([1, 2, 3, 4, 5], [5, 4, 3, 2, 1])).top5_match is None
 
 
+@given(st.data())
+def test_the_largest_of_rows_are_those_of_each(data: st.DataObject) -> None:
+    rows, width, k = (data.draw(st.integers(low, high)) for low, high in ((1, 4), (6, 9), (1, 5)))
+    values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 3.0, math.nan]), min_size=rows * width, max_size=rows * width)
+    a, b = (np.array(data.draw(values), np.float32) for _ in range(2))
+
+    def largest(row: Array) -> set[int]:
+        return set(sorted(range(width), key=lambda i: (-math.inf if math.isnan(row[i]) else -row[i], i))[:k])
+
+    pairs = zip(a.reshape(rows, width), b.reshape(rows, width), strict=True)
+    expected = [len(largest(x) & largest(y)) / k for x, y in pairs]
+    assert metrics.top_match(a, b, k, width) == pytest.approx(np.mean(expected))
+
+
 def test_nothing_to_measure() -> None:
     assert _errors(([], [])) == Errors(0, 0)
     zeros = _errors(([0, 0], [1, 0]))

@@ -292,6 +292,19 @@ def test_chance_is_no_reason(clock: Clock) -> None:
     assert "top1_match" in left[0]
 
 
+def test_rows_are_answers_where_the_verdict_has_them(clock: Clock) -> None:
+    output = {"classifies": True, "classes": SHAPE[1] // 4}
+    verdict = {"limits": [{"metric": "top1_match", "limit": 0.9}], "outputs": [output]}
+    found, left = watching(Reference(), verdict=verdict, share=1.0)
+    for _ in range(40):
+        right = np.tile(np.array([1.0, 0.0, 0.5, 0.2], np.float32), 4).reshape(SHAPE)
+        other = right.copy()
+        other[0, -4] += 1.0  # the largest of all is another, that of each row is not
+        found.answered([right], [other], 1.0)
+    assert not left
+    assert found.facts.measures["top1_match"] == 1.0
+
+
 def test_another_shape_and_no_numbers(clock: Clock) -> None:
     found, left = watching(Reference(), share=1.0)
     for _ in range(2):

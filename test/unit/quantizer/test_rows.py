@@ -1,0 +1,127 @@
+"""Outputs with one answer in each of several rows, as of the pixels of an image or the words of a text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.errors import InputError
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.runtime.execution.graph import build_graph
+
+SIDE, CHANNELS, CLASSES, COUNT = 8, 6, 3, 24
+Samples = list[list[np.ndarray]]
+
+
+def _segments(softmax: str = "SOFTMAX", boxes: bool = False) -> tuple[bytes, Samples]:
+    """Classes of the pixels of images, whose left part is mostly of one; with ``boxes`` beside them."""
+    builder, rng = ModelBuilder(), np.random.default_rng(3)
+    x = builder.tensor("x", (1, SIDE, SIDE, CHANNELS))
+    weights = rng.normal(size=(CLASSES, 1, 1, CHANNELS)).astype(np.float32)
+    w, b = (builder.tensor(n, a.shape, data=a) for n, a in (("w", weights), ("b", np.zeros(CLASSES, np.float32))))
+    logits = builder.tensor("logits", (1, SIDE, SIDE, CLASSES))
+    builder.operator("CONV_2D", [x, w, b], [logits], options={"stride_h": 1, "stride_w": 1, "padding": "same"})
+    shares = builder.tensor("shares", (1, SIDE, SIDE, CLASSES))
+    builder.operator(softmax, [logits], [shares], options={"beta": 1.0} if softmax == "SOFTMAX" else None)
+    outputs = [shares]
+    if boxes:
+        outputs.append(builder.tensor("boxes", (1, SIDE, SIDE, CHANNELS)))
+        builder.operator("ABS", [x], [outputs[1]])
+    left = np.linspace(3.0, 0.0, SIDE)[:, None] * weights[0, 0, 0]
+    samples = [[(rng.normal(size=(1, SIDE, SIDE, CHANNELS)) + left).astype(np.float32)] for _ in range(COUNT)]
+    return bytes(model_bytes(builder.finish([x], outputs))), samples
+
+
+def _labels(file: bytes, samples: Samples) -> np.ndarray:
+    return np.stack([odc_mlir.run(file, sample)[0][0].argmax(axis=-1) for sample in samples])
+
+
+def _checks(verdict: dict[str, Any]) -> dict[str, float]:
+    return {check["metric"]: check["value"] for check in verdict["limits"]}
+
+
+@pytest.mark.parametrize("boxes", [False, True])
+def test_each_row_is_an_answer(boxes: bool) -> None:
+    file, samples = _segments(boxes=boxes)
+    made = odc_mlir.quantize(file, calibration=samples, help=False)
+    found = made.to_circle()
+    alike = [
+        np.mean(odc_mlir.run(file, sample)[0].argmax(axis=-1) == odc_mlir.run(found, sample)[0].argmax(axis=-1))
+        for sample in samples
+    ]
+    assert 0.9 < np.mean(alike) < 1.0
+    assert _checks(made.verdict)["top1_match"] == pytest.approx(np.mean(alike), abs=0.003)
+    assert [output["classes"] for output in made.verdict["outputs"]] == [CLASSES, None][: 1 + boxes]
+    assert [output["top1_match"] is None for output in made.verdict["outputs"]] == [False, True][: 1 + boxes]
+
+
+def test_classes_behind_a_reshape_are_those_of_the_softmax() -> None:
+    builder = ModelBuilder()
+    x, shares, flat = (builder.tensor(n, s) for n, s in (("x", (1, 4, 5)), ("shares", (1, 4, 5)), ("flat", (1, 20))))
+    builder.operator("SOFTMAX", [x], [shares], options={"beta": 1.0})
+    shape = builder.tensor("shape", (2,), "int32", data=np.array([1, 20], np.int32))
+    builder.operator("RESHAPE", [shares, shape], [flat])
+    graph = build_graph(read_model(model_bytes(builder.finish([x], [flat]))))
+    assert Reference(graph, [[np.zeros((1, 4, 5), np.float32)]]).classes(0) == 5
+
+
+def test_labels_of_rows() -> None:
+    file, samples = _segments()
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=_labels(file, samples), help=False).verdict
+    assert verdict["scores"]["metric"] == "top1_percent"
+    assert verdict["scores"]["float"] == 100.0
+
+
+@pytest.mark.parametrize("by", [1, 5])
+def test_rows_of_other_samples_are_refused(by: int) -> None:
+    """Half of them are right by where they are."""
+    file, samples = _segments()
+    labels = np.roll(_labels(file, samples), by, axis=0)
+    with pytest.raises(InputError, match="labels seem to belong to other samples"):
+        odc_mlir.quantize(file, calibration=samples, labels=labels, help=False)
+
+
+def test_few_rows_of_others_are_no_reason() -> None:
+    """A model that is wrong about some samples has the others' labels right by chance."""
+    file, samples = _segments()
+    labels = _labels(file, samples)
+    labels[:3] = np.roll(labels[:3], 1, axis=0)
+    odc_mlir.quantize(file, calibration=samples, labels=labels, help=False)
+
+
+def test_labels_that_no_class_has_are_told_before_the_unit_of_inputs() -> None:
+    file, samples = _segments()
+    scaled = [[array / 8.0] for (array,) in samples]  # which fit 0 to 1, and no label
+    with pytest.raises(InputError, match="labels are 1 to 3, the model's 3 classes 0 to 2"):
+        odc_mlir.quantize(file, calibration=scaled, labels=_labels(file, samples) + 1, help=False)
+
+
+def test_values_that_labels_do_not_score_are_told() -> None:
+    """Logarithms of shares end at -16 as codes."""
+    builder, rng = ModelBuilder(), np.random.default_rng(5)
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 8))
+    builder.operator("LOG_SOFTMAX", [x], [y])
+    file = bytes(model_bytes(builder.finish([x], [y])))
+    samples = [[(40.0 * rng.normal(size=(1, 8))).astype(np.float32)] for _ in range(64)]
+    labels = np.array([int(np.argmax(array)) for (array,) in samples])
+    findings = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict["findings"]
+    assert [text for text in findings if "the values of output 'y' are far" in text]
+
+
+def test_classes_that_no_sample_has_are_told() -> None:
+    builder, rng = ModelBuilder(), np.random.default_rng(6)
+    x, y = builder.tensor("x", (1, 6)), builder.tensor("y", (1, 6))
+    builder.operator("SOFTMAX", [x], [y], options={"beta": 1.0})
+    file = bytes(model_bytes(builder.finish([x], [y])))
+    samples = [[rng.normal(size=(1, 6)).astype(np.float32)] for _ in range(40)]
+    told = "answers 2 of 6 classes for no sample (1, 4)"
+    for lacking, expected in ((False, False), (True, True)):
+        for (array,) in samples:
+            array[0, [1, 4]] -= 9.0 * lacking
+        findings = odc_mlir.quantize(file, calibration=samples, help=False).verdict["findings"]
+        assert any(told in text for text in findings) == expected
