@@ -63,6 +63,7 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
     """What speaks against labels by which a ``model``, called so, is scored; None where nothing does."""
     outputs, labels = compared(outputs, labels)
     try:
+        check_class_numbers(outputs, labels)
         check_answers(outputs, labels, model)
     except InputError as error:
         return str(error)
