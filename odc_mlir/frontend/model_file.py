@@ -7,10 +7,16 @@ from pathlib import Path
 
 from xdsl.dialects.builtin import ModuleOp
 
+from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.kinds import MODEL_BY_NAME
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
+
+TFLITE = ".tflite"
+OTHER_READER = "write a .circle file, or with any_reader (--any-reader) a .tflite file for another reader"
 
 
 class ModelFile:
@@ -22,21 +28,57 @@ class ModelFile:
         """The model as a Circle file."""
         return bytes(write_model(export_model(self.model)))
 
-    def to_tflite(self) -> bytes:
-        """The model as a TFLite file; raises UnsupportedError for what that cannot hold."""
-        return bytes(write_tflite(export_model(self.model)))
+    def to_tflite(self, *, any_reader: bool = False) -> bytes:
+        """The model as a TFLite file.
 
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        Raises UnsupportedError for what that cannot hold and, unless for ``any_reader``, for what LiteRT does not run.
+        """
+        return tflite_file(self.model, any_reader=any_reader)
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False, *, any_reader: bool = False) -> None:
         """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other.
 
         A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
+        A .tflite file is what :meth:`to_tflite` gives, and raises what that does.
         """
-        save_module(self.model, path, overwrite=overwrite)
+        check_output(path, MODEL_BY_NAME, overwrite=overwrite)
+        data = self.to_tflite(any_reader=any_reader) if _is_tflite(path) else self.to_circle()
+        write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
 
 
-def save_module(module: ModuleOp, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+def save_module(
+    module: ModuleOp, path: str | os.PathLike[str], *, overwrite: bool = False, any_reader: bool = False
+) -> None:
     """Write a module as a .circle or .tflite file, as :meth:`ModelFile.save` does."""
     check_output(path, MODEL_BY_NAME, overwrite=overwrite)
-    model = export_model(module)
-    data = write_tflite(model) if Path(path).suffix.lower() == ".tflite" else write_model(model)
-    write_output(path, bytes(data), MODEL_BY_NAME, overwrite=overwrite)
+    data = tflite_file(module, any_reader=any_reader) if _is_tflite(path) else bytes(write_model(export_model(module)))
+    write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
+
+
+def tflite_file(module: ModuleOp, *, any_reader: bool = False, of_codes: str = "") -> bytes:
+    """A module as a TFLite file; raises what :meth:`ModelFile.to_tflite` does.
+
+    ``of_codes``: what else helps where LiteRT runs an operator, though not on codes.
+    """
+    if not any_reader:
+        _check_litert_runs(module, of_codes)
+    return bytes(write_tflite(export_model(module)))
+
+
+def _is_tflite(path: str | os.PathLike[str]) -> bool:
+    return Path(path).suffix.lower() == TFLITE
+
+
+def _check_litert_runs(module: ModuleOp, of_codes: str) -> None:
+    for op in module.walk():
+        if not isinstance(op, CircleOp):
+            continue
+        node = node_of(op)
+        refused = litert_refuses_node(node)
+        if (seen := refused or litert_refuses_form(node)) is not None:
+            raise UnsupportedError(
+                f"{seen}, so the model cannot be a .tflite file",
+                op=node.spec.name,
+                tensor=node.results[0].name if node.results else None,
+                hint=f"{of_codes if refused else ''}{OTHER_READER}",
+            )

@@ -16,12 +16,11 @@ from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.errors import AccuracyError, OptionError, UnsupportedError
+from odc_mlir.errors import AccuracyError, OptionError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import counted
-from odc_mlir.frontend.model_file import ModelFile
-from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
+from odc_mlir.frontend.model_file import ModelFile, tflite_file
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import (
     FAILED,
@@ -55,19 +54,10 @@ class Quantized(ModelFile):
     original: Model = field(default_factory=Model)
     equalization: list[dict[str, Any]] = field(default_factory=list)
 
-    def to_tflite(self) -> bytes:
-        """The model as a TFLite file; raises UnsupportedError for operators that LiteRT does not run."""
-        for item in graph_of(self.model).nodes:
-            of_codes = litert_refuses_node(item.node)
-            if (seen := of_codes or litert_refuses_form(item.node)) is not None:
-                real = "quantise with reader='litert', which keeps such operators in float, or "
-                raise UnsupportedError(
-                    f"{seen}, so the model cannot be a .tflite file",
-                    op=item.node.spec.name,
-                    tensor=item.node.results[0].name if item.node.results else None,
-                    hint=f"{real if of_codes else ''}write a .circle file",
-                )
-        return super().to_tflite()
+    def to_tflite(self, *, any_reader: bool = False) -> bytes:
+        """The model as a TFLite file; raises UnsupportedError for operators that LiteRT does not run, as its base."""
+        of_codes = "quantise with reader='litert', which keeps such operators in float, or "
+        return tflite_file(self.model, any_reader=any_reader, of_codes=of_codes)
 
     @property
     def passed(self) -> bool:

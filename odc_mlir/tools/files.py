@@ -73,6 +73,13 @@ def add_overwrite(container: Container) -> None:
     )
 
 
+def add_any_reader(container: Container) -> None:
+    """Add the flag of commands that write models by the name's end."""
+    container.add_argument(
+        "--any-reader", action="store_true", help="write .tflite files also with operators that LiteRT does not run"
+    )
+
+
 def role_of(action: argparse.Action) -> Output | Input | None:
     """What an argument was declared as."""
     found = vars(action).get(_ROLE)

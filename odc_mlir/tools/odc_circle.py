@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import ARRAYS, FOLDER, MODEL_BY_NAME, json_kind
 from odc_mlir.tools.common import base_parser, counted, run_tool
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.dialects.circle import CircleOp
@@ -75,6 +75,7 @@ def _command(commands: Any, name: str, help: str, body: Any, *, output: bool = F
             parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, required=True, help="model: .circle or .tflite"
         )
         add_overwrite(parser)
+        add_any_reader(parser)
     parser.set_defaults(body=body)
     return parser
 
@@ -87,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _save(arguments: argparse.Namespace, module: Any) -> None:
     from odc_mlir.frontend.model_file import save_module
 
-    save_module(module, arguments.output, overwrite=arguments.overwrite)
+    save_module(module, arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
 
 
 def _operators(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.kinds import MODEL_BY_NAME, json_kind
 from odc_mlir.tools.common import base_parser, counted, run_tool, usage_error
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.optimizer import Optimized
@@ -30,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_input(parser, "model", metavar="MODEL")
     add_output(parser, "-o", "--output", metavar="OUT", kind=MODEL_BY_NAME, help="rewritten model: .circle or .tflite")
     add_overwrite(parser)
+    add_any_reader(parser)
     parser.add_argument("--O1", action="store_true", help="every rewrite that preserves results")
     parser.add_argument("--without", metavar="NAME", action="append", default=[], help="disable a rewrite; repeatable")
     parser.add_argument(
@@ -77,7 +78,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     differs = made.difference is not None and not made.difference.is_none
     if arguments.output and not differs:
         with arguments.files.writing(arguments.output):
-            made.save(arguments.output, overwrite=arguments.overwrite)
+            made.save(arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, report(made), "report_json")
     if not arguments.quiet:

@@ -11,7 +11,7 @@ from odc_mlir.errors import short_name, shortened
 from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, OutputKind, json_kind
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, usage_error
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
+from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:
     from odc_mlir.quantizer.result import Quantized
@@ -56,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="quantised model: .circle or .tflite",
     )
     add_overwrite(parser)
+    add_any_reader(parser)
     parser.add_argument("--scheme", choices=quantizing.SCHEMES, help="element types (int8)")
     parser.add_argument(
         "--min-max-only", action="store_true", help="write the float model with recorded ranges, like record-minmax"
@@ -144,7 +145,8 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
     show = quantizing.progress_on_stderr("odc-quantize", arguments.quiet)
     try:
-        reader = "litert" if (arguments.output or "").lower().endswith(".tflite") else None
+        is_for_litert = (arguments.output or "").lower().endswith(".tflite") and not arguments.any_reader
+        reader = "litert" if is_for_litert else None
         with quantizing.in_flags():
             made = api.quantize(arguments.model, progress=show, reader=reader, **quantizing.all_options(arguments))
     finally:
@@ -163,7 +165,7 @@ def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> No
     files = arguments.files
     if arguments.output and accepted:
         with files.writing(arguments.output):
-            made.save(arguments.output, overwrite=arguments.overwrite)
+            made.save(arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
     if arguments.save_records:
         with files.writing(arguments.save_records):
             made.save_records(arguments.save_records, overwrite=arguments.overwrite)

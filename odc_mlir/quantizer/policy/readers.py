@@ -62,6 +62,8 @@ def litert_refuses(op: str, activations: str, weights: str | None = None, *, per
             seen = "uint8 weights with one scale only"
         elif weights == "int16":
             return WIDE_WEIGHTS
+        elif weights in ("int8", "uint8") and (weights == "uint8") != (activations == "uint8"):
+            seen = f"no kernel for weights of {weights} beside {activations}"
         elif weights == "int4" and op == "TRANSPOSE_CONV":
             seen = "no kernel for weights of int4"
     return None if seen is None else f"LiteRT has {seen}"
@@ -85,6 +87,8 @@ def litert_refuses_node(node: Node) -> str | None:
 def litert_refuses_form(node: Node) -> str | None:
     """Why LiteRT does not run an operator, of codes or of reals, with operands of these shapes; None where it does."""
     name = node.spec.name
+    if node.custom_code and node.custom_code not in _CUSTOM:
+        return f"LiteRT has no kernel for the custom operator {node.custom_code}"
     shapes = [None if info is None or info.shape is None else len(info.shape) for info in node.operands]
     if any(shapes[place] for place in _SCALARS.get(name, ()) if place < len(shapes)):
         return "LiteRT has no kernel for operands that are no scalars here"
@@ -93,6 +97,8 @@ def litert_refuses_form(node: Node) -> str | None:
     return None
 
 
+# The custom operators whose kernels LiteRT's own resolvers register.
+_CUSTOM = frozenset({"TFLite_Detection_PostProcess", "Mfcc", "AudioSpectrogram"})
 _SCALARS: Mapping[str, tuple[int, ...]] = {
     "FILL": (1,),
     "RANGE": (0, 1, 2),
