@@ -45,6 +45,10 @@ _LEAST_LOST_DB = 0.5
 # back show none.
 _FEW_SAMPLES = {0.1: 99, 0.3: 16, 3.0: 99, 7.0: 16}
 
+# Up to how many samples codes of weights alone are rounded by them unless it does harm: judges, which lack some, know
+# less still.
+_FEW_TO_ROUND = 16
+
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
 _FEW_BITS = 8  # of values, with which small columns of inputs have too few codes
@@ -214,18 +218,31 @@ class Choosing:
         """The choice with both where neither helps alone: what the samples held back leave in doubt, all of them tell.
 
         Ranges are those of the result. The models that judge lack samples to refine codes by, nothing else. Weights
-        alone are judged so whatever those held back say: the few others refine them less than all will.
+        alone are judged so whatever those held back say: the few others refine them less than all will. Of few samples
+        that rounding helps them is presumed, in scales that these did not choose.
         """
         making, options = self._making, self._options
         weights_only = making.builder.scheme.weights_only
         recipe = replace(best.recipe, rounding=True, correction=True)
-        if weights_only:
-            recipe = replace(recipe, fitted=options.fits_scales[-1])
-        refined = best.recipe.rounding or best.recipe.correction
-        if weights_only:
-            refined = best.recipe.rounding and best.recipe.fitted == recipe.fitted
         fixed = any(len(options.switched(switch)) == 1 for switch in (options.rounding, options.correction))
-        if refined or fixed or making.folds is None or not making.in_time():
+        if fixed:
+            return best
+        if not weights_only:
+            is_refined = best.recipe.rounding or best.recipe.correction
+            return best if is_refined else self._judged_by_all(best, recipe)
+        if not (best.recipe.rounding and best.recipe.correction) and making.data.known <= _FEW_TO_ROUND:
+            best = self._judged_by_all(best, recipe, is_presumed=True)
+        recipe = replace(recipe, fitted=options.fits_scales[-1])
+        is_refined = best.recipe.rounding and best.recipe.fitted == recipe.fitted
+        return best if is_refined else self._judged_by_all(best, recipe)
+
+    def _judged_by_all(self, best: BestCandidate, recipe: Recipe, *, is_presumed: bool = False) -> BestCandidate:
+        """The choice with this refining ``recipe`` if models that lack some of all samples are better with it.
+
+        Where that is presumed, if they are not worse beyond chance.
+        """
+        making, folds, weights_only = self._making, self._making.folds, self._making.builder.scheme.weights_only
+        if folds is None or not making.in_time():
             return best
         try:
             made = making.built(best.model, recipe)
@@ -234,8 +251,9 @@ class Choosing:
             if not kept and may_help and making.in_time():
                 making.say("judging on all samples")
                 statistics = making.statistics_of(best.model)
-                ours, theirs = (making.folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
+                ours, theirs = (folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
                 kept = ours.better_than(theirs, LEAST_GAIN_DB)
+                kept = kept or (is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return best

@@ -5,16 +5,21 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 import odc_mlir
 from helpers.float_models import squeeze_excite
+from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.choosing import Choosing
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.folds import Folds
 from odc_mlir.quantizer.making import BestCandidate
-from odc_mlir.quantizer.stages import Recipe
+from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.quantize import quantize
+from odc_mlir.quantizer.stages import FloatModel, Recipe
 
 
 def _measured(*, holds: bool) -> Any:
@@ -61,3 +66,33 @@ def test_weights_that_are_rounded_alone_still_get_scales_that_fit() -> None:
     assert kept["rounding"]
     assert not kept["scales"]
     assert kept["scales, rounding, correction"]
+
+
+@pytest.mark.parametrize(("count", "rounded"), [(8, True), (16, True), (17, False)])
+def test_few_samples_round_weights_alone_unless_that_does_harm(
+    count: int, rounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They leave all else in doubt."""
+    monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
+    file, samples = _dense_of_noise(count)
+    choices = quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]
+    assert (choices["rounding"], choices["correction"]) == (rounded, rounded)
+
+
+def test_rounding_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(folds: Folds, model: FloatModel, recipe: Recipe, statistics: Any) -> Any:
+        return SimpleNamespace(better_than=lambda other, least_db: not recipe.rounding)
+
+    monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
+    monkeypatch.setattr(Folds, "measure", judged)
+    file, samples = _dense_of_noise(8)
+    assert not quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]["rounding"]
+
+
+def _dense_of_noise(count: int) -> tuple[bytes, list[list[np.ndarray]]]:
+    rng, builder = np.random.default_rng(7), ModelBuilder()
+    x, y = builder.tensor("x", (1, 16)), builder.tensor("y", (1, 16))
+    weights = rng.normal(size=(16, 16)).astype(np.float32)
+    builder.operator("FULLY_CONNECTED", [x, builder.tensor("w", (16, 16), data=weights), -1], [y])
+    samples = [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(count)]
+    return bytes(model_bytes(builder.finish([x], [y]))), samples
