@@ -254,10 +254,12 @@ class Reference:
         node = last_operator(self.graph, self.graph.outputs[place])
         if node is None or node.node.spec.name not in SOFTMAX:
             return None
-        direct, found = self.graph.outputs[place] == node.outputs[0], self.outputs[0][place]
-        shape = found.shape if direct else self.graph.tensors[node.outputs[0]].shape
-        width = shape[-1] if shape else None
-        return width if width is not None and width > 0 and found.size % width == 0 else None
+        found = [outputs[place] for outputs in self.outputs]
+        is_direct = self.graph.outputs[place] == node.outputs[0]
+        shapes = {array.shape[-1:] for array in found} if is_direct else {self.graph.tensors[node.outputs[0]].shape}
+        width = next(iter(shapes)) if len(shapes) == 1 else None  # rows of several lengths are no classes
+        classes = (width[-1] if width else None) or 0
+        return classes if classes > 0 and not any(array.size % classes for array in found) else None
 
     @cached_property
     def answering_places(self) -> list[int]:

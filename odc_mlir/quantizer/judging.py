@@ -200,7 +200,7 @@ def _of_classes(driver: Driver, measured: Measurement) -> list[str]:
             if r2 is not None and not FOLLOWING.allows(r2):
                 found.append(
                     f"the values of output {name!r} are far from the float model's (R² {r2:.2f}): labels score which "
-                    "class is the answer, and nothing else; use it for that alone, or give --metric r2 or sqnr as well"
+                    "class is the answer, and nothing else; use it for that alone, or limit --metric r2 instead"
                 )
     return found
 

@@ -104,11 +104,15 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
 def never_answered(outputs: Sequence[Array], classes: int) -> str | None:
     """What is said of ``classes`` that no sample's answer is; None where all are, or where samples are fewer.
 
+    Nor is anything said where outputs are no rows of so many.
+
     ``outputs``: scores of classes of each sample, [..., classes] in rows.
     """
+    if len(outputs) < classes or any(output.size % classes for output in outputs):
+        return None
     answers = np.concatenate([output.reshape(-1, classes).argmax(axis=1) for output in outputs])
     missing = np.setdiff1d(np.arange(classes), answers)
-    if not missing.size or len(outputs) < classes:
+    if not missing.size:
         return None
     names = ", ".join(map(str, missing[:_NAMED].tolist())) + (", …" if missing.size > _NAMED else "")
     return (

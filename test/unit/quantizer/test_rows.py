@@ -70,6 +70,20 @@ def test_classes_behind_a_reshape_are_those_of_the_softmax() -> None:
     assert Reference(graph, [[np.zeros((1, 4, 5), np.float32)]]).classes(0) == 5
 
 
+@pytest.mark.parametrize("lengths", [(4, 5, 6), (4, 4, 4)])
+def test_rows_of_several_lengths_are_no_classes(lengths: tuple[int, ...]) -> None:
+    """As shares of attention over as many words as there are."""
+    builder = ModelBuilder()
+    x, y = (builder.tensor(n, (1, 2, 1), signature=(1, 2, -1)) for n in "xy")
+    builder.operator("SOFTMAX", [x], [y], options={"beta": 1.0})
+    rng, file = np.random.default_rng(8), bytes(model_bytes(builder.finish([x], [y])))
+    samples = [[rng.normal(size=(1, 2, length)).astype(np.float32)] for length in lengths * 8]
+    reference = Reference(build_graph(read_model(file)), samples)
+    assert reference.classes(0) == (4 if len(set(lengths)) == 1 else None)
+    verdict = odc_mlir.quantize(file, calibration=samples, help=False).verdict
+    assert verdict["outputs"][0]["top1_match"] is not None
+
+
 def test_labels_of_rows() -> None:
     file, samples = _segments()
     verdict = odc_mlir.quantize(file, calibration=samples, labels=_labels(file, samples), help=False).verdict
