@@ -266,8 +266,7 @@ class Choosing:
 
         In large models each sample gives many rows to refine by, and takes long.
         """
-        samples = len(self._data.fit) + len(self._data.held)
-        if self._data.separate or samples * self._making.examination(best.model).macs > _MOST_REFINING_MACS:
+        if self._data.separate or self._data.known * self._making.examination(best.model).macs > _MOST_REFINING_MACS:
             return best
         if not self._making.builder.add_samples(self._data.held):
             return best
@@ -307,7 +306,7 @@ class Choosing:
         seen = making.measured_unseen(best.model, best.candidate)
         shows = seen.quality_db <= making.measured_itself(best.candidate).quality_db - _LEAST_LOST_DB
         for headroom in WIDER_HEADROOMS if options.has_codes_to_spare else HEADROOMS:
-            is_presumed = len(data.fit) + len(data.held) <= _FEW_SAMPLES.get(headroom, 0)
+            is_presumed = data.known <= _FEW_SAMPLES.get(headroom, 0)
             if not (shows or is_presumed):
                 continue
             making.foreseen += 1 + making.judges

@@ -102,8 +102,8 @@ def intervals_of(
     pairs = list(zip(reference.outputs, judged.reals, strict=True))
     agreeing = [
         float(np.mean([top_match(a[place], b[place], 1, classes) if a[place].size else 1.0 for a, b in pairs]))
-        for place, classes in ((place, reference.classes(place)) for place in reference.answering_places)
-        if reference.outputs[0][place].dtype.kind in "iuf"
+        for place, classes in ((place, reference.classes(place)) for place in _numbers(reference))
+        if place in reference.answering_places
     ]
     agreeing += [float(np.mean([np.mean(a[place] == b[place]) for a, b in pairs])) for place in reference.places]
     if agreeing:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 
@@ -20,7 +20,7 @@ from odc_mlir.errors import AccuracyError, OptionError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import counted
-from odc_mlir.frontend.model_file import ModelFile, tflite_file
+from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import (
     FAILED,
@@ -54,10 +54,7 @@ class Quantized(ModelFile):
     original: Model = field(default_factory=Model)
     equalization: list[dict[str, Any]] = field(default_factory=list)
 
-    def to_tflite(self, *, any_reader: bool = False) -> bytes:
-        """The model as a TFLite file; raises UnsupportedError for operators that LiteRT does not run, as its base."""
-        of_codes = "quantise with reader='litert', which keeps such operators in float, or "
-        return tflite_file(self.model, any_reader=any_reader, of_codes=of_codes)
+    of_codes: ClassVar[str] = "quantise with reader='litert', which keeps such operators in float, or "
 
     @property
     def passed(self) -> bool:

@@ -141,12 +141,12 @@ def _record_only(arguments: argparse.Namespace) -> None:
 
 
 def _quantize(arguments: argparse.Namespace) -> None:
+    from odc_mlir.frontend.model_file import is_tflite
     from odc_mlir.runtime import api
 
     show = quantizing.progress_on_stderr("odc-quantize", arguments.quiet)
     try:
-        is_for_litert = (arguments.output or "").lower().endswith(".tflite") and not arguments.any_reader
-        reader = "litert" if is_for_litert else None
+        reader = "litert" if is_tflite(arguments.output or "") and not arguments.any_reader else None
         with quantizing.in_flags():
             made = api.quantize(arguments.model, progress=show, reader=reader, **quantizing.all_options(arguments))
     finally:

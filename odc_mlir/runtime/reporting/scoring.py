@@ -14,9 +14,9 @@ from odc_mlir.ops.spec import Array
 _MOST_CLASSES = 1 << 31
 # What is right by chance is counted up to so many standard deviations, but never beyond half of what is left to 100 %.
 DEVIATIONS = 3.0
-_MOST_EXACT = 1000  # trials; of more the normal distribution says the same
 UNLIKELY = math.erfc(DEVIATIONS / math.sqrt(2.0)) / 2.0  # the probability of more than these
 _MOST_OF_REST = 0.5
+_MOST_EXACT = 1000  # trials; of more the normal distribution says the same
 # Above these, logits and shares say yes.
 _LOGIT, _SHARE = 0.0, 0.5
 _NO_AND_YES = ([0.0, 1.0], [-1.0, 1.0])

@@ -94,7 +94,7 @@ def test_commands(is_asked: bool, tmp_path: Path, capsys: pytest.CaptureFixture[
     model.write_bytes(_negated())
     flags = ["--any-reader"] if is_asked else []
     commands: dict[str, Callable[[list[str]], int]] = {
-        "optimize": lambda arguments: odc_optimize.main(arguments),
+        "optimize": odc_optimize.main,
         "circle": lambda arguments: odc_circle.main(["fake-quantize", *arguments]),
     }
     for name, main in commands.items():

@@ -18,7 +18,7 @@ SIDE, CHANNELS, CLASSES, COUNT = 8, 6, 3, 24
 Samples = list[list[np.ndarray]]
 
 
-def _segments(softmax: str = "SOFTMAX", boxes: bool = False) -> tuple[bytes, Samples]:
+def _segments(boxes: bool = False) -> tuple[bytes, Samples]:
     """Classes of the pixels of images, whose left part is mostly of one; with ``boxes`` beside them."""
     builder, rng = ModelBuilder(), np.random.default_rng(3)
     x = builder.tensor("x", (1, SIDE, SIDE, CHANNELS))
@@ -27,7 +27,7 @@ def _segments(softmax: str = "SOFTMAX", boxes: bool = False) -> tuple[bytes, Sam
     logits = builder.tensor("logits", (1, SIDE, SIDE, CLASSES))
     builder.operator("CONV_2D", [x, w, b], [logits], options={"stride_h": 1, "stride_w": 1, "padding": "same"})
     shares = builder.tensor("shares", (1, SIDE, SIDE, CLASSES))
-    builder.operator(softmax, [logits], [shares], options={"beta": 1.0} if softmax == "SOFTMAX" else None)
+    builder.operator("SOFTMAX", [logits], [shares], options={"beta": 1.0})
     outputs = [shares]
     if boxes:
         outputs.append(builder.tensor("boxes", (1, SIDE, SIDE, CHANNELS)))
