@@ -254,6 +254,7 @@ class Choosing:
                 ours, theirs = (folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
                 kept = ours.better_than(theirs, LEAST_GAIN_DB)
                 kept = kept or (is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
+            kept = kept and not self._leaves_more(made, best)
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return best
@@ -317,6 +318,7 @@ class Choosing:
             kept = ours.better_than(seen, LEAST_GAIN_DB)
             if is_presumed and not kept:
                 kept = ours.quality_db > seen.quality_db or not self._harms(found, best)
+            kept = kept and not self._leaves_more(found, best)
             self._noted(found, "headroom", headroom, kept=kept)
             if kept:
                 best, seen = found, ours
@@ -373,6 +375,7 @@ class Choosing:
         if found is None:
             return best
         kept = found.measured.better_than(best.measured, least_db)
+        kept = kept and not self._leaves_more(found, best)
         kept = kept and self._holds_others(found, best) and not self._loses_more(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
@@ -388,7 +391,7 @@ class Choosing:
             kept = not best.measured.better_than(found.measured, LEAST_GAIN_DB)
         else:
             kept = not self._harms(found, best)
-        kept = kept and not self._loses_more(found, best)
+        kept = kept and not self._leaves_more(found, best) and not self._loses_more(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 
@@ -428,6 +431,13 @@ class Choosing:
         """What models that lack half of the samples held back tell of each choice."""
         self._making.foreseen += HALVES * len(choices)
         return [self._making.measured_by_halves(each.model, each.candidate) for each in choices]
+
+    def _leaves_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
+        """Whether ``choice`` has products in float that ``best`` has in codes, which is no gain of what was chosen.
+
+        A reader may run no codes with the scales that a choice leads to.
+        """
+        return self._making.float_macs(choice.candidate) > self._making.float_macs(best.candidate)
 
     def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""
