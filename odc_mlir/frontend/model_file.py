@@ -8,13 +8,14 @@ from typing import ClassVar
 
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.circle import CircleOp, UndefinedOp, node_of
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.kinds import MODEL_BY_NAME
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
+from odc_mlir.support.locations import value_name
 
 _OTHER_READER = "write a .circle file, or with any_reader (--any-reader) a .tflite file for another reader"
 
@@ -78,6 +79,12 @@ def _tflite_file(module: ModuleOp, any_reader: bool, of_codes: str) -> bytes:
 
 def _check_litert_runs(module: ModuleOp, of_codes: str) -> None:
     for op in module.walk():
+        if isinstance(op, UndefinedOp):
+            raise UnsupportedError(
+                "nothing produces this tensor, of which LiteRT gives whatever its memory holds",
+                tensor=value_name(op.results[0]),
+                hint=_OTHER_READER,
+            )
         if not isinstance(op, CircleOp):
             continue
         node = node_of(op)

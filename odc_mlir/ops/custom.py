@@ -13,7 +13,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from odc_mlir.ops.quantization import real_only
+from odc_mlir.ops.quantization import QuantRule, real_only
 from odc_mlir.ops.registry import CustomOps
 from odc_mlir.ops.spec import Operand, OpSpec, Trait
 
@@ -208,6 +208,15 @@ def known_spec(code: str) -> OpSpec | None:
         verify=f"{_INFER}:verify_as_builtin",
         macs=f"{_INFER}:macs_as_builtin" if builtin.macs else "",
         max_version=ANY_VERSION,
+        quant=_without_options(builtin.quant),
+    )
+
+
+def _without_options(rule: QuantRule) -> QuantRule:
+    """``rule`` for an operator whose options stand in a map of its own: axes that options tell are not known."""
+    return replace(
+        rule,
+        stored=MappingProxyType({place: None if callable(axis) else axis for place, axis in rule.stored.items()}),
     )
 
 

@@ -58,7 +58,7 @@ class QuantRule:
 
     kind: QuantKind = QuantKind.OWN
     weights: Mapping[int, int | None] = field(default_factory=lambda: MappingProxyType({}))
-    stored: Mapping[int, ChannelAxis] = field(default_factory=lambda: MappingProxyType({}))
+    stored: Mapping[int, ChannelAxis | None] = field(default_factory=lambda: MappingProxyType({}))
     biases: Mapping[int, Bias] = field(default_factory=lambda: MappingProxyType({}))
     states: Mapping[int, StateParameters] = field(default_factory=lambda: MappingProxyType({}))
     source: int | None = None

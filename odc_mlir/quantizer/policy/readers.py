@@ -94,7 +94,33 @@ def litert_refuses_form(node: Node) -> str | None:
         return "LiteRT has no kernel for operands that are no scalars here"
     if name == "ATAN2" and node.operand(0).shape != node.operand(1).shape:
         return "LiteRT has no kernel for operands of different shapes"
-    return None
+    return _refused_types(node) or _refused_state(node) or _refused_values(node)
+
+
+def _refused_types(node: Node) -> str | None:
+    """Types of codes that no kernel has, whatever their scales."""
+    if any(info is not None and info.dtype == "uint4" for info in (*node.operands, *node.results)):
+        return "LiteRT has no kernel for codes of uint4"
+    x = node.optional(0) if node.spec.name in (*_PRODUCTS, "BATCH_MATMUL") else None
+    return None if x is None or x.is_const or x.dtype != "int4" else "LiteRT has no kernel for computed codes of int4"
+
+
+def _refused_state(node: Node) -> str | None:
+    """Recurrent operators need their state between runs, though it may begin at zero."""
+    held = [node.optional(place) for place, operand in enumerate(node.spec.operands) if operand.mutated]
+    is_lost = any(info is None or not info.is_variable for info in held)
+    return "LiteRT has no kernel for state that no variable holds" if is_lost else None
+
+
+def _refused_values(node: Node) -> str | None:
+    """Constants, and conditions of loops, that LiteRT rejects when it makes the model ready."""
+    if node.spec.name == "SLICE":
+        begin, size = node.operand(1), node.operand(2)
+        if (begin.is_const and (begin.array() < 0).any()) or (size.is_const and (size.array() < -1).any()):
+            return "LiteRT has no kernel for a begin below 0 or a size below -1"
+    loop = node.callees.get(node.options["cond_subgraph_index"]) if node.spec.name == "WHILE" else None
+    shape = loop.outputs[0].shape if loop is not None else None
+    return None if shape in (None, (), (1,), (None,)) else "LiteRT has no kernel for a condition of several values"
 
 
 # The custom operators whose kernels LiteRT's own resolvers register.

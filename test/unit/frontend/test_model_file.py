@@ -36,6 +36,106 @@ def _negated() -> bytes:
     return bytes(model_bytes(builder.finish([x], [y])))
 
 
+def _narrow(dtype: str) -> bytes:
+    """FULLY_CONNECTED of codes of four bits, two in a byte."""
+    builder = ModelBuilder()
+    x, y = (builder.tensor(n, (1, 4), dtype, quant=(0.1, 0)) for n in "xy")
+    w = builder.tensor("w", (4, 4), dtype, data=np.full(8, 0x11, np.uint8), quant=(0.1, 0))
+    builder.operator("FULLY_CONNECTED", [x, w, -1], [y])
+    return bytes(model_bytes(builder.finish([x], [y])))
+
+
+def _sliced(begin: int, size: int) -> bytes:
+    """SLICE of a vector."""
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (4,)), builder.tensor("y", (1,))
+    places = [
+        builder.tensor(name, (1,), "int32", data=np.array([value], np.int32))
+        for name, value in (("begin", begin), ("size", size))
+    ]
+    builder.operator("SLICE", [x, *places], [y])
+    return bytes(model_bytes(builder.finish([x], [y])))
+
+
+def _recurrent(*, variable: bool) -> bytes:
+    """A recurrent layer whose state begins at zero in each run, or that has a variable for it."""
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 3, 2)), builder.tensor("y", (1, 3, 2))
+    w, r, b = (
+        builder.tensor(name, shape, data=np.full(shape, 0.5, np.float32))
+        for name, shape in (("w", (2, 2)), ("r", (2, 2)), ("b", (2,)))
+    )
+    state = builder.tensor("state", (1, 2), variable=True) if variable else -1
+    builder.operator("UNIDIRECTIONAL_SEQUENCE_RNN", [x, w, r, b, state], [y])
+    return bytes(model_bytes(builder.finish([x], [y])))
+
+
+def _looped(shape: tuple[int, ...]) -> bytes:
+    """A loop whose condition has this shape, as what it compares."""
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", shape), builder.tensor("y", shape)
+    builder.operator("WHILE", [x], [y], options={"cond_subgraph_index": 1, "body_subgraph_index": 2})
+    builder.finish([x], [y])
+    for name, kind, dtype in (("condition", "LESS", "bool"), ("body", "ADD", "float32")):
+        builder.begin(name)
+        a = builder.tensor("a", shape)
+        one, c = builder.tensor("one", (), data=np.float32(1)), builder.tensor("c", shape, dtype)
+        builder.operator(kind, [a, one], [c])
+        model = builder.finish([a], [c])
+    return bytes(model_bytes(model))
+
+
+def _dangling() -> bytes:
+    """A model with an output that nothing computes."""
+    builder = ModelBuilder()
+    x, y, z = (builder.tensor(name, (4,)) for name in "xyz")
+    builder.operator("NEG", [x], [y])
+    return bytes(model_bytes(builder.finish([x], [y, z])))
+
+
+FORMS = {
+    "uint4": (_narrow("uint4"), r"no kernel for codes of uint4.*FULLY_CONNECTED.*'y'"),
+    "int4": (_narrow("int4"), r"no kernel for computed codes of int4.*FULLY_CONNECTED"),
+    "begin": (_sliced(-1, 1), r"no kernel for a begin below 0 or a size below -1.*SLICE"),
+    "size": (_sliced(0, -2), r"no kernel for a begin below 0 or a size below -1.*SLICE"),
+    "state": (_recurrent(variable=False), r"state that no variable holds.*UNIDIRECTIONAL_SEQUENCE_RNN"),
+    "condition": (_looped((2,)), r"no kernel for a condition of several values.*WHILE"),
+    "output": (_dangling(), r"nothing produces this tensor.*'z'"),
+}
+RUN = {
+    "slice": _sliced(0, -1),
+    "state": _recurrent(variable=True),
+    "scalar condition": _looped(()),
+    "condition of one value": _looped((1,)),
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_forms_that_litert_does_not_run_are_refused_by_name(name: str, tmp_path: Path) -> None:
+    file, text = FORMS[name]
+    with pytest.raises(UnsupportedError, match=f"{text}.*any_reader"):
+        _saved(file, tmp_path)
+    path = _saved(file, tmp_path, any_reader=True)
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    if name != "output":  # that one it runs, and gives what its memory holds
+        with pytest.raises((RuntimeError, ValueError)):
+            litert.Interpreter(model_path=str(path)).allocate_tensors()
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_forms_that_it_runs_are_written(name: str, tmp_path: Path) -> None:
+    path = _saved(RUN[name], tmp_path)
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    interpreter = litert.Interpreter(model_path=str(path))
+    interpreter.allocate_tensors()
+    detail = interpreter.get_input_details()[0]
+    x = np.zeros(detail["shape"], np.float32) + np.float32(0.25)
+    interpreter.set_tensor(detail["index"], x)
+    interpreter.invoke()
+    found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    np.testing.assert_allclose(found, api.run(path, [x])[0], rtol=1e-6)
+
+
 REFUSED = {
     "weights": (_products("int8", "uint8"), r"no kernel for weights of uint8 beside int8.*FULLY_CONNECTED.*'y'"),
     "codes": (_negated(), r"no kernel that knows zero points.*NEG"),

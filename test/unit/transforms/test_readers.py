@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from helpers.litert import reference
 from odc_mlir.errors import OptionError, UnsupportedError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.ops import all_specs
 from odc_mlir.ops.context import Context
 from odc_mlir.quantizer.policy.readers import litert_refuses, litert_refuses_form, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import SCHEMES as SCHEME_TYPES
@@ -370,3 +373,29 @@ def test_what_has_no_kernel_of_sixteen_bits_stays_real(name: str) -> None:
     assign(module, "int16x8", reader="litert")
     label = next(label for label in net.values if label.startswith(name.lower()))
     assert "LiteRT has" in str(operator(module, label).attributes[REASON])
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "quantisation.md"
+TYPES = {"`int8`, `int8x4`": "int8", "`uint8`": "uint8", "`int16x8`": "int16"}
+
+
+def _documented() -> dict[str, set[str]]:
+    """Operators by the first cell of each row of the page's table; what is said beside lists of names is left out."""
+    table = PAGE.read_text("utf-8").split("| scheme | what stays float in `.tflite` files |\n")[1].split("\n\n")[0]
+    found = {}
+    for row in table.splitlines()[1:]:
+        scheme, text = (cell.strip() for cell in row.strip("|").split("|"))
+        lists = (re.sub(r" \([^)]*\)", "", part).strip().split(", ") for part in text.split(";"))
+        found[scheme] = {name for names in lists if all(map(str.isupper, names)) for name in names}
+    return found
+
+
+def test_the_page_names_the_operators_of_the_table() -> None:
+    refused = {kind: {name for name in all_specs() if litert_refuses(name, kind)} for kind in TYPES.values()}
+    in_all = set.intersection(*refused.values())
+    documented = _documented()
+    shared = documented["all"]
+    assert shared <= in_all
+    assert {scheme: documented[scheme] | shared for scheme in TYPES} == {
+        scheme: refused[kind] for scheme, kind in TYPES.items()
+    }
