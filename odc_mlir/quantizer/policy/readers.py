@@ -15,6 +15,7 @@ import numpy as np
 
 from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.runtime.backends.litert import is_misread
 
 LITERT, NPU = "litert", "npu"
 READERS = (LITERT,)
@@ -101,6 +102,8 @@ def _refused_types(node: Node) -> str | None:
     """Types of codes that no kernel has, whatever their scales."""
     if any(info is not None and info.dtype == "uint4" for info in (*node.operands, *node.results)):
         return "LiteRT has no kernel for codes of uint4"
+    if is_misread(node):
+        return "LiteRT has no kernel for uint8 weights beside real inputs"
     x = node.optional(0) if node.spec.name in (*_PRODUCTS, "BATCH_MATMUL") else None
     return None if x is None or x.is_const or x.dtype != "int4" else "LiteRT has no kernel for computed codes of int4"
 

@@ -243,14 +243,14 @@ def _may_take(item: GraphNode, tensors: Sequence[TensorInfo]) -> bool:
         return False
     if spec.name == "CUSTOM" or spec.name not in tflite_schema().operators.codes:
         return False
-    if _is_misread(item.node):
+    if is_misread(item.node):
         return False
     operands = [tensors[index] for index in (*item.inputs, *item.outputs) if index >= 0]
     return all(info.is_const or (_is_plain(info) and not info.is_variable) for info in operands)
 
 
-def _is_misread(node: Node) -> bool:
-    """Float layers with uint8 weights: LiteRT takes the codes for int8 ones and says nothing."""
+def is_misread(node: Node) -> bool:
+    """Whether it is a float layer with uint8 weights: LiteRT takes the codes for int8 ones and says nothing."""
     x, weights = node.optional(0), node.optional(1)
     return x is not None and weights is not None and x.info.kind == "float" and weights.dtype == "uint8"
 
