@@ -14,8 +14,8 @@ from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
 from odc_mlir.quantizer.measurement import Measurement, lost_places
-from odc_mlir.quantizer.mixed import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
+from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_LABELS, Evidence, Measures, kept_by_constants, make_verdict
 from odc_mlir.quantizer.recalls import never_answered, recall_findings

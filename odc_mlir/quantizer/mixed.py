@@ -26,27 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.quantizer.cuts import Network
-from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
 Precisions = dict[str, str]  # by layer name; layers left out are in the model's scheme
 Levels = tuple[int, ...]
-
-# What layers of each scheme are taken to, one after the other. A wider scheme is of the same family, whose readers
-# know both.
-LADDERS: Mapping[str, tuple[str, ...]] = {
-    "int8": ("int16x8", FLOAT),
-    "int8x4": ("int8", "int16x8", FLOAT),
-    "uint8": ("int16", FLOAT),
-    "int16": (FLOAT,),
-    "int16x8": (FLOAT,),
-    "int4_wo": ("int8_wo", FLOAT),
-    "int8_wo": (FLOAT,),
-}
-
-NARROWER: Mapping[str, str] = {"int8": "int8x4", "int8_wo": "int4_wo"}
-"""What layers of a scheme may be taken to where a budget asks for less: weights of half the bits."""
-
-WIDE_WEIGHTS = "int16"  # values and weights of 16 bits
 
 _MOST_CHOICES = 600_000  # that are all tried: 3 ** 12 and some
 _MOST_CUTS = 48
@@ -55,29 +37,6 @@ _WORTHLESS = 1e-5
 # Up to this many layers, each is tried without in the end.
 _MOST_TRIED_WITHOUT = 8
 _SOURCE, _SINK = 0, 1
-
-
-def ladder_of(scheme: str) -> tuple[str, ...]:
-    """The precisions that layers of ``scheme`` can be taken to, cheapest first; none where nothing is to be gained."""
-    return LADDERS.get(scheme, ())
-
-
-def wider_values(scheme: str) -> str:
-    """The first precision on the ladder of ``scheme`` whose values have more bits."""
-    return next(step for step in ladder_of(scheme) if step == FLOAT or values_of(step) != values_of(scheme))
-
-
-def values_of(precision: str) -> str | None:
-    """The element type of values in this precision, None for real ones."""
-    return None if precision == FLOAT else SCHEMES[precision].activations
-
-
-def with_wide_weights(ladder: tuple[str, ...]) -> tuple[str, ...]:
-    """``ladder`` with a step for weights that are too coarse where values are of 16 bits: a target prices it."""
-    if "int16x8" not in ladder:
-        return ladder
-    place = ladder.index("int16x8") + 1
-    return (*ladder[:place], WIDE_WEIGHTS, *ladder[place:])
 
 
 @dataclass(frozen=True, slots=True)

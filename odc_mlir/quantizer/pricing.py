@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.layers import Examination
-from odc_mlir.quantizer.mixed import Border, Levels, values_of
+from odc_mlir.quantizer.mixed import Border, Levels
 from odc_mlir.quantizer.options import Options
+from odc_mlir.quantizer.policy.ladders import values_of
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
 from odc_mlir.quantizer.stages import Candidate

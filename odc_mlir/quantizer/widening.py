@@ -24,20 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
-from odc_mlir.quantizer.mixed import (
-    NARROWER,
-    Levels,
-    Point,
-    Problem,
-    RoundingNoise,
-    first_good,
-    front,
-    ladder_of,
-    wider_values,
-    with_wide_weights,
-    without_needless,
-)
+from odc_mlir.quantizer.mixed import Levels, Point, Problem, RoundingNoise, first_good, front, without_needless
 from odc_mlir.quantizer.options import ON, Options
+from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, wider_values, with_wide_weights
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import FLOAT

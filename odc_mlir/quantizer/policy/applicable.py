@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.mixed import LADDERS, NARROWER, wider_values
+from odc_mlir.quantizer.policy.ladders import LADDERS, NARROWER, wider_values
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
 

@@ -9,19 +9,8 @@ from hypothesis import strategies as st
 
 from odc_mlir.quantizer import mixed
 from odc_mlir.quantizer.cuts import Network
-from odc_mlir.quantizer.mixed import (
-    LADDERS,
-    Border,
-    Levels,
-    Point,
-    Problem,
-    RoundingNoise,
-    first_good,
-    front,
-    ladder_of,
-    with_wide_weights,
-    without_needless,
-)
+from odc_mlir.quantizer.mixed import Border, Levels, Point, Problem, RoundingNoise, first_good, front, without_needless
+from odc_mlir.quantizer.policy.ladders import LADDERS, ladder_of, with_wide_weights
 
 _AMOUNTS = st.integers(0, 12).map(float)
 
