@@ -15,7 +15,6 @@ import numpy as np
 
 from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.runtime.backends.litert import is_misread
 
 LITERT, NPU = "litert", "npu"
 READERS = (LITERT,)
@@ -98,11 +97,17 @@ def litert_refuses_form(node: Node) -> str | None:
     return _refused_types(node) or _refused_state(node) or _refused_values(node)
 
 
+def litert_misreads(node: Node) -> bool:
+    """Whether it is a float layer with uint8 weights: LiteRT takes the codes for int8 ones and says nothing."""
+    x, weights = node.optional(0), node.optional(1)
+    return x is not None and weights is not None and x.info.kind == "float" and weights.dtype == "uint8"
+
+
 def _refused_types(node: Node) -> str | None:
     """Types of codes that no kernel has, whatever their scales."""
     if any(info is not None and info.dtype == "uint4" for info in (*node.operands, *node.results)):
         return "LiteRT has no kernel for codes of uint4"
-    if is_misread(node):
+    if litert_misreads(node):
         return "LiteRT has no kernel for uint8 weights beside real inputs"
     x = node.optional(0) if node.spec.name in (*_PRODUCTS, "BATCH_MATMUL") else None
     return None if x is None or x.is_const or x.dtype != "int4" else "LiteRT has no kernel for computed codes of int4"

@@ -17,7 +17,8 @@ from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.schema import tflite_schema
 from odc_mlir.formats.circle.writer import write_tflite
 from odc_mlir.ops.context import Context
-from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
+from odc_mlir.ops.spec import Array, TensorInfo, Trait
+from odc_mlir.quantizer.policy.readers import litert_misreads
 from odc_mlir.runtime.backends.part import Part, cut_out
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
@@ -243,16 +244,10 @@ def _may_take(item: GraphNode, tensors: Sequence[TensorInfo]) -> bool:
         return False
     if spec.name == "CUSTOM" or spec.name not in tflite_schema().operators.codes:
         return False
-    if is_misread(item.node):
+    if litert_misreads(item.node):
         return False
     operands = [tensors[index] for index in (*item.inputs, *item.outputs) if index >= 0]
     return all(info.is_const or (_is_plain(info) and not info.is_variable) for info in operands)
-
-
-def is_misread(node: Node) -> bool:
-    """Whether it is a float layer with uint8 weights: LiteRT takes the codes for int8 ones and says nothing."""
-    x, weights = node.optional(0), node.optional(1)
-    return x is not None and weights is not None and x.info.kind == "float" and weights.dtype == "uint8"
 
 
 def _is_plain(info: TensorInfo) -> bool:
