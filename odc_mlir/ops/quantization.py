@@ -48,7 +48,8 @@ class QuantRule:
     ``weights`` maps each operand that holds weights to its channel axis (None: always one scale), ``biases`` each bias
     to what it is added to, ``states`` each operand that is state to the kind of its parameters. ``stored`` maps
     operands that models whose weights alone are codes keep as codes, where they are constant, to the axis of their
-    scales there, which may follow from options: those that are no weights to kernels of codes, or have one scale there.
+    scales there (None: one scale), which may follow from options: those that are no weights to kernels of codes, or
+    have one scale there.
     ``source``: in an operator that moves codes, the operand whose parameters the results take. Where it is None, codes
     of several operands meet in the result, and the operands in ``joined`` (all where it is empty) take its parameters.
     ``left`` are real operands whose element type does not matter. Values of operands in ``not_negative`` are at least

@@ -437,7 +437,8 @@ class Choosing:
 
         A reader may run no codes with the scales that a choice leads to.
         """
-        return self._making.float_macs(choice.candidate) > self._making.float_macs(best.candidate)
+        ours, theirs = (self._making.coverage(each.candidate).left("macs") for each in (choice, best))
+        return ours > theirs
 
     def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""

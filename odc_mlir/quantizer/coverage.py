@@ -48,6 +48,10 @@ class Coverage:
         """All of this unit."""
         return sum(getattr(counts, unit) for counts in self.by_precision.values())
 
+    def left(self, unit: str) -> int:
+        """What of this unit stays float."""
+        return int(getattr(self.by_precision.get(FLOAT, Counts()), unit))
+
     @property
     def unit(self) -> str:
         """What is counted by: products, or layers in a model without any."""
@@ -57,8 +61,7 @@ class Coverage:
         """The share that is not float; None where there is nothing to quantise."""
         unit = unit or self.unit
         total = self.total(unit)
-        left = getattr(self.by_precision.get(FLOAT, Counts()), unit)
-        return (total - left) / total if total else None
+        return (total - self.left(unit)) / total if total else None
 
     def has(self, scheme: str) -> bool:
         """Whether any layer computes with codes of ``scheme``, or has its weights in them."""

@@ -19,7 +19,6 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.calibration.coverage import FEW_RUNS, amount
@@ -29,14 +28,14 @@ from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.choosing import Choosing
-from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE, coverage_of
+from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
 from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text
 from odc_mlir.quantizer.making import BestCandidate, Making
-from odc_mlir.quantizer.mixed import wider_values
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
+from odc_mlir.quantizer.policy.ladders import wider_values
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
@@ -270,8 +269,7 @@ class Driver:
         if self.plain is not None and self.target is not None and self.scheme_is_taken:
             found = self.target.judge(candidate.module).share(self.plain.taken())
         else:
-            shapes = [np.shape(array) for array in self.data.held[0]]
-            found = coverage_of(candidate.graph, shapes, {}).share()
+            found = self.making.coverage(candidate).share()
         return 0.0 if found is None else found
 
     def _tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:

@@ -13,7 +13,7 @@ import numpy as np
 from odc_mlir.errors import OdcError
 from odc_mlir.quantizer.batches import reals_of
 from odc_mlir.quantizer.building import CandidateBuilder
-from odc_mlir.quantizer.coverage import Counts, coverage_of
+from odc_mlir.quantizer.coverage import Coverage, coverage_of
 from odc_mlir.quantizer.data import Data, standing_out
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.folds import HALVES, JUDGES, Folds, HeldBack, Judgement, Judgements
@@ -21,7 +21,6 @@ from odc_mlir.quantizer.intervals import Certainty, intervals_of
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import Options, Progress
-from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics
 from odc_mlir.quantizer.witnesses import Witness, witnesses
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -153,10 +152,11 @@ class Making:
         """The same of models that lack half of the samples held back: choices leave room for what is unseen."""
         return self._held_back.measure(model, candidate)
 
-    def float_macs(self, candidate: Candidate) -> int:
-        """How many multiply-accumulates of an inference stay float in ``candidate``."""
-        found = coverage_of(candidate.graph, [np.shape(array) for array in self.data.held[0]], {})
-        return found.by_precision.get(FLOAT, Counts()).macs
+    def coverage(self, candidate: Candidate) -> Coverage:
+        """What of ``candidate`` is quantised, by the names of :func:`precision_of`."""
+        if candidate.coverage is None:
+            candidate.coverage = coverage_of(candidate.graph, [np.shape(array) for array in self.data.held[0]], {})
+        return candidate.coverage
 
     def lost_witnesses(self, candidate: Candidate) -> list[tuple[Witness, float]]:
         """The rare values of calibration samples that ``candidate`` loses, with what it gives instead."""

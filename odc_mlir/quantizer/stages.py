@@ -32,6 +32,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import Columns
+from odc_mlir.quantizer.coverage import Coverage
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import INPUTS, is_pattern_file, share_moved
@@ -143,6 +144,7 @@ class Candidate:
     measured: Measurement | None = None
     measured_itself: Measurement | None = None  # the same of all samples
     lost_witnesses: list[tuple[Witness, float]] | None = None  # with what it gives instead
+    coverage: Coverage | None = None
 
     @cached_property
     def graph(self) -> Graph:
