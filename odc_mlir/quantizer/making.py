@@ -153,7 +153,7 @@ class Making:
         return self._held_back.measure(model, candidate)
 
     def coverage(self, candidate: Candidate) -> Coverage:
-        """What of ``candidate`` is quantised, by the names of :func:`precision_of`."""
+        """What of ``candidate`` is quantised, by the names of :func:`~odc_mlir.quantizer.layers.precision_of`."""
         if candidate.coverage is None:
             candidate.coverage = coverage_of(candidate.graph, [np.shape(array) for array in self.data.held[0]], {})
         return candidate.coverage
