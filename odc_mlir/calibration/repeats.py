@@ -9,10 +9,10 @@ import numpy as np
 
 from odc_mlir.ops.spec import Array
 
-Sample = list[Array]
+Sample = Sequence[Array]
 
 
-def distinct(samples: list[Sample], labels: Array | None = None) -> list[int]:
+def distinct(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
     """The places of the samples, of each the first.
 
     A sample with two different labels counts as two: one of them is wrong, which scores should show.
@@ -22,13 +22,7 @@ def distinct(samples: list[Sample], labels: Array | None = None) -> list[int]:
     return sorted(first.values())
 
 
-def without(samples: list[Sample], others: Sequence[Sequence[Array]]) -> list[int]:
-    """The places of the ``samples`` that are not among ``others``."""
-    known = set(map(digest, others))
-    return [place for place, sample in enumerate(samples) if digest(sample) not in known]
-
-
-def digest(sample: Sequence[Array]) -> bytes:
+def digest(sample: Sample) -> bytes:
     """What two samples have alike if they are the same: equal numbers, as 0 and -0 are, or the same NaN."""
     hashed = hashlib.blake2b(digest_size=16)
     for array in map(np.asarray, sample):

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.calibration.repeats import distinct, without
+from odc_mlir.calibration.copies import independent, without
+from odc_mlir.calibration.repeats import distinct
 from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
@@ -45,8 +46,8 @@ class Data:
 
     ``separate``: the latter take no part in choosing ranges. ``stands_out``: the number, from 0, of a calibration
     sample whose values are far larger than those of all others. ``made_up``: nobody gave or recorded those held back.
-    ``seen``: those held back are among those that ranges were recorded of. No sample is there twice. ``fit_labels``:
-    those of samples to choose ranges by, where they have any.
+    ``seen``: those held back are among those that ranges were recorded of. No sample is there twice, nor a near copy.
+    ``fit_labels``: those of samples to choose ranges by, where they have any.
     """
 
     fit: list[list[Array]]
@@ -67,7 +68,7 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How files are read: at most so many samples, what pixels become, and whether repeated samples count again."""
+    """How files are read: at most so many samples, what pixels become, and whether repeats and near copies count."""
 
     most: int | None = None
     pictures: Pictures | None = None
@@ -82,6 +83,18 @@ class _Loaded:
     labels: Array | None = None
     numbers: list[int] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
+
+    def reduced(self, places: Sequence[int], why: str) -> _Loaded:
+        """The samples at ``places``, with a finding that says of the others ``why`` they are left out, if any are."""
+        count = len(self.samples)
+        if len(places) == count:
+            return self
+        return _Loaded(
+            [self.samples[i] for i in places],
+            None if self.labels is None else self.labels[places],
+            [self.numbers[i] for i in places],
+            [*self.findings, f"{count - len(places)} of {count} samples {why}"],
+        )
 
 
 def make_data(
@@ -164,7 +177,8 @@ def _without_samples(
     fitting = [sample for sample in recorded if _fits(infos, sample) and is_finite(sample)]
     if fitting:
         held = check_samples(infos, fitting)
-        return Data([], [held[i] for i in distinct(held)], separate=True, findings=[_RECORDED], seen=True)
+        held = [held[i] for i in distinct(held)]
+        return Data([], [held[i] for i in independent(held)], separate=True, findings=[_RECORDED], seen=True)
     return Data([], made_up_samples(graph, ranges), separate=True, made_up=True)
 
 
@@ -249,11 +263,11 @@ def _load(
     samples = check_samples(infos, found.records)
     _check_finite(infos, samples)
     answers = _answers(labels, found.labels, len(samples)) if wanted and labels is not None else None
-    numbers = list(range(len(samples))) if options.repeats else distinct(samples, answers)
-    if len(numbers) == len(samples):
-        return _Loaded(samples, answers, numbers)
-    text = f"{len(samples) - len(numbers)} of {len(samples)} samples repeat others, and count once"
-    return _Loaded([samples[i] for i in numbers], None if answers is None else answers[numbers], numbers, [text])
+    loaded = _Loaded(samples, answers, list(range(len(samples))))
+    if options.repeats:
+        return loaded
+    loaded = loaded.reduced(distinct(samples, answers), "repeat others, and count once")
+    return loaded.reduced(independent(loaded.samples, loaded.labels), "repeat others but for noise, and count once")
 
 
 def _answers(labels: Labels, stored: Array | None, count: int) -> Array:

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from odc_mlir.calibration.repeats import digest
+from odc_mlir.calibration.copies import independent
+from odc_mlir.calibration.repeats import distinct
 from odc_mlir.errors import AccuracyError
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.saturation import spread
@@ -32,14 +33,14 @@ class CoverageError(AccuracyError):
 def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
     """Raise CoverageError when raw inputs are alike, so that more of them must be waited for.
 
-    Half of those that are ``wanted`` must differ. Several processes that are fed the same give more, all alike, and
-    show what one of them would.
+    Half of those that are ``wanted`` must differ, by more than noise. Several processes that are fed the same give
+    more, all alike, and show what one of them would.
     """
     if len(samples) < 2:
         return
-    distinct = len({digest(sample) for sample in samples})
-    if distinct < max(2, min(len(samples), wanted) // 2):
-        raise CoverageError(f"only {distinct} of {len(samples)} recorded inputs differ", stage="check")
+    differing = len(independent([samples[place] for place in distinct(samples)]))
+    if differing < max(2, min(len(samples), wanted) // 2):
+        raise CoverageError(f"only {differing} of {len(samples)} recorded inputs differ", stage="check")
     floats = [index for index, array in enumerate(samples[0]) if array.dtype.kind == "f" and array.size]
     if floats and not any(_moves([sample[index] for sample in samples]) for index in floats):
         value = float(samples[0][floats[0]].flat[0])

@@ -45,6 +45,22 @@ def test_samples_that_are_seen_twice_are_told() -> None:
     assert not [text for text in once.verdict["findings"] if "repeat" in text or "check on" in text]
 
 
+def test_samples_that_differ_by_noise_alone_are_one_observation() -> None:
+    """Many copies of three rows say as little of other inputs as the three."""
+    file, samples = regressor()
+    rng = np.random.default_rng(5)
+    copies = [[rows[0] + np.float32(1e-5) * rng.normal(size=(1, 8)).astype(np.float32)] for rows in samples[:3] * 42]
+    made, few = (odc_mlir.quantize(file, calibration=given, help=False) for given in (copies, copies[:3]))
+    told = "123 of 126 samples repeat others but for noise, and count once"
+    assert [text for text in made.verdict["findings"] if text not in few.verdict["findings"]] == [told]
+    assert made.verdict["samples"]["chosen_by"] == 3
+    assert made.verdict["intervals"] == few.verdict["intervals"]
+    assert not made.verdict["certain"]
+    assert made.to_circle() == few.to_circle()
+    apart = odc_mlir.quantize(file, calibration=samples, evaluation=[*copies[:3], *samples[20:]], help=False).verdict
+    assert "7 of 7 samples to check on are also among" in " ".join(apart["findings"])
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"scheme": "int16_wo"}, {"records": True}],

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder, add_model
-from odc_mlir.calibration.repeats import distinct, without
+from odc_mlir.calibration.copies import without
+from odc_mlir.calibration.repeats import distinct
 from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures
@@ -100,6 +101,15 @@ def test_a_sample_counts_once() -> None:
     assert distinct(signs) == [0, 2]
     assert distinct(signs, np.array([0.0, -0.0, 1.0])) == [0, 2]
     assert without(signs, signs[:1]) == [2]
+    copies = [[np.float32(1e-5 * (i + 1)) + a, b] for i, (a, b) in enumerate(repeated[12:15] * 5)]
+    data = make_data(GRAPH, [*repeated, *copies])
+    assert data.findings == [
+        "12 of 37 samples repeat others, and count once",
+        "15 of 25 samples repeat others but for noise, and count once",
+    ]
+    assert len(make_data(GRAPH, copies).held) == 3
+    assert len(make_data(GRAPH, copies, options=LoadOptions(repeats=True)).held) == 7
+    assert len(make_data(GRAPH, None, recorded=[*repeated, *copies]).held) == 10
     repeated[20][0] *= 1e6  # numbers are those of the source
     assert make_data(GRAPH, repeated).stands_out == 20
 

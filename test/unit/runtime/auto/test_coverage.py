@@ -34,6 +34,7 @@ def test_inputs_that_differ() -> None:
         ((2, 2), "only 1 of 2 recorded inputs differ"),
         ((0.0, -0.0), "only 1 of 2 recorded inputs differ"),
         ((*range(4), 0, 0, 0, 0, 0, 0), "only 4 of 10 recorded inputs differ"),
+        ((0, 1, 2, *(1e-5 * step for step in range(1, 8))), "only 3 of 10 recorded inputs differ"),  # but for noise
     ],
 )
 def test_inputs_that_are_alike(values: Sequence[float], message: str) -> None:

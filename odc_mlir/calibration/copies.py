@@ -1,0 +1,245 @@
+"""Samples that are others but for a little noise: near copies, all of which together are one observation.
+
+Two samples are near where no real input differs by more than 1/256 of what it varies by over the samples, which codes
+of 8 bits hardly tell apart, and all other inputs are equal. Elements vary by their mean absolute deviation; those that
+vary most differ by that part in the mean, and single ones by that part of their own deviation. One that hardly varies
+may differ by more, as noise of one size all over the input has it.
+
+Draws of few dimensions come as near each other by chance. These have others at all distances, but copies lie apart:
+within 64 times the distance of the farthest copy is no other sample. In one dimension chance has that of one pair in
+64, else of fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.calibration.repeats import Sample, digest
+from odc_mlir.ops.spec import Array
+
+Reals = NDArray[np.float64]
+Places = NDArray[np.intp]
+_Key = TypeVar("_Key", bound=Hashable)
+
+_NEAR = 1.0 / 256.0
+_APART = 64.0
+# Elements that vary by this part of what any does, or more, are those that vary most.
+_MOST_VARYING = 0.25
+# Noise is less than so many times its mean in all of millions of elements, be it normal or of compressed pictures.
+_NOISE = 16.0
+# Samples whose largest value is so many times the usual one say nothing of what others vary by.
+_FAR = 100.0
+# What is no more than this part of the samples may be near by chance, in one dimension.
+_BY_CHANCE = 1.0 / 32.0
+_PARTS = 64  # sums of an input's elements by which samples are compared first
+_FIRST = 32  # samples on either side that are looked at before all are
+_AT_ONCE = 1 << 21  # elements that are compared at a time
+
+
+def independent(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
+    """The places of the samples that are no near copies of others, of each the first: all, where there are few copies.
+
+    Two with different labels are no copies, as they are no repeats.
+    """
+    return _kept(range(len(samples)), [first != place for place, first in enumerate(copied(samples, labels))])
+
+
+def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
+    """The places of the ``samples`` that are not among ``others``, nor near copies of these, but for few copies."""
+    known = set(map(digest, others))
+    new = [place for place, sample in enumerate(samples) if digest(sample) not in known]
+    firsts = copied([*others, *(samples[place] for place in new)])
+    return _kept(new, [first < len(others) for first in firsts[len(others) :]])
+
+
+def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
+    """The ``places`` of which none is a copy; all, where chance alone may have made as many of them."""
+    if sum(is_copy) <= _BY_CHANCE * len(places):
+        return list(places)
+    return [place for place, copy in zip(places, is_copy, strict=True) if not copy]
+
+
+def copied(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
+    """For each sample the place of the one that it is a near copy of, its own where it is none.
+
+    Copies are near the first of them, so that chains of small steps are none.
+    """
+    result = list(range(len(samples)))
+    shapes = [tuple((np.shape(array), np.asarray(array).dtype.str) for array in sample) for sample in samples]
+    with np.errstate(all="ignore"):  # of numbers too large for their sums, which are near nothing
+        for alike in _by_key(range(len(samples)), shapes):
+            inputs = _real_inputs([samples[place] for place in alike])
+            others = [_others(samples[place], None if labels is None else labels[place]) for place in alike]
+            for members in _by_key(range(len(alike)), others) if inputs else ():
+                for place, first in _Neighbours(inputs, np.array(members)).copies():
+                    result[alike[place]] = alike[first]
+    return result
+
+
+def _by_key(places: Sequence[int], keys: Sequence[_Key]) -> list[list[int]]:
+    """The places with the same key, where there are several."""
+    found: dict[_Key, list[int]] = {}
+    for place in places:
+        found.setdefault(keys[place], []).append(place)
+    return [group for group in found.values() if len(group) > 1]
+
+
+def _others(sample: Sample, label: Array | None) -> bytes:
+    """What near copies have in common: inputs that are not real, and the label."""
+    return digest([*(array for array in sample if not _is_real(array)), *([] if label is None else [label])])
+
+
+def _is_real(array: Array) -> bool:
+    return np.asarray(array).dtype.kind == "f"
+
+
+def _real_inputs(samples: Sequence[Sample]) -> list[_RealInput]:
+    """The real inputs of ``samples``, all of the same shapes, that hold anything."""
+    return [
+        _RealInput([np.ravel(sample[place]) for sample in samples])
+        for place, array in enumerate(samples[0])
+        if _is_real(array) and np.size(array)
+    ]
+
+
+class _RealInput:
+    """The values of one input, a flat array for each sample, and what they vary by.
+
+    ``parts``: [samples, parts], sums of elements in a row, scaled: two samples are there no farther from each other
+    than they are.
+    """
+
+    def __init__(self, values: Sequence[Array]) -> None:
+        self._values = values
+        self._deviations = _deviations(values)
+        most = self._deviations.max()
+        self._varying = np.flatnonzero((self._deviations >= _MOST_VARYING * most) & (self._deviations > 0))
+        self._typical = float(self._deviations[self._varying].mean()) if self._varying.size else 0.0
+        self.parts = np.array([self._sums(value) for value in values])
+
+    def _sums(self, value: Array) -> Reals:
+        count = self._varying.size
+        if not count:
+            return np.zeros(1)
+        starts = np.arange(min(count, _PARTS)) * count // min(count, _PARTS)
+        return np.add.reduceat(value[self._varying].astype(np.float64), starts) / (count * self._typical)
+
+    def _rows(self, places: Places) -> Array:
+        if self._values[0].size * len(self._values) <= _AT_ONCE:
+            return self._table[places]
+        return np.stack([self._values[place] for place in places])
+
+    @cached_property
+    def _table(self) -> Array:
+        return np.stack(self._values)
+
+    def distances(self, place: int, others: Places) -> Reals:
+        """How far samples at ``others`` are from the one at ``place``, as parts of what elements vary by."""
+        found = np.empty(len(others))
+        step = max(1, _AT_ONCE // self._values[0].size)
+        for start in range(0, len(others), step):
+            rows = self._rows(others[start : start + step])
+            found[start : start + step] = self._of_rows(
+                np.abs(np.subtract(rows, self._values[place], dtype=np.float64))
+            )
+        return found
+
+    def _of_rows(self, differences: Reals) -> Reals:
+        """The distances that have ``differences``, [samples, elements]."""
+        if not self._varying.size:
+            return np.where(differences.any(axis=1), np.inf, 0.0)
+        mean = differences[:, self._varying].mean(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            single = np.where(differences > _NOISE * mean[:, None], differences / self._deviations, 0.0)
+        return np.asarray(np.maximum(mean / self._typical, single.max(axis=1)))
+
+
+def _deviations(values: Sequence[Array]) -> Reals:
+    """The mean absolute deviation of each element over the samples, but those with values far beyond the usual."""
+    largest = np.array([np.abs(value).max() for value in values], np.float64)
+    usual = float(np.median(largest))
+    counted = [value for value, most in zip(values, largest, strict=True) if most <= _FAR * usual or not usual]
+    mean = np.zeros(values[0].size)
+    for value in counted:
+        mean += value
+    mean /= len(counted)
+    result = np.zeros_like(mean)
+    for value in counted:
+        result += np.abs(value - mean)
+    return result / len(counted)
+
+
+class _Neighbours:
+    """Which of the samples at ``members`` are near each other.
+
+    Samples are compared by the sum of an input first, then by sums of its parts, which can be no farther from each
+    other than the elements are, so that few pairs are left to compare by these.
+    """
+
+    def __init__(self, inputs: Sequence[_RealInput], members: Places) -> None:
+        self._inputs, self._members = inputs, members
+        self._parts = np.concatenate([item.parts[members] for item in inputs], axis=1)
+        sums = self._parts.sum(axis=1)
+        self._order = np.argsort(sums, kind="stable")
+        self._ranks = np.argsort(self._order, kind="stable")
+        self._sums, self._sorted = sums, sums[self._order]
+
+    def copies(self) -> Iterator[tuple[int, int]]:
+        """Copies, and the first of which each is one."""
+        is_copy = np.zeros(len(self._members), bool)
+        for place in range(len(self._members)):
+            if is_copy[place]:
+                continue
+            near, distances = self._within(place, _NEAR)
+            later = near[(near > place) & ~is_copy[near]]
+            if later.size and self._is_apart(place, near, _APART * float(distances.max())):
+                is_copy[later] = True
+                yield from ((int(self._members[other]), int(self._members[place])) for other in later)
+
+    def _within(self, place: int, reach: float) -> tuple[Places, Reals]:
+        """The others that are no farther than ``reach``, and how far they are."""
+        others = self._candidates(place, reach)
+        distances = self._distances(place, others)
+        is_near = distances <= reach
+        return others[is_near], distances[is_near]
+
+    def _is_apart(self, place: int, near: Places, reach: float) -> bool:
+        """Whether none but those ``near`` are within ``reach``."""
+        for most in (_FIRST, len(self._order)):  # of draws of few dimensions some of the first are within
+            others = self._candidates(place, reach, most)
+            others = others[~np.isin(others, near)]
+            done, step = 0, 1
+            while done < len(others):
+                if (self._distances(place, others[done : done + step]) <= reach).any():
+                    return False
+                done, step = done + step, 4 * step
+        return True
+
+    def _candidates(self, place: int, reach: float, count: int | None = None) -> Places:
+        """Those that sums do not show to be farther than ``reach``, the nearest by these first.
+
+        ``count``: only so many on each side in the order of sums.
+        """
+        most = reach * len(self._inputs) * (1.0 + 1e-9)
+        most += 1e-12 * float(np.abs(self._parts[place]).sum())  # what sums are rounded by
+        start, end = np.searchsorted(self._sorted, [self._sums[place] - most, self._sums[place] + most])
+        if count is not None:
+            start, end = max(start, self._ranks[place] - count), min(end, self._ranks[place] + count + 1)
+        others = self._order[start:end]
+        others = others[others != place]
+        rough = np.abs(self._parts[others] - self._parts[place]).sum(axis=1)
+        order = np.argsort(rough, kind="stable")
+        return np.asarray(others[order[: np.searchsorted(rough[order], most, side="right")]])
+
+    def _distances(self, place: int, others: Places) -> Reals:
+        """How far samples are in the input in which they are farthest from each other."""
+        found = np.zeros(len(others))
+        for item in self._inputs:
+            if len(others):
+                np.maximum(found, item.distances(int(self._members[place]), self._members[others]), out=found)
+        return found
