@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from odc_mlir.calibration.recorded import InputFacts, RecordFinding, Records, Severity, TensorKey
 from odc_mlir.calibration.statistics import TensorStatistics
 
@@ -14,6 +16,10 @@ FEW_RUNS = "few-runs"
 # Inputs of trained networks are of the order of one; what is beyond this was probably not normalised.
 _LARGEST_INPUT = 1000.0
 _SMALLEST_INPUT = 1e-30
+# Squares of what is larger are infinite in float32. Masks and marks of what is missing may be, but have few values.
+_LARGEST_REAL = 2.0**64
+_FEWEST_VALUES = 3
+_VANISHING, _OUTSIZED = "vanishing-inputs", "outsized-inputs"
 _LARGEST_PIXEL = 255
 _MOSTLY = 0.5
 # An extreme this many standard deviations away takes most codes from all other values.
@@ -38,6 +44,13 @@ def coverage(
             found += _activation(key, statistics, records.runs)
     order: tuple[Severity, ...] = ("error", "warning", "note")
     return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def unreal_inputs(records: Records, inputs: Iterable[TensorKey]) -> list[str]:
+    """The names of float ``inputs`` whose values are none that a model can have been trained on, whatever it makes of
+    them: all next to nothing, or many beyond what has a square in float32.
+    """
+    return [finding.tensor for finding in coverage(records, inputs) if finding.kind in (_VANISHING, _OUTSIZED)]
 
 
 def amount(runs: int) -> Iterator[RecordFinding]:
@@ -70,7 +83,7 @@ def _input(
         return
     if max(-least, most) < _SMALLEST_INPUT and counts_all:
         text = f"values reach from {least:zg} to {most:zg} only; this is no real data"
-        yield _about(key, "error", "vanishing-inputs", text)
+        yield _about(key, "error", _VANISHING, text)
     if facts is not None and facts.identical and runs > 1:
         yield _about(key, "warning", "identical-inputs", f"all {runs} samples are the same")
     if facts is not None and facts.whole and least >= 0 and 1 < most <= _LARGEST_PIXEL:
@@ -79,9 +92,20 @@ def _input(
             "check that the model was trained on them unscaled"
         )
         yield _about(key, "warning", "raw-pixels", text)
+    elif _is_outsized(statistics):
+        text = f"values reach from {least:zg} to {most:zg}, which have no squares in float32; this is no real data"
+        yield _about(key, "error", _OUTSIZED, text)
     elif max(-least, most) > _LARGEST_INPUT:
         text = f"values reach from {least:zg} to {most:zg}; check that the model was trained on data of that size"
         yield _about(key, "warning", "large-inputs", text)
+
+
+def _is_outsized(statistics: TensorStatistics) -> bool:
+    """Whether many different values are too large for real data."""
+    edges, counts = statistics.histogram.occupied()
+    sizes = np.abs(edges)
+    is_beyond = np.minimum(sizes[:-1], sizes[1:]) >= _LARGEST_REAL
+    return int(np.count_nonzero(counts[is_beyond])) >= _FEWEST_VALUES
 
 
 def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[RecordFinding]:

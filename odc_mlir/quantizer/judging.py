@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.coverage import unreal_inputs
+from odc_mlir.calibration.recorded import TensorKey
 from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.columns import lost_output_text
@@ -70,15 +72,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         Evidence(
             driver.limits,
             metrics,
-            [
-                {
-                    **found,
-                    "interval": reference.spans[place],
-                    "classifies": reference.classifies(place),
-                    "classes": reference.classes(place),
-                }
-                for place, found in enumerate(measured.by_output())
-            ],
+            _outputs(driver, measured),
             driver.making.fake_quantized(driver.model, candidate, driver.statistics),
             _scores(driver, measured),
             layers,
@@ -93,6 +87,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "stands_out": data.stands_out,
                 "made_up": data.made_up,
                 "same_inputs": same,
+                "unreal_inputs": unreal_inputs(driver.base.records, _input_keys(driver.base.graph)),
             },
             saturated_biases(candidate.graph),
             driver.findings
@@ -123,6 +118,24 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             data.seen,
         )
     )
+
+
+def _outputs(driver: Driver, measured: Measurement) -> list[dict[str, Any]]:
+    """The measures of each output, and what it is."""
+    reference = driver.reference
+    return [
+        {
+            **found,
+            "interval": reference.spans[place],
+            "classifies": reference.classifies(place),
+            "classes": reference.classes(place),
+        }
+        for place, found in enumerate(measured.by_output())
+    ]
+
+
+def _input_keys(graph: Graph) -> list[TensorKey]:
+    return [(0, info.name) for info in graph.input_infos() if info.info.kind == "float"]
 
 
 def _inherent(driver: Driver, candidate: Candidate) -> dict[str, bool]:

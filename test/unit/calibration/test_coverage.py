@@ -54,6 +54,12 @@ def test_the_number_of_runs() -> None:
         ([np.linspace(-1, 1, 100)] * 10, "identical-inputs", "warning"),
         ([np.random.default_rng(k).integers(0, 256, 100).astype(float) for k in range(10)], "raw-pixels", "warning"),
         ([1e4 * value for value in _normal()], "large-inputs", "warning"),
+        ([1e18 * value for value in _normal()], "large-inputs", "warning"),  # as nanoseconds since 1970
+        ([np.append(value, (-1e30, 1e36)) for value in _normal()], "large-inputs", "warning"),  # mask and mark
+        ([1e20 * value for value in _normal()], "outsized-inputs", "error"),
+        ([1e36 * np.maximum(value, 0) for value in _normal()], "outsized-inputs", "error"),
+        ([np.append(value, [1e30, 2e30, -3e30]) for value in _normal()], "outsized-inputs", "error"),
+        ([1e-31 * value for value in _normal()], "vanishing-inputs", "error"),
         ([np.append(value, np.nan) for value in _normal()], "not-a-number", "warning"),
         ([np.append(value, -np.inf) for value in _normal()], "infinite", "warning"),
         ([np.append(value, LOWEST) for value in _normal()], "masked", "note"),

@@ -61,6 +61,21 @@ def test_samples_that_differ_by_noise_alone_are_one_observation() -> None:
     assert "7 of 7 samples to check on are also among" in " ".join(apart["findings"])
 
 
+def test_values_that_no_real_data_has_are_not_certain() -> None:
+    """A network of real layers computes with them as with any."""
+    file, samples = regressor()
+    given: dict[str, Any] = {"help": False, "metric": "mpeir", "limit": 0.2}
+    for factor, unreal in ((1e15, []), (1e36, ["x"])):
+        rows = [[np.float32(factor) * row[0]] for row in samples]
+        made = odc_mlir.quantize(file, calibration=rows, **given)
+        assert made.passed
+        assert made.verdict["certain"] is not bool(unreal)
+        assert made.verdict["samples"]["unreal_inputs"] == unreal
+        assert ("(the values of input 'x' are no real data)" in repr(made)) is bool(unreal)
+    again = odc_mlir.quantize(file, records=made.records, evaluation=rows[:8], **given)
+    assert again.verdict["samples"]["unreal_inputs"] == ["x"]
+
+
 @pytest.mark.parametrize(
     "options",
     [{}, {"scheme": "int16_wo"}, {"records": True}],
