@@ -29,7 +29,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 _NEAR = 1.0 / 256.0
 _APART = 64.0
 # Elements that vary by this part of what any does, or more, are those that vary most.
-_MOST_VARYING = 0.25
+_MOST_VARYING = 1.0 / 16.0
 # Noise is less than so many times its mean in all of millions of elements, be it normal or of compressed pictures.
 _NOISE = 16.0
 # Samples whose largest value is so many times the usual one say nothing of what others vary by.
