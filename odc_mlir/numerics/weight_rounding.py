@@ -32,11 +32,17 @@ _BLOCK = 64  # columns that are rounded before what they lose is moved to all co
 
 @dataclass
 class Moments:
-    """First and second moments of G groups of K inputs, summed over rows; empty when made."""
+    """First and second moments of G groups of K inputs, summed over rows; empty when made.
+
+    ``parts`` are how many times rows were taken in, and ``spread`` sums the squares of what each time showed of the
+    mean product of every two inputs.
+    """
 
     count: int
     first: Floats  # [G, K]
     second: Floats  # [G, K, K]
+    parts: int = 0
+    spread: float = 0.0
 
     @classmethod
     def empty(cls, groups: int, inputs: int) -> Moments:
@@ -46,15 +52,20 @@ class Moments:
         """Take in rows ``[G, N, K]`` (or ``[N, K]`` of one group)."""
         stacked = rows[np.newaxis] if rows.ndim == 2 else rows
         narrow = np.ascontiguousarray(stacked, np.float32)  # sums of few rows: float32 products are ten times as fast
+        products = np.matmul(narrow.transpose(0, 2, 1), narrow).astype(np.float64)
         self.count += narrow.shape[1]
         self.first += narrow.sum(axis=1, dtype=np.float64)
-        self.second += np.matmul(narrow.transpose(0, 2, 1), narrow)
+        self.second += products
+        self.parts += 1
+        self.spread += _squares_of_pairs(products) / max(1, narrow.shape[1]) ** 2
 
     def merge(self, other: Moments) -> None:
         """Take in what ``other`` has seen."""
         self.count += other.count
         self.first += other.first
         self.second += other.second
+        self.parts += other.parts
+        self.spread += other.spread
 
     @property
     def mean(self) -> Floats:
@@ -68,16 +79,29 @@ class Moments:
         return self.second / max(1, self.count) - mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
 
 
-def shrunk(covariance: Floats, towards: Floats, count: int) -> Floats:
-    """``covariance [G, K, K]`` of ``count`` rows with what few rows show by chance made smaller.
+def shrunk(moments: Moments, runs: int) -> Floats:
+    """The mean products of ``moments``, ``[G, K, K]``, without what so few ``runs`` show by chance.
 
-    K inputs have about K² products, and N rows say little of them unless there are many more rows than inputs: the part
-    ``K / (K + N)`` is replaced by the variances alone, the diagonal of ``towards``.
+    Of those of two inputs the part is left out that is expected to be chance, as runs differ in them (Ledoit and Wolf,
+    "A well-conditioned estimator for large-dimensional covariance matrices", 2004): rows of one run are much alike, and
+    a few large ones may make most of a product. Inputs that are quieter than others are made louder, as if in one more
+    run they were as loud: what few runs hardly show would have to take what all others lose.
     """
-    size = covariance.shape[1]
-    part = size / max(1, size + count)
-    variances = np.einsum("gkk->gk", towards)[:, :, np.newaxis] * np.eye(size)
-    return np.asarray((1 - part) * covariance + part * variances)
+    known = moments.second / max(1, moments.count)
+    squares = _squares_of_pairs(known)
+    chance = max(0.0, moments.spread / max(1, moments.parts) - squares) / max(1, runs - 1)
+    part = min(1.0, chance / squares) if runs > 1 and 0 < squares < np.inf else 1.0
+    variances = np.einsum("gkk->gk", known)
+    missing = np.maximum(variances.mean(axis=1, keepdims=True) - variances, 0.0)
+    own = part * variances + missing / (1 + runs)
+    return np.asarray((1 - part) * known + own[:, :, np.newaxis] * np.eye(known.shape[1]))
+
+
+def _squares_of_pairs(products: Floats) -> float:
+    """The sum of squares of the products of different inputs, ``[G, K, K]``."""
+    own = np.einsum("gkk->gk", products)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.vdot(products, products) - np.vdot(own, own))
 
 
 @dataclass(frozen=True)

@@ -45,10 +45,6 @@ _LEAST_LOST_DB = 0.5
 # back show none.
 _FEW_SAMPLES = {0.1: 99, 0.3: 16, 3.0: 99, 7.0: 16}
 
-# Up to how many samples codes of weights alone are rounded by them unless it does harm: judges, which lack some, know
-# less still.
-_FEW_TO_ROUND = 16
-
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
 _FEW_BITS = 8  # of values, with which small columns of inputs have too few codes
@@ -218,8 +214,8 @@ class Choosing:
         """The choice with both where neither helps alone: what the samples held back leave in doubt, all of them tell.
 
         Ranges are those of the result. The models that judge lack samples to refine codes by, nothing else. Weights
-        alone are judged so whatever those held back say: the few others refine them less than all will. Of few samples
-        that rounding helps them is presumed, in scales that these did not choose.
+        alone are judged so whatever those held back say: the few others refine them less than all will. That rounding
+        helps them is presumed, in scales that samples did not choose: it nearly always does.
         """
         making, options = self._making, self._options
         weights_only = making.builder.scheme.weights_only
@@ -230,7 +226,7 @@ class Choosing:
         if not weights_only:
             is_refined = best.recipe.rounding or best.recipe.correction
             return best if is_refined else self._judged_by_all(best, recipe)
-        if not (best.recipe.rounding and best.recipe.correction) and making.data.known <= _FEW_TO_ROUND:
+        if not (best.recipe.rounding and best.recipe.correction):
             best = self._judged_by_all(best, recipe, is_presumed=True)
         recipe = replace(recipe, fitted=options.fits_scales[-1])
         is_refined = best.recipe.rounding and best.recipe.fitted == recipe.fitted

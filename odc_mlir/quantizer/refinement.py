@@ -49,7 +49,6 @@ _Key = tuple[tuple[str, ...], QuantParams, str]
 _MOST_INPUTS = 2560
 # Rows of all runs together that second moments are taken of: at least, and for each input.
 _LEAST_ROWS, _ROWS_PER_INPUT = 4096, 16
-_ROWS_PER_RUN = 64  # that count as independent: neighbours in one image are much alike
 _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code constants do not use
 
 
@@ -145,11 +144,11 @@ def _learn(
             known.means[layer.name] = _means(layer.product, values)
         if not rounds:
             continue
-        layer.observe(values, seen.setdefault(layer.key, Moments.empty(layer.product.groups, layer.product.inputs)))
+        moments = seen.setdefault(layer.key, Moments.empty(layer.product.groups, layer.product.inputs))
+        layer.observe(values, known.means.get(layer.name), moments)
         waiting[layer.key] -= 1
         if not waiting[layer.key]:
-            independent = len(layer.sharing) * len(values) * _ROWS_PER_RUN
-            known.codes[layer.key], scales = layer.rounded(seen.pop(layer.key), independent, damping)
+            known.codes[layer.key], scales = layer.rounded(seen.pop(layer.key), len(values), damping)
             if scales is not None:
                 known.scales[layer.key] = scales
 
@@ -196,24 +195,25 @@ class _LayerPair:
             return list(ideal.reals(item.inputs[0]))
         return [self.product.states(result) for result in ideal.results_as(item, with_all_states)]
 
-    def observe(self, values: Sequence[Array], moments: Moments) -> None:
-        """Take some of the rows of these inputs of all runs into ``moments``."""
+    def observe(self, values: Sequence[Array], means: Floats | None, moments: Moments) -> None:
+        """Take some of the rows of these inputs of all runs into ``moments``; ``means``: of each run, where known.
+
+        Rounding keeps small what counts: about the mean where a bias can take that, else about zero.
+        """
         product = self.product
+        free = means is not None and self.bias is not None and not self.bias.is_shared
+        centre = np.float32(means.mean(axis=0)[:, np.newaxis]) if free and means is not None else np.float32(0.0)
         for number, value in enumerate(values):
             rows = product.row_count(value)
             every = max(1, rows * len(values) // max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs))
-            moments.add(product.rows(value, number % every, every))  # other places in every run
+            moments.add(product.rows(value, number % every, every) - centre)  # other places in every run
 
-    def rounded(self, moments: Moments, independent: int, damping: float) -> tuple[Array, Array | None]:
-        """Codes of the weights that keep the results for inputs with these moments; their scales if they change.
+    def rounded(self, moments: Moments, runs: int, damping: float) -> tuple[Array, Array | None]:
+        """Codes of the weights that keep the results for inputs with these moments of so many runs.
 
-        ``independent``: as many of the rows at most are not much alike.
+        And their scales if they change.
         """
-        product = self.product
-        # Rounding keeps small what counts: about the mean where a bias can take that, else about zero.
-        free = self.bias is not None and not self.bias.is_shared
-        covariance = moments.covariance if free else moments.second / max(1, moments.count)
-        kept = shrunk(covariance, covariance, min(moments.count, independent))
+        product, kept = self.product, shrunk(moments, runs)
         scales: Array | None = None
         if self.weights.scales_freely and len(self.weights.params.scales) == product.groups * product.outputs:
             codes, scales = round_and_scale(self._real_weights(), self._grid, kept, damping=damping)

@@ -143,11 +143,67 @@ def test_no_rows_say_nothing() -> None:
     assert not Moments.empty(1, 3).covariance.any()
 
 
-def test_few_rows_say_little_of_products() -> None:
-    covariance = np.array([[[2.0, 1.0], [1.0, 3.0]]])
-    np.testing.assert_allclose(shrunk(covariance, covariance, 0), [[[2.0, 0.0], [0.0, 3.0]]])
-    np.testing.assert_allclose(shrunk(covariance, covariance, 2), [[[2.0, 0.5], [0.5, 3.0]]])
-    np.testing.assert_allclose(shrunk(covariance, covariance, 10**9), covariance, rtol=1e-6)
+def moments_of(runs: NDArray[Any]) -> Moments:
+    """Of ``runs [runs, N, K]``, each taken in at once."""
+    moments = Moments.empty(1, runs.shape[2])
+    for rows in runs:
+        moments.add(rows)
+    return moments
+
+
+def test_one_run_says_nothing_of_products() -> None:
+    rows = np.array([[[1.0, 2.0], [3.0, 1.0]]])
+    np.testing.assert_allclose(shrunk(moments_of(rows), 1), [[[5.0, 0.0], [0.0, 2.5 + 1.25 / 2]]])
+    np.testing.assert_allclose(shrunk(Moments.empty(1, 2), 0), np.zeros((1, 2, 2)))
+
+
+def test_runs_that_agree_tell_products() -> None:
+    rows = np.repeat([[[1.0, 2.0], [2.0, 1.0]]], 5, axis=0)
+    np.testing.assert_allclose(shrunk(moments_of(rows), 5), moments_of(rows).second / 10)
+
+
+def test_copies_of_a_row_tell_no_more_than_the_row() -> None:
+    rows = np.random.default_rng(2).standard_normal((6, 1, 4)).astype(np.float32)
+    copied = moments_of(np.repeat(rows, 50, axis=1))
+    np.testing.assert_allclose(shrunk(copied, 6), shrunk(moments_of(rows), 6), rtol=1e-4, atol=1e-6)
+
+
+def test_more_runs_tell_more_of_products() -> None:
+    random = np.random.default_rng(3)
+    mixing, parts = random.standard_normal((8, 8)), []
+    for runs in (4, 16, 256):
+        moments = moments_of(random.standard_normal((runs, 1, 8)) @ mixing)
+        away = ~np.eye(8, dtype=bool)
+        known = moments.second / moments.count
+        parts.append(float((shrunk(moments, runs)[:, away] / known[:, away]).mean()))
+    assert 0 < parts[0] < parts[1] < parts[2] < 1
+    assert parts[2] > 0.95
+
+
+def test_quiet_inputs_may_be_louder_in_further_runs() -> None:
+    rows = np.zeros((4, 1, 2))
+    rows[:, 0, 0] = 1.0
+    np.testing.assert_allclose(shrunk(moments_of(rows), 4), [[[1.0, 0.0], [0.0, 0.5 / 5]]])
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_few_runs_do_not_harm_others(seed: int) -> None:
+    """Inputs that a few of 8 runs show at best, as those behind a RELU: others see less loss than of the nearest."""
+    random = np.random.default_rng(seed)
+    mixing, offsets = random.standard_normal((6, 32)), random.uniform(-4, 1, 32)
+
+    def drawn(runs: int) -> NDArray[Any]:
+        # neighbours in a run are much alike
+        rows = random.standard_normal((runs, 1, 6)) + 0.1 * random.standard_normal((runs, 48, 6))
+        return np.asarray(np.maximum(rows @ mixing + offsets, 0.0))
+
+    known, others = moments_of(drawn(8)), moments_of(drawn(400))
+    weights = random.standard_normal((1, 16, 32))
+    grid = Grid(np.abs(weights).max(axis=2) / 127, np.zeros((1, 16)), -127, 127)
+    codes = round_weights(weights, grid, shrunk(known, 8)).astype(np.float64)
+    truth = others.second / others.count
+    ours = loss(weights - grid.real(codes), truth).sum()
+    assert ours < 0.9 * loss(weights - grid.real(grid.nearest(weights)), truth).sum()
 
 
 @pytest.mark.parametrize("size", [1, 64, 65, 130])

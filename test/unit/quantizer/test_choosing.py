@@ -68,15 +68,14 @@ def test_weights_that_are_rounded_alone_still_get_scales_that_fit() -> None:
     assert kept["scales, rounding, correction"]
 
 
-@pytest.mark.parametrize(("count", "rounded"), [(8, True), (16, True), (17, False)])
-def test_few_samples_round_weights_alone_unless_that_does_harm(
-    count: int, rounded: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They leave all else in doubt."""
+@pytest.mark.parametrize("count", [8, 17, 64])
+def test_samples_round_weights_alone_unless_that_does_harm(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those held back leave gains in doubt."""
     monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
     file, samples = _dense_of_noise(count)
     choices = quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]
-    assert (choices["rounding"], choices["correction"]) == (rounded, rounded)
+    assert choices["rounding"]
+    assert choices["correction"]
 
 
 def test_rounding_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
