@@ -55,6 +55,19 @@ def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
     return node.inputs[0] if node is not None and node.node.spec.name in _SQUASHING else output
 
 
+def is_in_order(graph: Graph, output: int, axis: int | None) -> bool:
+    """Whether what decides ``output`` of a made model has its elements where the float model's tensor has them.
+
+    Operators may compute in another order of the axes than in the float model, under the same name. What they give is
+    then transposed, or they search along another axis than the float model, where that is ``axis`` from the end.
+    """
+    if axis is not None:
+        found = places_of(graph, output)
+        return found is None or found.from_end(graph) == axis
+    node = last_operator(graph, output)
+    return node is None or node.node.spec.name != "TRANSPOSE"
+
+
 def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> bool:
     """Whether different ones of several win, none of them nearly always, as coordinates and the like have it.
 
@@ -106,6 +119,11 @@ class Places:
         if not (self.in_order and self.largest) or node is None or node.node.spec.name not in LOGITS:
             return False
         return is_varied(np.concatenate([np.ravel(answer) for answer in answers]).astype(np.int64).tolist(), classes)
+
+    def from_end(self, graph: Graph) -> int:
+        """The axis counted from the last, which is -1."""
+        shape = graph.tensors[self.searched].shape
+        return self.axis if self.axis < 0 or shape is None else self.axis - len(shape)
 
     def nearly(self, searched: Array, expected: Array, found: Array) -> Array:
         """Of each place whether ``found`` has at least half the odds of what is expected."""

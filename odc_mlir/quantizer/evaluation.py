@@ -30,6 +30,7 @@ from odc_mlir.quantizer.deciding import (
     are_scores,
     decisive_tensor,
     doubt_of_scores,
+    is_in_order,
     last_operator,
     places_of,
     share_of_ties,
@@ -77,7 +78,6 @@ class Reference:
         self._like = like
         self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
         self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
-        self._known = {graph.tensors[index].name: index for index in self._decisive}
         run = _runner(graph, {*self._decisive, *(places.searched for places in self.places.values())})
         self.outputs: list[list[Array]] = []
         self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample
@@ -438,7 +438,8 @@ class Reference:
     def _runs(self, graph: Graph, samples: Samples) -> _Runs:
         """What ``graph`` makes of each sample: its outputs, and the decisive tensors, as reals."""
         inputs, outputs = graph.input_infos(), graph.output_infos()
-        names = float_names(graph, self._known)
+        known = self._known_in(graph)
+        names = float_names(graph, known)
         computed = (*graph.inputs, *(index for item in graph.nodes for index in item.outputs))
         # Of tensors that stand for the same the last has been through all that there is.
         last = {names[index]: index for index in computed if index in names}
@@ -446,8 +447,17 @@ class Reference:
         runner = BatchRunner(dataclasses.replace(graph, outputs=(*graph.outputs, *more)))
         for found in runner.run([list(map(to_codes, inputs, sample)) for sample in samples]):
             codes = zip(more, found[len(outputs) :], strict=True)
-            kept = {self._known[names[index]]: to_reals(graph.tensors[index], value) for index, value in codes}
+            kept = {known[names[index]]: to_reals(graph.tensors[index], value) for index, value in codes}
             yield [to_reals(info, value) for info, value in zip(outputs, found, strict=False)], kept
+
+    def _known_in(self, graph: Graph) -> dict[str, int]:
+        """The decisive tensors by name that ``graph`` has with the same order of elements."""
+        axes = {place: places.from_end(self.graph) for place, places in self.places.items()}
+        return {
+            self.graph.tensors[index].name: index
+            for place, index in enumerate(self._decisive)
+            if is_in_order(graph, graph.outputs[place], axes.get(place))
+        }
 
     def drop(self, measurement: Measurement) -> float | None:
         """By how much the score falls, in percentage points or dB; negative where it rises.

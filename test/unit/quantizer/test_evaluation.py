@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from helpers.float_models import attention, squeeze_excite
-from helpers.models import ModelBuilder, add_model
+from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.columns import Lost
@@ -283,3 +283,42 @@ def test_one_of_many_tensors_may_be_worse_by_chance() -> None:
     worse = after.copy()
     worse[7] *= 100.0
     assert not Powers(signal, worse).better_than(two, 0.1)
+
+
+def channels_first(last: str, extents: tuple[int, int, int, int]) -> tuple[bytes, Samples]:
+    """A convolution between transpositions, a sum, and what is then made of it."""
+    rng, builder, (_, channels, height, width) = np.random.default_rng(1), ModelBuilder(), extents
+    x, u, y = (builder.tensor(name, extents) for name in "xuy")
+    t, c = (builder.tensor(name, (1, height, width, channels)) for name in "tc")
+    orders = [
+        builder.tensor(f"order{place}", (4,), "int32", data=np.int32(order))
+        for place, order in enumerate([[0, 2, 3, 1], [0, 3, 1, 2]])
+    ]
+    filters = rng.normal(size=(channels, 1, 1, channels)).astype(np.float32)
+    weights = builder.tensor("w", filters.shape, data=filters)
+    bias = builder.tensor("b", (channels,), data=np.zeros(channels, np.float32))
+    builder.operator("TRANSPOSE", [x, orders[0]], [t])
+    builder.operator("CONV_2D", [t, weights, bias], [c], options={"padding": "valid", "stride_w": 1, "stride_h": 1})
+    builder.operator("TRANSPOSE", [c, orders[1]], [u])
+    builder.operator("ADD", [u, u], [y])
+    result = y
+    if last == "LOGISTIC":
+        result = builder.tensor("z", extents)
+        builder.operator("LOGISTIC", [y], [result])
+    elif last == "ARG_MAX":
+        result = builder.tensor("z", (1, height, width), "int64")
+        axis = builder.tensor("axis", (), "int32", data=np.int32(1))
+        builder.operator("ARG_MAX", [y, axis], [result], options={"output_type": "int64"})
+    samples = [[rng.normal(size=extents).astype(np.float32)] for _ in range(8)]
+    return bytes(model_bytes(builder.finish([x], [result]))), samples
+
+
+@pytest.mark.parametrize("extents", [(1, 4, 4, 4), (1, 4, 3, 5)])
+@pytest.mark.parametrize("last", ["", "LOGISTIC", "ARG_MAX"])
+def test_values_in_another_order_of_axes_are_not_compared(last: str, extents: tuple[int, int, int, int]) -> None:
+    """Optimised models compute with channels last, under the same names."""
+    model, samples = channels_first(last, extents)
+    verdict = quantize(model, calibration=samples, help=False).verdict
+    assert verdict["steps"][0]["quality_db"] > 10
+    if last == "ARG_MAX":
+        assert verdict["metrics"]["top1_decided"] > 0.9
