@@ -5,6 +5,7 @@
 * Of other convolutions it tells by the number of operands whether the last one, the bias, is there.
 * Sums of int16 codes whose scales are powers of two are made by shifts of one operand, and refused where that is not
   enough, unless an option says not to.
+* Wider codes become uint8 by way of int8 ones, which differ from these by an offset only.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ _NEEDS_BIAS = "CONV_2D"
 _BIAS_BY_COUNT = frozenset({"DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE"})
 _SUMS_BY_SHIFTS = frozenset({"ADD", "SUB"})
 _LARGEST_SHIFT = 31
+_WIDER_THAN_BYTES = frozenset({"int16", "int32"})
+_SIGN_OFFSET = 128
 # Element types of sums by those of inputs.
 _SUMS: Mapping[str, str] = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
 
@@ -35,8 +38,23 @@ def as_litert_reads(model: Model) -> Model:
 def _subgraph(subgraph: SubGraph, buffers: list[memoryview]) -> SubGraph:
     """``buffers`` grows by those of new tensors."""
     tensors = list(subgraph.tensors)
-    operators = [_operator(operator, tensors, buffers) for operator in subgraph.operators]
+    operators = [
+        _operator(part, tensors, buffers) for operator in subgraph.operators for part in _in_steps(operator, tensors)
+    ]
     return replace(subgraph, tensors=tensors, operators=operators)
+
+
+def _in_steps(operator: Operator, tensors: list[Tensor]) -> list[Operator]:
+    """``operator``, or those that do the same one after the other; ``tensors`` grow by what is between them."""
+    if operator.name != "QUANTIZE" or len(operator.inputs) != 1 or len(operator.outputs) != 1:
+        return [operator]
+    source, result = _some(tensors, (*operator.inputs, *operator.outputs))
+    if source.dtype not in _WIDER_THAN_BYTES or result.dtype != "uint8" or result.quantization is None:
+        return [operator]
+    signed = replace(result.quantization, zero_point=result.quantization.zero_point - _SIGN_OFFSET)
+    tensors.append(replace(result, name=f"{result.name}/signed", dtype="int8", quantization=signed))
+    between = (len(tensors) - 1,)
+    return [replace(operator, outputs=between), replace(operator, inputs=between)]
 
 
 def _operator(operator: Operator, tensors: list[Tensor], buffers: list[memoryview]) -> Operator:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from odc_mlir.numerics.fixed import activation_bounds
+from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.spec import Node, TensorInfo
 
 LITERT, NPU = "litert", "npu"
@@ -48,6 +49,7 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
     },
 }
 WIDE_WEIGHTS = "LiteRT has no kernel for weights of int16"
+_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
 _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED"})
 
 
@@ -73,7 +75,7 @@ def litert_refuses_node(node: Node) -> str | None:
     """The same of an operator as it stands in a model; None for those on real numbers."""
     coded = [info for info in (*node.operands, *node.results) if info is not None and info.quant is not None]
     moving = [info.dtype for info in coded if not info.is_const and info.dtype in _REFUSED]
-    if node.spec.name in ("QUANTIZE", "DEQUANTIZE"):
+    if node.spec.name in _CONVERSIONS:
         wide = any(info.is_const and info.dtype == "int16" for info in coded)
         return WIDE_WEIGHTS if wide else None
     if not moving:
@@ -109,8 +111,15 @@ def _refused_types(node: Node) -> str | None:
         return "LiteRT has no kernel for codes of uint4"
     if litert_misreads(node):
         return "LiteRT has no kernel for uint8 weights beside real inputs"
+    if node.spec.name in _CONVERSIONS:
+        return _refused_conversion(node.operand(0).dtype, node.results[0].dtype)
     x = node.optional(0) if node.spec.name in (*_PRODUCTS, "BATCH_MATMUL") else None
     return None if x is None or x.is_const or x.dtype != "int4" else "LiteRT has no kernel for computed codes of int4"
+
+
+def _refused_conversion(source: str, result: str) -> str | None:
+    is_taken = result in _CONVERTED.get(source, (result,))
+    return None if is_taken else f"LiteRT has no kernel that converts {source} to {result}"
 
 
 def _refused_state(node: Node) -> str | None:
@@ -131,6 +140,13 @@ def _refused_values(node: Node) -> str | None:
     return None if shape in (None, (), (1,), (None,)) else "LiteRT has no kernel for a condition of several values"
 
 
+# What codes and reals are converted to; wider ones become uint8 in two steps, which the file's writer makes of one.
+_CONVERTED: Mapping[str, tuple[str, ...]] = {
+    "float32": (*CODE_DTYPES, "int4"),
+    **dict.fromkeys(("int8", "uint8"), (*CODE_DTYPES, "float32")),
+    "int16": (*CODE_DTYPES, "int32", "float32"),
+    "int32": CODE_DTYPES,
+}
 # The custom operators whose kernels LiteRT's own resolvers register.
 _CUSTOM = frozenset({"TFLite_Detection_PostProcess", "Mfcc", "AudioSpectrogram"})
 _SCALARS: Mapping[str, tuple[int, ...]] = {

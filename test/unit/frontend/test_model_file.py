@@ -146,6 +146,61 @@ def test_forms_that_it_runs_are_written(name: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, api.run(path, [x])[0], rtol=1e-6)
 
 
+SCALES = {"int8": (0.1, 3), "uint8": (0.07, 130), "int16": (0.001, 0), "int32": (0.001, 0), "int4": (1.0, 1)}
+
+
+def _converted(source: str, result: str) -> bytes:
+    """A conversion of codes, or of reals, to others."""
+    builder = ModelBuilder()
+    x, y = (builder.tensor(name, (64,), kind, quant=SCALES.get(kind)) for name, kind in (("x", source), ("y", result)))
+    builder.operator("DEQUANTIZE" if result == "float32" else "QUANTIZE", [x], [y])
+    return bytes(model_bytes(builder.finish([x], [y])))
+
+
+CODES = ("int8", "uint8", "int16")
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        *((source, result) for source in ("float32", *CODES, "int32") for result in CODES),
+        *((source, "float32") for source in CODES),
+        ("int16", "int32"),
+    ],
+)
+def test_conversions_give_the_same_codes(source: str, result: str, tmp_path: Path) -> None:
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    path = _saved(_converted(source, result), tmp_path)
+    kernels = litert.OpResolverType.BUILTIN_REF
+    interpreter = litert.Interpreter(model_path=str(path), experimental_op_resolver_type=kernels)
+    interpreter.allocate_tensors()
+    least, most = (-9, 9) if source == "float32" else (0, 255) if source == "uint8" else (-128, 127)
+    spread = 200 if source in ("int16", "int32") else 1
+    x = (np.linspace(least, most, 64) * spread).astype(source)
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    found = interpreter.get_tensor(interpreter.get_output_details()[0]["index"])
+    np.testing.assert_array_equal(found, api.run(_converted(source, result), [x])[0])
+
+
+@pytest.mark.parametrize(
+    ("source", "result"),
+    [
+        *((source, "int32") for source in ("float32", "int8", "uint8", "int32")),
+        *((source, "int4") for source in (*CODES, "int32")),
+        ("int32", "float32"),
+    ],
+)
+def test_conversions_that_it_lacks_are_refused(source: str, result: str, tmp_path: Path) -> None:
+    name = "DEQUANTIZE" if result == "float32" else "QUANTIZE"
+    with pytest.raises(UnsupportedError, match=rf"no kernel that converts {source} to {result}.*{name}.*any_reader"):
+        _saved(_converted(source, result), tmp_path)
+    path = _saved(_converted(source, result), tmp_path, any_reader=True)
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    with pytest.raises(RuntimeError):
+        litert.Interpreter(model_path=str(path)).allocate_tensors()
+
+
 REFUSED = {
     "weights": (_products("int8", "uint8"), r"no kernel for weights of uint8 beside int8.*FULLY_CONNECTED.*'y'"),
     "codes": (_negated(), r"no kernel that knows zero points.*NEG"),
