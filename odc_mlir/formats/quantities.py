@@ -96,9 +96,10 @@ _QUALITY = {
 }
 
 
-def quality_name(metric: str) -> str:
-    """``SQNR`` for ``sqnr_db``: the unit stands beside the value."""
-    return _QUALITY[metric][0] if metric in _QUALITY else metric
+def quality_name(metric: str, column: int | None = None) -> str:
+    """``SQNR`` for ``sqnr_db``: the unit stands beside the value; ``rmse of column 3`` for that of one column."""
+    name = _QUALITY[metric][0] if metric in _QUALITY else metric
+    return name if column is None else f"{name} of column {column}"
 
 
 def quality_text(metric: str, value: float | None) -> str:

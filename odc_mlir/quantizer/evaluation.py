@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 
@@ -35,6 +34,7 @@ from odc_mlir.quantizer.deciding import (
     places_of,
     share_of_ties,
 )
+from odc_mlir.quantizer.label_scores import Scorer
 from odc_mlir.quantizer.labels import check_answers, check_class_numbers, misfit
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, Powers, signal_and_noise
@@ -44,7 +44,7 @@ from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
-from odc_mlir.runtime.reporting.scoring import LOWER_IS_BETTER, compared, said, scores, yes_above
+from odc_mlir.runtime.reporting.scoring import compared, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
 _Runs = Iterator[tuple[list[Array], dict[int, Array]]]  # of each sample outputs, and decisive tensors by index
@@ -100,7 +100,7 @@ class Reference:
             firsts, labels = compared(firsts, labels)
             check_answers(firsts, labels)
         self.labels, self._firsts = labels, firsts
-        self.scores = None if labels is None else scores(firsts, labels)
+        self._scorer = None if labels is None else Scorer(firsts, labels)
         self.misfit = None if labels is None else misfit(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
         self._columns = [
@@ -128,14 +128,14 @@ class Reference:
         return found
 
     @property
-    def score(self) -> tuple[str, float] | None:
-        """What the float model scores, by which metric; None without known answers."""
-        return None if self.scores is None else next(iter(self.scores.items()))
+    def scores(self) -> Mapping[str, float] | None:
+        """What the float model scores, the measure that decides first; None without known answers."""
+        return None if self._scorer is None else self._scorer.before
 
     @property
     def metric(self) -> str | None:
         """What known answers are scored by; None without."""
-        return None if self.scores is None else next(iter(self.scores))
+        return None if self._scorer is None else self._scorer.metric
 
     @property
     def constant(self) -> bool:
@@ -392,7 +392,7 @@ class Reference:
             Powers(*powers),
             Powers(*results),
             names,
-            None if self.labels is None else scores(self.answers(found_reals), self.labels),
+            None if self._scorer is None else self._scorer.of(self.answers(found_reals)),
             min((sum(shares) / len(shares) for shares in decided.values()), default=None),
             [1.0 - float(a / b) if b else None for a, b in zip(noise, self._variation, strict=True)],
             found_reals if keep else [],
@@ -459,28 +459,11 @@ class Reference:
             if is_in_order(graph, graph.outputs[place], axes.get(place))
         }
 
-    def drop(self, measurement: Measurement) -> float | None:
-        """By how much the score falls, in percentage points or dB; negative where it rises.
-
-        Of an RMSE it is the growth, in percent of the answers' range.
-        """
-        return None if measurement.scores is None else self._fall(measurement.scores)
-
-    def _fall(self, found: Mapping[str, float]) -> float:
-        assert self.scores is not None
-        assert self.labels is not None
-        metric, before = next(iter(self.scores.items()))
-        fall = before - found[metric]
-        if metric in LOWER_IS_BETTER:
-            fall *= -100.0 / (float(np.ptp(self.labels)) or 1.0)
-        return 0.0 if math.isnan(fall) else fall
-
     def metrics(self, measurement: Measurement) -> dict[str, float | None]:
         """What limits are checked against."""
         result = measurement.worst()
-        fall = self.drop(measurement)
-        if fall is not None:
-            result["drop"] = fall
+        if measurement.scored is not None:
+            result["drop"] = measurement.scored.drop
         if measurement.recalls:
             result["recall_drop"] = recall_drop(measurement.recalls)
         return result

@@ -421,17 +421,22 @@ def _not_finite(driver: Driver, measured: Measurement) -> list[str]:
 
 
 def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
-    before = driver.reference.scores
-    if before is None or measured.scores is None:
+    """What both models score; of columns that are scored each by itself the one that loses most, and a list of all."""
+    all_before, scored = driver.reference.scores, measured.scored
+    if all_before is None or scored is None:
         return None
+    worst = scored.worst
+    before, after = (all_before, scored.after) if worst is None else (worst.before, worst.after)
     metric = next(iter(before))
-    result: dict[str, Any] = {"metric": metric, "float": before[metric], "quantized": measured.scores[metric]}
+    result: dict[str, Any] = {"metric": metric, "float": before[metric], "quantized": after[metric]}
     if metric in PERCENT:
         count = len(driver.reference.samples)
         result["intervals"] = {
             side: [100.0 * end for end in wilson(result[side] / 100.0, count)] for side in ("float", "quantized")
         }
-    others = {name: [before[name], measured.scores[name]] for name in before if name != metric}
+    if worst is not None:
+        result |= {"column": worst.column, "columns": [item.to_dict() for item in scored.columns]}
+    others = {name: [before[name], after[name]] for name in before if name != metric}
     classes = [item.to_dict() for item in measured.recalls]
     return result | ({"others": others} if others else {}) | ({"classes": classes} if classes else {})
 

@@ -11,8 +11,8 @@ import numpy as np
 from odc_mlir.errors import InputError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.columns import MOST_SINGLE
 from odc_mlir.quantizer.label_order import check_class_order, check_column_order
+from odc_mlir.quantizer.label_scores import columns_of_labels
 from odc_mlir.runtime.reporting.scoring import (
     DEVIATIONS,
     UNLIKELY,
@@ -295,12 +295,10 @@ class _Explained:
 
 def _columns(outputs: Sequence[Array], labels: Array) -> dict[int, _Explained]:
     """The same of each of few columns, as quantities of their own have them, where labels vary."""
-    width = outputs[0].shape[-1] if outputs[0].ndim else 1
-    if not 1 < width <= MOST_SINGLE or score(outputs, labels)[0] != "rmse":
+    if score(outputs, labels)[0] != "rmse":
         return {}
-    rows = labels.reshape(len(labels), -1, width)
-    varying = [place for place in range(width) if (rows[..., place] != rows[:1, :, place]).any()]
-    return {place: _explained([output[..., place] for output in outputs], rows[..., place]) for place in varying}
+    found = columns_of_labels(outputs, labels, "rmse")
+    return {place: _explained([output[..., place] for output in outputs], wanted) for place, wanted in found.items()}
 
 
 def _explained(outputs: Sequence[Array], labels: Array) -> _Explained:

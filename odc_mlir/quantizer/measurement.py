@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import Lost
+from odc_mlir.quantizer.label_scores import Scored
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
 from odc_mlir.quantizer.recalls import Recall
 from odc_mlir.runtime.reporting.metrics import Errors
@@ -50,7 +51,7 @@ class Measurement:
     decisive: Powers
     results: Powers  # of the outputs themselves
     names: list[str]
-    scores: dict[str, float] | None = None
+    scored: Scored | None = None  # by known answers
     decided: float | None = None  # the share of answers, in logits or as places, that are the float model's, or nearly
     r2: list[float | None] = dataclasses.field(default_factory=list)  # of each output, None where it does not vary
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
@@ -90,11 +91,6 @@ class Measurement:
     def _lost(self) -> set[tuple[int, int, int]]:
         """Output, axis and place of each column that is lost."""
         return {(at, lost.axis, place) for at, every in enumerate(self.lost) for lost in every for place in lost.places}
-
-    @property
-    def score(self) -> tuple[str, float] | None:
-        """The measure of known answers that decides; None without them."""
-        return None if self.scores is None else next(iter(self.scores.items()))
 
     def worst(self) -> dict[str, float | None]:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""

@@ -81,12 +81,12 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
         metric = check["metric"]
         limit = f"limit {quality_text(metric, check['limit'])}"
         mark = "good" if check["passed"] else "bad"
-        yield _measure(metric, check["value"], check["interval"], limit, mark)
+        yield _measure(metric, check["value"], check["interval"], limit, mark, check["column"])
     if (scores := verdict["scores"]) is not None:
         values = " → ".join(quality_text(scores["metric"], scores[side]) for side in _SIDES)
         spans = scores.get("intervals")
         found = f"; 95 %: {' → '.join(_span(scores['metric'], spans[side]) for side in _SIDES)}" if spans else ""
-        yield Figure(quality_name(scores["metric"]), values, f"float → quantised{found}")
+        yield Figure(quality_name(scores["metric"], scores.get("column")), values, f"float → quantised{found}")
     if all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
         worst, interval = verdict["metrics"].get("sqnr_db"), verdict["intervals"].get("sqnr_db")
         yield _measure("sqnr_db", worst, interval, "of the worst output")
@@ -100,12 +100,19 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
         yield Figure("samples", count_text(samples["checked_on"]), note)
 
 
-def _measure(metric: str, value: float | None, interval: Sequence[float] | None, note: str, mark: str = "") -> Figure:
+def _measure(
+    metric: str,
+    value: float | None,
+    interval: Sequence[float] | None,
+    note: str,
+    mark: str = "",
+    column: int | None = None,
+) -> Figure:
     """One measure: the interval is what is known of it, the value what these samples happened to give."""
-    text = quality_text(metric, value)
+    name, text = quality_name(metric, column), quality_text(metric, value)
     if interval:
-        return Figure(quality_name(metric), _span(metric, interval), f"95 %; measured {text}; {note}", mark)
-    return Figure(quality_name(metric), text, note, mark)
+        return Figure(name, _span(metric, interval), f"95 %; measured {text}; {note}", mark)
+    return Figure(name, text, note, mark)
 
 
 def _span(metric: str, interval: Sequence[float]) -> str:
@@ -116,7 +123,7 @@ def _limits(verdict: Mapping[str, Any]) -> Html:
     columns = (Column("measure"), Column("95 % interval"), Column("value", number=True), Column("limit", number=True))
     rows = [
         (
-            quality_name(check["metric"]),
+            quality_name(check["metric"], check["column"]),
             _span(check["metric"], check["interval"]) if check["interval"] else "",
             TableCell(quality_text(check["metric"], check["value"]), check["value"]),
             TableCell(quality_text(check["metric"], check["limit"]), check["limit"]),
@@ -135,17 +142,31 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
     columns = [Column("score")]
     for side in ("float", "quantised"):
         columns += [Column(side, number=True), Column(f"{side}, 95 % interval")]
-    metric, spans = scores["metric"], scores.get("intervals") or {}
-    first: list[TableCell | str] = [quality_name(metric)]
+    metric, spans, column = scores["metric"], scores.get("intervals") or {}, scores.get("column")
+    first: list[TableCell | str] = [quality_name(metric, column)]
     for side in _SIDES:
         first.append(TableCell(quality_text(metric, scores[side]), scores[side]))
         first.append(_span(metric, spans[side]) if side in spans else "")
     rows = [first]
     for name, values in scores.get("others", {}).items():
         before, after = (TableCell(quality_text(name, value), value) for value in values)
-        rows.append([quality_name(name), before, "", after, ""])
-    found = table(columns, rows, caption="scores of both models")
-    return joined((found, _recalls(scores["classes"]))) if "classes" in scores else found
+        rows.append([quality_name(name, column), before, "", after, ""])
+    found = [table(columns, rows, caption="scores of both models")]
+    found += [_of_columns(metric, scores["columns"])] if "columns" in scores else []
+    found += [_recalls(scores["classes"])] if "classes" in scores else []
+    return joined(found)
+
+
+def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]]) -> Html:
+    """What each column scores by itself, those first that lose most: the first decides."""
+    name = quality_name(metric)
+    columns = [Column(text, number=True) for text in ("column", f"{name}, float", f"{name}, quantised", "drop")]
+    rows = []
+    for item in sorted(scored, key=lambda item: -item["drop"]):
+        values = [TableCell(quality_text(metric, item[side]), item[side]) for side in _SIDES]
+        drop = TableCell(quality_text("drop", item["drop"]), item["drop"])
+        rows.append([TableCell(count_text(item["column"]), item["column"]), *values, drop])
+    return table(columns, rows, caption="score of each column")
 
 
 def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:

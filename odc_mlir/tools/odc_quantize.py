@@ -29,6 +29,7 @@ VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
 PAIRS = OutputKind("pairs of layers", _holds_pairs, suffixes=(".json",), is_text=True)
 CIRCLE = MODEL._replace(suffixes=(".circle",))
 _LAYERS_SHOWN = 5
+_SIDES = ("float", "quantized")
 _FINDINGS_SHOWN = 8
 
 # What recording ranges alone has a use for; all other arguments are for quantising.
@@ -201,7 +202,8 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         metric = check["metric"]
         mark = "" if check["passed"] else "  <- not kept"
         limit = f" (limit {quality_text(metric, check['limit'])})"
-        yield f"  {quality_name(metric)} {_measured(metric, check['value'], check['interval'], count)}{limit}{mark}"
+        name = quality_name(metric, check["column"])
+        yield f"  {name} {_measured(metric, check['value'], check['interval'], count)}{limit}{mark}"
     value = verdict["metrics"].get("sqnr_db")
     if value is not None and all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
         yield f"  {quality_name('sqnr_db')} {_measured('sqnr_db', value, verdict['intervals'].get('sqnr_db'), count)}"
@@ -210,7 +212,9 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
     yield from _front(verdict["front"])
     if verdict["scores"]:
         scores = verdict["scores"]
-        yield f"  {scores['metric']} {scores['float']:.3f} float, {scores['quantized']:.3f} quantised"
+        values = [f"{scores[side]:.4g}" if scores["metric"] == "rmse" else f"{scores[side]:.3f}" for side in _SIDES]
+        which = f" of column {scores['column']}, which loses most," if "column" in scores else ""
+        yield f"  {scores['metric']}{which} {values[0]} float, {values[1]} quantised"
     yield from _chosen(choices, precisions)
     yield from _precisions(verdict)
     for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:

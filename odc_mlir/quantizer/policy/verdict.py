@@ -2,7 +2,7 @@
 
 A verdict is a plain dictionary, ready for JSON. Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`;
 ``drop`` is by how much a score with known answers falls: percentage points of right answers, dB of PSNR, or the growth
-of an RMSE in percent of the answers' range.
+of an RMSE in percent of the answers' range; of numbers in few columns that of the column which loses most.
 
 A model "passed" only on samples that somebody gave or recorded. Where there are none, as schemes of weights alone and
 recorded ranges need none, made-up inputs stand in for them. What misses a limit on these has failed; what keeps all of
@@ -359,6 +359,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
             "metric": limit.metric,
             "limit": limit.bound,
             "value": evidence.metrics.get(limit.metric),
+            "column": (evidence.scores or {}).get("column") if limit.metric == "drop" else None,
             "interval": list(evidence.intervals[limit.metric]) if limit.metric in evidence.intervals else None,
             "passed": limit.holds(evidence.metrics),
             "deciding": evidence.deciding.get(limit.metric),
@@ -405,7 +406,8 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
     failed = verdict["status"] == FAILED
     checks = [check for check in verdict["limits"] if check["passed"] is not failed]
     texts = [
-        check_text(check["metric"], check["limit"], check["value"]) for check in (checks if failed else checks[:2])
+        check_text(check["metric"], check["limit"], check["value"], check["column"])
+        for check in (checks if failed else checks[:2])
     ]
     if not failed:
         return f"{passed_text(verdict) if verdict['passed'] else _NOT_CHECKED}: {', '.join(texts)}"
@@ -425,7 +427,9 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
 
 def reservation(verdict: Mapping[str, Any]) -> str:
     """What is in doubt of a model that passed without certainty."""
-    names = dict.fromkeys(quality_name(check["metric"]) for check in verdict["limits"] if not check["certain"])
+    names = dict.fromkeys(
+        quality_name(check["metric"], check["column"]) for check in verdict["limits"] if not check["certain"]
+    )
     doubts = [f"on others {', '.join(names)} may miss"] if names else []
     return "; ".join([*doubts, *unshown(verdict["samples"])])
 
@@ -474,8 +478,8 @@ def caution(verdict: Mapping[str, Any]) -> str | None:
     return f"{_NOT_CHECKED}; {_GIVE_SAMPLES}" if verdict["status"] == UNCHECKED else None
 
 
-def check_text(metric: str, bound: float, value: float | None) -> str:
-    """One limit beside what was measured, None: it could not be."""
+def check_text(metric: str, bound: float, value: float | None, column: int | None = None) -> str:
+    """One limit beside what was measured, of one ``column`` or of all; None: it could not be."""
     allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
     seen = "unknown" if value is None else quality_text(metric, value)
-    return f"{quality_name(metric)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"
+    return f"{quality_name(metric, column)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"

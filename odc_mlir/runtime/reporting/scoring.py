@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
@@ -49,10 +50,20 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
         )
     given = np.stack([o.ravel().astype(np.float64) for o in outputs])
     wanted = expected.reshape(len(expected), -1).astype(np.float64)
-    squares = float(np.square(given - wanted).mean())
     if expected.dtype.kind == "f" and wanted.shape[1] > 1 and wanted.min() >= 0.0 and wanted.max() <= 1.0:
-        with np.errstate(divide="ignore"):
-            return {"psnr_db": float(-10.0 * np.log10(squares))}
+        return scores_of_pictures(given, wanted)
+    return scores_of_numbers(given, wanted)
+
+
+def scores_of_pictures(given: NDArray[np.float64], wanted: NDArray[np.float64]) -> dict[str, float]:
+    """``psnr_db`` of numbers between 0 and 1, [samples, elements]; infinite where they are equal."""
+    with np.errstate(divide="ignore"):
+        return {"psnr_db": float(-10.0 * np.log10(np.square(given - wanted).mean()))}
+
+
+def scores_of_numbers(given: NDArray[np.float64], wanted: NDArray[np.float64]) -> dict[str, float]:
+    """``rmse``, ``mae`` and ``r2`` of numbers, [samples, elements]; R² is NaN where no element varies."""
+    squares = float(np.square(given - wanted).mean())
     spread = float(np.square(wanted - wanted.mean(axis=0)).mean())
     r2 = 1.0 - squares / spread if spread else float("nan")
     return {"rmse": float(np.sqrt(squares)), "mae": float(np.abs(given - wanted).mean()), "r2": r2}

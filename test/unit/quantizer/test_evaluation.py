@@ -98,9 +98,10 @@ def test_labels_score_and_the_drop_is_in_points() -> None:
     labels = np.array(answers)
     labels[0] = (labels[0] + 1) % 6
     reference = Reference(graph, samples[:10], labels)
-    assert reference.score == ("top1_percent", 90.0)
+    assert reference.scores == {"top1_percent": 90.0}
     found = reference.measure(graph)
-    assert found.score == ("top1_percent", 90.0)
+    assert found.scored is not None
+    assert found.scored.after == {"top1_percent": 90.0}
     assert reference.metrics(found)["drop"] == 0
 
 
