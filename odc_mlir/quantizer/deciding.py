@@ -28,6 +28,9 @@ _MOST_WON = 0.5
 # The same where the sum varies by no more than this part of what it would if numbers had nothing to do with each other:
 # that of trained classifiers has 0.02 to 0.15, of coordinates more than a half.
 _MOST_WON_BY_A_SCORE, _LEAST_OF_SUM = 0.9, 0.25
+# Steps of a series: neighbours differ by no more than this part of what any two columns do (of classes it is about 1),
+# and the sum varies by so many times what it would if columns had nothing to do with each other.
+_MOST_OF_NEIGHBOURS, _LEAST_OF_STEPS = 0.5, 2.0
 UNDECIDED_NATS = math.log(2.0)
 _KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
 _PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # which of the results
@@ -82,21 +85,55 @@ def are_scores(rows: NDArray[np.float64]) -> bool:
 
     Different ones win. Where one wins more often than not, as a frequent class and the largest of several numbers do,
     what one gains the others must lose: steps of the cross entropy by which classifiers are trained leave the sum as
-    it is, which then varies less than that of numbers that have nothing to do with each other.
+    it is, which then varies less than that of numbers that have nothing to do with each other. Steps of a series, as
+    forecasts are, rise and fall together, and neighbours most.
     """
     winners = np.argmax(rows, axis=1).tolist()
+    if _are_steps(rows):
+        return False
     if is_varied(winners, rows.shape[1]):
         return True
-    with np.errstate(invalid="ignore"):  # of values that are not finite
-        single, of_sum = float(rows.var(axis=0).sum()), float(rows.sum(axis=1).var())
-    return is_varied(winners, rows.shape[1], _MOST_WON_BY_A_SCORE) and of_sum <= _LEAST_OF_SUM * single
+    return is_varied(winners, rows.shape[1], _MOST_WON_BY_A_SCORE) and _part_of_sum(rows) <= _LEAST_OF_SUM
+
+
+def _part_of_sum(rows: NDArray[np.float64]) -> float:
+    """By how much the sum of a row varies, in parts of what it would if columns had nothing to do with each other."""
+    with np.errstate(all="ignore"):  # of values that are not finite, or never vary
+        return float(rows.sum(axis=1).var() / rows.var(axis=0).sum())
+
+
+def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
+    """Whether neighbouring columns differ far less than others: order says something, as it does not of classes."""
+    with np.errstate(all="ignore"):
+        varying, width = rows - rows.mean(axis=0), rows.shape[1]
+        nearest = np.square(np.diff(varying, axis=1)).mean()
+        # Of all pairs the sum of squared differences is n times that of the squares without the square of the sum.
+        every = (width * np.square(varying).sum(axis=1) - np.square(varying.sum(axis=1))).mean()
+        return bool(nearest <= _MOST_OF_NEIGHBOURS * every / max(1, width * (width - 1) / 2) and every > 0.0)
+
+
+def _are_steps(rows: NDArray[np.float64]) -> bool:
+    """Whether columns are like steps of a series, of which neighbours are alike and all rise and fall together."""
+    return _part_of_sum(rows) >= _LEAST_OF_STEPS and _are_like_neighbours(rows)
 
 
 def doubt_of_scores(name: str, rows: NDArray[np.float64]) -> str | None:
-    """What is said of output ``name`` that may have scores of classes, but is not taken for such; None where it is."""
+    """What is said of output ``name`` that may or may not have scores of classes; None where there is no doubt."""
     winners = np.argmax(rows, axis=1).tolist()
-    if are_scores(rows) or not is_varied(winners, rows.shape[1], 1.0):
+    if are_scores(rows):
+        if not _are_like_neighbours(rows):
+            return None
+        return (
+            f"output {name!r} is taken for scores of classes, though neighbouring columns are alike, as steps of a "
+            "series are; if it has numbers, give labels, or --metric mpeir"
+        )
+    if not is_varied(winners, rows.shape[1], 1.0):
         return None
+    if _are_steps(rows):
+        return (
+            f"output {name!r} is not taken for scores of classes, as its columns rise and fall together, neighbours "
+            "most, as steps of a series do; if it has such, give labels, or --metric top1"
+        )
     best, won = max(((place, winners.count(place)) for place in set(winners)), key=lambda found: found[1])
     return (
         f"output {name!r} is not taken for scores of classes, as column {best} is the largest for {won} of "

@@ -44,7 +44,7 @@ from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
-from odc_mlir.runtime.reporting.scoring import compared, said, yes_above
+from odc_mlir.runtime.reporting.scoring import OF_NUMBERS, compared, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
 _Runs = Iterator[tuple[list[Array], dict[int, Array]]]  # of each sample outputs, and decisive tensors by index
@@ -234,9 +234,10 @@ class Reference:
 
     @property
     def doubt_of_scores(self) -> str | None:
-        """What is said of a first output that may have scores of classes, but is not taken for such; else None."""
+        """What is said of a first output that may or may not have scores of classes; else None."""
         name = self.graph.tensors[self.graph.outputs[0]].name if self.graph.outputs else ""
-        return doubt_of_scores(name, self._rows) if self._may_have_scores and self.classifier is None else None
+        in_doubt = self._may_have_scores and self.classifier in (None, "logits")
+        return doubt_of_scores(name, self._rows) if in_doubt else None
 
     @property
     def _rows(self) -> NDArray[np.float64]:
@@ -285,7 +286,8 @@ class Reference:
     def _may_have_scores(self) -> bool:
         """Whether the one output [1, classes] beside places may be logits by its form.
 
-        An image's code has as many elements as the image, and logits are of one unit.
+        An image's code has as many elements as the image, logits are of one unit, and labels that are as many numbers
+        say that it has these.
         """
         node = last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
         if node is None or node.node.spec.name not in LOGITS:
@@ -293,7 +295,8 @@ class Reference:
         first = self.outputs[0][0]
         inputs = {np.size(array) for array in self.samples[0]}
         return not (
-            len(self.outputs[0]) - len(self.places) > 1
+            self.metric in OF_NUMBERS
+            or len(self.outputs[0]) - len(self.places) > 1
             or first.ndim != 2
             or first.shape[0] != 1
             or first.size in {1, *inputs}

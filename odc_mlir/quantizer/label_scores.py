@@ -17,7 +17,13 @@ import numpy as np
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import MOST_SINGLE
 from odc_mlir.quantizer.policy.sizes import sizes_differ
-from odc_mlir.runtime.reporting.scoring import LOWER_IS_BETTER, scores, scores_of_numbers, scores_of_pictures
+from odc_mlir.runtime.reporting.scoring import (
+    LOWER_IS_BETTER,
+    OF_NUMBERS,
+    scores,
+    scores_of_numbers,
+    scores_of_pictures,
+)
 
 _MOST_AXES = 2  # of outputs that are no pictures: the batch and the columns
 
@@ -98,7 +104,7 @@ def columns_of_labels(answers: Sequence[Array], labels: Array, metric: str) -> d
     """
     widths = {answer.shape[-1] if answer.ndim else 1 for answer in answers}
     width = widths.pop()
-    if widths or not 1 < width <= MOST_SINGLE or metric not in ("rmse", "psnr_db"):
+    if widths or not 1 < width <= MOST_SINGLE or metric not in OF_NUMBERS:
         return {}
     rows = labels.reshape(len(labels), -1, width)
     low, high = (end(rows.reshape(-1, width), axis=0).astype(np.float64) for end in (np.min, np.max))

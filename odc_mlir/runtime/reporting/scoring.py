@@ -22,6 +22,7 @@ _MOST_EXACT = 1000  # trials; of more the normal distribution says the same
 _LOGIT, _SHARE = 0.0, 0.5
 _NO_AND_YES = ([0.0, 1.0], [-1.0, 1.0])
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
+OF_NUMBERS = frozenset({"rmse", "psnr_db"})  # of labels that are as many numbers as the output has
 
 
 def score(outputs: Sequence[Array], expected: Array) -> tuple[str, float]:

@@ -81,6 +81,48 @@ def test_a_frequent_class_is_told_from_the_largest_number_by_the_sum(
     assert ("of 64 samples; if it has such, give labels, or --metric top1" in text) is doubted
 
 
+def _rows_by(weights: np.ndarray, labels: np.ndarray | None = None) -> Reference:
+    """A layer of these ``weights``, on 64 samples."""
+    rng, (inputs, outputs) = np.random.default_rng(1), weights.shape
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, inputs)), builder.tensor("y", (1, outputs))
+    given = builder.tensor("w", (outputs, inputs), data=weights.T.astype(np.float32))
+    builder.operator("FULLY_CONNECTED", [x, given, -1], [y])
+    samples = [[rng.normal(size=(1, inputs)).astype(np.float32)] for _ in range(64)]
+    return Reference(build_graph(builder.finish([x], [y])), samples, labels)
+
+
+_WALK = np.triu(np.ones((12, 12)))[:, 2:]  # each step is the last one and something new
+_WAVES = np.stack([wave(np.arange(10) * 2.0 * np.pi / 10) for wave in (np.sin, np.cos)])  # whose sum is 0
+_INDEPENDENT = np.random.default_rng(2).normal(size=(16, 10))
+
+
+@pytest.mark.parametrize(
+    ("weights", "found", "doubt"),
+    [
+        (_WALK, None, "is not taken for scores of classes, as its columns rise and fall together"),
+        (_WALK[:, [3, 8, 1, 6, 0, 9, 4, 7, 2, 5]], "logits", None),  # the order of classes says nothing
+        (_WAVES, "logits", "is taken for scores of classes, though neighbouring columns are alike"),
+        (_INDEPENDENT, "logits", None),
+        (_INDEPENDENT + 3.0 * _INDEPENDENT[:, :1], "logits", None),  # which rise and fall together
+    ],
+)
+def test_steps_of_a_series_are_told_from_classes(weights: np.ndarray, found: str | None, doubt: str | None) -> None:
+    reference = _rows_by(weights)
+    assert reference.classifier == found
+    said = reference.doubt_of_scores
+    assert said is None if doubt is None else said is not None and doubt in said
+
+
+@pytest.mark.parametrize("weights", [_WAVES, _INDEPENDENT])
+def test_labels_that_are_a_number_for_each_column_say_that_these_are_numbers(weights: np.ndarray) -> None:
+    labels = np.concatenate([outputs[0] for outputs in _rows_by(weights).outputs])
+    numbers = _rows_by(weights, labels * 1.01)
+    assert (numbers.classifier, numbers.doubt_of_scores) == (None, None)
+    assert not numbers.classifies(0)
+    assert _rows_by(weights, labels.argmax(axis=1)).classifier == "logits"
+
+
 def test_what_outputs_are_is_the_same_for_other_samples() -> None:
     graph, samples = rows_of(3.0, trained=True)
     reference = Reference(graph, samples)
