@@ -10,14 +10,18 @@ import numpy as np
 from odc_mlir.calibration.coverage import unreal_inputs
 from odc_mlir.calibration.recorded import TensorKey
 from odc_mlir.formats.quantities import quality_name, quality_text
+from odc_mlir.quantizer.advice import leaves_some
 from odc_mlir.quantizer.attention import leaked
+from odc_mlir.quantizer.causes import likely_causes
 from odc_mlir.quantizer.columns import lost_output_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
 from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, with_wide_weights
+from odc_mlir.quantizer.policy.layer_errors import LayerError
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_LABELS, Evidence, Measures, kept_by_constants, make_verdict
 from odc_mlir.quantizer.recalls import never_answered, recall_findings
@@ -72,7 +76,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         Evidence(
             driver.limits,
             metrics,
-            _outputs(driver, measured),
+            _outputs(reference, measured),
             driver.making.fake_quantized(driver.model, candidate, driver.statistics),
             _scores(driver, measured),
             layers,
@@ -92,7 +96,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             saturated_biases(candidate.graph),
             driver.findings
             + _never_varied(same)
-            + _in_vain(driver, front)
+            + _in_vain(driver, front, layers)
             + notes
             + recall_findings(measured.recalls)
             + _of_classes(driver, measured)
@@ -114,15 +118,15 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             wanted,
             inherent,
             front,
+            likely_causes(driver, candidate.graph) if missed or lost or silent else [],
             data.made_up,
             data.seen,
         )
     )
 
 
-def _outputs(driver: Driver, measured: Measurement) -> list[dict[str, Any]]:
+def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]]:
     """The measures of each output, and what it is."""
-    reference = driver.reference
     return [
         {
             **found,
@@ -218,18 +222,21 @@ def _of_classes(driver: Driver, measured: Measurement) -> list[str]:
     return found
 
 
-def _in_vain(driver: Driver, points: Sequence[Mapping[str, Any]]) -> list[str]:
+def _in_vain(driver: Driver, points: Sequence[Mapping[str, Any]], layers: Sequence[LayerError]) -> list[str]:
     """That other precisions were looked for, and do not help; ``points`` are those of the front."""
     if driver.widening is None or not driver.widening.is_in_vain:
         return []
     best = next((point for point in points if point["holds"]), None)
     if best is None:
         return ["no choice of precisions meets the limits"]
+    schemes = {layer.name: layer.precision for layer in layers}
     options, text = driver.options, "no choice of precisions that {} meets the limits, others do"
-    if best["share"] < driver.min_coverage:
+    if options.has_budget and best["share"] >= driver.min_coverage:
+        return [text.format("is within the budget")]
+    if best["share"] < driver.min_coverage and leaves_some(best["precisions"], schemes, options.scheme):
         what = "quantised" if driver.target is None else f"to {driver.target.name}"
-        return [text.format(f"leaves {100 * driver.min_coverage:g} % {what}")]
-    return [text.format("is within the budget" if options.has_budget else f"leaves layers in {options.scheme}")]
+        return [text.format(f"leaves {100 * driver.min_coverage:g} % {what} (--min-coverage)")]
+    return [text.format(f"leaves layers in {options.scheme}")]
 
 
 def _front(driver: Driver, *, holds: bool) -> list[dict[str, Any]]:

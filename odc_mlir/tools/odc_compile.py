@@ -127,7 +127,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         _emit_object(arguments)
         return None
     if arguments.emit:
-        with quantizing.in_flags():
+        with quantizing.in_flags(quantizing.COMMON_FLAGS):
             _emit(arguments)
         return None
     if not (arguments.output or arguments.report_json or arguments.report_html):
@@ -244,7 +244,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
     try:
-        with quantizing.in_flags():
+        with quantizing.in_flags(quantizing.COMMON_FLAGS):
             package = api.compile(
                 arguments.model,
                 strict=arguments.strict,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.calibration.record_files import RECORDS
-from odc_mlir.errors import OptionError, printable
+from odc_mlir.errors import AccuracyError, OptionError, printable
 from odc_mlir.tools.common import size
 from odc_mlir.tools.files import add_input, add_output
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _SHOWN_EVERY_SECONDS = 0.05
 _MOST_OVERRIDES, _LONGEST_OVERRIDES = 4, 240  # layers, and characters, that are printed
 FULL_SCHEMES = ("uint8", "int8", "int8x4", "int16", "int16x8")
+COMMON_FLAGS = frozenset({"--calibration", "--labels", "--max-drop", "--io", "--min-coverage", "--allow-accuracy-loss"})
 SCHEMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
 
 
@@ -256,10 +257,17 @@ _FLAGS = {
 
 
 @contextmanager
-def in_flags() -> Iterator[None]:
-    """Errors about options name these as the command line does."""
+def in_flags(flags: frozenset[str] | None = None) -> Iterator[None]:
+    """Errors about options name these as the command line does.
+
+    ``flags``: those of a command that has not all of ``odc-quantize``; advice that names others says whose they are.
+    """
     try:
         yield
+    except AccuracyError as error:
+        if flags is not None and set(re.findall(r"--[a-z-]+", error.hint or "")) - flags:
+            error.hint = f"{error.hint}; these are options of odc-quantize"
+        raise
     except OptionError as error:
         error.message = _in_flags(error.message)
         error.hint = None if error.hint is None else _in_flags(error.hint)

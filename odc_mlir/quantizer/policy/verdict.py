@@ -93,6 +93,8 @@ _LARGEST_FORGIVEN = 0.1
 _MANY = 100  # samples, of which one is a percent
 
 Measures = Mapping[str, float | None]
+# The options that limits come from.
+OF_LIMIT, OF_METRIC, OF_DROP = "limit", "metric", "max_drop"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +102,14 @@ class Limit:
     """``metric`` may not be worse than ``bound``.
 
     ``of_many`` is the bound of large sets, where ``bound`` forgives a sample of a small one; None where it does not.
+    ``option`` says what changes it: :data:`OF_LIMIT`, :data:`OF_METRIC` (a limit together with its metric) or
+    :data:`OF_DROP`.
     """
 
     metric: str
     bound: float
     of_many: float | None = None
+    option: str = field(default=OF_LIMIT, compare=False)
 
     def holds(self, measures: Measures) -> bool:
         """Whether ``measures`` keep the limit: where all values are equal, each does, where one is unknown, none."""
@@ -252,13 +257,18 @@ def _chosen_limits(
         elif bound is None:
             raise OptionError(f"the metric {name!r} has no default limit", hint="give a limit")
         else:
-            chosen = [Limit(name, float(bound))]
-        return (*chosen, Limit("drop", max_drop)) if max_drop is not None and name != "drop" else tuple(chosen)
+            is_drop = name == "drop" and limit is None
+            chosen = [Limit(name, float(bound), option=OF_DROP if is_drop else OF_LIMIT)]
+        return (*chosen, *(_given_drop(max_drop) if name != "drop" else ()))
     if limit is not None:
-        return (Limit("mpeir", limit), *([Limit("drop", max_drop)] if max_drop is not None else []))
+        return (Limit("mpeir", limit), *_given_drop(max_drop))
     if score is not None:
-        return (_default_drop(score, samples) if max_drop is None else Limit("drop", max_drop),)
+        return (_default_drop(score, samples),) if max_drop is None else _given_drop(max_drop)
     return ()
+
+
+def _given_drop(max_drop: float | None) -> tuple[Limit, ...]:
+    return () if max_drop is None else (Limit("drop", max_drop, option=OF_DROP),)
 
 
 def _default_limits(classifier: str | None, has_values: bool, samples: int) -> tuple[Limit, ...]:
@@ -268,7 +278,7 @@ def _default_limits(classifier: str | None, has_values: bool, samples: int) -> t
         of_many = _DEFAULT_BOUNDS["top1_match"]
         bound = min(of_many, 1.0 - min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
         metric = "top1_match" if classifier == "softmax" else "top1_decided"
-        limits.append(Limit(metric, bound, of_many if bound < of_many else None))
+        limits.append(Limit(metric, bound, of_many if bound < of_many else None, OF_METRIC))
     return tuple(limits)
 
 
@@ -301,17 +311,17 @@ def check_can_be_missed(
 def _recall_limit(drop: Limit) -> tuple[Limit, ...]:
     """What a single class may lose beside a limit of all together; none where that is a tenth of all."""
     bound = RECALL_DROPS * (drop.bound if drop.of_many is None else drop.of_many)
-    return (Limit("recall_drop", bound),) if bound < _ALL_POINTS else ()
+    return (Limit("recall_drop", bound, option=drop.option),) if bound < _ALL_POINTS else ()
 
 
 def _default_drop(score: str | None, samples: int) -> Limit:
     """One point, or what one sample of a small set is worth."""
     if score == "psnr_db":
-        return Limit("drop", DEFAULT_DROP_DB)
+        return Limit("drop", DEFAULT_DROP_DB, option=OF_DROP)
     if score == "rmse":
-        return Limit("drop", DEFAULT_DROP_OF_SPAN)
+        return Limit("drop", DEFAULT_DROP_OF_SPAN, option=OF_DROP)
     bound = max(DEFAULT_DROP_POINTS, 100.0 * min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
-    return Limit("drop", bound, DEFAULT_DROP_POINTS if bound > DEFAULT_DROP_POINTS else None)
+    return Limit("drop", bound, DEFAULT_DROP_POINTS if bound > DEFAULT_DROP_POINTS else None, OF_DROP)
 
 
 @dataclass(slots=True)
@@ -323,6 +333,7 @@ class Evidence:
     ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs;
     ``deciding``: how many samples would decide limits that are left open, by metric; ``inherent``: whether a
     limit is missed on samples that the model was made by as well, by metric, where such ones were measured;
+    ``causes``: options that were given and are likely why it is not accurate enough;
     ``made_up``: nobody gave the inputs that the model was checked on; ``seen``: ranges were recorded of them.
     """
 
@@ -345,6 +356,7 @@ class Evidence:
     deciding: Mapping[str, int] = field(default_factory=dict)
     inherent: Mapping[str, bool] = field(default_factory=dict)
     front: list[dict[str, Any]] = field(default_factory=list)
+    causes: list[str] = field(default_factory=list)
     made_up: bool = False
     seen: bool = False
 
@@ -358,6 +370,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         {
             "metric": limit.metric,
             "limit": limit.bound,
+            "option": limit.option,
             "value": evidence.metrics.get(limit.metric),
             "column": (evidence.scores or {}).get("column") if limit.metric == "drop" else None,
             "interval": list(evidence.intervals[limit.metric]) if limit.metric in evidence.intervals else None,
@@ -382,6 +395,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "value": main["value"],
         "limits": checks,
         "problems": evidence.problems,
+        "causes": evidence.causes,
         "coverage": evidence.coverage,
         "front": evidence.front,
         "metrics": evidence.metrics,

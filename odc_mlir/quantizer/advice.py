@@ -1,0 +1,125 @@
+"""What to do about a model that has not passed: by the option that set the limit which was missed, or did the harm."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from odc_mlir.formats.quantities import counted
+from odc_mlir.quantizer.policy.schemes import FLOAT
+from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_DROP, OF_METRIC, VARY_MORE, Limit
+from odc_mlir.quantizer.pricing import bits_of
+
+_IN_USE = "in use"  # as samples should be, where a problem says what to give
+
+
+def hint_of(verdict: Mapping[str, Any]) -> str | None:
+    """What to do about a verdict that is not passed; None where its problems, such as a budget, say it."""
+    if causes := verdict["causes"]:
+        return f"leave out {', and '.join(causes)}"
+    every = verdict["limits"]
+    budget = verdict["coverage"].get("budget")
+    if budget is not None and (budget["holds"] or verdict["problems"]):
+        return _budget_hint(budget, [check for check in every if not check["passed"]])
+    if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [FOLLOWING.metric]:
+        # A limit that nobody asked for, as constant outputs keep all others.
+        return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
+    told = () if verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
+    missed = [check for check in every if not check["passed"] and check["metric"] not in told]
+    point = next((point for point in verdict["front"] if point["layers"] and point["holds"]), None)
+    others = point and _of_point(verdict, point)
+    if missed and not verdict["problems"] and all(map(_is_open, missed)):
+        return _remedies(verdict, missed, others)  # what other precisions would bring is as open
+    if not missed:
+        return None
+    return others or _remedies(verdict, missed)
+
+
+def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme: str) -> bool:
+    """Whether layers of which these get other ``precisions`` leave one in the ``scheme`` that was asked for.
+
+    ``schemes``: what each layer has. No search takes all from the scheme, however little is to be covered.
+    """
+    return any(name not in precisions for name, type in schemes.items() if type == scheme)
+
+
+def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | None:
+    """What to ask for to get a model of the front that keeps the limits; None where that is asked for already."""
+    cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
+    share = math.floor(100 * point["share"]) / 100
+    scheme, precisions = verdict["choices"]["scheme"], point["precisions"]
+    left = leaves_some(precisions, verdict["scheme"], scheme)
+    if left and point["share"] < verdict["coverage"]["least"]:
+        layers = counted(point["layers"], "layer")
+        return (
+            f"--min-coverage {share:g} (in Python min_coverage) lets {layers} have other precisions, which keeps "
+            f"the limits in {cost}"
+        )
+    found = sorted(set(precisions.values()), key=lambda name: name != FLOAT and bits_of(name, of_weights=True))
+    if left or FLOAT in found:
+        return None
+    if len(found) == 1:
+        return f"--scheme {found[0]} keeps the limits in {cost}"
+    names = " and ".join(found)
+    return f"{names} layers keep the limits in {cost}; --scheme {found[-1]} has as many bits in all of them"
+
+
+def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], others: str | None = None) -> str:
+    """What may help a model that missed these limits, without what was tried, the likeliest first.
+
+    More samples do, where the limits hold on those that the model was made by; where they do not, more change
+    nothing. Less is to be asked for only there, and where more of them would not decide, unless ``others``, which
+    says how to get other precisions, would do.
+    """
+    alone = verdict["samples"].get("stands_out")
+    found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
+    found += [] if verdict["choices"]["help"] else ["let help find better choices"]
+    is_open, counts = all(map(_is_open, missed)), [check["deciding"] for check in missed]
+    if is_open and all(counts):
+        found.append(f"give more samples, about {max(counts)}, as these leave open whether the limit holds")
+    elif all(check["inherent"] is False for check in missed):
+        found.append("give more samples, as on those that ranges were chosen by the limit holds")
+    elif others is not None:
+        found.append(others)
+    else:
+        why = ", as more samples would hardly decide whether this one holds" if is_open else ""
+        found.append(f"{_allow_more(missed)}{why}")
+    return ", or ".join(found)
+
+
+def _allow_more(missed: Sequence[Mapping[str, Any]]) -> str:
+    """That more may be lost, with the options that say so of the limits that were ``missed``."""
+    flags = dict.fromkeys(map(_flag_of, missed))
+    return f"allow more loss ({', '.join(flags)})" if flags else "allow more loss"
+
+
+def _flag_of(check: Mapping[str, Any]) -> str:
+    """The option that changes a limit, by where it came from."""
+    if check["option"] == OF_DROP:
+        return "--max-drop"
+    return f"--metric {check['metric']} --limit" if check["option"] == OF_METRIC else "--limit"
+
+
+def _is_open(check: Mapping[str, Any]) -> bool:
+    """Whether a limit that was missed may hold on other samples: one end of its interval keeps it.
+
+    Not of a model that misses it on those that it was made by as well.
+    """
+    limit = Limit(check["metric"], check["limit"])
+    return not check["inherent"] and check["interval"] is not None and any(map(limit.allows, check["interval"]))
+
+
+def _budget_hint(budget: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -> str:
+    """What budget can be kept: the least that was found, of models within the limits if there are any."""
+    found = "found within the limits" if budget["holds"] else "found"
+    if "bytes" in budget:
+        size = budget["bytes"]
+        what, flag = f"the smallest file {found} has {size:,} bytes", f"--max-size {size} (in Python max_bytes)"
+    else:
+        least = budget["time_ns"] / 1e6
+        kept = math.ceil(1e3 * least) / 1e3
+        what, flag = f"the least time {found} is {least:.3f} ms", f"--max-time {kept:.3f} (in Python max_time_ms)"
+    if budget["holds"]:
+        return f"{what}: {flag}"
+    return f"{what}, and no model found keeps the limits: {_allow_more(missed)}"

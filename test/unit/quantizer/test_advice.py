@@ -1,0 +1,135 @@
+"""What is advised where a model has not passed: the option that set the limit, or that did the harm."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import odc_mlir
+from helpers.float_models import two_layers
+from odc_mlir.errors import AccuracyError
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.quantizer.advice import hint_of, leaves_some
+from odc_mlir.quantizer.policy.verdict import choose_limits
+from odc_mlir.quantizer.result import Quantized
+from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
+
+Samples = list[list[np.ndarray]]
+
+
+@cache
+def model() -> tuple[bytes, Samples]:
+    rng = np.random.default_rng(3)
+    builder, x, y = two_layers(1, 1.0, rng)
+    return bytes(write_model(builder.finish([x], [y]))), [
+        [rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(24)
+    ]
+
+
+def _made(**options: Any) -> Quantized:
+    file, samples = model()
+    return odc_mlir.quantize(file, calibration=samples, **{"help": False, **options})
+
+
+@pytest.mark.parametrize(
+    ("given", "metric", "said"),
+    [
+        ({}, "mpeir", "--limit"),
+        ({"classifier": "logits"}, "top1_decided", "--metric top1_decided --limit"),
+        ({"classifier": "softmax"}, "top1_match", "--metric top1_match --limit"),
+        ({"metric": "top1", "limit": 0.9}, "top1_match", "--limit"),
+        ({"metric": "sqnr"}, "sqnr_db", "--limit"),
+        ({"score": "rmse"}, "drop", "--max-drop"),
+        ({"score": "rmse", "is_telling": False}, "mpeir", "--limit"),
+        ({"score": "top1_percent"}, "recall_drop", "--max-drop"),
+        ({"score": "psnr_db", "max_drop": 0.1}, "drop", "--max-drop"),
+        ({"score": "psnr_db", "metric": "mae", "limit": 0.1, "max_drop": 0.1}, "drop", "--max-drop"),
+        ({"score": "top1_percent", "metric": "drop", "limit": 0.1}, "drop", "--limit"),
+        ({"score": "top1_percent", "metric": "drop", "max_drop": 0.1}, "drop", "--max-drop"),
+        ({"score": "top1_percent", "metric": "recall_drop", "limit": 0.1}, "recall_drop", "--limit"),
+    ],
+)
+def test_what_is_to_be_allowed_is_the_option_that_the_limit_came_from(
+    given: dict[str, Any], metric: str, said: str
+) -> None:
+    (limit,) = [limit for limit in choose_limits(**given) if limit.metric == metric]
+    check = {"metric": metric, "limit": limit.bound, "option": limit.option, "passed": False, "interval": None}
+    check |= {"inherent": True, "deciding": None}
+    made = _made()
+    verdict = {**made.verdict, "status": "failed", "limits": [check], "front": [], "problems": []}
+    assert hint_of(verdict) == f"let help find better choices, or allow more loss ({said})"
+
+
+def test_limits_of_several_options_name_each_once() -> None:
+    limits = choose_limits(score="rmse", is_telling=False, classifier="softmax")
+    checks = [{"metric": limit.metric, "limit": limit.bound, "option": limit.option} for limit in limits]
+    missed = [check | {"passed": False, "interval": None, "inherent": True, "deciding": None} for check in checks]
+    hint = hint_of({**_made().verdict, "status": "failed", "limits": missed, "front": [], "problems": []})
+    assert hint is not None
+    assert hint.endswith("allow more loss (--max-drop, --limit, --metric top1_match --limit)")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"headroom": 1e9}, "leave out --headroom 1e+09, which leaves 1e-07 % of the codes to values"),
+        (
+            {"parameters": {"hidden": (1e-4, 0)}},
+            "leave out --parameters of 'hidden', whose codes reach from -0.0128",
+        ),
+        ({"parameters": {"hidden": (50.0, 0)}}, "leave out --parameters of 'hidden', whose codes reach from -6.4e+03"),
+        ({"copied_parameters": {"hidden": "x"}}, "leave out --copy-parameters hidden=x, whose codes reach from -"),
+    ],
+)
+def test_an_option_that_does_the_harm_is_named_alone(options: dict[str, Any], said: str) -> None:
+    made = _made(**options, limit=0.01)
+    assert made.failed
+    hint = hint_of(made.verdict)
+    assert hint is not None
+    assert hint.startswith(said)
+    assert "allow more" not in hint
+
+
+@pytest.mark.parametrize("options", [{"headroom": 0.5}, {"parameters": {"hidden": (0.12, 0)}}, {}])
+def test_an_option_that_does_no_harm_is_not_blamed(options: dict[str, Any]) -> None:
+    made = _made(**options, limit=1e-9)
+    assert made.failed
+    assert made.verdict["causes"] == []
+
+
+def test_what_passes_has_no_causes() -> None:
+    made = _made(headroom=1.5, limit=0.15)
+    assert made.passed
+    assert made.verdict["causes"] == []
+
+
+@pytest.mark.parametrize(("precisions", "left"), [((), True), (("a",), True), (("a", "b"), False), (("b",), True)])
+def test_no_search_takes_all_from_the_scheme(precisions: tuple[str, ...], left: bool) -> None:
+    assert leaves_some(precisions, {"a": "int8", "b": "int8", "c": "float"}, "int8") is left
+
+
+def test_more_coverage_is_spoken_of_only_where_it_decides() -> None:
+    """What keeps the limit has no layer in the scheme, which no coverage allows."""
+    made = _made(help=True, metric="mae", limit=1e-9)
+    (told,) = [text for text in made.verdict["findings"] if text.startswith("no choice of precisions")]
+    assert "leaves layers in int8" in told
+    assert "--min-coverage" not in (hint_of(made.verdict) or "")
+
+
+@pytest.mark.parametrize(
+    ("hint", "said"),
+    [
+        ("allow more loss (--max-drop)", "allow more loss (--max-drop)"),
+        ("allow more loss (--limit)", "allow more loss (--limit); these are options of odc-quantize"),
+    ],
+)
+def test_a_command_without_an_option_says_whose_it_is(hint: str, said: str) -> None:
+    with pytest.raises(AccuracyError) as raised, in_flags(COMMON_FLAGS):
+        raise AccuracyError("failed", hint=hint)
+    assert raised.value.hint == said
+    with pytest.raises(AccuracyError) as raised, in_flags():
+        raise AccuracyError("failed", hint=hint)
+    assert raised.value.hint == hint
