@@ -38,13 +38,19 @@ def short_name(name: str) -> str:
 def bounded(line: str) -> str:
     """``line`` without its middle when it has more than 400 characters, as a file may make it repeat anything.
 
-    What is wrong stands at the start, and what to do at the end.
+    What is wrong stands at the start, and what to do at the end. Words stay whole, unless one is very long itself.
     """
-    return line if len(line) <= _LONGEST_LINE else f"{line[:240]} … {line[-157:]}"
+    if len(line) <= _LONGEST_LINE:
+        return line
+    head, _, cut = line[:241].rpartition(" ")
+    rest, _, tail = line[-158:].partition(" ")
+    head, tail = head if len(cut) <= _LONGEST_WORD else line[:240], tail if len(rest) <= _LONGEST_WORD else line[-157:]
+    return f"{head} … {tail}"
 
 
 _LONGEST_NAME = 120
 _LONGEST_LINE = 400
+_LONGEST_WORD = 60
 _QUOTED_NAME = re.compile(r"""(['"])([^'"\s]+)\1""")
 
 

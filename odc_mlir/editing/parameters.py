@@ -17,6 +17,7 @@ from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, op_cla
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.editing.cutting import find_values, main_function
 from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError, parsing
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.parameters import dequantize_constant
@@ -40,7 +41,9 @@ def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
     function = main_function(made)
     arguments = tuple(function.body.block.args)
     if len(shapes) != len(arguments):
-        raise OptionError(f"{len(shapes)} shapes given, but the model has {len(arguments)} inputs")
+        raise OptionError(
+            f"{counted(len(shapes), 'shape')} given, but the model has {counted(len(arguments), 'input')}"
+        )
     for argument, shape in zip(arguments, shapes, strict=True):
         old = tensor_facts(argument.type).shape
         if old is not None and len(old) != len(shape):

@@ -28,6 +28,7 @@ from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.kinds import ARRAYS, OWN_MARK, UNKNOWN
 from odc_mlir.formats.npz import most_bytes, read_npz
 from odc_mlir.formats.outputs import check_output
+from odc_mlir.formats.quantities import counted
 
 Array = NDArray[Any]
 Layout = Literal["single", "axis", "numbered"]
@@ -78,13 +79,15 @@ def _record(found: Mapping[int, Array], prefix: str, inputs: int, location: str)
     for j in range(inputs):
         if j not in found:
             raise InputError(
-                f"the array {prefix}{j} is missing; the model has {inputs} inputs",
+                f"the array {prefix}{j} is missing; the model has {counted(inputs, 'input')}",
                 location=location,
                 hint=f"the file has {', '.join(_names(location)) or 'no arrays'}",
             )
     for j in found:
         if j >= inputs:
-            raise InputError(f"the array {prefix}{j} is one too many; the model has {inputs} inputs", location=location)
+            raise InputError(
+                f"the array {prefix}{j} is one too many; the model has {counted(inputs, 'input')}", location=location
+            )
     return [found[j] for j in range(inputs)]
 
 

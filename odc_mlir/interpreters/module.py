@@ -93,7 +93,7 @@ def run_module(
     function = next((op for op in module.body.block.ops if isinstance(op, FuncOp)), None)
     if function is None or len(function.args) != len(inputs):
         expected = 0 if function is None else len(function.args)
-        raise InputError(f"{len(inputs)} inputs given, the module takes {expected}")
+        raise InputError(f"the module's inputs: {len(inputs)} given, expected {expected}")
     with typed_errors("interpret"):
         interpreter = make_interpreter(module, run_target=run_target, listeners=listeners)
         return list(interpreter.call_op(function, tuple(inputs)))

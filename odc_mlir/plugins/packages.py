@@ -8,6 +8,7 @@ from pathlib import Path
 
 from odc_mlir.errors import OptionError, PackageError
 from odc_mlir.formats.package import PackageFiles, is_package, read_package, write_package
+from odc_mlir.formats.quantities import counted
 from odc_mlir.plugins.request import CodegenRequest
 
 
@@ -39,7 +40,9 @@ def _with_shapes(model: str | bytes, shapes: Sequence[tuple[int, ...] | None]) -
 
     graph = read_model(model).subgraphs[0]
     if len(shapes) != len(graph.inputs):
-        raise OptionError(f"{len(shapes)} input shapes given, but the model has {len(graph.inputs)} inputs")
+        raise OptionError(
+            f"{counted(len(shapes), 'input shape')} given, but the model has {counted(len(graph.inputs), 'input')}"
+        )
     wanted = []
     for index, shape in zip(graph.inputs, shapes, strict=True):
         tensor = graph.tensors[index]

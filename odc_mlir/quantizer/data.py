@@ -280,7 +280,7 @@ def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
     if not answers.ndim:
         raise InputError("the labels are a single value", hint="give one for each sample")
     if len(answers) != count:
-        raise InputError(f"there are {len(answers)} labels for {count} samples")
+        raise InputError(f"got {counted(len(answers), 'label')} for {counted(count, 'sample')}")
     check_varied(answers)
     return answers
 
@@ -293,7 +293,9 @@ def check_samples(infos: Sequence[TensorInfo], samples: Iterable[Sequence[Any]])
     result = []
     for number, sample in enumerate(samples):
         if len(sample) != len(infos):
-            raise InputError(f"sample {number} has {len(sample)} arrays, the model has {len(infos)} inputs")
+            raise InputError(
+                f"sample {number} has {counted(len(sample), 'array')}, the model has {counted(len(infos), 'input')}"
+            )
         result.append([_as_input(number, info, np.asarray(value)) for info, value in zip(infos, sample, strict=True)])
     return result
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError, ModelError
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.baselines import constant_outputs, variation
 from odc_mlir.quantizer.batches import BatchRunner
@@ -331,7 +332,9 @@ class Reference:
         """
         outputs = graphs[0].output_infos()
         if len(outputs) != len(self.graph.outputs):
-            raise ModelError(f"the quantised model has {len(outputs)} outputs, the other {len(self.graph.outputs)}")
+            raise ModelError(
+                f"the quantised model has {counted(len(outputs), 'output')}, the other {len(self.graph.outputs)}"
+            )
         parts = [self._runs(graph, self.samples[place :: len(graphs)]) for place, graph in enumerate(graphs)]
         return self._compared(parts, [info.name for info in outputs], keep)
 

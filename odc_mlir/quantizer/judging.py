@@ -268,7 +268,19 @@ def _front(driver: Driver, *, holds: bool) -> list[dict[str, Any]]:
                 "chosen": tried is chosen,
             }
         )
-    return points
+    return distinct(points)
+
+
+def distinct(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The ``points`` without those that say the same as another, as precisions may change nothing; the chosen stays."""
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    for point in points:
+        time = None if point["time_ns"] is None else round(point["time_ns"] / 1e3)
+        measures = (quality_text(metric, value) for metric, value in point["search"].items())
+        says = (time, point["bytes"], point["runs"], point["share"], point["holds"], *measures)
+        if says not in found or point["chosen"]:
+            found[says] = point
+    return list(found.values())
 
 
 def _shown(driver: Driver) -> list[str]:

@@ -18,7 +18,7 @@ def bind(program: Program, memories: Memories, inputs: Sequence[NDArray[Any]]) -
     """Copy ``inputs`` into their regions; raises InputError where number, dtype or shape is not the program's."""
     records = program.inputs
     if len(inputs) != len(records):
-        raise InputError(f"the program takes {len(records)} inputs, got {len(inputs)}")
+        raise InputError(f"the program's inputs: {len(inputs)} given, expected {len(records)}")
     for record, value in zip(records, inputs, strict=True):
         array = np.asarray(value)
         if array.dtype != np.dtype(record.dtype) or array.shape != record.shape:

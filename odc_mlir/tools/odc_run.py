@@ -268,7 +268,7 @@ def _check_sizes(text: str, outputs: list[list[Array]]) -> None:
 
 
 def _parse_sizes(text: str, count: int | None) -> dict[int, int]:
-    from odc_mlir.formats.quantities import bytes_of
+    from odc_mlir.formats.quantities import bytes_of, counted
 
     if not text:
         return {}
@@ -281,16 +281,20 @@ def _parse_sizes(text: str, count: int | None) -> dict[int, int]:
     if not valid:
         raise OptionError(f"the sizes {text!r} cannot be read", hint="write [0,40,2,80]: output, bytes, output, bytes")
     if count is not None and (wrong := next((index for index in sizes if index >= count), None)) is not None:
-        raise OptionError(f"a size is given for output {wrong}, the model has {count} outputs")
+        raise OptionError(f"a size is given for output {wrong}, the model has {counted(count, 'output')}")
     return sizes
 
 
 def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
     """The outputs in the shapes of --output_shape."""
+    from odc_mlir.formats.quantities import counted
+
     shapes = _parse_shapes(text) or {}
     for index, shape in shapes.items():
         if outputs and not 0 <= index < len(outputs[0]):
-            raise OptionError(f"a shape is given for output {index}, the model has {len(outputs[0])} outputs")
+            raise OptionError(
+                f"a shape is given for output {index}, the model has {counted(len(outputs[0]), 'output')}"
+            )
         for record in outputs:
             if math.prod(shape) != record[index].size:
                 raise OptionError(f"output {index} has {record[index].size} elements, which are not {list(shape)}")
@@ -342,9 +346,11 @@ def _wanted(
     """dtype and shape of every input; unknown dimensions that ``shapes`` does not give are 1."""
     import numpy as np
 
+    from odc_mlir.formats.quantities import counted
+
     for index in shapes or {}:
         if not 0 <= index < len(infos):
-            raise OptionError(f"a shape is given for input {index}, the model has {len(infos)} inputs")
+            raise OptionError(f"a shape is given for input {index}, the model has {counted(len(infos), 'input')}")
     result = []
     for index, info in enumerate(infos):
         shape = tuple(1 if dim is None else dim for dim in info.shape or ())
@@ -457,6 +463,7 @@ def _tell(
     memory: Any,
 ) -> None:
     """Write the reports that were asked for and print the summary."""
+    from odc_mlir.formats.quantities import counted
     from odc_mlir.quantizer.deciding import answering
     from odc_mlir.quantizer.labels import doubt
     from odc_mlir.runtime.execution.binding import to_reals
@@ -479,7 +486,7 @@ def _tell(
         info = executor.graph.output_infos()[found.output]
         answers = [to_reals(info, found.of(record)) for record in outputs]
         metric, value = score(answers, samples.labels)
-        print(f"{metric} {value:.3f} over {len(outputs)} samples", file=arguments.files.messages)
+        print(f"{metric} {value:.3f} over {counted(len(outputs), 'sample')}", file=arguments.files.messages)
         if (wrong := doubt(answers, samples.labels, "the model")) is not None:
             print(f"odc-run: warning: {wrong}", file=sys.stderr)
 

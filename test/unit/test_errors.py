@@ -10,7 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir import errors
-from odc_mlir.errors import CompileError, InputError, ModelError, OdcError, PackageError, parsing, printable, shortened
+from odc_mlir.errors import (
+    CompileError,
+    InputError,
+    ModelError,
+    OdcError,
+    PackageError,
+    bounded,
+    parsing,
+    printable,
+    shortened,
+)
 
 KINDS = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, Exception)]
 
@@ -89,3 +99,13 @@ def test_long_names_are_cut_in_text_only() -> None:
     assert len(text) < 400
     assert error.tensor == name
     assert shortened(f"it's {'long ' * 50} isn't it") == f"it's {'long ' * 50} isn't it"
+
+
+def test_a_long_line_is_cut_between_words() -> None:
+    words = [f"word{number:03}" for number in range(100)]
+    head, tail = bounded(" ".join(words)).split(" … ")
+    assert head.split() == words[: len(head.split())]
+    assert tail.split() == words[-len(tail.split()) :]
+    assert 350 < len(f"{head} … {tail}") <= 400
+    assert len(bounded("x" * 999)) == 400
+    assert bounded(" ".join(words[:50])) == " ".join(words[:50])

@@ -13,6 +13,7 @@ from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.errors import OdcError, SimulationError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import is_package
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.artefacts import Artefact
@@ -218,11 +219,11 @@ def _casts(candidate: ExecutorCandidate, original: Graph) -> bool:
 
 def _check_interface(graph: Graph, original: Graph) -> None:
     for what, ours, theirs in (
-        ("inputs", graph.input_infos(), original.input_infos()),
-        ("outputs", graph.output_infos(), original.output_infos()),
+        ("input", graph.input_infos(), original.input_infos()),
+        ("output", graph.output_infos(), original.output_infos()),
     ):
         if len(ours) != len(theirs):
-            raise UnsupportedError(f"the compiled model has {len(ours)} {what}, the original has {len(theirs)}")
+            raise UnsupportedError(f"the compiled model has {counted(len(ours), what)}, the original has {len(theirs)}")
         for our, their in zip(ours, theirs, strict=True):
             if our.dtype != their.dtype and not (their.dtype == "float32" and our.quant is not None):
-                raise UnsupportedError(f"the compiled model has {our.dtype} {what}, the original {their.dtype}")
+                raise UnsupportedError(f"the compiled model has {our.dtype} {what}s, the original {their.dtype}")

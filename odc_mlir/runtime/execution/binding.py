@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import InputError
+from odc_mlir.formats.quantities import counted
 from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.spec import Array, QuantParams, ResultType, Shape, TensorInfo
@@ -40,7 +41,9 @@ class InputBinder:
             )
         if len(inputs) != len(self._infos):
             names = ", ".join(repr(info.name) for info in self._infos)
-            raise InputError(f"the model has {len(self._infos)} inputs ({names}), but {len(inputs)} arrays were given")
+            raise InputError(
+                f"the model has {counted(len(self._infos), 'input')} ({names}), got {counted(len(inputs), 'array')}"
+            )
         arrays: dict[int, Array] = {}
         changed = self.shapes is None
         for position, (index, dtype, shape) in enumerate(self._expected):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from odc_mlir.errors import AllocationError, ModelError, OptionError
-from odc_mlir.formats.quantities import bytes_of
+from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
@@ -184,7 +184,9 @@ class Executor:
         """As a subgraph of control flow: the outputs for arrays of any shape; they may be views of ``values``."""
         arrays = [value for value in values if value is not None]
         if len(arrays) != len(self._input_infos):
-            raise ModelError(f"{self.graph.name!r} takes {len(self._input_infos)} arguments, {len(arrays)} are given")
+            raise ModelError(
+                f"{self.graph.name!r} takes {counted(len(self._input_infos), 'argument')}, got {len(arrays)}"
+            )
         shapes = tuple([array.shape for array in arrays])
         recent = self._recent[1] if self._recent[0] == shapes else None
         prepared = self._prepare(shapes) if recent is None else recent

@@ -9,6 +9,7 @@ from typing import Any
 
 from odc_mlir.errors import InputError, OdcError, PackageError, SimulationError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import ResultType, Shape
@@ -117,15 +118,15 @@ class SegmentUnit:
 
     def _check_ports(self, program: DeviceProgram) -> None:
         for what, ports, tensors in (
-            ("inputs", program.inputs, self.step.inputs),
-            ("outputs", program.outputs, self.step.outputs),
+            ("input", program.inputs, self.step.inputs),
+            ("output", program.outputs, self.step.outputs),
         ):
             if len(ports) != len(tensors):
-                raise PackageError(f"{self.step.file} has {len(ports)} {what}, the plan binds {len(tensors)}")
+                raise PackageError(f"{self.step.file} has {counted(len(ports), what)}, the plan binds {len(tensors)}")
             for port, tensor in zip(ports, tensors, strict=True):
                 if port.dtype != self._graph.tensors[tensor].dtype:
                     raise PackageError(
-                        f"{self.step.file} has {what} of {port.dtype} where the model has "
+                        f"{self.step.file} has {what}s of {port.dtype} where the model has "
                         f"{self._graph.tensors[tensor].dtype}",
                         tensor=port.name,
                     )
@@ -133,7 +134,7 @@ class SegmentUnit:
                 direct = isinstance(program, DirectProgram)
                 if direct and not _may_have(self._graph.tensors[tensor].shape, port.shape):
                     raise PackageError(
-                        f"{self.step.file} has {what} of shape {list(port.shape)}, which the model does not allow",
+                        f"{self.step.file} has {what}s of shape {list(port.shape)}, which the model does not allow",
                         tensor=port.name,
                     )
 

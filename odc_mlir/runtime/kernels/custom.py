@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from odc_mlir.formats.quantities import counted
 from odc_mlir.numerics import special
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.infer.custom import builtin_node, custom_option, pool_axes
@@ -34,7 +35,7 @@ def registered(node: Node) -> Execute:
         given = operator.evaluate(inputs, node.results, node.custom_options)
         if len(given) != len(node.results):
             raise node.error(
-                f"the registered function returned {len(given)} results, the model has {len(node.results)}"
+                f"the registered function returned {counted(len(given), 'result')}, the model has {len(node.results)}"
             )
         results = []
         for info, value in zip(node.results, given, strict=True):

@@ -15,6 +15,7 @@ import numpy as np
 
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.channel_factors import NAME, decode
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.spec import Array, ResultType, TensorInfo
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
@@ -74,12 +75,12 @@ def compare(
     converted. ``others`` are as many records for the other one, where it is fed otherwise. Raises ModelError when the
     two do not have as many inputs and outputs, and what running raises.
     """
-    counts = [("outputs", len(reference.graph.outputs), len(other.graph.outputs))]
+    counts = [("output", len(reference.graph.outputs), len(other.graph.outputs))]
     if others is None:
-        counts.insert(0, ("inputs", len(reference.graph.inputs), len(other.graph.inputs)))
+        counts.insert(0, ("input", len(reference.graph.inputs), len(other.graph.inputs)))
     for what, first, second in counts:
         if first != second:
-            raise ModelError(f"the reference has {first} {what}, the other {second}; they cannot be compared")
+            raise ModelError(f"the reference has {counted(first, what)}, the other {second}; they cannot be compared")
     tolerance = tolerance or Tolerance()
     pairs = _pairs(reference, other)
     for record, theirs in zip(records, records if others is None else others, strict=True):

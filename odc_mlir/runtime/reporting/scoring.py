@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import InputError
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 
 _MOST_CLASSES = 1 << 31
@@ -40,7 +41,7 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     explained. Raises InputError when nothing of that fits.
     """
     if len(outputs) != len(expected):
-        raise InputError(f"there are {len(expected)} labels for {len(outputs)} samples")
+        raise InputError(f"got {counted(len(expected), 'label')} for {counted(len(outputs), 'sample')}")
     outputs, expected = compared(outputs, expected)
     if (chosen := chosen_classes(outputs, expected)) is not None:
         return {"top1_percent": 100.0 * float(np.mean(chosen == expected.ravel()))}

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import InputCountError, InputError, InsufficientOutputError, OdcError, SessionError
+from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array, Shape
 from odc_mlir.runtime.execution.binding import check_holds
 from odc_mlir.runtime.session.loader import INTERNAL_OUTPUTS, Loader
@@ -243,7 +244,10 @@ def _check_room(port: SessionPort, buffer: Array, needed: int, error: type[Sessi
 
 
 def _wrong_count(inputs: Any, names: Sequence[str]) -> OdcError:
-    what = f"{len(inputs)} arrays were given" if isinstance(inputs, (list, tuple)) else f"got {type(inputs).__name__}"
+    what = (
+        f"got {counted(len(inputs), 'array')}" if isinstance(inputs, (list, tuple)) else f"got {type(inputs).__name__}"
+    )
     return InputCountError(
-        f"the model has {len(names)} inputs ({', '.join(map(repr, names))}), {what}", hint="pass a list of arrays"
+        f"the model has {counted(len(names), 'input')} ({', '.join(map(repr, names))}), {what}",
+        hint="pass a list of arrays",
     )

@@ -97,9 +97,9 @@ def test_what_cannot_be_run() -> None:
         run_module(_module(ruleless), [X])
     with pytest.raises(CompileError, match="nothing computes tensor 'u'"):
         run_module(_module('%y = circle.undefined : tensor<3xf32> loc("u")'), [X])
-    with pytest.raises(InputError, match="0 inputs given, the module takes 1"):
+    with pytest.raises(InputError, match="the module's inputs: 0 given, expected 1"):
         run_module(_module("", result="%x"), [])
-    with pytest.raises(InputError, match="1 inputs given, the module takes 0"):
+    with pytest.raises(InputError, match="the module's inputs: 1 given, expected 0"):
         run_module(ModuleOp([]), [X])
 
 

@@ -311,7 +311,7 @@ def test_npu_gen_fixes_shapes(tmp_path: Path) -> None:
     assert package.inputs[0].shape == (3, 4)
     assert package.plan is not None
     assert package.plan.segments
-    with pytest.raises(CompileError, match="2 input shapes given, but the model has 1 inputs"):
+    with pytest.raises(CompileError, match="2 input shapes given, but the model has 1 input"):
         generate(model, "npu-gen", shapes=[(3, 4), None])
 
 

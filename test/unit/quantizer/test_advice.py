@@ -13,6 +13,7 @@ from helpers.float_models import two_layers
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer.advice import hint_of, leaves_some
+from odc_mlir.quantizer.judging import distinct
 from odc_mlir.quantizer.policy.verdict import choose_limits
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
@@ -133,3 +134,14 @@ def test_a_command_without_an_option_says_whose_it_is(hint: str, said: str) -> N
     with pytest.raises(AccuracyError) as raised, in_flags():
         raise AccuracyError("failed", hint=hint)
     assert raised.value.hint == hint
+
+
+@pytest.mark.parametrize(("chosen", "kept"), [(0, [0, 2]), (1, [1, 2])])
+def test_no_two_points_of_the_front_say_the_same(chosen: int, kept: list[int]) -> None:
+    """Precisions that make no difference; the chosen one stays."""
+    point = {"time_ns": None, "bytes": 99, "runs": None, "share": 1.0, "holds": False}
+    points = [
+        {**point, "search": {"sqnr_db": sqnr}, "layers": layers, "chosen": layers == chosen}
+        for layers, sqnr in enumerate((31.01, 31.02, 35.0))
+    ]
+    assert [item["layers"] for item in distinct(points)] == kept

@@ -142,9 +142,9 @@ def test_recorded_inputs_and_made_up_ones() -> None:
 @pytest.mark.parametrize(
     ("samples", "labels", "text"),
     [
-        ([[np.zeros((1, 4))]], None, "sample 0 has 1 arrays, the model has 2 inputs"),
+        ([[np.zeros((1, 4))]], None, "sample 0 has 1 array, the model has 2 inputs"),
         ([[np.zeros((1, 4)), np.array(["x"])]], None, "sample 0 has str.* data, expected float32"),
-        (_samples(3), [1, 2], "there are 2 labels for 3 samples"),
+        (_samples(3), [1, 2], "got 2 labels for 3 samples"),
         ([], None, "there is no sample"),
     ],
 )

@@ -62,7 +62,7 @@ def test_any_byte_order_will_do(order: str) -> None:
 
 
 def test_count() -> None:
-    with pytest.raises(InputError, match=r"the model has 1 inputs \('x'\), but 2 arrays were given"):
+    with pytest.raises(InputError, match=r"the model has 1 input \('x'\), got 2 arrays"):
         bind_inputs([X], [np.zeros((1, 2), np.float32)] * 2)
     with pytest.raises(InputError, match=r"must be a list of arrays, not ndarray; pass \[array\]"):
         bind_inputs([X], np.zeros((1, 2), np.float32))  # type: ignore[arg-type]

@@ -139,7 +139,7 @@ def test_strict_raises_instead() -> None:
 @pytest.mark.parametrize(
     ("ports", "text"),
     [
-        ({"inputs": (Port("a", "float32", (1, 4)),)}, "has 1 inputs, the plan binds 2"),
+        ({"inputs": (Port("a", "float32", (1, 4)),)}, "has 1 input, the plan binds 2"),
         ({"inputs": (Port("a", "int8", (1, 4)), Port("b", "int8", (1, 4)))}, "inputs of int8 .* has float32"),
     ],
 )

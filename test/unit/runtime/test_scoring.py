@@ -29,7 +29,7 @@ def test_psnr() -> None:
 
 
 def test_labels_that_do_not_fit() -> None:
-    with pytest.raises(InputError, match="there are 1 labels for 2 samples"):
+    with pytest.raises(InputError, match="got 1 label for 2 samples"):
         score([_one_hot(0)] * 2, np.array([1]))
     with pytest.raises(InputError, match="neither class numbers nor arrays"):
         score([_one_hot(0)], np.zeros((1, 3), np.float32))

@@ -255,7 +255,7 @@ def test_limits() -> None:
 def test_inputs_are_checked() -> None:
     loaded = program("halt", inputs=[("uint8", (2, 3))])
     for values, message in (
-        ([], "takes 1 inputs, got 0"),
+        ([], "the program's inputs: 0 given, expected 1"),
         ([np.zeros((3, 2), "uint8")], r"input is uint8 \[3, 2\], expected uint8 \[2, 3\] \(in|\(tensor"),
         ([np.zeros((2, 3), "int8")], "input is int8"),
     ):

@@ -305,9 +305,9 @@ def test_output_sizes_and_shapes(model: Path, inputs: Path, tmp_path: Path, caps
     for flags, text in (
         (["--output_sizes", "[0,15]"], "output 0 has 16 bytes, --output_sizes gives it 15"),
         (["--output_sizes", "[0,15"], "cannot be read"),
-        (["--output_sizes", "[1,16]"], "a size is given for output 1, the model has 1 outputs"),
+        (["--output_sizes", "[1,16]"], "a size is given for output 1, the model has 1 output"),
         (["--output_shape", "[0,[3]]"], r"output 0 has 4 elements, which are not \[3\]"),
-        (["--output_shape", "[1,[4]]"], "a shape is given for output 1, the model has 1 outputs"),
+        (["--output_shape", "[1,[4]]"], "a shape is given for output 1, the model has 1 output"),
     ):
         assert _run(model, "--load", inputs, "--dump", out, *flags) == 1
         assert re.search(text, _error(capsys))

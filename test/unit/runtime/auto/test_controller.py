@@ -494,7 +494,7 @@ def test_another_interface_is_not_used(what: str, pretended: type[Pretended]) ->
     status = session.odc_status
     assert status.phase is Phase.REJECTED
     expected = {
-        "inputs": "1 inputs, the original has 2",
+        "inputs": "1 input, the original has 2",
         "types": "int32 inputs, the original float32",
         "garbage": "no Circle",
     }
