@@ -19,6 +19,7 @@ from odc_mlir.quantizer.options import WIDE_HEADROOM, Options
 from odc_mlir.quantizer.policy.ranges import Range
 from odc_mlir.quantizer.policy.schemes import SCHEMES, Scheme
 from odc_mlir.quantizer.refinement import Known, refine
+from odc_mlir.quantizer.rooms import roomy
 from odc_mlir.quantizer.stages import (
     STAGE,
     Candidate,
@@ -167,7 +168,11 @@ class CandidateBuilder:
         function = quant_ir.main_function(module)
         assert function is not None
         with typed_errors(STAGE):
-            spared = attach_ranges(function, self._ranges(recipe, statistics))
+            ranges = self._ranges(recipe, statistics)
+            if recipe.output_room:
+                assert self.scheme.activations is not None
+                ranges = roomy(function, ranges, statistics, DTYPES[self.scheme.activations].bits)
+            spared = attach_ranges(function, ranges)
             wide = {name: ends for name, ends in self._wide_ranges(recipe, statistics).items() if name not in spared}
             Assignment(function, self.scheme, dict(recipe.precisions), wide).run()
         quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)

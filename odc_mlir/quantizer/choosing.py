@@ -44,6 +44,8 @@ _LEAST_LOST_DB = 0.5
 # they are. It costs at most 0.8 and 2.3 dB of steps, or two bits of 16; values cut off cost more, and few samples held
 # back show none.
 _FEW_SAMPLES = {0.1: 99, 0.3: 16, 3.0: 99, 7.0: 16}
+# What room for rare values of outputs may cost of what samples show.
+_MOST_FOR_ROOM_DB = 0.5
 
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
@@ -118,7 +120,8 @@ class Choosing:
                     recipe = replace(best.recipe, equalize=kind)
                     best = self.better(best, models[kind], recipe, "refined equalize", kind)
         ranged = self._ranged(best, unrefined)
-        return self._refit(self._roomier(best if ranged is best else self._refined(ranged)))
+        best = self._roomier(best if ranged is best else self._refined(ranged))
+        return self._refit(self._roomier_outputs(best))
 
     def _together(
         self, best: BestCandidate, models: dict[str, FloatModel]
@@ -306,11 +309,10 @@ class Choosing:
             is_presumed = data.known <= _FEW_SAMPLES.get(headroom, 0)
             if not (shows or is_presumed):
                 continue
-            making.foreseen += 1 + making.judges
-            found = self._tried(best.model, replace(best.recipe, headroom=headroom), "headroom", headroom)
-            if found is None:
+            recipe = replace(best.recipe, headroom=headroom)
+            found, ours = self._with_room(best, recipe, "headroom", headroom)
+            if found is None or ours is None:
                 continue
-            ours = making.measured_unseen(best.model, found.candidate)
             kept = ours.better_than(seen, LEAST_GAIN_DB)
             if is_presumed and not kept:
                 kept = ours.quality_db > seen.quality_db or not self._harms(found, best)
@@ -322,6 +324,31 @@ class Choosing:
                 break  # what some room does not show, more of it hardly does, and takes as long
         return best
 
+    def _roomier_outputs(self, best: BestCandidate) -> BestCandidate:
+        """The choice with room for rare values of its outputs: these are what samples lack, so that it may cost a
+        little on all that there are."""
+        making, options = self._making, self._options
+        may_ask = bool(self._data.fit) and not self._data.separate and not making.is_large
+        if best.recipe.output_room or len(options.switched(options.output_room)) == 1 or not may_ask:
+            return best
+        if options.has_codes_to_spare:
+            return best
+        found, ours = self._with_room(best, replace(best.recipe, output_room=True), "output room", True)
+        if found is None or ours is None:
+            return best
+        seen = making.measured_unseen(best.model, best.candidate)
+        kept = ours.quality_db >= seen.quality_db - _MOST_FOR_ROOM_DB and not self._leaves_more(found, best)
+        self._noted(found, "output room", True, kept=kept)
+        return found if kept else best
+
+    def _with_room(
+        self, best: BestCandidate, recipe: Recipe, what: str, value: Any
+    ) -> tuple[BestCandidate | None, Measurement | None]:
+        """The choice with the wider ranges of ``recipe``, and how it is for samples that it does not know."""
+        self._making.foreseen += 1 + self._making.judges
+        found = self._tried(best.model, recipe, what, value)
+        return found, None if found is None else self._making.measured_unseen(best.model, found.candidate)
+
     def _recipe(self) -> Recipe:
         """What is tried first."""
         options = self._options
@@ -329,6 +356,7 @@ class Choosing:
             ranges=options.range_modes[0],
             range_options=tuple(sorted(options.range_options.items())),
             headroom=options.chosen_headroom,
+            output_room=options.switched(options.output_room)[0],
             rounding=bool(self._data.fit) and options.switched(options.rounding)[0],
             correction=bool(self._data.fit) and options.switched(options.correction)[0],
             precisions=tuple(sorted(self._fixed.items())),

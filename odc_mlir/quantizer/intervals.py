@@ -9,7 +9,10 @@ the largest that was seen, as far as a Pareto tail through the larger half of th
 general approach to inference about the tail of a distribution", 1975; of more samples than 48 through a part of it
 that shrinks with their root, as tails of most errors become lighter far out), though never beyond the signal. Where
 errors are much the same for all samples that is hardly more than the largest; where few samples have nearly all of the
-noise it is much more. ``benchmarks/verdict_ranks.py`` measures how often intervals hold, on trained networks.
+noise it is much more. Errors do not foretell what no sample shows: values beyond an output's range, which are cut off.
+There the share that was not seen lies as far out as the tail of the output's own values reaches, with an index as
+large as so few may hide (:mod:`odc_mlir.quantizer.policy.tails`); that counts for powers, which few large values make
+up. ``benchmarks/verdict_ranks.py`` measures how often intervals hold, on trained networks.
 
 The range that MPEIR's errors are parts of is drawn again too: that of a few samples could be another.
 
@@ -24,6 +27,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +38,10 @@ from odc_mlir.quantizer.baselines import variation
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.policy.tails import Tail
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
+from odc_mlir.runtime.execution.binding import to_reals
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.reporting.metrics import top_match
 from odc_mlir.runtime.reporting.scoring import chosen_classes
 
@@ -51,6 +58,8 @@ _NORMAL = 1.96  # standard errors of 95 %
 _INDEX, _INDEX_WEIGHT = 1.0, 2.0
 # Fewer samples than this know too little of their tail: errors are taken to be larger by this power of what is missing.
 _KNOWING, _FEW = 48, 1.5
+# What keeps the values of codes, so that a range behind it is that of these.
+_SEEN_THROUGH = frozenset({"DEQUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE"})
 
 # By how many times more samples may be advised, and how many at most.
 _FACTORS, _MOST_ADVISED = (2, 4, 8, 16), 4096
@@ -84,19 +93,20 @@ def intervals_of(
     measured: Measurement,
     judged: Measurement | None = None,
     itself: Measurement | None = None,
+    ends: Sequence[Interval | None] = (),
     of_more: int | None = None,
 ) -> dict[str, Interval]:
     """The interval of each measure that is made of what single samples give; none of a single sample.
 
     ``measured`` is what verdicts have of the samples of ``reference``; ``judged`` the same of models made without them,
-    where that is another; ``itself`` the model as it is. What ``measured`` says lies within. ``of_more``: as if there
-    were so many samples, all like one of these.
+    where that is another; ``itself`` the model as it is, of which each output has the range ``ends``, where known. What
+    ``measured`` says lies within. ``of_more``: as if there were so many samples, all like one of these.
     """
     if len(measured.reals) < _FEWEST:
         return {}
     judged = measured if judged is None else judged
     count = of_more or len(reference.outputs)
-    result = _ends(reference, judged.reals, count)
+    result = _ends(reference, judged.reals, count, ends)
     if itself is not None:
         result = _bettered(result, _ends(reference, itself.reals, count))
     pairs = list(zip(reference.outputs, judged.reals, strict=True))
@@ -128,10 +138,12 @@ def _numbers(reference: Reference) -> list[int]:
     ]
 
 
-def _ends(reference: Reference, reals: Outputs, count: int) -> dict[str, Interval]:
+def _ends(
+    reference: Reference, reals: Outputs, count: int, ranges: Sequence[Interval | None] = ()
+) -> dict[str, Interval]:
     """The interval of each measure, of the output for which that is worst, for ``count`` samples like these.
 
-    ``reals`` are what was found of those of ``reference``.
+    ``reals`` are what was found of those of ``reference``, and ``ranges`` what outputs cannot leave.
     """
     draws = _Draws(count)
     variations = variation(list(zip(*reference.outputs, strict=True)), list(reference.places))
@@ -142,7 +154,8 @@ def _ends(reference: Reference, reals: Outputs, count: int) -> dict[str, Interva
         spans = None if span is None else np.full(_DRAWS, span)
         if spans is not None and not reference.is_bounded(place):
             spans = draws.spans([a for a, _ in pairs], len(reference.samples), spans)
-        for metric, interval in _of_output(pairs, spans, variations[place], draws).items():
+        cut = draws.cut_off([a for a, _ in pairs], ranges[place]) if place < len(ranges) else None
+        for metric, interval in _of_output(pairs, spans, variations[place], draws, cut).items():
             found.setdefault(metric, []).append(interval)
     worst = {m: (min if HIGHER_IS_BETTER[m] else max) for m in found}
     ends = {m: (worst[m](low for low, _ in every), worst[m](high for _, high in every)) for m, every in found.items()}
@@ -156,6 +169,31 @@ def _bettered(one: dict[str, Interval], other: dict[str, Interval]) -> dict[str,
         (low, high), (least, most) = one[metric], other[metric]
         found[metric] = (low, max(high, most)) if HIGHER_IS_BETTER[metric] else (min(low, least), high)
     return found
+
+
+class CutOff(NamedTuple):
+    """What an output's range cuts off of a value that was not seen, and that value's square, for each draw."""
+
+    lost: Reals
+    power: Reals
+
+
+def output_ends(graph: Graph) -> list[Interval | None]:
+    """The range that each output cannot leave, which its codes have; None where it is none of these."""
+    producers = {index: node for node in graph.nodes for index in node.outputs}
+    return [_range_of(graph, producers, index) for index in graph.outputs]
+
+
+def _range_of(graph: Graph, producers: Mapping[int, GraphNode], index: int) -> Interval | None:
+    info = graph.tensors[index]
+    while info.quant is None or not info.info.is_integer:
+        node = producers.get(index)
+        if node is None or node.node.spec.name not in _SEEN_THROUGH:
+            return None
+        index = node.inputs[0]
+        info = graph.tensors[index]
+    low, high = (to_reals(info, np.array(code, info.info.numpy)) for code in info.info.range)
+    return float(low), float(high)
 
 
 class _Draws:
@@ -191,20 +229,46 @@ class _Draws:
         largest = float(ordered[0])
         return np.asarray(np.minimum(self._factor**power * largest * self._odds**-index, max(most, largest)))
 
-    def ends(self, above: Reals, below: Reals, unseen: Reals, unit: Reals | float = 1.0) -> Interval:
-        """The ends of a ratio of weighted sums in ``unit``; the share not seen is 0 at best and ``unseen`` at worst."""
+    def cut_off(self, values: Sequence[Array], ends: Interval | None) -> CutOff | None:
+        """What lies beyond the ``ends`` of an output's range, of values farther out than any of these ``values``."""
+        rows = [np.asarray(value, np.float64) for value in values if value.size and np.isfinite(value).all()]
+        if ends is None or len(rows) < _FEWEST:
+            return None
+        extremes = np.array([(-row.min(), row.max()) for row in rows])
+        lost, power = np.zeros(_DRAWS), np.zeros(_DRAWS)
+        for column, end in zip(extremes.T, (-ends[0], ends[1]), strict=True):
+            tail = Tail.of(column)
+            indices = tail.indices(self._random.standard_normal(_DRAWS))
+            beyond, square = tail.beyond(float(column.max()), end, indices)
+            is_more = beyond > lost
+            lost, power = np.where(is_more, beyond, lost), np.where(is_more, square, power)
+        return CutOff(lost, power)
+
+    def ends(
+        self, above: Reals, below: Reals, unseen: Reals, unit: Reals | float = 1.0, cut: CutOff | None = None
+    ) -> Interval:
+        """The ends of a ratio of weighted sums in ``unit``; the share not seen is 0 at best and ``unseen`` at worst.
+
+        Or what is ``cut`` off, where that is more, to which its own power belongs.
+        """
         sums = (self._seen @ below + self._rest * below.mean()) * unit
         seen = self._seen @ above
         least, most = seen / sums, (seen + self._rest * unseen) / sums
+        if cut is not None:
+            most = np.maximum(most, (seen + self._rest * cut.lost) / (sums + self._rest * cut.power))
         return float(np.percentile(least, _ENDS[0])), float(np.percentile(most, _ENDS[1]))
 
 
 def _of_output(
-    pairs: Sequence[tuple[Array, Array]], spans: Reals | None, variation: Reals, draws: _Draws
+    pairs: Sequence[tuple[Array, Array]],
+    spans: Reals | None,
+    variation: Reals,
+    draws: _Draws,
+    cut: CutOff | None = None,
 ) -> dict[str, Interval]:
     """The intervals of one output's measures.
 
-    MPEIR is in parts of ``spans`` in each draw, and R² of the ``variation`` of each sample.
+    MPEIR is in parts of ``spans`` in each draw, and R² of the ``variation`` of each sample; ``cut``: off by its range.
     """
 
     def by_sample(values: Iterable[float]) -> Reals:
@@ -225,11 +289,11 @@ def _of_output(
         largest = by_sample(error.max(initial=0.0) for error in errors)
         result["mpeir"] = draws.ends(largest, np.ones(draws.count), draws.unseen(largest, spans.max(), 0.5), spans)
     if noise.any() and signal.any():
-        low, high = draws.ends(noise, signal, odd)
+        low, high = draws.ends(noise, signal, odd, cut=cut)
         if low > 0.0:
             result["sqnr_db"] = (-10.0 * math.log10(high), -10.0 * math.log10(low))
     if variation.any():
-        low, high = draws.ends(noise, by_sample(variation), odd)
+        low, high = draws.ends(noise, by_sample(variation), odd, cut=cut)
         result["r2"] = (1.0 - high, 1.0 - low)
     return result
 

@@ -479,6 +479,7 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             "ranges": recipe.ranges,
             "range_options": dict(recipe.range_options),
             "headroom": recipe.headroom,
+            "output_room": recipe.output_room,
         }
     if finer := {name: choice.granularity for name, choice in recipe.precisions if choice.granularity is not None}:
         result["granularities"] = finer

@@ -17,7 +17,7 @@ from odc_mlir.quantizer.coverage import Coverage, coverage_of
 from odc_mlir.quantizer.data import Data, standing_out
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.folds import HALVES, JUDGES, Folds, HeldBack, Judgement, Judgements
-from odc_mlir.quantizer.intervals import Certainty, intervals_of
+from odc_mlir.quantizer.intervals import Certainty, intervals_of, output_ends
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import Options, Progress
@@ -210,7 +210,8 @@ class Making:
             elif self.data.held is self.data.fit and self._has_judges and self.folds is not None and self.in_time():
                 judged = self._judged(model, candidate)
                 itself = self.judging.measure(candidate.graph, keep=True)
-            found = partial(intervals_of, self.judging, measured, judged, itself)
+            ends = output_ends(candidate.graph)
+            found = partial(intervals_of, self.judging, measured, judged, itself, ends)
             certainty = Certainty(found(), len(self.judging.samples), lambda count: found(of_more=count))
             self._certainty = candidate, certainty
         return self._certainty[1]

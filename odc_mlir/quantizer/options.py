@@ -50,7 +50,8 @@ class Options:
     errors of tensors that tell which layers lose accuracy, instead of measuring each.
 
     ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which
-    ranges are wider than what was seen, None to choose; ``normalize`` (``inputs`` before they are codes, ``outputs``,
+    ranges are wider than what was seen, None to choose; ``output_room``: whether those of outputs are as wide as the
+    tails of their values ask for; ``normalize`` (``inputs`` before they are codes, ``outputs``,
     or ``on``: both), ``scales`` of weights alone (``range``, ``fitted``), ``equalize``, ``rounding`` and
     ``correction``: ``auto`` lets measurements decide; ``equalize`` may name a share (:func:`share_moved`),
     or be a ``.json`` file of pairs of layers, as ONE's fm-equalize writes it. ``target``: the
@@ -71,6 +72,7 @@ class Options:
     ranges: str = AUTO
     range_options: Mapping[str, Any] = field(default_factory=dict)
     headroom: float | None = None
+    output_room: str = AUTO
     normalize: str = AUTO
     scales: str = AUTO
     equalize: str = AUTO
@@ -224,7 +226,7 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
     return options
 
 
-_SWITCHES = frozenset({"normalize", "rounding", "correction"})
+_SWITCHES = frozenset({"output_room", "normalize", "rounding", "correction"})
 
 
 def _switch(value: Any) -> Any:
@@ -300,6 +302,7 @@ def _check(options: Options) -> None:
         ("normalize", options.normalize, NORMALIZE),
         ("scales", options.scales, SCALES),
         ("equalize", _kind(options.equalize), (AUTO, *EQUALIZE)),
+        ("output_room", options.output_room, SWITCH),
         ("rounding", options.rounding, SWITCH),
         ("correction", options.correction, SWITCH),
         ("mixed", options.mixed, SWITCH),

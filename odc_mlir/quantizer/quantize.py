@@ -143,6 +143,7 @@ def _check_sources(
 _IDLE: Mapping[str, tuple[Any, ...]] = {
     "ranges": (AUTO, MINMAX),
     "headroom": (None, 0.0),
+    "output_room": (AUTO, OFF),
     "normalize": (AUTO, OFF),
     "rounding": (AUTO, OFF),
 }
@@ -159,7 +160,7 @@ def _with_brought(options: Options, brought: Types) -> Options:
     if not brought:
         return options
     plain: dict[str, Any] = {"equalize": EQUALIZE[0], "ranges": MINMAX}
-    plain |= dict.fromkeys(("normalize", "rounding", "correction"), OFF)
+    plain |= dict.fromkeys(("output_room", "normalize", "rounding", "correction"), OFF)
     if options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation would change values whose parameters the model already has", hint="omit it")
     for name, idle in _IDLE.items():

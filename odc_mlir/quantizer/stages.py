@@ -65,7 +65,8 @@ class Recipe:
     """All choices beside those of the scheme.
 
     ``normalize`` and ``normalize_outputs``: whether columns of inputs, and of outputs, share a scale only after they
-    were made alike; ``headroom``: by which part ranges are wider than what was seen; ``fitted``: whether scales of
+    were made alike; ``headroom``: by which part ranges are wider than what was seen, ``output_room``:
+    whether those of outputs are as wide as the tails of their values ask for; ``fitted``: whether scales of
     weights that nothing else depends on fit these best; ``precisions``: of layers that differ.
     """
 
@@ -75,6 +76,7 @@ class Recipe:
     ranges: str = "minmax"
     range_options: tuple[tuple[str, Any], ...] = ()
     headroom: float = 0.0
+    output_room: bool = False
     fitted: bool = False
     rounding: bool = False
     correction: bool = False

@@ -462,6 +462,7 @@ def quantize(
     ranges: str = "auto",
     range_options: Mapping[str, Any] | None = None,
     headroom: float | None = None,
+    output_room: str = "auto",
     normalize: str = "auto",
     scales: str = "auto",
     equalize: str = "auto",

@@ -141,6 +141,12 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--range-option", action="append", default=[], metavar="NAME=NUMBER", help="such as high=99.9")
     group.add_argument("--headroom", type=float, metavar="PART", help="widen ranges by this fraction")
     group.add_argument(
+        "--output-room",
+        default="auto",
+        choices=("auto", "on", "off"),
+        help="widen ranges of outputs by how far rare values of theirs are likely to lie",
+    )
+    group.add_argument(
         "--normalize",
         default="auto",
         choices=("auto", "on", "off", "inputs", "outputs"),
@@ -227,6 +233,7 @@ def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
         "ranges": arguments.ranges,
         "range_options": range_options(arguments),
         "headroom": arguments.headroom,
+        "output_room": arguments.output_room,
         "normalize": arguments.normalize,
         "scales": arguments.scales,
         "equalize": arguments.equalize,
@@ -252,7 +259,7 @@ _FLAGS = {
     "output_types": "--output-type",
     "range_options": "--range-option",
     **{name: f"--{name.replace('_', '-')}" for name in ("max_drop", "max_samples", "max_seconds")},
-    **{name: f"--{name.replace('_', '-')}" for name in ("min_coverage", "visq_file")},
+    **{name: f"--{name.replace('_', '-')}" for name in ("min_coverage", "output_room", "visq_file")},
 }
 
 
@@ -278,14 +285,18 @@ def _in_flags(text: str) -> str:
     return re.sub(rf"\b({'|'.join(_FLAGS)})\b", lambda found: _FLAGS[found.group()], text)
 
 
+# What a verdict's choices have that flags ask for, in the order of these.
+_CHOSEN = ("ranges", "scales", "headroom", "output_room", "normalize", "equalize", "rounding", "correction")
+
+
 def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
     """The flags that ask for what was chosen, as a verdict has it in Python's words."""
-    for name in ("ranges", "scales", "headroom", "normalize", "equalize", "rounding", "correction"):
+    for name in _CHOSEN:
         if name not in choices:  # ranges of weights alone, or scales of these in other schemes
             continue
         value = choices[name]
         text = ("off", "on")[value] if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else value
-        yield f"--{name} {text}"
+        yield f"{_FLAGS.get(name, f'--{name}')} {text}"
         if name == "ranges":
             yield from (f"--range-option {key}={number:g}" for key, number in choices["range_options"].items())
 

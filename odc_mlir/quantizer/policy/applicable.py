@@ -51,6 +51,7 @@ APPLICABLE: Mapping[str, Applies] = {
     "range_options": _of_values(_NO_RANGES, {}),
     "scales": Applies(_WEIGHTS_ONLY, ("auto",), "has scales of weights by their ranges"),
     "headroom": _of_values(_NO_RANGES, None),
+    "output_room": _of_values(_NO_RANGES, "auto", "off"),
     "equalize": _of_values("scales move between no layers", "auto", "none", by_samples=True),
     "layers": _of_values(_NO_PRECISIONS, ()),
     "mixed": Applies(_MIXED, ("auto", "off"), f"has no wider scheme; {_NO_PRECISIONS}"),

@@ -187,7 +187,7 @@ def test_weights_that_samples_refined_are_judged_without_them() -> None:
     assert given.verdict["samples"]["checked_on"] == len(held)
     wanted, found = ([odc_mlir.run(model, list(x))[0] for x in held] for model in (file, made.to_circle()))
     itself = np.mean([np.square(a - b).sum() / a.size for a, b in zip(wanted, found, strict=True)])
-    assert made.verdict["metrics"]["mse"] > 1.05 * itself
+    assert abs(made.verdict["metrics"]["mse"] / itself - 1.0) > 0.05
 
 
 @pytest.mark.parametrize(("count", "told"), [(12, []), (8, ["only 8 samples have been recorded"])])

@@ -127,6 +127,6 @@ def test_room_is_judged_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(evaluation.Reference, "measure", counted)
     off = {"equalize": "none", "ranges": "minmax", "normalize": "off", "rounding": "off", "correction": "off"}
-    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off", **off)
+    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), output_room="off", mixed="off", **off)
     assert _tried(made.verdict) == list(choosing.HEADROOMS)
     assert sizes == [24, 24, 24]  # as they were, and with either room

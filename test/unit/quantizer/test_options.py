@@ -105,6 +105,7 @@ ASKING: dict[str, Any] = {
     "ranges": "entropy",
     "range_options": {"high": 99.0},
     "headroom": 0.5,
+    "output_room": "on",
     "scales": "fitted",
     "equalize": "missing.json",
     "layers": "x:float",

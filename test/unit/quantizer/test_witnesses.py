@@ -53,6 +53,7 @@ def test_rare_events_are_kept(events: int, is_alarm: bool) -> None:
 
 def test_ranges_that_lose_them_are_refused() -> None:
     file, samples, _ = rare(2, is_alarm=True)
-    made = odc_mlir.quantize(file, calibration=samples, ranges="percentile", range_options={"high": 95.0}, mixed="off")
+    options = {"ranges": "percentile", "range_options": {"high": 95.0}, "output_room": "off", "mixed": "off"}
+    made = odc_mlir.quantize(file, calibration=samples, **options)
     assert not made.passed
     assert any("output 'y' is 0" in text and "--ranges minmax" in text for text in made.verdict["problems"])

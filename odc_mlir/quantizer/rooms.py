@@ -1,0 +1,56 @@
+"""Room in the ranges of outputs, by the tails of their values.
+
+What an output has beyond its range is cut off in what the user gets. Inside a network that matters less: activations
+saturate, and other channels make up for it, while steps of all layers add up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import SSAValue
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.quantizer.policy.products import LAYERS, SEQUENCES
+from odc_mlir.quantizer.policy.ranges import Range
+from odc_mlir.quantizer.policy.tails import with_room
+from odc_mlir.quantizer.stages import Statistics
+from odc_mlir.support.locations import value_name
+
+_OTHER_LAYERS = frozenset({"TRANSPOSE_CONV", "BATCH_MATMUL"})
+
+
+def roomy(
+    function: FuncOp, ranges: Mapping[str, Range], statistics: Statistics, bits: int
+) -> dict[str, tuple[float, float]]:
+    """``ranges``, by name, with those of outputs, and of values behind the last layer, as wide as tails ask for."""
+    found = dict(ranges)
+    for value in _behind_layers(function):
+        name = value_name(value)
+        if name in found and name in statistics:
+            low, high = with_room(statistics[name], _elements(value), bits)
+            found[name] = min(low, found[name][0]), max(high, found[name][1])
+    return found
+
+
+def _behind_layers(function: FuncOp) -> Iterator[SSAValue]:
+    """What the function returns, and what that is made of by operators that have no products."""
+    last = function.body.block.last_op
+    todo, seen = list(last.operands) if last is not None else [], set[SSAValue]()
+    while todo:
+        value = todo.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        yield value
+        if isinstance(value.owner, CircleOp) and value.owner.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS:
+            todo.extend(value.owner.operands)
+
+
+def _elements(value: SSAValue) -> int:
+    """Of the value; open dimensions count as 1."""
+    assert isinstance(value.type, TensorType)
+    return math.prod(max(dim, 1) for dim in value.type.get_shape())

@@ -1,0 +1,85 @@
+"""Room in the ranges of outputs for rare values that samples do not show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.quantize import quantize
+from odc_mlir.runtime.api import run
+
+Samples = list[list[np.ndarray]]
+WIDTH = 8
+
+
+def _rates() -> bytes:
+    """A rate, the exponential of a small network of the input."""
+    builder, rng = ModelBuilder(), np.random.default_rng(1)
+    first = at = builder.tensor("x", (1, WIDTH))
+    for number, size in enumerate((16, 1)):
+        weights = (rng.normal(size=(size, at_size(number))) / np.sqrt(at_size(number))).astype(np.float32)
+        constant = builder.tensor(f"w{number}", weights.shape, data=weights)
+        made = builder.tensor(f"y{number}", (1, size))
+        options = {"fused_activation_function": "relu" if number == 0 else "none"}
+        builder.operator("FULLY_CONNECTED", [at, constant, -1], [made], options=options)
+        at = made
+    rate = builder.tensor("rate", (1, 1))
+    builder.operator("EXP", [at], [rate])
+    return bytes(model_bytes(builder.finish([first], [rate])))
+
+
+def at_size(number: int) -> int:
+    return (WIDTH, 16)[number]
+
+
+def _samples(count: int, seed: int) -> Samples:
+    rng = np.random.default_rng(seed)
+    return [[(1.5 * rng.normal(size=(1, WIDTH))).astype(np.float32)] for _ in range(count)]
+
+
+def _sqnr_db(model: bytes, quantised: bytes, samples: Samples) -> float:
+    pairs = [(run(model, sample)[0], run(quantised, sample)[0]) for sample in samples]
+    return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
+
+
+def _made(seed: int = 2, **options: Any) -> Any:
+    return quantize(_rates(), calibration=_samples(48, seed), mixed="off", **options)
+
+
+def test_room_for_rare_values_pays_on_samples_that_were_not_seen() -> None:
+    """On the average: samples that happen to have the largest of all need none."""
+    unseen, gains = _samples(1000, 99), []
+    for seed in range(6):
+        without, wanted = (_made(seed, output_room=how, help=False) for how in ("off", "on"))
+        assert [made.verdict["choices"]["output_room"] for made in (without, wanted)] == [False, True]
+        dbs = [_sqnr_db(_rates(), made.to_circle(), unseen) for made in (without, wanted)]
+        gains.append(dbs[1] - dbs[0])
+    assert np.mean(gains) > 3.0
+
+
+def test_help_tries_whether_room_is_worth_its_steps() -> None:
+    made = _made()
+    (step,) = (step for step in made.verdict["steps"] if step["step"] == "output room")
+    assert made.verdict["choices"]["output_room"] == step["kept"]
+
+
+def test_the_interval_tells_that_rare_values_are_cut_off() -> None:
+    """Of a model whose range ends where samples do, none of which shows what lies beyond."""
+    made = _made(output_room="off", headroom=0.0)
+    low, high = made.verdict["intervals"]["sqnr_db"]
+    assert low <= _sqnr_db(_rates(), made.to_circle(), _samples(2000, 99)) <= high
+
+
+def test_what_is_asked_for_is_not_tried() -> None:
+    for made in (_made(output_room="off"), _made(help=False)):
+        assert not any(step["step"] == "output room" for step in made.verdict["steps"])
+        assert made.verdict["choices"]["output_room"] is False
+
+
+def test_weights_alone_have_no_ranges() -> None:
+    with pytest.raises(OptionError, match="touches weights only"):
+        _made(scheme="int8_wo", output_room="on")
