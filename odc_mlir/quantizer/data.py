@@ -266,7 +266,12 @@ def _load(
     loaded = _Loaded(samples, answers, list(range(len(samples))))
     if options.repeats:
         return loaded
-    loaded = loaded.reduced(distinct(samples, answers), "repeat others, and count once")
+    known = distinct(samples, answers)
+    contradicted = 0 if answers is None else len(known) - len(distinct(samples))
+    loaded = loaded.reduced(known, "repeat others, and count once")
+    if contradicted:
+        text = f"{contradicted} of {len(known)} samples repeat others, with other labels: one of both is wrong"
+        loaded.findings.append(text)
     return loaded.reduced(independent(loaded.samples, loaded.labels), "repeat others but for noise, and count once")
 
 

@@ -22,6 +22,7 @@ from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.layer_errors import LayerError
+from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_LABELS, Evidence, Measures, kept_by_constants, make_verdict
 from odc_mlir.quantizer.recalls import never_answered, recall_findings
@@ -95,6 +96,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             },
             saturated_biases(candidate.graph),
             driver.findings
+            + _cut_short(driver)
             + _never_varied(same)
             + _in_vain(driver, front, layers)
             + notes
@@ -123,6 +125,12 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             data.seen,
         )
     )
+
+
+def _cut_short(driver: Driver) -> list[str]:
+    if not driver.making.is_cut_short:
+        return []
+    return [f"not all improvements were tried within {driver.options.max_seconds:g} s (--max-seconds)"]
 
 
 def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]]:
@@ -423,7 +431,8 @@ def _silent(driver: Driver, candidate: Candidate, measured: Measurement) -> tupl
         notes.extend(blurred.text(names[place]) for blurred in itself.blurred[place])
         (problems if reference.has_own_columns(place) else notes).extend(lost.text(names[place]) for lost in every)
     for witness, found in driver.making.lost_witnesses(candidate)[:1]:
-        problems.append(lost_witness_text(names[witness.output], witness, found))
+        is_clipped = candidate.recipe.ranges != MINMAX
+        problems.append(lost_witness_text(names[witness.output], witness, found, is_clipped=is_clipped))
     return problems, notes
 
 
@@ -483,6 +492,8 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         }
     if finer := {name: choice.granularity for name, choice in recipe.precisions if choice.granularity is not None}:
         result["granularities"] = finer
+    budgets = {name: getattr(driver.options, name) for name in ("max_bytes", "max_time_ms")}
+    result |= {name: budget for name, budget in budgets.items() if budget is not None}
     return result | {"precisions": {name: choice.precision for name, choice in recipe.precisions}}
 
 

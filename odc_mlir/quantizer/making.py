@@ -51,7 +51,7 @@ class Making:
 
     ``reference`` has those, by which choices are made, and ``judging`` the samples that verdicts are of: all, unless
     the model is large. ``steps`` tells what was tried and kept; ``foreseen`` is how many models are going to be made,
-    for who waits.
+    for who waits; ``is_cut_short``: whether time was up before everything was tried.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Making:
         self.builder = CandidateBuilder(options, data.fit)
         self.steps: list[dict[str, Any]] = []
         self.foreseen = 0
+        self.is_cut_short = False
         self._original, self._progress = original, progress
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
@@ -243,8 +244,11 @@ class Making:
         return samples * self.examination(self.base).macs > _MOST_JUDGING_MACS
 
     def in_time(self) -> bool:
+        """Whether there is time to try more; who asks when there is none leaves something out."""
         most = self.options.max_seconds
-        return most is None or time.monotonic() - self._start < most
+        is_in_time = most is None or time.monotonic() - self._start < most
+        self.is_cut_short = self.is_cut_short or not is_in_time
+        return is_in_time
 
     def say(self, text: str, made: int = 0) -> None:
         """Tell what is being done, and how many models are made of those that are foreseen."""

@@ -33,6 +33,7 @@ from odc_mlir.quantizer.judging import verdict_of
 from odc_mlir.quantizer.masks import limited_masks
 from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
 from odc_mlir.quantizer.policy.applicable import check_samples
+from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.verdict import caution
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
@@ -53,7 +54,6 @@ Source = str | os.PathLike[str] | bytes | ModuleOp
 RecordSource = str | os.PathLike[str] | Records
 
 WEIGHTS_ONLY = "int8_wo"
-MINMAX = "minmax"
 
 
 def quantize(
@@ -163,8 +163,9 @@ def _with_brought(options: Options, brought: Types) -> Options:
     plain |= dict.fromkeys(("output_room", "normalize", "rounding", "correction"), OFF)
     if options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation would change values whose parameters the model already has", hint="omit it")
+    usual = replace(options, headroom=None).chosen_headroom
     for name, idle in _IDLE.items():
-        if getattr(options, name) not in idle:
+        if getattr(options, name) not in idle and (name, getattr(options, name)) != ("headroom", usual):
             raise OptionError(
                 f"{name} would choose parameters that the model already has from its training", hint=f"omit {name}"
             )

@@ -67,10 +67,10 @@ def _of_columns(reference: Reference, place: int, columns: slice, arrays: Sequen
     ]
 
 
-def lost_witness_text(name: str, witness: Witness, found: float) -> str:
-    """What is said of an output called ``name``."""
+def lost_witness_text(name: str, witness: Witness, found: float, *, is_clipped: bool) -> str:
+    """What is said of an output called ``name``; ``is_clipped``: its range does not hold all that was seen."""
+    remedy = "so cutting them off seemed to help: choose --ranges minmax, give" if is_clipped else "so give"
     return (
-        f"output {name!r} is {found:.4g} for a sample for which the float model gives {witness.value:.4g}; none of "
-        "those held back shows such values, so cutting them off seemed to help: choose --ranges minmax, give more of "
-        "them, or leave that sample out"
+        f"output {name!r} is {found:.7g} for a sample for which the float model gives {witness.value:.7g}; none of "
+        f"those held back shows such values, {remedy} more of them, or leave that sample out"
     )

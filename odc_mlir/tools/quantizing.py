@@ -286,7 +286,10 @@ def _in_flags(text: str) -> str:
 
 
 # What a verdict's choices have that flags ask for, in the order of these.
-_CHOSEN = ("ranges", "scales", "headroom", "output_room", "normalize", "equalize", "rounding", "correction")
+_CHOSEN = (
+    *("ranges", "scales", "headroom", "output_room", "normalize", "equalize", "rounding", "correction"),
+    *("max_bytes", "max_time_ms"),
+)
 
 
 def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:

@@ -282,8 +282,9 @@ def _times_log(values: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(values * np.log(np.where(values > 0, values, 1.0)))
 
 
+MINMAX = "minmax"
 MODES: dict[str, Callable[..., Range]] = {
-    "minmax": minmax,
+    MINMAX: minmax,
     "percentile": percentile,
     "percentile-elements": percentile_elements,
     "moving-average": moving_average,

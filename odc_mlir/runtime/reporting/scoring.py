@@ -143,11 +143,17 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
 
 
 def guessing(outputs: Sequence[Array], labels: Array) -> Chance:
-    """How much of class ``labels`` a guess gets right of as many classes as labels and answers have."""
+    """How much of class ``labels`` a guess gets right of as many classes as labels and answers have.
+
+    Where most answers are classes that no label has, of as many as labels have: they are of another question.
+    """
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
     assert chosen is not None
-    return _chance(1.0 / len(np.union1d(labels, chosen)), labels.size)
+    classes = np.unique(labels)
+    if 2 * np.count_nonzero(np.isin(chosen, classes)) >= chosen.size:
+        classes = np.union1d(classes, chosen)
+    return _chance(1.0 / len(classes), labels.size)
 
 
 def _chance(share: float, count: int) -> Chance:

@@ -52,6 +52,15 @@ def test_evaluation_samples_are_checked_on_with_their_labels() -> None:
     assert not data.findings
 
 
+def test_samples_given_twice_with_two_labels_are_told_of() -> None:
+    samples = _samples(20)
+    data = make_data(GRAPH, samples + samples[:3], labels=[*range(20), 0, 7, 8])
+    assert data.findings == [
+        "1 of 23 samples repeat others, and count once",
+        "2 of 22 samples repeat others, with other labels: one of both is wrong",
+    ]
+
+
 @pytest.mark.parametrize("period", [2, 3, 4, 6])
 def test_kinds_that_take_turns_are_on_both_sides(period: int) -> None:
     data = split(_samples(64))

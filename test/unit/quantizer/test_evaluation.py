@@ -173,6 +173,13 @@ def test_labels_that_are_guessed_tell_nothing(
         check_answers(outputs, labels)
 
 
+def test_labels_of_classes_that_answers_hardly_have_are_those_of_another_question() -> None:
+    """Odd or even, of ten digits: two answers of ten are right more often than by luck, and still less than a guess."""
+    digits = np.arange(200) % 10
+    with pytest.raises(InputError, match=r"gets 2[0-9.]* % of the labels right, guessing 50 %"):
+        check_answers(list(np.eye(10, dtype=np.float32)[digits]), digits % 2)
+
+
 def test_labels_that_are_right_less_often_than_a_guess_are_refused() -> None:
     """A rare class is told, and answered to nearly all: better than luck has these answers, worse than any guess."""
     labels = np.repeat([0, 1, 2, 3], [100, 100, 96, 4])

@@ -208,6 +208,7 @@ def test_time_that_is_over_ends_the_search() -> None:
     file, samples = _plain(squeeze_excite)
     made = quantize(file, calibration=samples, max_seconds=0.0)
     assert len(made.verdict["steps"]) == 1
+    assert "not all improvements were tried within 0 s (--max-seconds)" in made.verdict["findings"]
 
 
 def test_fake_quantised_and_integer_models_are_close() -> None:
