@@ -7,7 +7,6 @@ have multipliers of 15 bits, which leave float64 room for the exact product.
 
 from __future__ import annotations
 
-import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import INT32_MAX, Requantizer, WideRequantizer, multiply
 from odc_mlir.numerics.matmul import FLOAT32_EXACT, FLOAT64_EXACT, narrow
-from odc_mlir.numerics.pieces import CHUNK_ELEMENTS
+from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, whole_rows
 
 _LONG_ROW = 1 << 11  # elements of which a row is worth the start of a loop
 _FEWEST = CHUNK_ELEMENTS  # sums: of fewer, what is done twice costs more than what floats save
@@ -86,7 +85,7 @@ class FloatRequantizer:
 
     def _by_floats(self, sums: NDArray[np.float32], rows: _Rows) -> NDArray[Any]:
         flat, codes, unsure = sums.reshape(-1), np.empty(sums.size, self._exact.dtype), []
-        parts = _parts(flat.size, rows.factors.size)
+        parts = whole_rows(flat.size, rows.factors.size)
         buffers = np.empty((2, parts[0].stop), np.float32)  # the first is the longest
         for part in parts:
             found = flat[part].reshape(-1, min(rows.factors.size, part.stop - part.start))
@@ -163,7 +162,7 @@ class WideFloatRequantizer:
 
     def _by_floats(self, sums: NDArray[np.float64], rows: _WideRows) -> NDArray[Any]:
         flat, codes = sums.reshape(-1), np.empty(sums.size, self._exact.dtype)
-        parts = _parts(flat.size, rows.factors.size)
+        parts = whole_rows(flat.size, rows.factors.size)
         buffer = np.empty(parts[0].stop)  # the first is the longest
         low, high = np.float64(self._exact.low), np.float64(self._exact.high)
         for part in parts:
@@ -180,10 +179,3 @@ class WideFloatRequantizer:
 def _long_row(row: NDArray[Any], channels: int) -> NDArray[Any]:
     """One number for each of the channels of some pixels, from one for each or one for all."""
     return np.tile(np.broadcast_to(row, channels), max(1, _LONG_ROW // channels))
-
-
-def _parts(size: int, length: int) -> list[slice]:
-    """Slices of whole rows of ``length`` that cover ``size`` elements, the longest first, a part of a row last."""
-    whole, step = size - size % length, length * max(1, CHUNK_ELEMENTS // length)
-    starts = [*range(0, whole, step), *([whole] if whole < size else []), size]
-    return [slice(start, end) for start, end in itertools.pairwise(starts)]

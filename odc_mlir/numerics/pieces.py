@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -148,3 +149,10 @@ def row_slices(rows: Array, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
     step = max(1, elements // max(rows.shape[1], 1))
     for start in range(0, len(rows), step):
         yield slice(start, start + step)
+
+
+def whole_rows(size: int, length: int) -> list[slice]:
+    """Slices of whole rows of ``length`` that cover ``size`` elements, the longest first, a part of a row last."""
+    whole, step = size - size % length, length * max(1, CHUNK_ELEMENTS // length)
+    starts = [*range(0, whole, step), *([whole] if whole < size else []), size]
+    return [slice(start, end) for start, end in itertools.pairwise(starts)]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.fixed import int64, round_half_away
+from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.numerics.pieces import FEW_ELEMENTS
 
 Pair = tuple[int, int]
@@ -103,19 +103,38 @@ def _truncated(position: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.asarray(np.sign(position) * (np.abs(position) // ONE))
 
 
-def _weighted(x: NDArray[Any], row: _Line, column: _Line, one: Any, dtype: type) -> NDArray[Any]:
-    """Sum of the four neighbours times their weights, in ``dtype``; terms are added in the reference's order."""
-    wy: NDArray[Any] = row.fraction[:, None, None].astype(dtype)
-    wx: NDArray[Any] = column.fraction[None, :, None].astype(dtype)
+def _weighted(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[np.float32]:
+    """Sum of the four neighbours times their weights, in float32; terms are added in the reference's order."""
+    one = np.float32(1)
+    wy: NDArray[Any] = row.fraction[:, None, None].astype(np.float32)
+    wx: NDArray[Any] = column.fraction[None, :, None].astype(np.float32)
 
     def pixels(rows: NDArray[Any], columns: NDArray[Any]) -> NDArray[Any]:
-        return x[:, rows[:, None], columns[None, :]].astype(dtype)
+        return x[:, rows[:, None], columns[None, :]].astype(np.float32)
 
     total: NDArray[Any] = pixels(row.low, column.low) * (one - wy) * (one - wx)
     total += pixels(row.high, column.low) * wy * (one - wx)
     total += pixels(row.low, column.high) * (one - wy) * wx
     total += pixels(row.high, column.high) * wy * wx
     return total
+
+
+def _fixed_sums(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[Any]:
+    """The same of codes in units of 2^-20: along the columns, then along the rows, whole numbers being exact.
+
+    8-bit codes, which have room for that, are computed with 32 bits.
+    """
+    dtype = np.dtype(np.int32 if x.dtype.itemsize == 1 else np.int64)
+    first, last = int(row.low.min()), int(row.high.max()) + 1
+    source = x[:, first:last]
+
+    def between(values: NDArray[Any], axis: int, line: _Line, offset: int) -> NDArray[Any]:
+        fraction = line.fraction.astype(dtype).reshape([-1 if i == axis else 1 for i in range(4)])
+        total = np.multiply(values.take(line.low - offset, axis), ONE - fraction, dtype=dtype)
+        total += np.multiply(values.take(line.high - offset, axis), fraction, dtype=dtype)
+        return np.asarray(total)
+
+    return between(between(source, 2, column, 0), 1, row, first)
 
 
 def resize_bilinear(
@@ -136,10 +155,9 @@ def resize_bilinear(
     for y in range(0, output[0], step):
         part = _Line(rows.low[y : y + step], rows.high[y : y + step], rows.fraction[y : y + step])
         if fixed:
-            total = _weighted(x, part, columns, ONE, np.int64)
-            total = rounded_sum(total)
+            total = rounded_sum(_fixed_sums(x, part, columns))
         else:
-            total = _weighted(x, part, columns, np.float32(1), np.float32)
+            total = _weighted(x, part, columns)
             total = _as_codes(total, x.dtype)
         out[:, y : y + step] = total.astype(x.dtype)
     return out
@@ -202,10 +220,11 @@ def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.rint(total) if dtype.kind == "i" else total
 
 
-def rounded_sum(total: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``total / 2^20``, rounded to nearest, halves away from zero."""
-    down = total >> int64(63)
+def rounded_sum(total: NDArray[Any]) -> NDArray[Any]:
+    """``total / 2^20``, int32 or int64, rounded to nearest, halves away from zero."""
+    number = total.dtype.type
+    down = total >> number(8 * total.dtype.itemsize - 1)
     down += total
-    down += int64(1 << 19)
-    down >>= int64(20)
-    return down
+    down += number(1 << 19)
+    down >>= number(20)
+    return np.asarray(down)

@@ -143,15 +143,44 @@ def plain(node: Node, function: np.ufunc) -> Execute:
 
 
 def coded_pairs(node: Node, compute: Compute) -> Compute:
-    """``compute`` on codes; of 8-bit codes by a table of all pairs once enough have been computed."""
+    """``compute`` on codes; of 8-bit codes by a table of all pairs once enough have been computed.
+
+    Where one operand is constant and has a code for each column of the other, there is a smaller table of that one.
+    """
     a, b = node.operand(0).info.numpy, node.operand(1).info.numpy
     if a.itemsize > 1 or b.itemsize > 1:
         return compute
+    if (row := _column_codes(node.operand(1))) is not None:
+        return _by_columns(compute, row, a)
+    if (row := _column_codes(node.operand(0))) is not None:
+        by_columns = _by_columns(lambda b, a: compute(a, b), row, b)
+        return lambda a, b: by_columns(b, a)
     later = LaterTable(lambda: lut.tabulate_pairs(compute, a, b))
 
     def look_up(a: Array, b: Array) -> Array:
         table = later.after(max(a.size, b.size))
         return compute(a, b) if table is None else lut.apply_pairs(table, a, b)
+
+    return look_up
+
+
+def _column_codes(info: TensorInfo) -> Array | None:
+    """A constant's code for each column ``[C]``, or the only one for all; None of what has other axes, or too many."""
+    shape = info.static_shape if info.is_const else ()
+    if not info.is_const or not 0 < math.prod(shape) <= lut.MOST_COLUMNS or math.prod(shape[:-1]) > 1:
+        return None
+    return info.array().reshape(-1)
+
+
+def _by_columns(compute: Compute, row: Array, dtype: np.dtype[Any]) -> Compute:
+    """``compute`` of codes and the constant ``row [C]``, by a table for each column once enough have been computed."""
+    codes = lut.codes_by_byte(dtype)
+    later = LaterTable(lambda: lut.ColumnTable(compute(codes[None, :], row[:, None])), len(row) * len(codes))
+
+    def look_up(x: Array, constant: Array) -> Array:
+        fits = x.ndim >= constant.ndim and (row.size == 1 or x.shape[-1:] == row.shape)
+        table = later.after(x.size) if fits else None
+        return compute(x, constant) if table is None else table(x)
 
     return look_up
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -17,25 +18,27 @@ from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import CODES, EIGHT_BIT, FLOATS, fetch, input_error, is_quantised, scale_of
 
 Function = Callable[[Array], Array]
+Table = TypeVar("Table")
 
 
 # A computation without a table has some steps more, which cost as much as those of this many elements.
 _CALL_ELEMENTS = 1 << 12
 
 
-class LaterTable:
-    """A table of 65536 entries that is made when computing them one by one has cost as much."""
+class LaterTable(Generic[Table]):
+    """A table of so many ``entries`` that is made when computing them one by one has cost as much."""
 
-    def __init__(self, make: Callable[[], Array]) -> None:
+    def __init__(self, make: Callable[[], Table], entries: int = 1 << 16) -> None:
         self._make = make
-        self._table: Array | None = None
+        self._worth = lut.TABLE_16_THRESHOLD * entries >> 16
+        self._table: Table | None = None
         self._seen = 0
 
-    def after(self, elements: int) -> Array | None:
+    def after(self, elements: int) -> Table | None:
         """The table, or None while there have been few elements; ``elements`` more are about to be computed."""
         if self._table is None:
             self._seen += elements + _CALL_ELEMENTS
-            if self._seen >= lut.TABLE_16_THRESHOLD:
+            if self._seen >= self._worth:
                 self._table = self._make()
         return self._table
 

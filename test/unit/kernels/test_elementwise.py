@@ -222,3 +222,46 @@ def test_activations_of_reals_only() -> None:
                 fused_activation_function="sign_bit")  # fmt: skip
     with pytest.raises(UnsupportedError, match="'sign_bit' is not supported"):
         made.spec.kernel_function(made)
+
+
+@pytest.mark.parametrize("name", ["PRELU", "SUB"])
+@pytest.mark.parametrize("shape", [(1, 1, 5), (5,), (1,), (1, 1, 300), (1, 4, 5)])
+@pytest.mark.parametrize("first", [False, True])
+def test_a_constant_operand_is_as_any_other(name: str, shape: tuple[int, ...], first: bool) -> None:
+    """Tables that constants have are of the codes that are computed one by one."""
+    if first and name == "PRELU":
+        return  # slopes are its second operand
+    rng, (scale, zero) = np.random.default_rng(1), (0.03, 4)
+    x = rng.integers(-128, 128, (70, 4, shape[-1] if shape[-1] > 1 else 6)).astype(np.int8)
+    row = rng.integers(-128, 128, shape).astype(np.int8)
+    others = [tensor("int8", x.shape, quant(scale, zero)), tensor("int8", shape, quant(0.02, -3))]
+    fixed = [others[0], const(row, "int8", quant(0.02, -3))]
+    arrays = [x, row]
+    if first:
+        others, fixed, arrays = others[::-1], fixed[::-1], arrays[::-1]
+    found = []
+    for operands in (others, fixed):
+        made = node(name, operands, tensor("int8", x.shape, quant(0.05, 1)))
+        execute = made.spec.kernel_function(made)
+        for _ in range(8):  # few elements, then as many as a table is made for
+            found.append(execute(arrays)[0])
+    assert all(np.array_equal(found[0], other) for other in found)
+
+
+def test_a_constant_row_takes_a_table_of_its_own_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slopes of two channels are met with 256 codes each, not all pairs of codes."""
+    from odc_mlir.runtime.kernels import activation
+
+    seen, compute = [], activation.prelu_codes
+
+    def counted(x: Any, alpha: Any, params: Any) -> Any:
+        seen.append(np.broadcast(x, alpha).size)
+        return compute(x, alpha, params)
+
+    monkeypatch.setattr(activation, "prelu_codes", counted)
+    slopes = const(np.array([3, -9], np.int8), "int8", quant(0.01, 0))
+    made = node(
+        "PRELU", [tensor("int8", (1 << 16, 2), quant(0.03, 4)), slopes], tensor("int8", (1 << 16, 2), quant(0.03, 4))
+    )
+    made.spec.kernel_function(made)([np.zeros((1 << 16, 2), np.int8), slopes.array()])
+    assert seen == [2 * 256]

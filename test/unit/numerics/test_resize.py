@@ -112,3 +112,13 @@ def test_the_same_size_changes_nothing(name: str, options: dict[str, bool]) -> N
     found = run(made, x)
     assert np.shares_memory(found, x)
     np.testing.assert_array_equal(found, x)
+
+
+@pytest.mark.parametrize("how", [(False, False), (True, False), (False, True)])
+def test_sums_of_8_bit_codes_take_32_bits(how: tuple[bool, bool]) -> None:
+    """The largest codes, and weights of more than one beyond the edge, leave room."""
+    x = np.where(np.indices((1, 5, 4, 3)).sum(axis=0) % 2, -128, 127).astype(np.int8)
+    wide = resize.resize_bilinear(x.astype(np.int16), (11, 9), *how, by_reference=True)
+    assert np.array_equal(resize.resize_bilinear(x, (11, 9), *how), wide)
+    rows, columns = (resize._fixed_line(*sizes, *how) for sizes in ((5, 11), (4, 9)))
+    assert resize._fixed_sums(x, rows, columns).dtype == np.int32
