@@ -1,9 +1,9 @@
 """Samples that are others but for a little noise: near copies, all of which together are one observation.
 
-Two samples are near where no real input differs by more than 1/256 of what it varies by over the samples, which codes
-of 8 bits hardly tell apart, and all other inputs are equal. Elements vary by their mean absolute deviation; those that
-vary most differ by that part in the mean, and single ones by that part of their own deviation. One that hardly varies
-may differ by more, as noise of one size all over the input has it.
+Two samples are near where no real input differs by more than 1/64 of what it varies by over the samples, as pictures of
+one scene do by the noise of a camera, and all other inputs are equal. Elements vary by their mean absolute deviation;
+those that vary most differ by that part in the mean, and single ones by that part of their own deviation. One that
+hardly varies may differ by more, as noise of one size all over the input has it.
 
 Draws of few dimensions come as near each other by chance. These have others at all distances, but copies lie apart:
 within 64 times the distance of the farthest copy is no other sample. In one dimension chance has that of one pair in
@@ -26,7 +26,7 @@ Reals = NDArray[np.float64]
 Places = NDArray[np.intp]
 _Key = TypeVar("_Key", bound=Hashable)
 
-_NEAR = 1.0 / 256.0
+_NEAR = 1.0 / 64.0
 _APART = 64.0
 # Elements that vary by this part of what any does, or more, are those that vary most.
 _MOST_VARYING = 1.0 / 16.0

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.intervals import output_ends
 from odc_mlir.runtime.execution.graph import Graph
 
 # Of what the values of a tensor span, the part beyond the codes' range that does harm; and the part of that range
@@ -24,7 +25,8 @@ def likely_causes(driver: Driver, graph: Graph) -> list[str]:
         found.append(f"--headroom {headroom:g}, which leaves {100.0 / (1.0 + headroom):.2g} % of the codes to values")
     of_values = {name: (seen.minimum, seen.maximum) for name, seen in driver.statistics.items() if seen.runs}
     seen = _of_constants(driver.reference.graph) | of_values
-    ends = dict(_ends_of_codes(graph))
+    outputs = zip((info.name for info in graph.output_infos()), output_ends(graph), strict=True)
+    ends = {name: found for name, found in outputs if found is not None} | dict(_ends_of_codes(graph))
     for name in options.parameters:
         found += _misfit(f"--parameters of {name!r}", ends.get(name), seen.get(name))
     for name, source in options.copied_parameters.items():

@@ -89,7 +89,8 @@ class Driver:
     def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
         """Precisions that the user chose; parameters are given for codes of the scheme, or of what is chosen."""
         names = _names(self.base)
-        given = {*self.options.parameters, *self.options.copied_parameters}.intersection(names)
+        asked = {*self.options.parameters, *self.options.copied_parameters}
+        given = (asked | self._readers_of(asked)).intersection(names)
         found = dict.fromkeys(sorted(given), PrecisionChoice(self.options.scheme))
         for pattern in self.options.patterns:
             layers = layers_of(self.base.graph, pattern)
@@ -97,6 +98,12 @@ class Driver:
             if not layers:
                 self.findings.append(f"the pattern {pattern} is nowhere in the optimised model")
         return found | self.options.plan.resolve(names)
+
+    def _readers_of(self, names: Set[str]) -> set[str]:
+        """The layers that read a constant with one of these ``names``."""
+        graph = self.base.graph
+        constants = {index for index, info in enumerate(graph.tensors) if info.is_const and info.name in names}
+        return {graph.tensors[node.outputs[0]].name for node in graph.nodes if constants.intersection(node.inputs)}
 
     def _errors_told(self) -> tuple[str, Mapping[str, float]] | None:
         """Metric and errors of layers that a file holds; raises OptionError for one of another model."""
@@ -119,6 +126,7 @@ class Driver:
             is_telling=reference.misfit is None,
             classifier=reference.classifier,
             has_values=reference.has_values,
+            has_unscored=len(reference.graph.outputs) > 1,
             samples=samples,
         )
         given = {"drop"} if options.max_drop is not None else set()

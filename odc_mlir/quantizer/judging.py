@@ -15,6 +15,7 @@ from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.causes import likely_causes
 from odc_mlir.quantizer.columns import lost_output_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
+from odc_mlir.quantizer.doubts import cut_short, taken_for_scores
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
@@ -96,7 +97,8 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             },
             saturated_biases(candidate.graph),
             driver.findings
-            + _cut_short(driver)
+            + cut_short(driver)
+            + taken_for_scores(driver, missed)
             + _never_varied(same)
             + _in_vain(driver, front, layers)
             + notes
@@ -125,12 +127,6 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             data.seen,
         )
     )
-
-
-def _cut_short(driver: Driver) -> list[str]:
-    if not driver.making.is_cut_short:
-        return []
-    return [f"not all improvements were tried within {driver.options.max_seconds:g} s (--max-seconds)"]
 
 
 def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]]:

@@ -222,21 +222,24 @@ def choose_limits(
     is_telling: bool = True,
     classifier: str | None = None,
     has_values: bool = True,
+    has_unscored: bool = False,
     samples: int = 1,
 ) -> tuple[Limit, ...]:
     """What the user asks for, else the defaults (see the module's text).
 
     ``score`` is what known answers are scored by (``top1_percent``, ``psnr_db`` or ``rmse``), None without any; where
     it is not telling, as luck may do as well, the other defaults are asked for beside a default ``drop``.
-    ``has_values``: whether any output has distances, as places have none. Raises OptionError for a contradiction, for a
-    metric that has no default limit, and for a limit out of range.
+    ``has_values``: whether any output has distances, as places have none; ``has_unscored``: whether there are outputs
+    of which known answers say nothing, for which the other defaults are asked too. Raises OptionError for a
+    contradiction, for a metric that has no default limit, and for a limit out of range.
     """
     others = _default_limits(classifier, has_values, samples)
     chosen = _chosen_limits(metric, limit, max_drop, score, samples) or others
     if score is not None and metric is None and limit is None:
         # Of a classifier that is not scored by classes the agreement counts, of answers that say nothing all else.
         shares = tuple(item for item in others if item.metric in _OF_ANSWERS)
-        chosen = (*chosen, *(others if not is_telling else shares if score != "top1_percent" else ()))
+        is_all = is_telling and not has_unscored
+        chosen = (*chosen, *(others if not is_all else shares if score != "top1_percent" else ()))
         chosen = (*chosen, *(_recall_limit(chosen[0]) if score == "top1_percent" else ()))
     return tuple(_checked(item, score) for item in chosen)
 

@@ -11,11 +11,14 @@ import pytest
 import odc_mlir
 from helpers.float_models import two_layers
 from odc_mlir.errors import AccuracyError
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.quantizer.advice import hint_of, leaves_some
 from odc_mlir.quantizer.judging import distinct
 from odc_mlir.quantizer.policy.verdict import choose_limits
 from odc_mlir.quantizer.result import Quantized
+from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
 
 Samples = list[list[np.ndarray]]
@@ -46,6 +49,7 @@ def _made(**options: Any) -> Quantized:
         ({"score": "rmse"}, "drop", "--max-drop"),
         ({"score": "rmse", "is_telling": False}, "mpeir", "--limit"),
         ({"score": "top1_percent"}, "recall_drop", "--max-drop"),
+        ({"score": "top1_percent", "has_unscored": True}, "mpeir", "--limit"),
         ({"score": "psnr_db", "max_drop": 0.1}, "drop", "--max-drop"),
         ({"score": "psnr_db", "metric": "mae", "limit": 0.1, "max_drop": 0.1}, "drop", "--max-drop"),
         ({"score": "top1_percent", "metric": "drop", "limit": 0.1}, "drop", "--limit"),
@@ -145,3 +149,21 @@ def test_no_two_points_of_the_front_say_the_same(chosen: int, kept: list[int]) -
         for layers, sqnr in enumerate((31.01, 31.02, 35.0))
     ]
     assert [item["layers"] for item in distinct(points)] == kept
+
+
+def test_parameters_of_outputs_and_of_weights_are_named_as_causes() -> None:
+    made = _made()
+    (name,) = (info.name for info in made_graph(made).output_infos())
+    weights = next(info.name for info in _constants() if len(info.shape or ()) == 2)
+    for tensor in (name, weights):
+        found = _made(parameters={tensor: (1e-4, 0)}, help=True)
+        assert not found.passed
+        assert any(cause.startswith(f"--parameters of {tensor!r}, whose codes") for cause in found.verdict["causes"])
+
+
+def made_graph(made: Quantized) -> Graph:
+    return build_graph(read_model(made.to_circle()))
+
+
+def _constants() -> list[TensorInfo]:
+    return [info for info in build_graph(read_model(model()[0])).tensors if info.is_const]
