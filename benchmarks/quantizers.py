@@ -93,8 +93,8 @@ def measure(data: Path, task: Task, ready: Prepared, scheme: str, reference: Ref
     return Row(
         task.name,
         scheme,
-        measured.score[1] if measured.score else None,
-        reference.score[1] if reference.score else None,
+        next(iter(measured.scored.after.values())) if measured.scored else None,
+        next(iter(reference.scores.values())) if reference.scores else None,
         measured.worst()["sqnr_db"],
         measured.quality_db,
         _peers(data / "baselines" / "quantizers.csv", task, scheme),
