@@ -329,9 +329,8 @@ class Choosing:
         little on all that there are."""
         making, options = self._making, self._options
         may_ask = bool(self._data.fit) and not self._data.separate and not making.is_large
-        if best.recipe.output_room or len(options.switched(options.output_room)) == 1 or not may_ask:
-            return best
-        if options.has_codes_to_spare:
+        is_fixed = best.recipe.output_room or len(options.switched(options.output_room)) == 1
+        if is_fixed or not may_ask or options.has_codes_to_spare:
             return best
         found, ours = self._with_room(best, replace(best.recipe, output_room=True), "output room", True)
         if found is None or ours is None:
