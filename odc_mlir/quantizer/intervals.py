@@ -209,14 +209,17 @@ class _Draws:
         self._factor = max(1.0, _KNOWING / count) ** _FEW
 
     def spans(self, values: Sequence[Array], count: int, spans: Reals) -> Reals:
-        """The ranges of ``count`` samples, any of those judged; ``spans`` where they have none."""
+        """What the ranges of ``count`` samples could be, where those judged have ``spans``."""
         ends = [(value.min(), value.max()) for value in values if value.size and np.isfinite(value).all()]
         if not ends:
             return spans
         low, high = np.array(ends).T
         chosen = self._random.integers(0, len(ends), (_DRAWS, count))
         found = high[chosen].max(axis=1) - low[chosen].min(axis=1)
-        return np.asarray(np.where(found > 0, found, spans))
+        found = np.where(found > 0, found, spans)
+        # Draws from what was seen never exceed it, but others do as often as they fall short of it.
+        is_larger = self._random.random(_DRAWS) < 0.5
+        return np.asarray(np.where(is_larger, spans**2 / found, found))
 
     def unseen(self, errors: Reals, most: float, power: float = 1.0) -> Reals:
         """The error of one more sample at worst: hardly more than ``most``; ``errors`` are powers to ``power``."""
