@@ -102,6 +102,16 @@ def quality_name(metric: str, column: int | None = None) -> str:
     return name if column is None else f"{name} of column {column}"
 
 
+def score_text(metric: str, value: float) -> str:
+    """What known answers score, whose name says the unit: ``99.333``, and of an RMSE four digits, ``0.01234``."""
+    return f"{value:.4g}" if metric == "rmse" else f"{value:.3f}"
+
+
+def without_far_text(count: int) -> str:
+    """What an error is over that leaves out ``count`` labels."""
+    return f"without {counted(count, 'label')} far out"
+
+
 def quality_text(metric: str, value: float | None) -> str:
     """A measure of quality with its unit."""
     if value is None:

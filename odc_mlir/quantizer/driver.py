@@ -31,7 +31,7 @@ from odc_mlir.quantizer.choosing import Choosing
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
-from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text
+from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text, unscored_text
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
@@ -66,6 +66,8 @@ class Driver:
         self.search_limits, _ = self._limits(len(data.held))
         if self.reference.misfit is not None:
             self.findings.append(misfit_text(self.reference.misfit, len(self.reference.samples), FLOAT_MODEL))
+        if self.reference.unscored:
+            self.findings.append(unscored_text(self.reference.unscored))
         if options.metric is None and self.reference.labels is None and self.reference.doubt_of_scores is not None:
             self.findings.append(self.reference.doubt_of_scores)
         if self.data.fit:
@@ -126,7 +128,7 @@ class Driver:
             is_telling=reference.misfit is None,
             classifier=reference.classifier,
             has_values=reference.has_values,
-            has_unscored=len(reference.graph.outputs) > 1,
+            has_unscored=len(reference.graph.outputs) > 1 or bool(reference.unscored),
             samples=samples,
         )
         given = {"drop"} if options.max_drop is not None else set()

@@ -134,6 +134,11 @@ class Reference:
         return None if self._scorer is None else self._scorer.before
 
     @property
+    def unscored(self) -> list[int]:
+        """The columns of the first output of which known answers say nothing, as they never vary, beside others."""
+        return [] if self._scorer is None else self._scorer.unscored
+
+    @property
     def metric(self) -> str | None:
         """What known answers are scored by; None without."""
         return None if self._scorer is None else self._scorer.metric

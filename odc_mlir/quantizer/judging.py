@@ -458,8 +458,7 @@ def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
         result["intervals"] = {
             side: [100.0 * end for end in wilson(result[side] / 100.0, count)] for side in ("float", "quantized")
         }
-    if worst is not None:
-        result |= {"column": worst.column, "columns": [item.to_dict() for item in scored.columns]}
+    result |= scored.parts()
     others = {name: [before[name], after[name]] for name in before if name != metric}
     classes = [item.to_dict() for item in measured.recalls]
     return result | ({"others": others} if others else {}) | ({"classes": classes} if classes else {})

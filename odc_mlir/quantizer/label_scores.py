@@ -2,30 +2,57 @@
 
 An error over columns in several units is that of the largest: one of hundredths may lose all that it says beside one of
 thousands. So few columns of numbers, which may be quantities of their own, are scored each in parts of what its own
-labels span, and the one that loses most decides.
+labels span, and the one that loses most decides. Many columns are of one kind, as steps of a forecast are, unless most
+are small beside others: these are scored each in parts of what all labels span, as the error over all hides one of a
+thousand, and the span of its own says nothing of a pixel at the edge.
+
+What labels span is that of the farthest: one of 60 beside a hundred of 0 to 3 has errors pass for slight that leave
+little of the others. So what may be lost of all labels' span may also be lost of that of labels without those far out,
+by errors of these alone. Far out is what lies beyond three times the distance of the quartiles from them (the outer
+fences of Tukey, "Exploratory Data Analysis", 1977), of values that are each counted once: many labels may be zero.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from odc_mlir.formats.quantities import counted, score_text, without_far_text
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import MOST_SINGLE
-from odc_mlir.quantizer.policy.sizes import sizes_differ
+from odc_mlir.quantizer.policy.sizes import most_sizes_differ, sizes_differ
 from odc_mlir.runtime.reporting.scoring import (
     LOWER_IS_BETTER,
     OF_NUMBERS,
+    compared,
     scores,
     scores_of_numbers,
     scores_of_pictures,
 )
 
 _MOST_AXES = 2  # of outputs that are no pictures: the batch and the columns
+_FENCES = 3.0  # times the distance of the quartiles
+_NAMED = 4
+_LISTED = 16  # columns, of which those that lose most are told of
+
+Reals = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Near:
+    """The RMSE before and after over labels without so many that are ``far`` out."""
+
+    far: int
+    before: float
+    after: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a verdict."""
+        return {"far": self.far, "float": self.before, "quantized": self.after}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,91 +63,238 @@ class ColumnScore:
     before: Mapping[str, float]
     after: Mapping[str, float]
     drop: float
+    near: Near | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a verdict."""
         metric = next(iter(self.before))
         found = {"column": self.column, "float": self.before[metric], "quantized": self.after[metric]}
-        return found | {"drop": self.drop}
+        return found | {"drop": self.drop} | ({} if self.near is None else {"without_far": self.near.to_dict()})
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a quantised model scores, of all ``columns`` and of each that has a score of its own; and its fall."""
+    """What a quantised model scores, of all ``columns`` and of those that have a score of their own; and its fall.
+
+    Columns that lose most are first; of many, which ``count`` says, the others are left out. ``near``: where all are
+    scored together and labels are far out.
+    """
 
     after: Mapping[str, float]
     drop: float
     columns: Sequence[ColumnScore] = ()
+    count: int = 0
+    near: Near | None = None
 
     @property
     def worst(self) -> ColumnScore | None:
         """The column that loses most, which is that of ``drop``; None where all are scored together."""
-        return max(self.columns, key=lambda item: item.drop, default=None)
+        return self.columns[0] if self.columns else None
 
-
-@dataclass(frozen=True, slots=True)
-class _Column:
-    place: int
-    labels: Array  # [samples, rows]
-    before: Mapping[str, float]
+    def parts(self) -> dict[str, Any]:
+        """What a verdict has of it: the column that decides, the others, and what is left without labels far out."""
+        worst, found = self.worst, dict[str, Any]()
+        if worst is not None:
+            columns = [item.to_dict() for item in self.columns]
+            found = {"column": worst.column, "columns": columns, "columns_scored": self.count}
+        near = self.near if worst is None else worst.near
+        return found if near is None else found | {"without_far": near.to_dict()}
 
 
 class Scorer:
     """Scores answers by ``labels``, beside those of the float model.
 
-    ``answers`` are those of each sample, as :func:`odc_mlir.runtime.reporting.scoring.compared` has them.
+    ``answers`` are those of each sample, as :func:`odc_mlir.runtime.reporting.scoring.compared` has them. ``before``:
+    what they score all together; ``unscored``: the columns whose labels never vary, which have no score beside others.
     """
 
     def __init__(self, answers: Sequence[Array], labels: Array) -> None:
         self.labels = labels
         self.before = scores(answers, labels)
         self.metric = next(iter(self.before))
-        self._columns = [
-            _Column(place, wanted, self._of_column(answers, place, wanted))
-            for place, wanted in columns_of_labels(answers, labels, self.metric).items()
-        ]
+        self._count, self.unscored = 0, list[int]()
+        self._numbers: _Numbers | None = None
+        if self.metric not in OF_NUMBERS:
+            return
+        cube = _cube(answers, labels)
+        places, alike = _own_columns(answers, labels, self.metric), False
+        if not places and self.metric in LOWER_IS_BETTER and cube.shape[-1] > MOST_SINGLE:
+            places, alike = list(range(cube.shape[-1])), True
+        self._count = len(places)
+        self.unscored = sorted(set(range(cube.shape[-1])).difference(places)) if places else []
+        self._numbers = _Numbers(answers, cube, self.metric, places, alike=alike)
 
     def of(self, answers: Sequence[Array]) -> Scored:
         """What ``answers`` of another model score."""
         after = scores(answers, self.labels)
-        columns = []
-        for column in self._columns:
-            found = self._of_column(answers, column.place, column.labels)
-            columns.append(ColumnScore(column.place, column.before, found, _fall(column.before, found, column.labels)))
-        drop = max((item.drop for item in columns), default=_fall(self.before, after, self.labels))
-        return Scored(after, drop, columns)
+        if self._numbers is None:
+            return Scored(after, self.before[self.metric] - after[self.metric])
+        found = self._numbers.compared(answers)
+        if not self._count:
+            return Scored(after, found[0].drop, near=found[0].near)
+        return Scored(after, found[0].drop, found, self._count)
 
-    def _of_column(self, answers: Sequence[Array], place: int, labels: Array) -> dict[str, float]:
-        given = np.stack([_rows(answer, place).ravel() for answer in answers]).astype(np.float64)
-        of = scores_of_numbers if self.metric in LOWER_IS_BETTER else scores_of_pictures
-        return of(given, labels.astype(np.float64))
+
+def score_lines(answers: Sequence[Array], labels: Array) -> list[str]:
+    """What the ``answers`` of a single model score: all together, or columns as a verdict has them, the worst first."""
+    answers, labels = compared(answers, labels)
+    scorer = Scorer(answers, labels)
+    found = scorer.of(answers)
+    over = f"over {counted(len(answers), 'sample')}"
+    if not found.columns:
+        lines = [f"{scorer.metric} {score_text(scorer.metric, scorer.before[scorer.metric])} {over}"]
+        return lines + _without_far(scorer.metric, found.near)
+    lines = []
+    for item in found.columns:
+        metric, value = next(iter(item.before.items()))
+        r2 = f" (r2 {item.before['r2']:.3g})" if "r2" in item.before else ""
+        lines.append(f"{metric} of column {item.column} {score_text(metric, value)}{r2} {over}")
+        lines += _without_far(metric, item.near)
+    left = found.count - len(found.columns)
+    lines += [f"{left} columns that are told better are left out"] if left > 0 else []
+    return lines + ([f"{same_labels_text(scorer.unscored)} and have no score"] if scorer.unscored else [])
+
+
+def _without_far(metric: str, near: Near | None) -> list[str]:
+    return [] if near is None else [f"  {without_far_text(near.far)} {score_text(metric, near.before)}"]
+
+
+def same_labels_text(places: Sequence[int]) -> str:
+    """That labels of the columns at ``places`` never vary."""
+    some = ", ".join(map(str, places[:_NAMED])) + (", …" if len(places) > _NAMED else "")
+    return f"labels of column{'s' if len(places) > 1 else ''} {some} are the same for all samples"
 
 
 def columns_of_labels(answers: Sequence[Array], labels: Array, metric: str) -> dict[int, Array]:
-    """The labels of each column that is scored by itself, [samples, rows]; none where all are scored together.
+    """The labels of each of few columns that may be quantities of their own, [samples, rows]; without constant ones."""
+    if metric not in OF_NUMBERS or _cube(answers, labels).shape[-1] > MOST_SINGLE:
+        return {}
+    return {place: _cube(answers, labels)[..., place] for place in _own_columns(answers, labels, metric)}
 
-    Each of few that vary, of numbers; of numbers between 0 and 1, as those of pictures, where these are single rows of
-    columns that differ in size. ``metric``: what all are scored by.
-    """
+
+def _cube(answers: Sequence[Array], labels: Array) -> Array:
+    """Labels as [samples, rows, columns]; a single column where answers have several widths, or none."""
     widths = {answer.shape[-1] if answer.ndim else 1 for answer in answers}
-    width = widths.pop()
-    if widths or not 1 < width <= MOST_SINGLE or metric not in OF_NUMBERS:
-        return {}
-    rows = labels.reshape(len(labels), -1, width)
-    low, high = (end(rows.reshape(-1, width), axis=0).astype(np.float64) for end in (np.min, np.max))
-    if metric == "psnr_db" and (answers[0].ndim > _MOST_AXES or not sizes_differ(low, high)):
-        return {}
-    return {place: rows[..., place] for place in range(width) if (rows[..., place] != rows[:1, :, place]).any()}
+    return labels.reshape(len(labels), -1, widths.pop() if len(widths) == 1 else 1)
 
 
-def _rows(answer: Array, place: int) -> Array:
-    return answer.reshape(-1, answer.shape[-1])[:, place]
+def _own_columns(answers: Sequence[Array], labels: Array, metric: str) -> list[int]:
+    """The columns that vary, where these may be quantities of their own: where they are few, or most are small.
+
+    Of numbers between 0 and 1, as those of pictures, where these are single rows of columns that differ in size.
+    """
+    cube = _cube(answers, labels)
+    width, rows = cube.shape[-1], cube.reshape(-1, cube.shape[-1])
+    low, high = (end(rows, axis=0).astype(np.float64) for end in (np.min, np.max))
+    is_picture = metric == "psnr_db" and (answers[0].ndim > _MOST_AXES or not sizes_differ(low, high))
+    if width == 1 or is_picture or (width > MOST_SINGLE and not most_sizes_differ(low, high)):
+        return []
+    return np.flatnonzero((cube != cube[:1]).any(axis=(0, 1))).tolist()
 
 
-def _fall(before: Mapping[str, float], after: Mapping[str, float], labels: Array) -> float:
-    """By how much the first measure falls, in percentage points or dB; of an RMSE the growth, in % of labels' range."""
-    metric, value = next(iter(before.items()))
-    fall = value - after[metric]
-    if metric in LOWER_IS_BETTER:
-        fall *= -100.0 / (float(np.ptp(labels)) or 1.0)
-    return 0.0 if math.isnan(fall) else fall
+class _Numbers:
+    """Labels that are numbers, [samples, rows, columns], beside what the float model answers.
+
+    ``places``: of the columns that are scored; all elements are one column where there are none. ``alike``: columns are
+    of one kind, so that errors of each are parts of what labels of all span.
+    """
+
+    def __init__(
+        self, answers: Sequence[Array], labels: Array, metric: str, places: Sequence[int], *, alike: bool
+    ) -> None:
+        self._metric, self._places, self._shape = metric, places, labels.shape
+        self._labels = self._chosen(labels)
+        self._before = self._given(answers)
+        near = _near(self._labels, alike)
+        counted_by = [np.ones_like(near), *([] if near.all() else [near])]
+        self._parts = [_Part(self._labels, self._before, where, alike) for where in counted_by]
+
+    def compared(self, answers: Sequence[Array]) -> list[ColumnScore]:
+        """What columns score by the float model's answers and by these: those that lose most, the worst first.
+
+        Of those that lose as much, as all lose nothing beside themselves, the one that was told worst is first.
+        """
+        after = self._given(answers)
+        drops = self._drops(after)
+        order = np.lexsort((-self._parts[0].shares, -drops))[:_LISTED].tolist()
+        return [self._column(number, after, float(drops[number])) for number in order]
+
+    def _given(self, answers: Sequence[Array]) -> Reals:
+        return self._chosen(np.stack([np.ravel(answer) for answer in answers]).reshape(self._shape))
+
+    def _chosen(self, cube: Array) -> Reals:
+        wide = cube.astype(np.float64)
+        return wide[..., self._places] if self._places else wide.reshape(len(cube), -1, 1)
+
+    def _drops(self, after: Reals) -> Reals:
+        """By how much the measure of each column falls, in dB; of an RMSE the growth, in % of what labels span."""
+        if self._metric in LOWER_IS_BETTER:
+            return np.asarray(np.max([part.growth(self._labels, after) for part in self._parts], axis=0))
+        with np.errstate(divide="ignore"):
+            before, after = (-20.0 * np.log10(_rmse(self._labels, given)) for given in (self._before, after))
+        return _falls(before, after)
+
+    def _column(self, number: int, after: Reals, drop: float) -> ColumnScore:
+        of = scores_of_numbers if self._metric in LOWER_IS_BETTER else scores_of_pictures
+        labels = self._labels[..., number]
+        before, found = (of(given[..., number], labels) for given in (self._before, after))
+        near = self._parts[-1].column(number, self._labels, after) if self._metric in LOWER_IS_BETTER else None
+        return ColumnScore(self._places[number] if self._places else 0, before, found, drop, near)
+
+
+class _Part:
+    """The labels ``where`` errors count, of each column what they span, and what the float model's errors are."""
+
+    def __init__(self, labels: Reals, before: Reals, where: NDArray[np.bool_], alike: bool) -> None:
+        self._where = where
+        axes = None if alike else (0, 1)
+        low, high = (
+            end(labels, axis=axes, where=where, initial=start) for end, start in ((np.min, np.inf), (np.max, -np.inf))
+        )
+        self._spans = np.where(high > low, high - low, 1.0)
+        self._before = _rmse(labels, before, where)
+
+    @property
+    def shares(self) -> Reals:
+        """The float model's RMSE of each column in parts of what labels span."""
+        return self._before / self._spans
+
+    def growth(self, labels: Reals, after: Reals) -> Reals:
+        """By how much the RMSE of each column is larger, in % of what labels span."""
+        return _falls(-self._before, -_rmse(labels, after, self._where)) * 100.0 / self._spans
+
+    def column(self, number: int, labels: Reals, after: Reals) -> Near | None:
+        """What one column scores here; None where no label of it is far out."""
+        one = slice(number, number + 1)
+        where = self._where[..., one]
+        if where.all():
+            return None
+        found = _rmse(labels[..., one], after[..., one], where)
+        return Near(int(np.count_nonzero(~where)), float(self._before[number]), float(found[0]))
+
+
+def _rmse(labels: Reals, given: Reals, where: NDArray[np.bool_] | None = None) -> Reals:
+    """That of each column, of labels ``where`` they count; 0 of a column that has none of these."""
+    squares, mask = np.square(given - labels), np.ones(labels.shape, bool) if where is None else where
+    means = squares.sum(axis=(0, 1), where=mask) / np.maximum(1, np.count_nonzero(mask, axis=(0, 1)))
+    return np.asarray(np.sqrt(means))
+
+
+def _falls(before: Reals, after: Reals) -> Reals:
+    """By how much measures fall; that of what is no number any more falls without end."""
+    with np.errstate(invalid="ignore"):
+        falls = np.where(before == after, 0.0, before - after)
+    return np.asarray(np.where(np.isnan(falls), np.where(np.isnan(before), 0.0, np.inf), falls))
+
+
+def _near(labels: Reals, alike: bool) -> NDArray[np.bool_]:
+    """Which labels are not far out of all, or of those of their column."""
+    if alike:
+        return _within_fences(labels)
+    return np.stack([_within_fences(labels[..., number]) for number in range(labels.shape[-1])], axis=-1)
+
+
+def _within_fences(labels: Reals) -> NDArray[np.bool_]:
+    low, high = np.percentile(np.unique(labels), (25.0, 75.0))
+    reach = _FENCES * (high - low)
+    return np.asarray((labels >= low - reach) & (labels <= high + reach))

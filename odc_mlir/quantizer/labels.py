@@ -12,7 +12,7 @@ from odc_mlir.errors import InputError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.label_order import check_class_order, check_column_order
-from odc_mlir.quantizer.label_scores import columns_of_labels
+from odc_mlir.quantizer.label_scores import columns_of_labels, same_labels_text
 from odc_mlir.runtime.reporting.scoring import (
     DEVIATIONS,
     UNLIKELY,
@@ -49,8 +49,7 @@ def check_varied(labels: Array) -> None:
     """
     if labels.dtype.kind not in "biuf" or not labels.size:
         return
-    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
-        raise InputError("labels are not finite", hint="remove samples without a label")
+    check_finite(labels)
     if len(labels) > 1 and (labels == labels[0]).all():
         first = labels[0].item() if labels[0].ndim == 0 else "the same array"
         raise InputError(
@@ -59,10 +58,17 @@ def check_varied(labels: Array) -> None:
         )
 
 
+def check_finite(labels: Array) -> None:
+    """Raises InputError for labels that are not finite."""
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        raise InputError("labels are not finite", hint="remove samples without a label")
+
+
 def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
     """What speaks against labels by which a ``model``, called so, is scored; None where nothing does."""
     outputs, labels = compared(outputs, labels)
     try:
+        check_finite(labels)
         check_class_numbers(outputs, labels)
         check_answers(outputs, labels, model)
     except InputError as error:
@@ -92,6 +98,14 @@ def misfit_text(found: Misfit, count: int, model: str) -> str:
     return (
         f"{found.what} of {counted(count, 'sample')} fit what {model} answers no better than luck may have it, or are "
         "far from it, so that scores by them say nothing; give right ones, or more of them"
+    )
+
+
+def unscored_text(places: Sequence[int]) -> str:
+    """What is said of columns at ``places`` whose labels are the same for all samples."""
+    return (
+        f"{same_labels_text(places)} and say nothing of these: limits hold as without labels as well; give samples for "
+        "which they vary"
     )
 
 

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.formats.quantities import NOTHING, count_text, decibel_text, quality_name, quality_text
+from odc_mlir.formats.quantities import (
+    NOTHING,
+    count_text,
+    decibel_text,
+    quality_name,
+    quality_text,
+    without_far_text,
+)
 from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
@@ -148,25 +155,30 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
         first.append(TableCell(quality_text(metric, scores[side]), scores[side]))
         first.append(_span(metric, spans[side]) if side in spans else "")
     rows = [first]
+    if near := scores.get("without_far"):
+        before, after = (TableCell(quality_text(metric, near[side]), near[side]) for side in _SIDES)
+        rows.append([f"{quality_name(metric, column)} {without_far_text(near['far'])}", before, "", after, ""])
     for name, values in scores.get("others", {}).items():
         before, after = (TableCell(quality_text(name, value), value) for value in values)
         rows.append([quality_name(name, column), before, "", after, ""])
     found = [table(columns, rows, caption="scores of both models")]
-    found += [_of_columns(metric, scores["columns"])] if "columns" in scores else []
+    found += [_of_columns(metric, scores["columns"], scores["columns_scored"])] if "columns" in scores else []
     found += [_recalls(scores["classes"])] if "classes" in scores else []
     return joined(found)
 
 
-def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]]) -> Html:
-    """What each column scores by itself, those first that lose most: the first decides."""
+def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) -> Html:
+    """What each of ``count`` columns scores by itself, those that lose most: the first decides."""
     name = quality_name(metric)
     columns = [Column(text, number=True) for text in ("column", f"{name}, float", f"{name}, quantised", "drop")]
     rows = []
-    for item in sorted(scored, key=lambda item: -item["drop"]):
+    for item in scored:
         values = [TableCell(quality_text(metric, item[side]), item[side]) for side in _SIDES]
         drop = TableCell(quality_text("drop", item["drop"]), item["drop"])
         rows.append([TableCell(count_text(item["column"]), item["column"]), *values, drop])
-    return table(columns, rows, caption="score of each column")
+    left = count - len(rows)
+    more = tag("p", f"{left} columns that lose less are left out.") if left > 0 else Html("")
+    return joined((table(columns, rows, caption="score of each column"), more))
 
 
 def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:

@@ -29,7 +29,7 @@ VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
 PAIRS = OutputKind("pairs of layers", _holds_pairs, suffixes=(".json",), is_text=True)
 CIRCLE = MODEL._replace(suffixes=(".circle",))
 _LAYERS_SHOWN = 5
-_SIDES = ("float", "quantized")
+_SIDES, _SIDE_NAMES = ("float", "quantized"), ("float", "quantised")
 _FINDINGS_SHOWN = 8
 
 # What recording ranges alone has a use for; all other arguments are for quantising.
@@ -191,7 +191,14 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
 
     ``precisions``: the file that has those of single layers.
     """
-    from odc_mlir.formats.quantities import counted, decibel_text, model_name, quality_name, quality_text
+    from odc_mlir.formats.quantities import (
+        counted,
+        decibel_text,
+        model_name,
+        quality_name,
+        quality_text,
+        without_far_text,
+    )
     from odc_mlir.quantizer.policy.verdict import FAILED, caution, passed_text, types_text
 
     choices, checked = verdict["choices"], verdict["samples"]
@@ -212,9 +219,10 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
     yield from _front(verdict["front"])
     if verdict["scores"]:
         scores = verdict["scores"]
-        values = [f"{scores[side]:.4g}" if scores["metric"] == "rmse" else f"{scores[side]:.3f}" for side in _SIDES]
         which = f" of column {scores['column']}, which loses most," if "column" in scores else ""
-        yield f"  {scores['metric']}{which} {values[0]} float, {values[1]} quantised"
+        yield f"  {scores['metric']}{which} {_sides(scores['metric'], scores)}"
+        if near := scores.get("without_far"):
+            yield f"  {without_far_text(near['far'])} {_sides(scores['metric'], near)}"
     yield from _chosen(choices, precisions)
     yield from _precisions(verdict)
     for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:
@@ -225,6 +233,15 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"
     for finding in verdict["findings"][:_FINDINGS_SHOWN]:
         yield f"  note: {shortened(finding)}"
+
+
+def _sides(metric: str, values: Mapping[str, Any]) -> str:
+    """What both models score."""
+    from odc_mlir.formats.quantities import score_text
+
+    return ", ".join(
+        f"{score_text(metric, values[side])} {name}" for side, name in zip(_SIDES, _SIDE_NAMES, strict=True)
+    )
 
 
 def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 A verdict is a plain dictionary, ready for JSON. Measures are those of :mod:`odc_mlir.runtime.reporting.metrics`;
 ``drop`` is by how much a score with known answers falls: percentage points of right answers, dB of PSNR, or the growth
-of an RMSE in percent of the answers' range; of numbers in few columns that of the column which loses most.
+of an RMSE in percent of the answers' range (with those far out or without, where it is more), of the worst column.
 
 A model "passed" only on samples that somebody gave or recorded. Where there are none, as schemes of weights alone and
 recorded ranges need none, made-up inputs stand in for them. What misses a limit on these has failed; what keeps all of

@@ -11,7 +11,7 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.label_scores import Scorer
+from odc_mlir.quantizer.label_scores import Scored, Scorer
 from odc_mlir.quantizer.policy.verdict import describe
 from odc_mlir.quantizer.report_html import render
 from odc_mlir.tools.odc_quantize import summary
@@ -42,7 +42,7 @@ def test_the_column_that_loses_most_decides(sizes: tuple[float, ...]) -> None:
     assert (found.worst.column, len(found.columns)) == (1, 2)
     assert found.drop == found.worst.drop > 10.0
     assert found.worst.after["r2"] < 0.5 < found.worst.before["r2"]
-    assert found.columns[0].drop == 0.0
+    assert [item.drop for item in found.columns if item.column == 0] == [0.0]
 
 
 def test_the_unit_of_a_column_decides_nothing() -> None:
@@ -65,29 +65,96 @@ def test_rows_of_shares_in_several_units_are_no_picture(sizes: tuple[float, ...]
     assert not Scorer(pictures, labels).of(pictures).columns
 
 
-@pytest.mark.parametrize(
-    "labels",
-    [
-        np.arange(COUNT) % 2,
-        np.arange(COUNT)[:, None] / 7.0,
-        np.eye(17)[:1] + np.ones((COUNT, 17)) * np.arange(COUNT)[:, None],
-    ],
-)
-def test_classes_single_numbers_and_many_columns_are_scored_together(labels: np.ndarray) -> None:
+@pytest.mark.parametrize("labels", [np.arange(COUNT) % 2, np.arange(COUNT)[:, None] / 7.0])
+def test_classes_and_single_numbers_are_scored_together(labels: np.ndarray) -> None:
     width = labels.shape[1] if labels.ndim > 1 else 2
     answers = [np.eye(width)[[row % width]] + row for row in range(COUNT)]
     assert not Scorer(answers, labels).of(answers).columns
 
 
+def test_one_lost_of_many_columns_decides() -> None:
+    """Over all of 400 columns its errors are as small as 1 % of what labels span, which passes."""
+    answers, labels = _answers(*[1.0] * 400)
+    for row in (lost := [answer.copy() for answer in answers]):
+        row[..., 123] = 0.0
+    found = Scorer(answers, labels).of(lost)
+    together = 100.0 * (found.after["rmse"] - Scorer(answers, labels).before["rmse"]) / np.ptp(labels)
+    assert together < 1.0 < 10.0 < found.drop
+    assert found.worst is not None
+    assert (found.worst.column, found.count, len(found.columns)) == (123, 400, 16)
+    assert found.parts()["columns_scored"] == 400
+
+
+@pytest.mark.parametrize(("small", "passes"), [(1, True), (300, False)])
+def test_a_small_column_of_many_of_one_kind_has_the_unit_of_all(small: int, passes: bool) -> None:
+    """As a pixel at the edge has; where most are small beside others, each is in its own unit."""
+    answers, labels = _answers(*[1.0] * (400 - small), *[0.001] * small)
+    found = Scorer(answers, labels).of(_with_errors(answers, 399, 0.001))
+    assert (found.drop < 0.1) is passes
+    assert (found.drop < 10.0) is passes
+
+
+def _far(*, float_error: float, error: float, count: int = COUNT) -> Scored:
+    """What answers score that are wrong by these errors, by labels of 0 to 3 and one of 60."""
+    rng = np.random.default_rng(4)
+    labels = np.append(rng.uniform(0.0, 3.0, count - 1), 60.0)[:, None]
+    wrong = rng.normal(size=labels.shape)
+    before, after = (list((labels + size * wrong)[:, None]) for size in (float_error, error))
+    return Scorer(before, labels).of(after)
+
+
+@pytest.mark.parametrize("count", [16, COUNT])
+@pytest.mark.parametrize(
+    ("float_error", "error", "passes"),
+    [(0.1, 0.4, False), (0.1, 0.12, True), (0.0, 0.4, False), (0.0, 0.02, True), (1e-6, 0.02, True), (1.0, 1.02, True)],
+)
+def test_labels_far_out_do_not_excuse_errors_of_the_others(
+    float_error: float, error: float, passes: bool, count: int
+) -> None:
+    found = _far(float_error=float_error, error=error, count=count)
+    assert (found.drop <= 1.0) is passes
+    assert found.near is not None
+    assert found.near.far == 1
+
+
+def test_errors_of_labels_far_out_are_parts_of_all_that_labels_span() -> None:
+    labels = np.append(np.linspace(0.0, 3.0, COUNT - 1), 60.0)[:, None]
+    before = list(labels[:, None])
+    after = [*before[:-1], before[-1] - 3.0]
+    assert Scorer(before, labels).of(after).drop == pytest.approx(100.0 * 3.0 / np.sqrt(COUNT) / 60.0)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.random.default_rng(1).normal(size=(200, 1)),
+        np.random.default_rng(1).uniform(size=(200, 1)),
+        np.append(np.zeros(150), np.arange(50.0))[:, None],
+        np.arange(16.0)[:, None],
+    ],
+)
+def test_normal_labels_and_rare_ones_are_not_far_out(labels: np.ndarray) -> None:
+    answers = list(labels[:, None] + 0.1)
+    assert Scorer(answers, labels).of(answers).near is None
+
+
+def test_what_is_no_number_any_more_loses_all() -> None:
+    answers, labels = _answers(1.0, 1.0)
+    gone = [np.full_like(answer, np.nan) for answer in answers]
+    assert Scorer(answers, labels).of(gone).drop == np.inf
+    assert Scorer(gone, labels).of(gone).drop == 0.0
+
+
 def test_a_column_whose_labels_never_vary_has_no_score() -> None:
     answers, labels = _answers(1.0, 0.0)
-    found = Scorer(answers, labels).of(answers)
-    assert [item.column for item in found.columns] == [0]
+    scorer = Scorer(answers, labels)
+    assert [item.column for item in scorer.of(answers).columns] == [0]
+    assert scorer.unscored == [1]
 
 
 @cache
-def _made() -> dict[str, Any]:
-    """The verdict over a layer whose second column is a hundred-thousandth of the first, by labels near to both."""
+def _model() -> tuple[bytes, list[list[np.ndarray]], np.ndarray]:
+    """A layer whose second column is a hundred-thousandth of the first, samples, and labels near to both."""
     rng = np.random.default_rng(5)
     builder = ModelBuilder()
     x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 2))
@@ -96,7 +163,20 @@ def _made() -> dict[str, Any]:
     file = bytes(write_model(builder.finish([x], [y])))
     samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
     labels = np.concatenate([odc_mlir.run(file, list(sample))[0] for sample in samples])
-    labels = labels * (1.0 + 0.1 * rng.normal(size=labels.shape))
+    return file, samples, labels * (1.0 + 0.1 * rng.normal(size=labels.shape))
+
+
+@cache
+def _made(constant: bool = False, far: bool = False) -> dict[str, Any]:
+    """The verdict over it; ``constant``: labels of the second column never vary, ``far``: one of the first is far out.
+
+    The latter is that of the first sample, which is a hundred times as large.
+    """
+    file, samples, labels = _model()
+    if constant:
+        labels = labels * [1.0, 0.0] + [0.0, 0.01]
+    if far:
+        samples, labels = [[100.0 * samples[0][0]], *samples[1:]], np.append(labels[:1] * [100.0, 1.0], labels[1:], 0)
     return odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
 
 
@@ -107,8 +187,8 @@ def test_verdict_summary_and_page_name_the_column() -> None:
     assert drop["value"] > 10.0
     scores = verdict["scores"]
     assert (scores["metric"], scores["column"]) == ("rmse", 1)
-    assert [item["column"] for item in scores["columns"]] == [0, 1]
-    assert scores["columns"][1]["quantized"] == scores["quantized"] > 2.0 * scores["float"]
+    assert [item["column"] for item in scores["columns"]] == [1, 0]
+    assert scores["columns"][0]["quantized"] == scores["quantized"] > 2.0 * scores["float"]
     assert "drop of column 1 " in describe(verdict)
     lines = list(summary("m.circle", verdict))
     assert any(line.startswith("  drop of column 1 ") and line.endswith("<- not kept") for line in lines)
@@ -117,3 +197,21 @@ def test_verdict_summary_and_page_name_the_column() -> None:
     assert "drop of column 1" in page
     assert "rmse of column 1" in page
     assert "score of each column" in page
+
+
+def test_columns_whose_labels_never_vary_are_told_of_and_judged_without_them() -> None:
+    verdict = _made(constant=True)
+    assert [item["column"] for item in verdict["scores"]["columns"]] == [0]
+    assert [check["metric"] for check in verdict["limits"]] == ["drop", "mpeir"]
+    (told,) = [item for item in verdict["findings"] if "labels of column 1 are the same for all samples" in item]
+    assert any(told[:60] in line for line in summary("m.circle", verdict))
+    assert "labels of column 1 are the same for all samples" in render(verdict, {})
+
+
+def test_summary_and_page_say_what_is_scored_without_labels_far_out() -> None:
+    verdict = _made(constant=True, far=True)
+    near = verdict["scores"]["without_far"]
+    assert near["far"] == verdict["scores"]["columns"][0]["without_far"]["far"] == 1
+    assert near["quantized"] > 2.0 * near["float"]
+    assert any(line.startswith("  without 1 label far out ") for line in summary("m.circle", verdict))
+    assert "rmse of column 0 without 1 label far out" in render(verdict, {})
