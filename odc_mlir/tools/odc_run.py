@@ -463,11 +463,10 @@ def _tell(
     memory: Any,
 ) -> None:
     """Write the reports that were asked for and print the summary."""
-    from odc_mlir.formats.quantities import counted
     from odc_mlir.quantizer.deciding import answering
+    from odc_mlir.quantizer.label_scores import score_lines
     from odc_mlir.quantizer.labels import doubt
     from odc_mlir.runtime.execution.binding import to_reals
-    from odc_mlir.runtime.reporting.scoring import score
     from odc_mlir.tools import measure
 
     shapes = [array.shape for array in samples.records[0]]
@@ -485,8 +484,8 @@ def _tell(
         found = answering(executor.graph, outputs[0], samples.labels[:1].size)
         info = executor.graph.output_infos()[found.output]
         answers = [to_reals(info, found.of(record)) for record in outputs]
-        metric, value = score(answers, samples.labels)
-        print(f"{metric} {value:.3f} over {counted(len(outputs), 'sample')}", file=arguments.files.messages)
+        for line in score_lines(answers, samples.labels):
+            print(line, file=arguments.files.messages)
         if (wrong := doubt(answers, samples.labels, "the model")) is not None:
             print(f"odc-run: warning: {wrong}", file=sys.stderr)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -121,55 +120,6 @@ def test_labels_of_another_file(model: Path, tmp_path: Path, capsys: pytest.Capt
     assert "the file has no labels (an array y)" in capsys.readouterr().err
     assert _run(model, "--labels") == 1
     assert "--labels needs samples, and none are loaded; add --load FILE" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("labels", "said"),
-    [
-        (lambda classes, values: classes, None),
-        (lambda classes, values: values, None),
-        (lambda classes, values: classes + 1, "labels are 1 to 4, the model's 4 classes 0 to 3"),
-        (
-            lambda classes, values: np.minimum(classes + 1, 3),
-            "the model gets 25 % of the labels right, and 75 % of them with -1: they seem to be off by one class",
-        ),
-        (lambda classes, values: 12.0 * values, "labels of column 0 rise and fall with what the model answers, but"),
-        (
-            lambda classes, values: np.random.default_rng(1).permutation(values),
-            "fit what the model answers no better than luck may have it",
-        ),
-    ],
-    ids=["classes", "numbers", "one too many", "one-based", "another unit", "others"],
-)
-def test_labels_that_cannot_be_right_are_told(
-    labels: Callable[..., np.ndarray], said: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As the quantiser has it; it refuses them, here the score is what was asked for."""
-    builder = ModelBuilder()
-    a, b = builder.tensor("a", (1, 4)), builder.tensor("b", (1, 4))
-    builder.operator("NEG", [a], [b])
-    (tmp_path / "m.circle").write_bytes(model_bytes(builder.finish([a], [b])))
-    classes = np.arange(40) % 4
-    values = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
-    values[np.arange(40), classes] += 8.0
-    np.savez(tmp_path / "in.npz", in_0=-values, y=labels(classes, values))
-    assert _run(tmp_path / "m.circle", "--load", tmp_path / "in.npz", "--labels") == 0
-    told = capsys.readouterr()
-    assert "over 40 samples" in told.out
-    assert told.err.count("odc-run: warning: ") == (said is not None)
-    assert (said or "") in told.err
-
-
-def test_quantised_outputs_are_scored_as_reals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    builder = ModelBuilder()
-    a, b = builder.tensor("a", (1, 2)), builder.tensor("b", (1, 2), "int8", quant=(0.25, -128))
-    builder.operator("QUANTIZE", [a], [b])
-    path = tmp_path / "q.circle"
-    path.write_bytes(model_bytes(builder.finish([a], [b])))
-    values = np.array([[0.25, 0.5], [0.75, 0.0]], np.float32)
-    np.savez(tmp_path / "in.npz", in_0=values, y=values + np.float32(0.1))
-    assert _run(path, "--load", tmp_path / "in.npz", "--labels") == 0
-    assert "psnr_db 20.000 over 2 samples" in capsys.readouterr().out
 
 
 def test_numbered_samples(model: Path, tmp_path: Path) -> None:
@@ -504,17 +454,3 @@ def test_compiling_on_the_device(
     monkeypatch.setenv("OnDeviceCompilation", "0")
     assert _run(package, "--load", inputs) == 0
     assert "ON DEVICE" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("order", [("places",), ("places", "values"), ("values", "places")])
-def test_the_first_of_the_best_is_compared_with_labels(
-    order: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    builder = ModelBuilder()
-    x, k = builder.tensor("x", (1, 4)), builder.tensor("k", (), "int32", data=np.array(2, np.int32))
-    results = {"values": builder.tensor("values", (1, 2)), "places": builder.tensor("places", (1, 2), "int32")}
-    builder.operator("TOPK_V2", [x, k], list(results.values()))
-    (tmp_path / "best.circle").write_bytes(model_bytes(builder.finish([x], [results[name] for name in order])))
-    np.savez(tmp_path / "in.npz", in_0=np.eye(4, dtype=np.float32)[[3, 1, 2, 0]], y=np.array([3, 1, 2, 1]))
-    assert _run(tmp_path / "best.circle", "--load", tmp_path / "in.npz", "--labels") == 0
-    assert "top1_percent 75.000 over 4 samples" in capsys.readouterr().out
