@@ -45,9 +45,10 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     outputs, expected = compared(outputs, expected)
     if (chosen := chosen_classes(outputs, expected)) is not None:
         return {"top1_percent": 100.0 * float(np.mean(chosen == expected.ravel()))}
-    if expected.dtype.kind not in "fiu" or any(o.size != e.size for o, e in zip(outputs, expected, strict=True)):
+    if expected.dtype.kind not in "fiu" or not all(_are_alike(o, e) for o, e in zip(outputs, expected, strict=True)):
         raise InputError(
-            "the labels are neither class numbers nor arrays like the first output",
+            f"the labels, {expected.dtype.name} {list(expected.shape[1:])} for each sample, are neither class numbers "
+            f"nor arrays like the first output, {list(outputs[0].shape)}",
             hint="give a whole number from 0 for each sample or row, one-hot rows, or arrays of the output's shape",
         )
     given = np.stack([o.ravel().astype(np.float64) for o in outputs])
@@ -55,6 +56,15 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
     if expected.dtype.kind == "f" and wanted.shape[1] > 1 and wanted.min() >= 0.0 and wanted.max() <= 1.0:
         return scores_of_pictures(given, wanted)
     return scores_of_numbers(given, wanted)
+
+
+def _are_alike(output: Array, labels: Array) -> bool:
+    """Whether both have the same elements in the same order: of one shape but for axes of 1, or one of them flat.
+
+    As many in other axes are labels in another order, such as channels first.
+    """
+    forms = [tuple(extent for extent in array.shape if extent != 1) for array in (output, labels)]
+    return output.size == labels.size and (forms[0] == forms[1] or min(map(len, forms)) <= 1)
 
 
 def scores_of_pictures(given: NDArray[np.float64], wanted: NDArray[np.float64]) -> dict[str, float]:
@@ -217,7 +227,7 @@ def _are_classes(outputs: Sequence[Array], expected: Array) -> bool:
 
 
 def _has_rows(outputs: Sequence[Array], expected: Array) -> bool:
-    return all(_classes(o) * e.size == o.size for o, e in zip(outputs, expected, strict=True))
+    return all(_classes(o) > 0 and _are_alike(o[..., 0], e) for o, e in zip(outputs, expected, strict=True))
 
 
 def _classes(output: Array) -> int:

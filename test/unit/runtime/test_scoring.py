@@ -37,6 +37,25 @@ def test_labels_that_do_not_fit() -> None:
         score([_one_hot(0)], np.array(["cat"]))
 
 
+@pytest.mark.parametrize("shape", [(5, 3), (1, 5, 3), (5, 1, 3), (15,)])
+def test_labels_may_be_flat_or_without_axes_of_one(shape: tuple[int, ...]) -> None:
+    values = np.arange(30.0).reshape(2, 5, 3)
+    assert score(list(values[:, None]), values.reshape(2, *shape)) == ("rmse", 0.0)
+    assert score(list(values.reshape(2, 15)), values.reshape(2, *shape)) == ("rmse", 0.0)
+
+
+def test_labels_with_axes_in_another_order_do_not_fit() -> None:
+    values = np.arange(30.0).reshape(2, 5, 3)
+    with pytest.raises(InputError, match=r"float64 \[3, 5\] for each sample, are neither .* output, \[1, 5, 3\]"):
+        score(list(values[:, None]), values.swapaxes(1, 2))
+    classes = np.arange(30).reshape(2, 3, 5) % 4
+    maps = list(np.eye(4, dtype=np.float32)[classes][:, None])
+    for fitting in (classes, classes.reshape(2, 15), classes[:, None], classes[..., None]):
+        assert score(maps, fitting) == ("top1_percent", 100.0)
+    with pytest.raises(InputError, match=r"int64 \[5, 3\] for each sample, are neither"):
+        score(maps, classes.swapaxes(1, 2))
+
+
 @pytest.mark.parametrize("kind", ["logits", "shares", "regression"])
 @pytest.mark.parametrize("form", [np.int64, np.float32, bool, "signs"])
 @pytest.mark.parametrize("width", [1, 5])
