@@ -66,8 +66,8 @@ class Driver:
         self.search_limits, _ = self._limits(len(data.held))
         if self.reference.misfit is not None:
             self.findings.append(misfit_text(self.reference.misfit, len(self.reference.samples), FLOAT_MODEL))
-        if self.reference.unscored:
-            self.findings.append(unscored_text(self.reference.unscored))
+        if self.reference.scorer is not None and self.reference.scorer.unscored:
+            self.findings.append(unscored_text(self.reference.scorer.unscored))
         if options.metric is None and self.reference.labels is None and self.reference.doubt_of_scores is not None:
             self.findings.append(self.reference.doubt_of_scores)
         if self.data.fit:
@@ -120,6 +120,7 @@ class Driver:
     def _limits(self, samples: int) -> tuple[tuple[Limit, ...], bool]:
         """The limits of ``samples``, and whether these vary outputs by so much that constant ones would miss them."""
         options, reference = self.options, self.reference
+        scorer = reference.scorer
         limits = choose_limits(
             metric=options.metric,
             limit=options.limit,
@@ -128,7 +129,8 @@ class Driver:
             is_telling=reference.misfit is None,
             classifier=reference.classifier,
             has_values=reference.has_values,
-            has_unscored=len(reference.graph.outputs) > 1 or bool(reference.unscored),
+            has_unscored=len(reference.graph.outputs) > 1 or (scorer is not None and bool(scorer.unscored)),
+            has_many_columns=scorer is not None and scorer.has_many,
             samples=samples,
         )
         given = {"drop"} if options.max_drop is not None else set()

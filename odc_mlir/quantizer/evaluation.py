@@ -101,7 +101,7 @@ class Reference:
             firsts, labels = compared(firsts, labels)
             check_answers(firsts, labels)
         self.labels, self._firsts = labels, firsts
-        self._scorer = None if labels is None else Scorer(firsts, labels)
+        self.scorer = None if labels is None else Scorer(firsts, labels)
         self.misfit = None if labels is None else misfit(firsts, labels)
         self.spans = [self._span(place) for place in range(len(graph.outputs))]
         self._columns = [
@@ -131,17 +131,12 @@ class Reference:
     @property
     def scores(self) -> Mapping[str, float] | None:
         """What the float model scores, the measure that decides first; None without known answers."""
-        return None if self._scorer is None else self._scorer.before
-
-    @property
-    def unscored(self) -> list[int]:
-        """The columns of the first output of which known answers say nothing, as they never vary, beside others."""
-        return [] if self._scorer is None else self._scorer.unscored
+        return None if self.scorer is None else self.scorer.before
 
     @property
     def metric(self) -> str | None:
         """What known answers are scored by; None without."""
-        return None if self._scorer is None else self._scorer.metric
+        return None if self.scorer is None else self.scorer.metric
 
     @property
     def constant(self) -> bool:
@@ -403,7 +398,7 @@ class Reference:
             Powers(*powers),
             Powers(*results),
             names,
-            None if self._scorer is None else self._scorer.of(self.answers(found_reals)),
+            None if self.scorer is None else self.scorer.of(self.answers(found_reals)),
             min((sum(shares) / len(shares) for shares in decided.values()), default=None),
             [1.0 - float(a / b) if b else None for a, b in zip(noise, self._variation, strict=True)],
             found_reals if keep else [],
@@ -475,6 +470,8 @@ class Reference:
         result = measurement.worst()
         if measurement.scored is not None:
             result["drop"] = measurement.scored.drop
+            if measurement.scored.column_drop is not None:
+                result["column_drop"] = measurement.scored.column_drop
         if measurement.recalls:
             result["recall_drop"] = recall_drop(measurement.recalls)
         return result

@@ -3,8 +3,8 @@
 An error over columns in several units is that of the largest: one of hundredths may lose all that it says beside one of
 thousands. So few columns of numbers, which may be quantities of their own, are scored each in parts of what its own
 labels span, and the one that loses most decides. Many columns are of one kind, as steps of a forecast are, unless most
-are small beside others: these are scored each in parts of what all labels span, as the error over all hides one of a
-thousand, and the span of its own says nothing of a pixel at the edge.
+are small beside others. They are scored together and, as that hides one that is lost of a thousand, also each, in parts
+of what all labels span: the span of its own says nothing of a pixel at the edge.
 
 What labels span is that of the farthest: one of 60 beside a hundred of 0 to 3 has errors pass for slight that leave
 little of the others. So what may be lost of all labels' span may also be lost of that of labels without those far out,
@@ -76,8 +76,8 @@ class ColumnScore:
 class Scored:
     """What a quantised model scores, of all ``columns`` and of those that have a score of their own; and its fall.
 
-    Columns that lose most are first; of many, which ``count`` says, the others are left out. ``near``: where all are
-    scored together and labels are far out.
+    Columns that lose most are first; of many, which ``count`` says, the others are left out. Where they are of one kind
+    all together have ``drop``, and the worst of them ``column_drop``. ``near``: all together where labels are far out.
     """
 
     after: Mapping[str, float]
@@ -85,18 +85,19 @@ class Scored:
     columns: Sequence[ColumnScore] = ()
     count: int = 0
     near: Near | None = None
+    column_drop: float | None = None
 
     @property
     def worst(self) -> ColumnScore | None:
         """The column that loses most, which is that of ``drop``; None where all are scored together."""
-        return self.columns[0] if self.columns else None
+        return self.columns[0] if self.columns and self.column_drop is None else None
 
     def parts(self) -> dict[str, Any]:
         """What a verdict has of it: the column that decides, the others, and what is left without labels far out."""
-        worst, found = self.worst, dict[str, Any]()
-        if worst is not None:
-            columns = [item.to_dict() for item in self.columns]
-            found = {"column": worst.column, "columns": columns, "columns_scored": self.count}
+        worst = self.worst
+        found: dict[str, Any] = {} if worst is None else {"column": worst.column}
+        if self.columns:
+            found |= {"columns": [item.to_dict() for item in self.columns], "columns_scored": self.count}
         near = self.near if worst is None else worst.near
         return found if near is None else found | {"without_far": near.to_dict()}
 
@@ -112,27 +113,38 @@ class Scorer:
         self.labels = labels
         self.before = scores(answers, labels)
         self.metric = next(iter(self.before))
-        self._count, self.unscored = 0, list[int]()
-        self._numbers: _Numbers | None = None
+        self.unscored: list[int] = []
+        self._all, self._own, self._many = None, None, None
         if self.metric not in OF_NUMBERS:
             return
         cube = _cube(answers, labels)
-        places, alike = _own_columns(answers, labels, self.metric), False
-        if not places and self.metric in LOWER_IS_BETTER and cube.shape[-1] > MOST_SINGLE:
-            places, alike = list(range(cube.shape[-1])), True
-        self._count = len(places)
-        self.unscored = sorted(set(range(cube.shape[-1])).difference(places)) if places else []
-        self._numbers = _Numbers(answers, cube, self.metric, places, alike=alike)
+        width = cube.shape[-1]
+        if places := _own_columns(answers, labels, self.metric):
+            self.unscored = sorted(set(range(width)).difference(places))
+            self._own = _Numbers(answers, cube, self.metric, places)
+            return
+        self._all = _Numbers(answers, cube.reshape(len(cube), -1, 1), self.metric)
+        if self.metric in LOWER_IS_BETTER and width > MOST_SINGLE:
+            self._many = _Numbers(answers, cube, self.metric, alike=True)
+
+    @property
+    def has_many(self) -> bool:
+        """Whether labels are numbers in many columns of one kind."""
+        return self._many is not None
 
     def of(self, answers: Sequence[Array]) -> Scored:
         """What ``answers`` of another model score."""
         after = scores(answers, self.labels)
-        if self._numbers is None:
+        if self._own is not None:
+            found = self._own.compared(answers)
+            return Scored(after, found[0].drop, found, self._own.count)
+        if self._all is None:
             return Scored(after, self.before[self.metric] - after[self.metric])
-        found = self._numbers.compared(answers)
-        if not self._count:
-            return Scored(after, found[0].drop, near=found[0].near)
-        return Scored(after, found[0].drop, found, self._count)
+        every = self._all.compared(answers)[0]
+        if self._many is None:
+            return Scored(after, every.drop, near=every.near)
+        found = self._many.compared(answers)
+        return Scored(after, every.drop, found, self._many.count, every.near, found[0].drop)
 
 
 def score_lines(answers: Sequence[Array], labels: Array) -> list[str]:
@@ -141,10 +153,10 @@ def score_lines(answers: Sequence[Array], labels: Array) -> list[str]:
     scorer = Scorer(answers, labels)
     found = scorer.of(answers)
     over = f"over {counted(len(answers), 'sample')}"
-    if not found.columns:
-        lines = [f"{scorer.metric} {score_text(scorer.metric, scorer.before[scorer.metric])} {over}"]
-        return lines + _without_far(scorer.metric, found.near)
     lines = []
+    if found.worst is None:
+        lines = [f"{scorer.metric} {score_text(scorer.metric, scorer.before[scorer.metric])} {over}"]
+        lines += _without_far(scorer.metric, found.near)
     for item in found.columns:
         metric, value = next(iter(item.before.items()))
         r2 = f" (r2 {item.before['r2']:.3g})" if "r2" in item.before else ""
@@ -195,19 +207,25 @@ def _own_columns(answers: Sequence[Array], labels: Array, metric: str) -> list[i
 class _Numbers:
     """Labels that are numbers, [samples, rows, columns], beside what the float model answers.
 
-    ``places``: of the columns that are scored; all elements are one column where there are none. ``alike``: columns are
-    of one kind, so that errors of each are parts of what labels of all span.
+    ``places``: of the columns that are scored, all without. ``alike``: columns are of one kind, so that errors of each
+    are parts of what labels of all span.
     """
 
     def __init__(
-        self, answers: Sequence[Array], labels: Array, metric: str, places: Sequence[int], *, alike: bool
+        self, answers: Sequence[Array], labels: Array, metric: str, places: Sequence[int] = (), *, alike: bool = False
     ) -> None:
-        self._metric, self._places, self._shape = metric, places, labels.shape
+        self._metric, self._shape = metric, labels.shape
+        self._places = places or range(labels.shape[-1])
         self._labels = self._chosen(labels)
         self._before = self._given(answers)
         near = _near(self._labels, alike)
         counted_by = [np.ones_like(near), *([] if near.all() else [near])]
         self._parts = [_Part(self._labels, self._before, where, alike) for where in counted_by]
+
+    @property
+    def count(self) -> int:
+        """How many columns are scored."""
+        return len(self._places)
 
     def compared(self, answers: Sequence[Array]) -> list[ColumnScore]:
         """What columns score by the float model's answers and by these: those that lose most, the worst first.
@@ -224,7 +242,7 @@ class _Numbers:
 
     def _chosen(self, cube: Array) -> Reals:
         wide = cube.astype(np.float64)
-        return wide[..., self._places] if self._places else wide.reshape(len(cube), -1, 1)
+        return wide if self.count == cube.shape[-1] else wide[..., self._places]
 
     def _drops(self, after: Reals) -> Reals:
         """By how much the measure of each column falls, in dB; of an RMSE the growth, in % of what labels span."""
@@ -239,7 +257,7 @@ class _Numbers:
         labels = self._labels[..., number]
         before, found = (of(given[..., number], labels) for given in (self._before, after))
         near = self._parts[-1].column(number, self._labels, after) if self._metric in LOWER_IS_BETTER else None
-        return ColumnScore(self._places[number] if self._places else 0, before, found, drop, near)
+        return ColumnScore(self._places[number], before, found, drop, near)
 
 
 class _Part:

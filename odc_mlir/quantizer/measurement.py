@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import Lost
 from odc_mlir.quantizer.label_scores import Scored
-from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER
+from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, OF_LABELS
 from odc_mlir.quantizer.recalls import Recall
 from odc_mlir.runtime.reporting.metrics import Errors
 
@@ -22,9 +22,7 @@ EXACT_DB = 200.0
 _FEWEST_SAMPLES = 4  # of fewer a mean is too near to each
 # SQNR of an output of which nothing is lost.
 GOOD_DB = 25.0
-_OF_OUTPUTS = tuple(
-    metric for metric in HIGHER_IS_BETTER if metric not in ("drop", "recall_drop", "top1_decided", "r2")
-)
+_OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_LABELS, "top1_decided", "r2"})
 
 
 def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:

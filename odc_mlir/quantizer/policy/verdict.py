@@ -14,7 +14,8 @@ Default limits, where the user names none:
   commonly accept in exchange for integers, and it measures what the user cares for. Where the float model gets no more
   classes right than luck might, the ``mpeir`` below is asked for as well.
   Where answers are classes, none of these may lose ten times as much (``recall_drop``: the recall of the class that
-  loses most, if chance does not explain it): a frequent class may gain what another loses.
+  loses most, if chance does not explain it): a frequent class may gain what another loses. Where they are numbers in
+  many columns of one kind, none of these may lose four times as much (``column_drop``): one of a thousand may be lost.
 * Otherwise an ``mpeir`` of at most 0.1: the largest error of an output is a tenth of the output's range, averaged over
   samples. The range is that over all samples, or the one that the output's operator has by definition. Softer measures
   hide a single output that is far off, harder ones refuse noise that no decision depends on.
@@ -70,9 +71,10 @@ HIGHER_IS_BETTER = {
     "r2": True,
     "drop": False,
     "recall_drop": False,
+    "column_drop": False,
 }
 METRICS = tuple(HIGHER_IS_BETTER)
-OF_LABELS = frozenset({"drop", "recall_drop"})
+OF_LABELS = frozenset({"drop", "recall_drop", "column_drop"})
 _OF_ANSWERS = OF_LABELS | {"top1_match", "top5_match", "top1_decided"}
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
 
@@ -84,10 +86,14 @@ DEFAULT_DROP_DB = 0.5
 # Any class may lose so many times what all together may: where one of ten is lost, all lose a tenth of that.
 RECALL_DROPS = 10.0
 DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
+# Any of many columns may lose so many times what all together may: few samples have all of an error that is rare. One
+# that is lost loses as much as its labels deviate from their mean, which is a tenth of their range, or more.
+COLUMN_DROPS = 4.0
 VARY_MORE = "give samples for which outputs vary as they do in use"
 KEPT_BY_CONSTANTS = "constant outputs would keep all limits but R² as well, or nearly"
 _SLACK = 1e-9
 _DEFAULT_BOUNDS["recall_drop"] = RECALL_DROPS * DEFAULT_DROP_POINTS
+_DEFAULT_BOUNDS["column_drop"] = COLUMN_DROPS * DEFAULT_DROP_OF_SPAN
 # The share that one sample of a small set makes up is forgiven up to this.
 _LARGEST_FORGIVEN = 0.1
 _MANY = 100  # samples, of which one is a percent
@@ -192,6 +198,7 @@ _NEEDED |= {
     "top5_match": "no output has more than 5 values",
     "top1_decided": "its outputs are neither logits nor places, such as classes",
     "recall_drop": "labels are no classes",
+    "column_drop": "labels are no numbers in many columns of one kind",
 }
 _NEARLY = 1.1  # times the errors: what is only that much better than nothing says as little
 
@@ -223,6 +230,7 @@ def choose_limits(
     classifier: str | None = None,
     has_values: bool = True,
     has_unscored: bool = False,
+    has_many_columns: bool = False,
     samples: int = 1,
 ) -> tuple[Limit, ...]:
     """What the user asks for, else the defaults (see the module's text).
@@ -230,8 +238,9 @@ def choose_limits(
     ``score`` is what known answers are scored by (``top1_percent``, ``psnr_db`` or ``rmse``), None without any; where
     it is not telling, as luck may do as well, the other defaults are asked for beside a default ``drop``.
     ``has_values``: whether any output has distances, as places have none; ``has_unscored``: whether there are outputs
-    of which known answers say nothing, for which the other defaults are asked too. Raises OptionError for a
-    contradiction, for a metric that has no default limit, and for a limit out of range.
+    of which known answers say nothing, for which the other defaults are asked too; ``has_many_columns``: whether known
+    answers are numbers in many columns of one kind. Raises OptionError for a contradiction, for a metric that has no
+    default limit, and for a limit out of range.
     """
     others = _default_limits(classifier, has_values, samples)
     chosen = _chosen_limits(metric, limit, max_drop, score, samples) or others
@@ -241,6 +250,8 @@ def choose_limits(
         is_all = is_telling and not has_unscored
         chosen = (*chosen, *(others if not is_all else shares if score != "top1_percent" else ()))
         chosen = (*chosen, *(_recall_limit(chosen[0]) if score == "top1_percent" else ()))
+        if has_many_columns:
+            chosen = (*chosen, Limit("column_drop", COLUMN_DROPS * chosen[0].bound, option=chosen[0].option))
     return tuple(_checked(item, score) for item in chosen)
 
 
@@ -375,7 +386,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
             "limit": limit.bound,
             "option": limit.option,
             "value": evidence.metrics.get(limit.metric),
-            "column": (evidence.scores or {}).get("column") if limit.metric == "drop" else None,
+            "column": _column_of(limit.metric, evidence.scores or {}),
             "interval": list(evidence.intervals[limit.metric]) if limit.metric in evidence.intervals else None,
             "passed": limit.holds(evidence.metrics),
             "deciding": evidence.deciding.get(limit.metric),
@@ -416,6 +427,13 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "steps": evidence.steps,
         "choices": evidence.choices,
     }
+
+
+def _column_of(metric: str, scores: Mapping[str, Any]) -> int | None:
+    """The column that a measure is of; None where it is of all."""
+    if metric == "column_drop":
+        return next((item["column"] for item in scores.get("columns", ())), None)
+    return scores.get("column") if metric == "drop" else None
 
 
 def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:

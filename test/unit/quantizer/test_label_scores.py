@@ -10,9 +10,10 @@ import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder
+from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer.label_scores import Scored, Scorer
-from odc_mlir.quantizer.policy.verdict import describe
+from odc_mlir.quantizer.policy.verdict import COLUMN_DROPS, DEFAULT_DROP_OF_SPAN, describe
 from odc_mlir.quantizer.report_html import render
 from odc_mlir.tools.odc_quantize import summary
 
@@ -72,26 +73,37 @@ def test_classes_and_single_numbers_are_scored_together(labels: np.ndarray) -> N
     assert not Scorer(answers, labels).of(answers).columns
 
 
-def test_one_lost_of_many_columns_decides() -> None:
+def test_one_lost_of_many_columns_is_seen() -> None:
     """Over all of 400 columns its errors are as small as 1 % of what labels span, which passes."""
     answers, labels = _answers(*[1.0] * 400)
     for row in (lost := [answer.copy() for answer in answers]):
         row[..., 123] = 0.0
-    found = Scorer(answers, labels).of(lost)
-    together = 100.0 * (found.after["rmse"] - Scorer(answers, labels).before["rmse"]) / np.ptp(labels)
-    assert together < 1.0 < 10.0 < found.drop
-    assert found.worst is not None
-    assert (found.worst.column, found.count, len(found.columns)) == (123, 400, 16)
+    scorer = Scorer(answers, labels)
+    found = scorer.of(lost)
+    assert scorer.has_many
+    assert found.column_drop is not None
+    assert found.drop < DEFAULT_DROP_OF_SPAN < COLUMN_DROPS < 10.0 < found.column_drop
+    assert (found.columns[0].column, found.worst, len(found.columns)) == (123, None, 16)
     assert found.parts()["columns_scored"] == 400
 
 
-@pytest.mark.parametrize(("small", "passes"), [(1, True), (300, False)])
-def test_a_small_column_of_many_of_one_kind_has_the_unit_of_all(small: int, passes: bool) -> None:
-    """As a pixel at the edge has; where most are small beside others, each is in its own unit."""
-    answers, labels = _answers(*[1.0] * (400 - small), *[0.001] * small)
+@pytest.mark.parametrize("size", [1.0, 0.001])
+def test_one_error_of_few_samples_may_be_in_any_of_many_columns(size: float) -> None:
+    """As of a value that is cut off; a small column, as a pixel at the edge, has the unit of all."""
+    answers, labels = _answers(*[1.0] * 399, size)
+    answers, labels = answers[:16], labels[:16]
+    after = [answers[0] + np.eye(400)[399] * 0.4 * size, *answers[1:]]
+    found = Scorer(answers, labels).of(after)
+    assert found.column_drop is not None
+    assert 0.0 < found.column_drop < COLUMN_DROPS
+
+
+def test_many_columns_most_of_which_are_small_have_their_own_units() -> None:
+    answers, labels = _answers(*[1.0] * 100, *[0.001] * 300)
     found = Scorer(answers, labels).of(_with_errors(answers, 399, 0.001))
-    assert (found.drop < 0.1) is passes
-    assert (found.drop < 10.0) is passes
+    assert found.worst is not None
+    assert (found.worst.column, found.count, found.column_drop) == (399, 400, None)
+    assert found.drop > 10.0
 
 
 def _far(*, float_error: float, error: float, count: int = COUNT) -> Scored:
@@ -153,13 +165,13 @@ def test_a_column_whose_labels_never_vary_has_no_score() -> None:
 
 
 @cache
-def _model() -> tuple[bytes, list[list[np.ndarray]], np.ndarray]:
-    """A layer whose second column is a hundred-thousandth of the first, samples, and labels near to both."""
-    rng = np.random.default_rng(5)
+def _model(*sizes: float) -> tuple[bytes, list[list[np.ndarray]], np.ndarray]:
+    """A layer with columns of these sizes, samples, and labels near to what it answers."""
+    rng, width = np.random.default_rng(5), len(sizes)
     builder = ModelBuilder()
-    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 2))
-    weights = (rng.normal(size=(2, 8)) * np.array([[1000.0], [0.01]])).astype(np.float32)
-    builder.operator("FULLY_CONNECTED", [x, builder.tensor("y/w", (2, 8), data=weights), -1], [y])
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, width))
+    weights = (rng.normal(size=(width, 8)) * np.array(sizes)[:, None]).astype(np.float32)
+    builder.operator("FULLY_CONNECTED", [x, builder.tensor("y/w", (width, 8), data=weights), -1], [y])
     file = bytes(write_model(builder.finish([x], [y])))
     samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
     labels = np.concatenate([odc_mlir.run(file, list(sample))[0] for sample in samples])
@@ -168,11 +180,12 @@ def _model() -> tuple[bytes, list[list[np.ndarray]], np.ndarray]:
 
 @cache
 def _made(constant: bool = False, far: bool = False) -> dict[str, Any]:
-    """The verdict over it; ``constant``: labels of the second column never vary, ``far``: one of the first is far out.
+    """The verdict over a layer whose second column is a hundred-thousandth of the first.
 
-    The latter is that of the first sample, which is a hundred times as large.
+    ``constant``: labels of the second never vary; ``far``: one of the first is far out, that of the first sample, which
+    is a hundred times as large.
     """
-    file, samples, labels = _model()
+    file, samples, labels = _model(1000.0, 0.01)
     if constant:
         labels = labels * [1.0, 0.0] + [0.0, 0.01]
     if far:
@@ -215,3 +228,19 @@ def test_summary_and_page_say_what_is_scored_without_labels_far_out() -> None:
     assert near["quantized"] > 2.0 * near["float"]
     assert any(line.startswith("  without 1 label far out ") for line in summary("m.circle", verdict))
     assert "rmse of column 0 without 1 label far out" in render(verdict, {})
+
+
+def test_many_columns_have_a_limit_of_their_own() -> None:
+    file, samples, labels = _model(*[1.0] * 20)
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
+    every, worst = verdict["limits"]
+    assert (every["metric"], every["column"]) == ("drop", None)
+    assert (worst["metric"], worst["column"]) == ("column_drop", verdict["scores"]["columns"][0]["column"])
+    assert worst["value"] == verdict["scores"]["columns"][0]["drop"] > every["value"]
+    assert "column" not in verdict["scores"]
+    assert any(f"column_drop of column {worst['column']} " in line for line in summary("m.circle", verdict))
+    page = render(verdict, {})
+    assert "4 columns that lose less are left out" in page
+    file, samples, labels = _model(1.0, 1.0)
+    with pytest.raises(OptionError, match="the model has no column_drop: labels are no numbers in many columns"):
+        odc_mlir.quantize(file, calibration=samples, labels=labels, metric="column_drop", help=False)

@@ -91,6 +91,15 @@ def test_a_class_may_lose_ten_times_what_all_may(drop: float, recall: float | No
     assert found == [drop, *([] if recall is None else [recall])]
 
 
+@pytest.mark.parametrize(("drop", "of_column"), [(None, 4.0), (0.5, 2.0), (30.0, 120.0)])
+def test_one_of_many_columns_may_lose_four_times_what_all_may(drop: float | None, of_column: float) -> None:
+    found = choose_limits(score="rmse", max_drop=drop, has_many_columns=True)
+    assert found == (Limit("drop", drop or 1.0), Limit("column_drop", of_column))
+    assert choose_limits(score="rmse", max_drop=drop) == found[:1]
+    assert choose_limits(score="rmse", metric="mae", limit=1.0, has_many_columns=True) == (Limit("mae", 1.0),)
+    assert choose_limits(score="rmse", metric="column_drop") == (Limit("column_drop", 4.0),)
+
+
 def test_what_the_user_asks_for_wins() -> None:
     assert choose_limits(limit=0.02, classifier="softmax") == (Limit("mpeir", 0.02),)
     assert choose_limits(metric="sqnr") == (Limit("sqnr_db", 20.0),)
