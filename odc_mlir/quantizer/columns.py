@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.sizes import most_sizes_differ, sizes_differ
 from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.reporting.scoring import MOST_SINGLE
 
-MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own, whatever their sizes
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
 _SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
 # The R² of a column below which it is lost: one of five values is on the wrong side of its mean, if they and errors are

@@ -9,8 +9,7 @@ import numpy as np
 
 from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.columns import MOST_SINGLE
-from odc_mlir.runtime.reporting.scoring import UNLIKELY
+from odc_mlir.runtime.reporting.scoring import MOST_SINGLE, UNLIKELY
 
 FEWEST_OF_CLASS = 3  # samples with a label, most of which have one other answer
 _FEWEST_MOVED = 2  # classes or columns: one alone may be what the model confuses

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 
 from odc_mlir.formats.quantities import counted, score_text, without_far_text
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.columns import MOST_SINGLE
 from odc_mlir.quantizer.policy.sizes import most_sizes_differ, sizes_differ
 from odc_mlir.runtime.reporting.scoring import (
     LOWER_IS_BETTER,
+    MOST_SINGLE,
     OF_NUMBERS,
+    are_shares,
     compared,
     scores,
     scores_of_numbers,
@@ -119,7 +120,7 @@ class Scorer:
             return
         cube = _cube(answers, labels)
         width = cube.shape[-1]
-        if places := _own_columns(answers, labels, self.metric):
+        if places := _own_columns(answers, labels):
             self.unscored = sorted(set(range(width)).difference(places))
             self._own = _Numbers(answers, cube, self.metric, places)
             return
@@ -181,7 +182,7 @@ def columns_of_labels(answers: Sequence[Array], labels: Array, metric: str) -> d
     """The labels of each of few columns that may be quantities of their own, [samples, rows]; without constant ones."""
     if metric not in OF_NUMBERS or _cube(answers, labels).shape[-1] > MOST_SINGLE:
         return {}
-    return {place: _cube(answers, labels)[..., place] for place in _own_columns(answers, labels, metric)}
+    return {place: _cube(answers, labels)[..., place] for place in _own_columns(answers, labels)}
 
 
 def _cube(answers: Sequence[Array], labels: Array) -> Array:
@@ -190,16 +191,16 @@ def _cube(answers: Sequence[Array], labels: Array) -> Array:
     return labels.reshape(len(labels), -1, widths.pop() if len(widths) == 1 else 1)
 
 
-def _own_columns(answers: Sequence[Array], labels: Array, metric: str) -> list[int]:
+def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
     """The columns that vary, where these may be quantities of their own: where they are few, or most are small.
 
-    Of numbers between 0 and 1, as those of pictures, where these are single rows of columns that differ in size.
+    Of numbers between 0 and 1, which have that in common, where these are single rows of columns that differ in size.
     """
     cube = _cube(answers, labels)
     width, rows = cube.shape[-1], cube.reshape(-1, cube.shape[-1])
     low, high = (end(rows, axis=0).astype(np.float64) for end in (np.min, np.max))
-    is_picture = metric == "psnr_db" and (answers[0].ndim > _MOST_AXES or not sizes_differ(low, high))
-    if width == 1 or is_picture or (width > MOST_SINGLE and not most_sizes_differ(low, high)):
+    is_of_one_kind = are_shares(labels) and (answers[0].ndim > _MOST_AXES or not sizes_differ(low, high))
+    if width == 1 or is_of_one_kind or (width > MOST_SINGLE and not most_sizes_differ(low, high)):
         return []
     return np.flatnonzero((cube != cube[:1]).any(axis=(0, 1))).tolist()
 

@@ -23,6 +23,7 @@ _MOST_EXACT = 1000  # trials; of more the normal distribution says the same
 _LOGIT, _SHARE = 0.0, 0.5
 _NO_AND_YES = ([0.0, 1.0], [-1.0, 1.0])
 LOWER_IS_BETTER = frozenset({"rmse", "mae"})
+MOST_SINGLE = 16  # columns of an output in which each is taken for a quantity of its own, whatever their sizes
 OF_NUMBERS = frozenset({"rmse", "psnr_db"})  # of labels that are as many numbers as the output has
 
 
@@ -36,7 +37,7 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
 
     Classes (see :func:`as_classes`), one per sample or one for each row of an output's last axis: ``top1_percent``,
     ties going to the lower class; the same for integers where the output has as many, and for yes and no (see
-    :func:`yes_above`). Several numbers between 0 and 1 for each sample, as pictures have them: ``psnr_db``. Other
+    :func:`yes_above`). Numbers between 0 and 1 in pictures (several axes, or more than 16): ``psnr_db``. Other
     numbers, as many as the output has: ``rmse``, ``mae`` and ``r2``, the share of the answers' variance that is
     explained. Raises InputError when nothing of that fits.
     """
@@ -53,9 +54,19 @@ def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
         )
     given = np.stack([o.ravel().astype(np.float64) for o in outputs])
     wanted = expected.reshape(len(expected), -1).astype(np.float64)
-    if expected.dtype.kind == "f" and wanted.shape[1] > 1 and wanted.min() >= 0.0 and wanted.max() <= 1.0:
+    if are_shares(expected) and any(_may_be_picture(output) for output in outputs):
         return scores_of_pictures(given, wanted)
     return scores_of_numbers(given, wanted)
+
+
+def are_shares(labels: Array) -> bool:
+    """Whether labels are reals between 0 and 1."""
+    return labels.dtype.kind == "f" and float(labels.min(initial=0.0)) >= 0.0 and float(labels.max(initial=1.0)) <= 1.0
+
+
+def _may_be_picture(output: Array) -> bool:
+    """Whether there are several axes, or more numbers than quantities; what is right of a row of few has no noise."""
+    return output.size > MOST_SINGLE or np.squeeze(output).ndim > 1
 
 
 def _are_alike(output: Array, labels: Array) -> bool:

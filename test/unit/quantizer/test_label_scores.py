@@ -56,14 +56,26 @@ def test_the_unit_of_a_column_decides_nothing() -> None:
 
 
 @pytest.mark.parametrize(("sizes", "of_columns"), [((1.0, 0.01), True), ((1.0, 0.5), False)])
-def test_rows_of_shares_in_several_units_are_no_picture(sizes: tuple[float, ...], of_columns: bool) -> None:
+def test_rows_of_shares_in_several_units_are_scored_by_column(sizes: tuple[float, ...], of_columns: bool) -> None:
     answers, labels = _answers(*sizes, low=0.0)
     found = Scorer(answers, labels).of(_with_errors(answers, 1, 0.1 * sizes[1]))
-    assert list(found.after) == ["psnr_db"]
+    assert next(iter(found.after)) == "rmse"
     assert bool(found.columns) is of_columns
     assert found.drop > 0.5
-    pictures = [np.resize(answer, (1, 1, *answer.shape[1:])) for answer in answers]
-    assert not Scorer(pictures, labels).of(pictures).columns
+    pictures = [np.resize(answer, (1, 2, *answer.shape[1:])) for answer in answers]
+    of_pictures = Scorer(pictures, np.repeat(labels[:, None], 2, axis=1)).of(pictures)
+    assert list(of_pictures.after) == ["psnr_db"]
+    assert not of_pictures.columns
+
+
+@pytest.mark.parametrize("float_error", [0.0, 0.001, 0.01])
+def test_few_shares_may_lose_a_hundredth_of_what_labels_span(float_error: float) -> None:
+    """Half a dB of what is nearly right would be next to nothing."""
+    answers, labels = _answers(1.0, 0.5, noise=float_error, low=0.0)
+    rng = np.random.default_rng(6)
+    scorer = Scorer(answers, labels)
+    assert scorer.of([answer + 0.004 * rng.normal(size=(1, 2)) for answer in answers]).drop < DEFAULT_DROP_OF_SPAN
+    assert scorer.of([answer + 0.04 * rng.normal(size=(1, 2)) for answer in answers]).drop > DEFAULT_DROP_OF_SPAN
 
 
 @pytest.mark.parametrize("labels", [np.arange(COUNT) % 2, np.arange(COUNT)[:, None] / 7.0])

@@ -21,11 +21,18 @@ def test_ties_go_to_the_lower_class() -> None:
     assert score([np.zeros((1, 4), np.int8)], np.array([0])) == ("top1_percent", 100.0)
 
 
-def test_psnr() -> None:
-    expected = np.zeros((2, 3), np.float32)
-    outputs = [np.full((1, 3), 0.1, np.float32)] * 2
+@pytest.mark.parametrize("shape", [(2, 3), (1, 2, 3, 3), (17,)])
+def test_psnr(shape: tuple[int, ...]) -> None:
+    expected = np.zeros((2, *shape), np.float32)
+    outputs = [np.full((1, *shape), 0.1, np.float32)] * 2
     assert score(outputs, expected) == ("psnr_db", pytest.approx(20.0, abs=1e-5))
     assert score([expected[:1]] * 2, expected) == ("psnr_db", float("inf"))
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (16,), (1, 3)])
+def test_few_numbers_between_0_and_1_are_no_picture(shape: tuple[int, ...]) -> None:
+    expected = np.zeros((2, *shape), np.float32)
+    assert score([np.full((1, *shape), 0.1, np.float32)] * 2, expected) == ("rmse", pytest.approx(0.1))
 
 
 def test_labels_that_do_not_fit() -> None:

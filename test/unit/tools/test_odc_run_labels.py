@@ -95,7 +95,7 @@ def test_quantised_outputs_are_scored_as_reals(tmp_path: Path, capsys: pytest.Ca
     values = np.array([[0.25, 0.5], [0.75, 0.0]], np.float32)
     np.savez(tmp_path / "in.npz", in_0=values, y=values + np.float32(0.1))
     assert _run(path, "--load", tmp_path / "in.npz", "--labels") == 0
-    assert "psnr_db 20.000 over 2 samples" in capsys.readouterr().out
+    assert "rmse 0.1 over 2 samples" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("order", [("places",), ("places", "values"), ("values", "places")])
