@@ -33,6 +33,7 @@ from odc_mlir.transforms.circle.functions.recognise import count_functions
 from odc_mlir.transforms.circle.layout.graph import NHWC
 from odc_mlir.transforms.circle.rewrites.table import O1
 from odc_mlir.transforms.common.placement import main_function
+from odc_mlir.transforms.common.tensor_names import keep_output_names, tell_apart
 from odc_mlir.universe import make_context
 
 TOLERANCE = 1e-5  # of the largest output, for real numbers; codes and integers are equal
@@ -101,15 +102,18 @@ def optimize(
     before = count_operators(module)
     rewriting = CircleOptimizePass(level or "none", tuple(rewrites), tuple(without), io_layout, max_rewrites)
     with typed_errors(_STAGE):
+        names = [value_name(value) for value in _interface(module)[1]]
         done = rewriting.optimize(make_context(), module)
+        keep_output_names(main_function(module), names)
+        tell_apart(module)
         module.verify()
     found = None if original is None else difference(original, module, done.inputs, done.outputs)
     recognised = dict(count_functions(module))
-    names = [
+    turned_names = [
         tuple(value_name(values[number]) for number in turned)
         for values, turned in zip(_interface(module), (done.inputs, done.outputs), strict=True)
     ]
-    return Optimized(module, dict(done.counts), before, count_operators(module), recognised, found, *names)
+    return Optimized(module, dict(done.counts), before, count_operators(module), recognised, found, *turned_names)
 
 
 def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:

@@ -47,7 +47,7 @@ from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import WeightedLayer, real
-from odc_mlir.transforms.common.tensor_names import tell_apart
+from odc_mlir.transforms.common.tensor_names import keep_output_names, outputs_of, tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO
@@ -178,13 +178,15 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     """The optimised and folded copy of an imported module; raises ModelError for one that is quantised already.
 
     Weights that are codes of another type than those of ``scheme`` become real, to be quantised anew. Where it has
-    codes of weights alone, factors of inputs that differ much stay out of these.
+    codes of weights alone, factors of inputs that differ much stay out of these. Outputs keep their names, by which
+    options name them.
     """
     context, ready = make_context(), module.clone()
     function = quant_ir.main_function(ready)
     if function is None:
         raise ModelError("the model has no main function to quantise")
     _refuse_quantised(module)
+    names = [value_name(value) for value in outputs_of(function)]
     _decode_weights(function, None if scheme is None else scheme.weights)
     pipelines.run(context, ready, OPTIMISED, options=[make_pass("circle-fold-constants", decode=True)])
     weights_only = scheme is not None and scheme.weights_only
@@ -192,6 +194,7 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     run_passes(
         context, ready, [pipelines.find_pass(name)(**options.get(name, {})) for name in pipelines.QUANTIZE_PREPARE]
     )
+    keep_output_names(function, names)
     tell_apart(ready)
     return FloatModel(ready)
 

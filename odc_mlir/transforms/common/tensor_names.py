@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import ConstOp, NoneOp
@@ -26,12 +26,31 @@ def names_in(function: FuncOp) -> Names:
     return Names(value_name(value) for value in values_of(function))
 
 
+def outputs_of(function: FuncOp) -> Sequence[SSAValue]:
+    """What ``function`` returns; nothing of one without a body."""
+    last = None if function.is_declaration else function.body.blocks[-1].last_op
+    return last.operands if isinstance(last, ReturnOp) else ()
+
+
+def keep_output_names(function: FuncOp, names: Sequence[str]) -> None:
+    """Let what ``function`` returns be called ``names``; an input keeps its own, and one value the first of several."""
+    named = set[SSAValue](function.args)
+    for value, name in zip(outputs_of(function), names, strict=True):
+        if value not in named:
+            named.add(value)
+            rename(value, name)
+
+
 def tell_apart(module: ModuleOp) -> None:
-    """Give the values of each function names where they have none, or one that another value before them has."""
+    """Give the values of each function names where they have none, or one that another value has as well.
+
+    Inputs and outputs keep theirs, which users know; then what is computed, in program order, and constants last.
+    """
     for function in module.body.block.ops:
         if isinstance(function, FuncOp):
             values = [value for value in values_of(function) if not isinstance(value.owner, NoneOp)]
-            values.sort(key=lambda value: isinstance(value.owner, ConstOp))  # people know what is computed by name
+            ends = {*function.args, *outputs_of(function)}
+            values.sort(key=lambda value: 0 if value in ends else 2 if isinstance(value.owner, ConstOp) else 1)
             own = [value_name(value) for value in values]
             for value, before, name in zip(values, own, tensor_names(own), strict=True):
                 if before != name:

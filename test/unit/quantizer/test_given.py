@@ -15,6 +15,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import QuantParams, TensorInfo
+from odc_mlir.optimizer import optimize
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -94,6 +95,22 @@ def test_what_is_moved_has_the_parameters_that_are_given_for_it() -> None:
     made = quantize(file, calibration=samples, help=False, parameters={"y": (0.25, 5)}, io="quantized")
     (x_codes,) = _graph(made).input_infos()
     assert x_codes.quant == QuantParams((0.25,), (5,))
+
+
+def test_outputs_are_named_as_in_the_float_model() -> None:
+    """Optimised, the two reorderings go away, and what they reordered becomes the output."""
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 2, 4)), builder.tensor("y", (1, 2, 4))
+    inner = [builder.tensor(name, (1, 4, 2)) for name in ("turned", "scores")]
+    order = builder.tensor("order", (3,), "int32", data=np.array([0, 2, 1], np.int32))
+    builder.operator("TRANSPOSE", [x, order], [inner[0]])
+    builder.operator("TANH", [inner[0]], [inner[1]])
+    builder.operator("TRANSPOSE", [inner[1], order], [y])
+    file = model_bytes(builder.finish([x], [y]))
+    samples = [[np.linspace(-1, 1, 8, dtype=np.float32).reshape(1, 2, 4) * k / 8] for k in range(1, 9)]
+    made = quantize(file, calibration=samples, help=False, output_types="y=int8")
+    assert [info.name for info in _graph(made).output_infos()] == ["y"]
+    assert [info.name for info in build_graph(read_model(optimize(file).to_circle())).output_infos()] == ["y"]
 
 
 @pytest.mark.parametrize(
