@@ -44,15 +44,13 @@ from odc_mlir.quantizer.units import check_unit
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
-from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
+from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance, interval_of
 from odc_mlir.runtime.reporting.scoring import OF_NUMBERS, compared, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
 _Runs = Iterator[tuple[list[Array], dict[int, Array]]]  # of each sample outputs, and decisive tensors by index
 
 _EXACT = Tolerance(0.0, 0.0)
-# The range of results that have one by definition, whatever samples show of it.
-_SPANS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
 # A part of such a range that default limits forgive altogether.
 _SLIGHT = 0.1
 
@@ -178,7 +176,7 @@ class Reference:
     def are_shares(self, place: int) -> bool:
         """Whether output ``place`` has parts of a range that its operator defines, in any order."""
         node = last_operator(self.graph, self.graph.outputs[place], in_order=False)
-        return node is not None and node.node.spec.name in _SPANS.keys() | SOFTMAX
+        return node is not None and node.node.spec.name in INTERVALS.keys() | SOFTMAX
 
     def splits(self, place: int) -> bool:
         """Whether columns of output ``place`` count as tensors of their own."""
@@ -208,7 +206,7 @@ class Reference:
     def is_bounded(self, place: int) -> bool:
         """Whether output ``place`` has a range by its operator's definition, whatever samples show of it."""
         node = last_operator(self.graph, self.graph.outputs[place])
-        return node is not None and node.node.spec.name in _SPANS
+        return node is not None and node.node.spec.name in INTERVALS
 
     def varies_slightly(self, place: int) -> float | None:
         """By how much an output with a range of its own varies, where that is a tenth of it or less; else None."""
@@ -313,8 +311,8 @@ class Reference:
         node = last_operator(self.graph, self.graph.outputs[place])
         if place in self.places:
             return None
-        if node is not None and node.node.spec.name in _SPANS:
-            return _SPANS[node.node.spec.name]
+        if node is not None and node.node.spec.name in INTERVALS:
+            return INTERVALS[node.node.spec.name]
         values = [outputs[place] for outputs in self.outputs]
         if values[0].dtype.kind not in "iuf":
             return None
@@ -323,7 +321,7 @@ class Reference:
         if not finite:
             return None
         low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
-        return (high - low) or max(-low, high) or None
+        return interval_of(low, high)
 
     def measure(self, *graphs: Graph, keep: bool = False) -> Measurement:
         """Run ``graphs``, which take turns, on all samples and compare; ``keep`` their outputs.

@@ -22,7 +22,7 @@ from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Watcher
-from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
+from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Errors, Tolerance
 
 TensorKind = Literal["intermediate", "output"]
 
@@ -124,7 +124,9 @@ class _Pair:
             self._misfit = self._misfit or "the element types have nothing in common"
             return
         if self._meter is None:
-            self._meter = ErrorMeter(tolerance, top=self.output is not None, scale=self._scale)
+            interval = None if self._as_they_are and infos[0].quant is not None else INTERVALS.get(self._op)
+            top = self.output is not None
+            self._meter = ErrorMeter(tolerance, top=top, interval=interval, scale=self._scale)
         self._meter.add(a, b)
 
     @property

@@ -54,7 +54,7 @@ class ErrorMeter:
     """Adds up the differences of records to a reference; ``top`` also that of each record's largest elements.
 
     ``classes``: of how many elements, one row after the other, one is the largest; else of all. ``interval``: what
-    errors are parts of in MPEIR, where it is not each record's own. ``scale``: the step of the codes that the others
+    errors are parts of in MPEIR, where it is not that of all records. ``scale``: the step of the codes that the others
     are, if they are any.
     """
 
@@ -76,7 +76,8 @@ class ErrorMeter:
         self._elements = self._differing = self._finite = self._nonzero = 0
         self._max_abs = self._absolute = self._relative = self._squares = 0.0
         self._reference_squares = self._other_squares = self._products = 0.0
-        self._intervals: list[float] = []
+        self._largest: list[float] = []  # of each record
+        self._ends = (math.inf, -math.inf)  # of all finite values of the reference
         self._matches: dict[int, list[float]] = {k: [] for k in TOP}
 
     def add(self, reference: Array, other: Array) -> None:
@@ -96,7 +97,10 @@ class ErrorMeter:
             largest = max(largest, self._add_piece(a[piece], b[piece], 0.0 if exact else self._tolerance.rtol))
         self._max_abs = max(self._max_abs, largest)
         if a.dtype.kind != "c":
-            self._intervals.append(largest / (self._interval or _interval(a) or 1.0))
+            self._largest.append(largest)
+            if (finite := a[np.isfinite(a)]).size:
+                low, high = self._ends
+                self._ends = min(low, float(finite.min())), max(high, float(finite.max()))
         if self._top and a.dtype.kind != "c":
             for k in TOP:
                 if a.size and (self._classes or a.size) > k:  # of fewer all are among the largest
@@ -135,7 +139,7 @@ class ErrorMeter:
             max_abs=self._max_abs,
             mae=self._absolute / self._finite,
             mape_percent=100.0 * self._relative / self._nonzero if self._nonzero else None,
-            mpeir=_mean(self._intervals),
+            mpeir=self._mpeir(),
             mse=self._squares / self._finite,
             sqnr_db=self._sqnr(),
             cosine=self._cosine(),
@@ -144,6 +148,11 @@ class ErrorMeter:
             tae=self._absolute / self._records,
             srmse=math.sqrt(self._squares / self._finite) / self._scale if self._scale else None,
         )
+
+    def _mpeir(self) -> float | None:
+        """The largest errors of records, on average, in parts of the interval of all of them."""
+        mean = _mean(self._largest)
+        return None if mean is None else mean / (self._interval or interval_of(*self._ends) or 1.0)
 
     def _sqnr(self) -> float | None:
         if not self._squares or not self._reference_squares:
@@ -156,10 +165,16 @@ class ErrorMeter:
         return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
 
 
-def _interval(values: Array) -> float:
-    """The distance of the largest finite element from the least."""
-    finite = values[np.isfinite(values)]
-    return float(finite.max()) - float(finite.min()) if finite.size else 0.0
+# The interval of results that have one by definition, whatever samples show of it.
+INTERVALS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
+
+
+def interval_of(low: float, high: float) -> float | None:
+    """What errors of values from ``low`` to ``high`` are parts of: how far these are apart, or else their magnitude.
+
+    None where that is zero too, and where there are no values.
+    """
+    return (high - low) or max(-low, high) or None if low <= high else None
 
 
 def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> float:

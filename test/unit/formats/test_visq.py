@@ -25,7 +25,7 @@ def test_metrics_of_visq() -> None:
     assert errors.tae == (3.0 + 1.0) / 2
     assert errors.mse == (1 + 4 + 0 + 1) / 4
     assert errors.srmse == np.sqrt(errors.mse) / 0.5
-    assert errors.mpeir == (2 / 4 + 1 / 1) / 2
+    assert errors.mpeir == (2 + 1) / 2 / 4
     assert ErrorMeter(Tolerance()).errors().srmse is None
 
 

@@ -29,7 +29,7 @@ def test_known_values() -> None:
     assert found.mae == pytest.approx(4 / 8)
     assert found.mse == pytest.approx(6 / 8)
     assert found.mape_percent == pytest.approx(100 * (2 / 4 + 1) / 7), "the zero takes no part"
-    assert found.mpeir == pytest.approx((2 / 12 + 1 / 1) / 2), "an interval of zero counts as one"
+    assert found.mpeir == pytest.approx((2 + 1) / 2 / 12), "of all records, as the second has no interval"
     assert found.sqnr_db == pytest.approx(10 * math.log10(88 / 6))
     assert found.cosine == pytest.approx((4 + 8 + 64 + 5) / math.sqrt(88 * (1 + 4 + 4 + 64 + 7)))
     assert found.top1_match == pytest.approx((1 + 0) / 2)
