@@ -60,12 +60,7 @@ def check_output(
         if mode is not None and any(_is_read(target, kind, item) for item in inputs):
             raise wrong("it is read as well, and would be replaced", location=text, hint=_CHOOSE)
         if mode is None:
-            if kind.is_folder and Path(text).suffix.lower() in FILE_SUFFIXES:
-                raise wrong(
-                    "this is the name of a single file, and what is written is a folder",
-                    location=text,
-                    hint="name a folder, or a zip that ends with .zip",
-                )
+            _check_name(text, kind, wrong)
             _check_parent(target.parent, makes_folders)
         elif stat.S_ISDIR(mode):
             if not kind.is_folder:
@@ -128,6 +123,20 @@ def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
         return True
     is_inside = os.path.isdir(source) and target.is_relative_to(os.path.realpath(source))
     return is_inside and target.is_file() and not _is_ours(target, kind)
+
+
+def _check_name(text: str, kind: OutputKind, wrong: type[OdcError]) -> None:
+    """Raise an error for a new file with the name of a folder, or the reverse, and for a link that leads nowhere."""
+    if os.path.islink(text):
+        raise wrong("the link there leads to nothing", location=text, hint=f"remove it, or {_CHOOSE}")
+    if not kind.is_folder and text.endswith(("/", os.sep)):
+        raise wrong("this names a folder, and what is written is a file", location=text, hint=_CHOOSE)
+    if kind.is_folder and Path(text).suffix.lower() in FILE_SUFFIXES:
+        raise wrong(
+            "this is the name of a single file, and what is written is a folder",
+            location=text,
+            hint="name a folder, or a zip that ends with .zip",
+        )
 
 
 def _check_parent(parent: Path, makes_folders: bool) -> None:

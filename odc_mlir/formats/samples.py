@@ -39,6 +39,7 @@ _NAMES_SHOWN = 8
 _INTEGERS = 100  # made up: those below
 _HDF5_SUFFIXES = (".h5", ".hdf5")
 _INPUT = re.compile(r"in_(?:(\d{1,9})_)?(\d{1,9})")
+_LIKE_INPUT = re.compile(r"in(put)?[-_]*\d.*", re.IGNORECASE)  # meant as one, and would be left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +127,27 @@ def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]]
     if not head.startswith(b"PK"):
         raise InputError("the data is neither NPZ, NPY nor HDF5", location=location)
     groups: dict[int, dict[int, Array]] = {}
-    arrays = read_npz(path, lambda name: name == "y" or _INPUT.fullmatch(name) is not None)
+    arrays = read_npz(path, lambda name: _is_taken(name, location))
     for name, array in arrays.items():
         if match := _INPUT.fullmatch(name):
-            groups.setdefault(int(match[1] or -1), {})[int(match[2])] = array
+            group, j = groups.setdefault(int(match[1] or -1), {}), int(match[2])
+            if j in group:
+                raise InputError(f"the array {name!r} is there twice, with other zeros in its name", location=location)
+            group[j] = array
     return groups, arrays.get("y")
+
+
+def _is_taken(name: str, location: str) -> bool:
+    """Whether an array of an NPZ file is an input or the labels; raises InputError for what looks like an input."""
+    if name == "y" or _INPUT.fullmatch(name):
+        return True
+    if _LIKE_INPUT.fullmatch(name):
+        raise InputError(
+            f"the array {name!r} looks like an input, and is none",
+            location=location,
+            hint="inputs are in_0, in_1, … or in_K_J for input J of sample K",
+        )
+    return False
 
 
 def _read_npy(path: Path, location: str) -> Array:

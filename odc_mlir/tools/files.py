@@ -220,6 +220,7 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
     from odc_mlir.formats.outputs import check_output
 
     actions = list(_actions(parser, arguments))
+    _check_any_reader(arguments)
     arguments.files = files = Files(overwrite=getattr(arguments, "overwrite", False))
     inputs = [(action, role) for action in actions if isinstance(role := role_of(action), Input)]
     read = [text for action, role in inputs for text in _checked_inputs(arguments, action, role)]
@@ -256,6 +257,16 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
                 error.add_note(told)
             raise
     files.finish()
+
+
+def _check_any_reader(arguments: argparse.Namespace) -> None:
+    """Raise OptionError for the flag of :func:`add_any_reader` where no .tflite file is written."""
+    if not getattr(arguments, "any_reader", False):
+        return
+    from odc_mlir.frontend.model_file import is_tflite
+
+    if not is_tflite(arguments.output or ""):
+        raise OptionError("--any-reader is of .tflite files, and none is written", hint="leave it out")
 
 
 def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:

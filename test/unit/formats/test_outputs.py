@@ -106,6 +106,19 @@ def test_folders_and_empty_files(tmp_path: Path) -> None:
     check_output(os.devnull, kinds.UNKNOWN)
 
 
+def test_links_to_nothing_and_names_of_folders_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "none")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    for name in ("link", "loop"):
+        with pytest.raises(OptionError, match=r"the link there leads to nothing.*; remove it"):
+            write_output(tmp_path / name, b"new", kinds.UNKNOWN, overwrite=True)
+        assert (tmp_path / name).is_symlink()
+    with pytest.raises(OptionError, match="this names a folder, and what is written is a file"):
+        check_output(f"{tmp_path}/m.circle/", kinds.MODEL)
+    check_output(f"{tmp_path}/package/", kinds.FOLDER)
+    assert sorted(os.listdir(tmp_path)) == ["link", "loop"]
+
+
 def test_parents_are_made_and_tried(tmp_path: Path) -> None:
     check_output(tmp_path / "a" / "b" / "c.circle", kinds.MODEL)
     assert os.listdir(tmp_path / "a" / "b") == []

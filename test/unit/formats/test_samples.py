@@ -80,6 +80,12 @@ def test_hdf5(tmp_path: Path) -> None:
         ({"in_0_0": A, "in_0_1": B, "in_2_0": A}, "the array in_1_0 is missing"),
         ({"in_0_0": A, "in_0": B}, "both numbered samples and arrays of one sample"),
         ({"x": A}, "the array in_0 is missing"),
+        (
+            {"in_0": A, "in_1": B, "in_0_-1": B},
+            "the array 'in_0_-1' looks like an input, .*; inputs are in_0",
+        ),
+        ({"in_0": A, "in_1": B, "input_2": B}, "the array 'input_2' looks like an input"),
+        ({"in_0": A, "in_1": B, "in_01": B}, "the array 'in_01' is there twice"),
     ],
 )
 def test_arrays_that_do_not_fit(tmp_path: Path, arrays: dict[str, Any], text: str) -> None:
