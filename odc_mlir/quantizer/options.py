@@ -219,7 +219,13 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
     given = _of_their_kinds(given)
     for name, read in _READ.items():
         given[name] = read(given.get(name) or ())
-    scheme = given.pop("scheme", None) or plan.scheme or "int8"
+    scheme = given.pop("scheme", None)
+    if None not in (scheme, plan.scheme) and scheme != plan.scheme:
+        raise OptionError(
+            f"the scheme is {scheme}, and the file of precisions has {plan.scheme} for all other layers",
+            hint="omit the scheme, or the file's default_quantization_dtype",
+        )
+    scheme = scheme or plan.scheme or "int8"
     granularity = given.pop("granularity", None) or plan.granularity
     options = Options(scheme=scheme, granularity=granularity, mixed=mixed, plan=plan, **given)
     _check(options)

@@ -41,7 +41,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.quantities import counted, quality_name, quality_text
 from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
 
@@ -171,7 +171,10 @@ def metric_name(text: str) -> str:
     """The full name of a measure; raises OptionError for an unknown one."""
     name = _ALIASES.get(text, text)
     if name not in HIGHER_IS_BETTER:
-        raise OptionError(f"unknown metric {text!r}", hint=f"use one of {', '.join(METRICS)}")
+        raise OptionError(
+            f"unknown metric {text!r}",
+            hint=f"{did_you_mean(text, (*METRICS, *_ALIASES))}use one of {', '.join(METRICS)}",
+        )
     return name
 
 

@@ -60,7 +60,9 @@ def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
         assert options.scheme == "uint8"
         assert options.plan.resolve(["a"])["a"].precision == "int16"
     assert make_options(mixed=path).mixed == "off"
-    assert make_options(config=path, scheme="int8").scheme == "int8"
+    assert make_options(config=path, scheme="uint8").scheme == "uint8"
+    with pytest.raises(OptionError, match=r"the scheme is int8, and .* has uint8 for all other layers; omit"):
+        make_options(config=path, scheme="int8")
 
 
 @pytest.mark.parametrize(

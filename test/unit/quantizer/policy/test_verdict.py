@@ -115,7 +115,9 @@ def test_what_the_user_asks_for_wins() -> None:
         ({"max_drop": 1.0}, "max_drop needs labels"),
         ({"metric": "drop"}, "'drop' needs labels"),
         ({"metric": "mse"}, "'mse' has no default limit"),
-        ({"metric": "psnr"}, "unknown metric 'psnr'; use one of mpeir"),
+        ({"metric": "luck"}, "unknown metric 'luck'; use one of mpeir"),
+        ({"metric": "psnr"}, "unknown metric 'psnr'; did you mean 'sqnr'\\? use one of mpeir"),
+        ({"metric": "top_1"}, "unknown metric 'top_1'; did you mean 'top1'\\? use one of mpeir"),
     ],
 )
 def test_contradictions_are_refused(options: dict[str, object], text: str) -> None:
