@@ -157,7 +157,9 @@ def _value(action: argparse.Action, folder: Path) -> list[str]:
 IDLE = [
     action
     for action in odc_quantize.build_parser()._actions
-    if action.option_strings and action.dest not in {"help", "version", "verbose", "quiet", "debug", "overwrite"}
+    if action.option_strings
+    # any_reader is refused with all outputs that are .circle files, as those of recording are
+    and action.dest not in {"help", "version", "verbose", "quiet", "debug", "overwrite", "any_reader"}
 ]
 
 
