@@ -26,6 +26,7 @@ from odc_mlir.quantizer.stages import (
     normalized_by_weights,
     outputs_normalized,
 )
+from odc_mlir.quantizer.yes_scores import one_sided
 
 LOG = logging.getLogger(__name__)
 
@@ -326,11 +327,17 @@ class Choosing:
 
     def _roomier_outputs(self, best: BestCandidate) -> BestCandidate:
         """The choice with room for rare values of its outputs: these are what samples lack, so that it may cost a
-        little on all that there are."""
+        little on all that there are.
+
+        Nobody but the user gives it to scores that are all on one side of a half: whether the network reaches the
+        other one within its ranges, such samples do not show.
+        """
         making, options = self._making, self._options
         may_ask = bool(self._data.fit) and not self._data.separate and not making.is_large
         is_fixed = best.recipe.output_room or len(options.switched(options.output_room)) == 1
         if is_fixed or not may_ask or options.has_codes_to_spare:
+            return best
+        if one_sided(best.model.graph, best.model.complete):
             return best
         found, ours = self._with_room(best, replace(best.recipe, output_room=True), "output room", True)
         if found is None or ours is None:

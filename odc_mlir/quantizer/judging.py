@@ -31,6 +31,7 @@ from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
 from odc_mlir.quantizer.widening import Tried, Widening
 from odc_mlir.quantizer.witnesses import lost_witness_text
+from odc_mlir.quantizer.yes_scores import one_sided, unreached
 from odc_mlir.runtime.execution.graph import Graph
 
 # The part of a SOFTMAX's shares that may lie where the float model has none.
@@ -94,6 +95,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "made_up": data.made_up,
                 "same_inputs": same,
                 "unreal_inputs": unreal_inputs(driver.base.records, _input_keys(driver.base.graph)),
+                "one_sided": one_sided(driver.base.graph, driver.base.complete),
             },
             saturated_biases(candidate.graph),
             driver.findings
@@ -114,6 +116,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 *silent,
                 *(little if missed == [FOLLOWING] and not lost else ()),
                 *_not_finite(driver, measured),
+                *unreached(candidate.graph),
                 *over,
                 *doubts,
             ],
@@ -212,10 +215,11 @@ def _never_varied(same: Sequence[str]) -> list[str]:
 def _of_classes(driver: Driver, measured: Measurement) -> list[str]:
     """What the limits of a classifier leave out: classes that no sample has, and values that labels do not score."""
     reference, found = driver.reference, []
-    if reference.classifier in ("softmax", "logits"):
-        firsts = [outputs[0] for outputs in reference.outputs]
-        missing = never_answered(firsts, reference.classes(0) or firsts[0].size)
-        found += [missing] if missing is not None and not driver.data.made_up else []
+    for place, name in enumerate(measured.names):
+        if reference.classifies(place) and place not in reference.places and not driver.data.made_up:
+            scores = [outputs[place] for outputs in reference.outputs]
+            missing = never_answered(name, scores, reference.classes(place) or scores[0].size)
+            found += [] if missing is None else [missing]
     if reference.metric in PERCENT and all(limit.metric in OF_LABELS for limit in driver.limits):
         for name, r2 in zip(measured.names, measured.r2, strict=True):
             if r2 is not None and not FOLLOWING.allows(r2):

@@ -101,12 +101,12 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
     ]
 
 
-def never_answered(outputs: Sequence[Array], classes: int) -> str | None:
+def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | None:
     """What is said of ``classes`` that no sample's answer is; None where all are, or where samples are fewer.
 
     Nor is anything said where outputs are no rows of so many.
 
-    ``outputs``: scores of classes of each sample, [..., classes] in rows.
+    ``outputs``: scores of classes of each sample, [..., classes] in rows, which the model has as output ``name``.
     """
     if len(outputs) < classes or any(output.size % classes for output in outputs):
         return None
@@ -116,8 +116,8 @@ def never_answered(outputs: Sequence[Array], classes: int) -> str | None:
         return None
     names = ", ".join(map(str, missing[:_NAMED].tolist())) + (", …" if missing.size > _NAMED else "")
     return (
-        f"the float model answers {missing.size} of {classes} classes for no sample ({names}): whether the quantised "
-        "one does is not checked; give samples of them"
+        f"the float model answers {missing.size} of {classes} classes for no sample ({names}) in output {name!r}: "
+        "whether the quantised one does is not checked; give samples of them"
     )
 
 

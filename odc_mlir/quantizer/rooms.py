@@ -2,18 +2,23 @@
 
 What an output has beyond its range is cut off in what the user gets. Inside a network that matters less: activations
 saturate, and other channels make up for it, while steps of all layers add up.
+
+Scores by LOGISTIC that are all below a half in samples, or all above, have logits of one sign, whose codes end at zero.
+There tails do not tell what is beyond: what a detector is to find is no rare value of what it is not to find. Such
+logits get room for scores up to 0.9, or down to 0.1.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.ops.spec import Trait
 from odc_mlir.quantizer.policy.products import LAYERS, SEQUENCES
 from odc_mlir.quantizer.policy.ranges import Range
 from odc_mlir.quantizer.policy.tails import with_room
@@ -21,6 +26,8 @@ from odc_mlir.quantizer.stages import Statistics
 from odc_mlir.support.locations import value_name
 
 _OTHER_LAYERS = frozenset({"TRANSPOSE_CONV", "BATCH_MATMUL"})
+# The logit of a score of 0.9.
+_CLEAR = math.log(9.0)
 
 
 def roomy(
@@ -33,6 +40,10 @@ def roomy(
         if name in found and name in statistics:
             low, high = with_room(statistics[name], _elements(value), bits)
             found[name] = min(low, found[name][0]), max(high, found[name][1])
+    for name in map(value_name, _logits(function)):
+        if name in found:
+            low, high = found[name]
+            found[name] = (-_CLEAR if low >= 0.0 else low, _CLEAR if high <= 0.0 else high)
     return found
 
 
@@ -48,6 +59,26 @@ def _behind_layers(function: FuncOp) -> Iterator[SSAValue]:
         yield value
         if isinstance(value.owner, CircleOp) and value.owner.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS:
             todo.extend(value.owner.operands)
+
+
+def _logits(function: FuncOp) -> Iterator[SSAValue]:
+    """What LOGISTIC makes scores of that are moved to outputs, and what is moved to there."""
+    last = function.body.block.last_op
+    scores = _moved(last.operands) if last is not None else ()
+    made = (value.owner for value in scores)
+    yield from _moved([op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == "LOGISTIC"])
+
+
+def _moved(values: Sequence[SSAValue]) -> Iterator[SSAValue]:
+    """The ``values``, and all that is moved to them."""
+    todo, seen = list(values), set[SSAValue]()
+    while todo:
+        value = todo.pop()
+        if value not in seen:
+            seen.add(value)
+            yield value
+            if isinstance(value.owner, CircleOp) and Trait.SAME_QUANT in value.owner.SPEC.traits:
+                todo.extend(value.owner.operands)
 
 
 def _elements(value: SSAValue) -> int:

@@ -485,14 +485,17 @@ def kept_by_constants(*, follows: bool) -> str:
 def unshown(samples: Mapping[str, Any] | None) -> list[str]:
     """What the ``samples`` of a verdict, perhaps of a file, do not show, whatever was measured on them.
 
-    Inputs that are the same in all of them, though outputs depend on these, or whose values are none that occur, and
-    outputs that hardly change.
+    Inputs that are the same in all of them, though outputs depend on these, or whose values are none that occur,
+    outputs that hardly change, and scores that are all on one side of a half.
     """
     samples = samples or {}
     found = [f"the values of input {name!r} are no real data" for name in samples.get("unreal_inputs", ())]
     if same := samples.get("same_inputs"):
         which, were = ("inputs", "were") if len(same) > 1 else ("input", "was")
         found.append(f"{which} {', '.join(map(repr, same))} {were} the same in all of them")
+    if names := samples.get("one_sided"):
+        of = f"output{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
+        found.append(f"in no sample is a score of {of} on the other side of a half")
     return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found
 
 

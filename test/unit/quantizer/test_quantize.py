@@ -135,6 +135,7 @@ def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCa
         "made_up": True,
         "same_inputs": [],
         "unreal_inputs": [],
+        "one_sided": [],
         "chosen_by": 0,
         "checked_on": 8,
         "telling": True,

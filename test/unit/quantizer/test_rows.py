@@ -128,14 +128,16 @@ def test_values_that_labels_do_not_score_are_told() -> None:
 
 
 def test_classes_that_no_sample_has_are_told() -> None:
+    """Of each head that has classes."""
     builder, rng = ModelBuilder(), np.random.default_rng(6)
-    x, y = builder.tensor("x", (1, 6)), builder.tensor("y", (1, 6))
+    x, z, y, other = (builder.tensor(name, (1, 6)) for name in ("x", "z", "y", "other"))
     builder.operator("SOFTMAX", [x], [y], options={"beta": 1.0})
-    file = bytes(model_bytes(builder.finish([x], [y])))
-    samples = [[rng.normal(size=(1, 6)).astype(np.float32)] for _ in range(40)]
-    told = "answers 2 of 6 classes for no sample (1, 4)"
+    builder.operator("SOFTMAX", [z], [other], options={"beta": 1.0})
+    file = bytes(model_bytes(builder.finish([x, z], [other, y])))
+    samples = [[rng.normal(size=(1, 6)).astype(np.float32) for _ in range(2)] for _ in range(40)]
+    told = "answers 2 of 6 classes for no sample (1, 4) in output 'y'"
     for lacking, expected in ((False, False), (True, True)):
-        for (array,) in samples:
+        for array, _ in samples:
             array[0, [1, 4]] -= 9.0 * lacking
         findings = odc_mlir.quantize(file, calibration=samples, help=False).verdict["findings"]
         assert any(told in text for text in findings) == expected
