@@ -1,17 +1,18 @@
 """Samples that are others but for a little noise: near copies, all of which together are one observation.
 
-Two samples are near where no real input differs by more than 1/64 of what it varies by over the samples, as pictures of
+Two samples are near where no real input differs by more than 1/32 of what it varies by over the samples, as pictures of
 one scene do by the noise of a camera, and all other inputs are equal. Elements vary by their mean absolute deviation;
 those that vary most differ by that part in the mean, and single ones by that part of their own deviation. One that
 hardly varies may differ by more, as noise of one size all over the input has it.
 
 Draws of few dimensions come as near each other by chance. These have others at all distances, but copies lie apart:
-within 64 times the distance of the farthest copy is no other sample. In one dimension chance has that of one pair in
-64, else of fewer.
+within 16 times the distance of the farthest copy is no other sample. In one dimension chance has that of one pair in
+16, else of fewer: so few copies are none.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
 from typing import TypeVar
@@ -26,16 +27,16 @@ Reals = NDArray[np.float64]
 Places = NDArray[np.intp]
 _Key = TypeVar("_Key", bound=Hashable)
 
-_NEAR = 1.0 / 64.0
-_APART = 64.0
+_NEAR = 1.0 / 32.0
+_APART = 16.0
 # Elements that vary by this part of what any does, or more, are those that vary most.
 _MOST_VARYING = 1.0 / 16.0
 # Noise is less than so many times its mean in all of millions of elements, be it normal or of compressed pictures.
 _NOISE = 16.0
 # Samples whose largest value is so many times the usual one say nothing of what others vary by.
-_FAR = 100.0
-# What is no more than this part of the samples may be near by chance, in one dimension.
-_BY_CHANCE = 1.0 / 32.0
+_FAR = 16.0
+# So many standard deviations more copies than chance has in one dimension may be chance.
+_BEYOND_CHANCE = 3.0
 _PARTS = 64  # sums of an input's elements by which samples are compared first
 _FIRST = 32  # samples on either side that are looked at before all are
 _AT_ONCE = 1 << 21  # elements that are compared at a time
@@ -59,7 +60,8 @@ def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
 
 def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
     """The ``places`` of which none is a copy; all, where chance alone may have made as many of them."""
-    if sum(is_copy) <= _BY_CHANCE * len(places):
+    by_chance = len(places) / _APART
+    if sum(is_copy) <= by_chance + _BEYOND_CHANCE * math.sqrt(by_chance):
         return list(places)
     return [place for place, copy in zip(places, is_copy, strict=True) if not copy]
 
