@@ -26,7 +26,6 @@ from odc_mlir.quantizer.stages import (
     normalized_by_weights,
     outputs_normalized,
 )
-from odc_mlir.quantizer.yes_scores import one_sided
 
 LOG = logging.getLogger(__name__)
 
@@ -45,8 +44,8 @@ _LEAST_LOST_DB = 0.5
 # they are. It costs at most 0.8 and 2.3 dB of steps, or two bits of 16; values cut off cost more, and few samples held
 # back show none.
 _FEW_SAMPLES = {0.1: 99, 0.3: 16, 3.0: 99, 7.0: 16}
-# What room for rare values of outputs may cost of what samples show.
-_MOST_FOR_ROOM_DB = 0.5
+# What room for rare values of outputs may cost of what samples show: these seldom show what it gains.
+_MOST_FOR_ROOM_DB = 2.0
 
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
@@ -203,11 +202,15 @@ class Choosing:
         return outputs_normalized(model, asked, moved, self._making.statistics_of(model), self._data.fit)
 
     def _refined(self, best: BestCandidate) -> BestCandidate:
-        """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""
+        """The choice with weights rounded by samples, unless that does harm, and with corrected biases where they help.
+
+        Rounding nearly always helps, which few samples held back leave in doubt. Of weights alone all samples judge it.
+        """
         options = self._options
         if self._data.fit and not best.recipe.rounding and len(options.switched(options.rounding)) > 1:
             before = best.measured.quality_db
-            best = self.better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
+            keep = self.better if self._making.builder.scheme.weights_only else self._unless_worse
+            best = keep(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
             last = self._making.steps[-1]
             self.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
         if self._data.fit and not best.recipe.correction and len(options.switched(options.correction)) > 1:
@@ -327,17 +330,11 @@ class Choosing:
 
     def _roomier_outputs(self, best: BestCandidate) -> BestCandidate:
         """The choice with room for rare values of its outputs: these are what samples lack, so that it may cost a
-        little on all that there are.
-
-        Nobody but the user gives it to scores that are all on one side of a half: whether the network reaches the
-        other one within its ranges, such samples do not show.
-        """
+        little on all that there are."""
         making, options = self._making, self._options
         may_ask = bool(self._data.fit) and not self._data.separate and not making.is_large
         is_fixed = best.recipe.output_room or len(options.switched(options.output_room)) == 1
         if is_fixed or not may_ask or options.has_codes_to_spare:
-            return best
-        if one_sided(best.model.graph, best.model.complete):
             return best
         found, ours = self._with_room(best, replace(best.recipe, output_room=True), "output room", True)
         if found is None or ours is None:
@@ -417,7 +414,7 @@ class Choosing:
         found = self._tried(model, recipe, what, value)
         if found is None:
             return best
-        if self._data.separate:
+        if self._data.separate or _has_same_ranges(found, best):
             kept = not best.measured.better_than(found.measured, LEAST_GAIN_DB)
         else:
             kept = not self._harms(found, best)
@@ -440,8 +437,7 @@ class Choosing:
 
         Channels that are all as large as the largest, and ranges that clip, leave less room for what was not seen.
         """
-        is_same = choice.model is best.model and choice.recipe.ranges == best.recipe.ranges
-        if is_same or self._data.separate:  # samples that chose nothing have judged both already
+        if self._data.separate or _has_same_ranges(choice, best):  # samples that chose nothing have judged both already
             return True
         theirs, ours = self._by_halves(best, choice)
         if not ours.confirms(theirs, LEAST_GAIN_DB):
@@ -491,3 +487,7 @@ class Choosing:
         ranges = len(options.range_modes) if len(options.range_modes) > 1 else 0
         folds = 0 if self._making.folds is None else self._making.folds.count(JUDGES)
         return tried + len(options.equalizations) + ranges + 1 + held + folds
+
+
+def _has_same_ranges(choice: BestCandidate, best: BestCandidate) -> bool:
+    return choice.model is best.model and choice.recipe.ranges == best.recipe.ranges

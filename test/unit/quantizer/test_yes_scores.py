@@ -82,11 +82,11 @@ def test_room_lets_scores_reach_what_no_sample_has(joined: bool) -> None:
     assert "in no sample is a score of output " in passed_text(verdict)
 
 
-def test_nobody_but_the_user_gives_such_room() -> None:
-    """Whether the network reaches the other side within its ranges such samples do not show."""
+def test_help_gives_such_room() -> None:
+    """The network may not reach the other side within its ranges, which such samples do not show."""
     made = odc_mlir.quantize(detector(), calibration=scenes(1), mixed="off")
-    assert not any(step["step"] == "output room" for step in made.verdict["steps"])
-    assert not made.passed
+    assert (made.passed, made.verdict["certain"], made.verdict["choices"]["output_room"]) == (True, False, True)
+    assert _largest(made) > 0.8
 
 
 def test_samples_on_both_sides_leave_nothing_to_say() -> None:
