@@ -32,51 +32,42 @@ _BLOCK = 64  # columns that are rounded before what they lose is moved to all co
 
 @dataclass
 class Moments:
-    """First and second moments of G groups of K inputs, summed over rows; empty when made.
+    """Second moments of G groups of K inputs, summed over rows; empty when made.
 
     ``parts`` are how many times rows were taken in, and ``spread`` sums the squares of what each time showed of the
     mean product of every two inputs.
     """
 
     count: int
-    first: Floats  # [G, K]
     second: Floats  # [G, K, K]
     parts: int = 0
     spread: float = 0.0
 
     @classmethod
     def empty(cls, groups: int, inputs: int) -> Moments:
-        return cls(0, np.zeros((groups, inputs)), np.zeros((groups, inputs, inputs)))
+        return cls(0, np.zeros((groups, inputs, inputs)))
 
-    def add(self, rows: NDArray[Any]) -> None:
-        """Take in rows ``[G, N, K]`` (or ``[N, K]`` of one group)."""
+    def add(self, rows: NDArray[Any], parts: int = 1) -> None:
+        """Take in rows ``[G, N, K]`` (or ``[N, K]`` of one group), which are as many ``parts`` of equal size in a row.
+
+        That is to the last bit what these give one after the other.
+        """
         stacked = rows[np.newaxis] if rows.ndim == 2 else rows
-        narrow = np.ascontiguousarray(stacked, np.float32)  # sums of few rows: float32 products are ten times as fast
-        products = np.matmul(narrow.transpose(0, 2, 1), narrow).astype(np.float64)
-        self.count += narrow.shape[1]
-        self.first += narrow.sum(axis=1, dtype=np.float64)
-        self.second += products
-        self.parts += 1
-        self.spread += _squares_of_pairs(products) / max(1, narrow.shape[1]) ** 2
-
-    def merge(self, other: Moments) -> None:
-        """Take in what ``other`` has seen."""
-        self.count += other.count
-        self.first += other.first
-        self.second += other.second
-        self.parts += other.parts
-        self.spread += other.spread
+        groups, count, inputs = stacked.shape
+        apart = stacked.reshape(groups, parts, count // parts, inputs).swapaxes(0, 1)
+        narrow = np.ascontiguousarray(apart, np.float32)  # sums of few rows: float32 products are ten times as fast
+        products = np.matmul(narrow.transpose(0, 1, 3, 2), narrow).astype(np.float64)
+        squares = _squares_of_pairs(products)
+        for part, square in zip(products, squares, strict=True):
+            self.second += part
+            self.spread += square / max(1, count // parts) ** 2
+        self.count += count
+        self.parts += parts
 
     @property
     def mean(self) -> Floats:
-        """Mean of each input, ``[G, K]``; zeros before any row."""
-        return self.first / max(1, self.count)
-
-    @property
-    def covariance(self) -> Floats:
-        """Second moments about the mean, ``[G, K, K]``; zeros before any row."""
-        mean = self.mean
-        return self.second / max(1, self.count) - mean[:, :, np.newaxis] * mean[:, np.newaxis, :]
+        """The mean products of every two inputs, ``[G, K, K]``; zeros before any row."""
+        return self.second / max(1, self.count)
 
 
 def shrunk(moments: Moments, runs: int) -> Floats:
@@ -87,8 +78,8 @@ def shrunk(moments: Moments, runs: int) -> Floats:
     a few large ones may make most of a product. Inputs that are quieter than others are made louder, as if in one more
     run they were as loud: what few runs hardly show would have to take what all others lose.
     """
-    known = moments.second / max(1, moments.count)
-    squares = _squares_of_pairs(known)
+    known = moments.mean
+    squares = _squares_of_pairs(known[np.newaxis])[0]
     chance = max(0.0, moments.spread / max(1, moments.parts) - squares) / max(1, runs - 1)
     part = min(1.0, chance / squares) if runs > 1 and 0 < squares < np.inf else 1.0
     variances = np.einsum("gkk->gk", known)
@@ -97,11 +88,12 @@ def shrunk(moments: Moments, runs: int) -> Floats:
     return np.asarray((1 - part) * known + own[:, :, np.newaxis] * np.eye(known.shape[1]))
 
 
-def _squares_of_pairs(products: Floats) -> float:
-    """The sum of squares of the products of different inputs, ``[G, K, K]``."""
-    own = np.einsum("gkk->gk", products)
+def _squares_of_pairs(products: Floats) -> list[float]:
+    """Of each part the sum of squares of the products of different inputs, ``[parts, G, K, K]``."""
+    own = np.einsum("pgkk->pgk", products)
     with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.vdot(products, products) - np.vdot(own, own))
+        pairs = zip(products, own, strict=True)
+        return [float(np.vdot(part, part) - np.vdot(squares, squares)) for part, squares in pairs]
 
 
 @dataclass(frozen=True)

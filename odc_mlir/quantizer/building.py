@@ -47,7 +47,7 @@ _PROPAGATE = "quant-propagate-params"
 # Ways to choose ranges that weigh the codes to be had, and so are told how many there are.
 _KNOW_CODES = frozenset({"mse", "entropy"})
 # Samples that codes are refined by: moments of inputs change little with more.
-_MOST_REFINING = 64
+MOST_REFINING = 64
 # Bytes of constants of the last candidates without refined codes that are kept: others often differ in these alone.
 _MOST_KEPT = 64 << 20
 
@@ -58,7 +58,7 @@ class CandidateBuilder:
     def __init__(self, options: Options, samples: Sequence[Sequence[Array]]) -> None:
         self.options = options
         self.scheme: Scheme = options.definition
-        self._samples = samples[:_MOST_REFINING]
+        self._samples = samples[:MOST_REFINING]
         self._context = make_context()
         self.given: dict[str, Attribute] = {}  # what the last model was asked to have, by tensor name
         self._found: dict[tuple[Any, ...], tuple[Statistics, Mapping[str, Range]]] = {}  # by identity of the first
@@ -67,18 +67,19 @@ class CandidateBuilder:
 
     def add_samples(self, samples: Sequence[Sequence[Array]]) -> bool:
         """Refine codes by these samples as well from now on; False where there are enough without them."""
-        room = _MOST_REFINING - len(self._samples)
+        room = MOST_REFINING - len(self._samples)
         if room <= 0 or not self._samples:
             return False
         self._samples = [*self._samples, *samples[:room]]
         return True
 
-    def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+    def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics, known: Known | None = None) -> Candidate:
         """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError.
 
-        Most candidates are measured and let go: what is kept is to be verified (:meth:`verify`).
+        Most candidates are measured and let go: what is kept is to be verified (:meth:`verify`). ``known``: what the
+        samples have shown of the model, by default what the model knows of so many.
         """
-        plain = self._plain(model, replace(recipe, rounding=False, correction=False), statistics)
+        plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):
             return plain
         candidate = Candidate(recipe, plain.module.clone())
@@ -90,7 +91,7 @@ class CandidateBuilder:
             self._samples,
             rounding=recipe.rounding,
             correction=recipe.correction,
-            known=model.known.setdefault(len(self._samples), Known()),
+            known=model.known.setdefault(len(self._samples), Known()) if known is None else known,
         )
         found.apply(candidate.module)
         run_passes(self._context, candidate.module, [dead_code_pass()], verify=False)
@@ -102,8 +103,9 @@ class CandidateBuilder:
         run_passes(self._context, candidate.module, [*checks, dead_code_pass()])
         return candidate
 
-    def _plain(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+    def unrefined(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
         """The candidate with every constant rounded to the nearest code: one of the last few, or made anew."""
+        recipe = replace(recipe, rounding=False, correction=False)
         key = (id(model), id(statistics), recipe)
         if key in self._unrefined:
             self._unrefined[key] = self._unrefined.pop(key)  # the last one again

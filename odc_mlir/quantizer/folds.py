@@ -7,18 +7,21 @@ by the same recipe, each without some samples, and judge these in turn.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from odc_mlir.calibration.recorded import Records, joined
-from odc_mlir.errors import OdcError
-from odc_mlir.quantizer.building import CandidateBuilder
+from odc_mlir.calibration.recorded import joined
+from odc_mlir.errors import OdcError, UnsupportedError
+from odc_mlir.quantizer.building import MOST_REFINING, CandidateBuilder
 from odc_mlir.quantizer.data import Data
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.options import Options
+from odc_mlir.quantizer.refinement import Known, Learner, learn
 from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics
 from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.recording import record
 
 LOG = logging.getLogger(__name__)
@@ -107,6 +110,18 @@ class HeldBack:
 
 
 @dataclass
+class _Shown:
+    """What ``model`` has shown without each fold: statistics for those that judge, and what rounding found out.
+
+    That is ``known``, by how many folds there are.
+    """
+
+    model: FloatModel
+    statistics: list[Statistics] = field(default_factory=list)
+    known: dict[int, list[Known]] = field(default_factory=dict)
+
+
+@dataclass
 class Folds:
     """Judges on the samples of ``reference``, those included that models of ``options`` are made by.
 
@@ -116,7 +131,7 @@ class Folds:
 
     reference: Reference
     options: Options
-    _records: tuple[FloatModel, list[Records]] | None = field(default=None, init=False, repr=False)
+    _shown: _Shown | None = field(default=None, init=False, repr=False)
 
     def count(self, most: int) -> int:
         """How many folds there are if ``most`` are wanted: one for each of fewer samples."""
@@ -127,27 +142,42 @@ class Folds:
 
         :data:`FOLDS` models are without the samples for all else. Raises OdcError where one cannot be made.
         """
-        count = self.count(FOLDS)
-        graphs = [self._without(model, recipe, fold, count, statistics).graph for fold in range(count)]
-        return self.reference.measure(*graphs)
+        return self.reference.measure(*self._without(model, recipe, [statistics] * self.count(FOLDS)))
 
     def judge(self, model: FloatModel, recipe: Recipe) -> Measurement:
         """The same of :data:`JUDGES` models that are without the samples for everything; outputs are kept."""
-        records, graphs = self._recorded(model), []
-        for fold in range(len(records)):
-            others = joined([found for place, found in enumerate(records) if place != fold])
-            graphs.append(self._without(model, recipe, fold, len(records), others.statistics()).graph)
-        return self.reference.measure(*graphs, keep=True)
+        return self.reference.measure(*self._without(model, recipe, self._statistics(model)), keep=True)
 
-    def _without(self, model: FloatModel, recipe: Recipe, fold: int, count: int, statistics: Statistics) -> Candidate:
-        others = [sample for number, sample in enumerate(self.reference.samples) if number % count != fold]
-        # what rounding found out by all samples is not for this one
-        return CandidateBuilder(self.options, others).build(FloatModel(model.module), recipe, statistics)
+    def _without(self, model: FloatModel, recipe: Recipe, statistics: Sequence[Statistics]) -> list[Graph]:
+        """Models with ranges by ``statistics``, each without the samples of one fold."""
+        samples, count = self.reference.samples, len(statistics)
+        runs = [[run for run in range(len(samples)) if run % count != fold][:MOST_REFINING] for fold in range(count)]
+        # what rounding found out by all samples is not for these
+        known = self._shown_by(model).known.setdefault(count, [Known() for _ in runs])
+        builders = [CandidateBuilder(self.options, [samples[run] for run in own]) for own in runs]
+        parts = list(zip(builders, statistics, known, strict=True))
+        if recipe.rounding or recipe.correction:
+            plain = [builder.unrefined(model, recipe, found).graph for builder, found, _ in parts]
+            learners = [
+                Learner.of(model.graph, *part, rounding=recipe.rounding)
+                for part in zip(plain, runs, known, strict=True)
+            ]
+            with suppress(UnsupportedError):  # which is said where codes are refined
+                learn(model.graph, learners, samples[: 1 + max(map(max, runs))])
+        return [builder.build(model, recipe, found, shown).graph for builder, found, shown in parts]
 
-    def _recorded(self, model: FloatModel) -> list[Records]:
-        """What was recorded of each fold that judges."""
-        if self._records is None or self._records[0] is not model:
+    def _shown_by(self, model: FloatModel) -> _Shown:
+        """What ``model`` has shown; of those before nothing is kept."""
+        if self._shown is None or self._shown.model is not model:
+            self._shown = _Shown(model)
+        return self._shown
+
+    def _statistics(self, model: FloatModel) -> list[Statistics]:
+        """What was recorded without each fold that judges."""
+        shown = self._shown_by(model)
+        if not shown.statistics:
             executor, count = HostExecutor(model.graph), self.count(JUDGES)
-            found = [record(executor, self.reference.samples[fold::count]) for fold in range(count)]
-            self._records = model, found
-        return self._records[1]
+            records = [record(executor, self.reference.samples[fold::count]) for fold in range(count)]
+            others = (joined([*records[:fold], *records[fold + 1 :]]) for fold in range(count))
+            shown.statistics = [found.statistics() for found in others]
+        return shown.statistics

@@ -13,8 +13,9 @@ codes are chosen by what all of these layers see.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
@@ -49,6 +50,7 @@ _Key = tuple[tuple[str, ...], QuantParams, str]
 _MOST_INPUTS = 2560
 # Rows of all runs together that second moments are taken of: at least, and for each input.
 _LEAST_ROWS, _ROWS_PER_INPUT = 4096, 16
+_MOST_TOGETHER = 1 << 18  # elements of inputs of several runs, and of what is made of them, that are computed at once
 _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code constants do not use
 
 
@@ -104,7 +106,7 @@ def refine(
         return found
     layers = _layers(reference, quantised)
     try:
-        _learn(reference, layers, samples, known, rounding=rounding, damping=damping)
+        learn(reference, [Learner(layers, range(len(samples)), known, rounding)], samples, damping=damping)
         real = Stepper(quantised, samples)
     except UnsupportedError as error:
         LOG.info("codes are not refined: %s", error)
@@ -122,40 +124,100 @@ def refine(
         means = seen = known.means[layer.name]
         if correction:
             real.go_to(layer.quantised)
-            seen = _means(layer.product, real.reals(layer.quantised.inputs[0]))
+            seen = _means(layer.product, list(real.reals(layer.quantised.inputs[0])))
         found.deltas[layer.name] = layer.correct(real, codes, means, seen)
     return found
 
 
-def _learn(
-    reference: Graph, layers: Sequence[_LayerPair], samples: Samples, known: Known, *, rounding: bool, damping: float
+@dataclass
+class Learner:
+    """A quantised model with these ``layers`` that is to know what the float model shows in some ``runs``."""
+
+    layers: Sequence[_LayerPair]
+    runs: Sequence[int]
+    known: Known
+    rounding: bool
+    _seen: dict[_Key, Moments] = field(default_factory=dict, init=False)
+    _waiting: dict[_Key, int] = field(default_factory=dict, init=False)  # layers yet to come, of weights to be rounded
+
+    def __post_init__(self) -> None:
+        new = [layer for layer in self.layers if self.rounding and layer.key not in self.known.codes]
+        self._waiting = {layer.key: len(layer.sharing) for layer in new}
+
+    @classmethod
+    def of(
+        cls, reference: Graph, quantised: Graph, runs: Sequence[int], known: Known, *, rounding: bool = True
+    ) -> Learner:
+        """The learner that ``quantised`` is, made of ``reference``."""
+        return cls(_layers(reference, quantised), runs, known, rounding)
+
+    def asks_for(self, layer: _LayerPair) -> bool:
+        """Whether anything of ``layer`` is not known yet."""
+        return bool(self._waiting.get(layer.key)) or (layer.bias is not None and layer.name not in self.known.means)
+
+    def learn(self, layer: _LayerPair, values: Sequence[Array], means: Floats | None, damping: float) -> None:
+        """Take in the inputs of ``layer`` in the own runs of all; ``means``: of each, where a bias asks for them."""
+        known, key, own = self.known, layer.key, [values[run] for run in self.runs]
+        if layer.bias is not None and means is not None:
+            known.means[layer.name] = means[list(self.runs)]
+        if not self._waiting.get(key):
+            return
+        moments = self._seen.setdefault(key, Moments.empty(layer.product.groups, layer.product.inputs))
+        layer.observe(own, known.means.get(layer.name), moments)
+        self._waiting[key] -= 1
+        if not self._waiting[key]:
+            known.codes[key], scales = layer.rounded(self._seen.pop(key), len(own), damping)
+            if scales is not None:
+                known.scales[key] = scales
+
+
+def learn(
+    reference: Graph,
+    learners: Sequence[Learner],
+    samples: Samples,
+    *,
+    damping: float = DAMPING,
 ) -> None:
-    """Run the float model once for all layers of which something is not known yet."""
+    """Let each of ``learners`` know what :func:`refine` asks for, in one go through the float model, if any.
+
+    Each knows the same as alone with its runs, which are numbers of ``samples``. Raises UnsupportedError for models
+    that cannot be run operator by operator.
+    """
     ideal: Stepper | None = None
-    waiting = {layer.key: len(layer.sharing) for layer in layers if rounding and layer.key not in known.codes}
-    seen: dict[_Key, Moments] = {}
-    for layer in sorted(layers, key=lambda layer: layer.reference.index):
-        rounds = waiting.get(layer.key, 0)
-        if not rounds and (layer.bias is None or layer.name in known.means):
+    pairs = [(layer, learner) for learner in learners for layer in learner.layers]
+    for _, group in groupby(sorted(pairs, key=_place), key=_place):
+        asking = [(layer, learner) for layer, learner in group if learner.asks_for(layer)]
+        if not asking:
             continue
         ideal = ideal or Stepper(reference, samples)
-        values = layer.values(ideal)
-        if layer.bias is not None:
-            known.means[layer.name] = _means(layer.product, values)
-        if not rounds:
-            continue
-        moments = seen.setdefault(layer.key, Moments.empty(layer.product.groups, layer.product.inputs))
-        layer.observe(values, known.means.get(layer.name), moments)
-        waiting[layer.key] -= 1
-        if not waiting[layer.key]:
-            known.codes[layer.key], scales = layer.rounded(seen.pop(layer.key), len(values), damping)
-            if scales is not None:
-                known.scales[layer.key] = scales
+        first, _ = asking[0]
+        values = first.values(ideal)
+        means = _means(first.product, values) if any(layer.bias is not None for layer, _ in asking) else None
+        for layer, learner in asking:
+            learner.learn(layer, values, means, damping)
 
 
-def _means(product: Product, values: Iterable[Array]) -> Floats:
+def _place(pair: tuple[_LayerPair, Learner]) -> tuple[int, int]:
+    """Where the float model computes with a layer's weights."""
+    layer, _ = pair
+    return layer.reference.index, layer.product.place
+
+
+def _means(product: Product, values: Sequence[Array]) -> Floats:
     """The mean of each input that meets the weights, in each run: ``[runs, G, K]``."""
-    return np.stack([product.means(value) for value in values])
+    parts = _together(values, np.size)
+    return np.concatenate([product.means(np.concatenate(part), len(part)) for part in parts])
+
+
+def _together(values: Sequence[Array], elements: Callable[[Array], int]) -> Iterator[list[Array]]:
+    """``values`` of runs, in parts of one shape that are computed at once, where each takes so many ``elements``.
+
+    In small layers most of the time would go into calls.
+    """
+    for _, alike in groupby(values, key=np.shape):
+        found = list(alike)
+        count = max(1, _MOST_TOGETHER // max(1, elements(found[0])))
+        yield from (found[start : start + count] for start in range(0, len(found), count))
 
 
 @dataclass
@@ -203,10 +265,20 @@ class _LayerPair:
         product = self.product
         free = means is not None and self.bias is not None and not self.bias.is_shared
         centre = np.float32(means.mean(axis=0)[:, np.newaxis]) if free and means is not None else np.float32(0.0)
-        for number, value in enumerate(values):
-            rows = product.row_count(value)
-            every = max(1, rows * len(values) // max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs))
-            moments.add(product.rows(value, number % every, every) - centre)  # other places in every run
+        most, number = max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs), 0
+
+        def every(value: Array) -> int:
+            return max(1, product.row_count(value) * len(values) // most)
+
+        def elements(value: Array) -> int:
+            size = product.groups * product.inputs * max(product.row_count(value), product.inputs)
+            return size if every(value) == 1 else _MOST_TOGETHER
+
+        for part in _together(values, elements):
+            step = every(part[0])
+            rows = product.rows(np.concatenate(part), number % step, step)  # other places in every run
+            moments.add(rows - centre, len(part))
+            number += len(part)
 
     def rounded(self, moments: Moments, runs: int, damping: float) -> tuple[Array, Array | None]:
         """Codes of the weights that keep the results for inputs with these moments of so many runs.

@@ -149,15 +149,19 @@ class Product:
         return scales, zero_points
 
     def rows(self, x: NDArray[Any], first: int = 0, every: int = 1) -> NDArray[Any]:
-        """The real inputs ``x`` of one run as ``[G, N, K]``: everything that meets the weights, padding as zeros.
+        """The real inputs ``x`` as ``[G, N, K]``: everything that meets the weights, padding as zeros.
 
-        Of all rows those from ``first`` on, one of ``every``.
+        Of all rows those from ``first`` on, one of ``every``. Inputs of several runs, which may be joined along the
+        first axis, give their rows run by run.
         """
         if self.window is None:
             return x.reshape(1, -1, self.inputs)[:, first::every]
         patches = self._patches(x, self.window)  # [n, oh, ow, kh, kw, c]
-        places = np.arange(first, math.prod(patches.shape[:3]), every)
-        chosen = patches[np.unravel_index(places, patches.shape[:3])]  # [N, kh, kw, c]
+        if every == 1:
+            chosen = patches.reshape(-1, *patches.shape[3:])[first:]  # [N, kh, kw, c], faster than one by one
+        else:
+            places = np.arange(first, math.prod(patches.shape[:3]), every)
+            chosen = patches[np.unravel_index(places, patches.shape[:3])]
         if self._is_depthwise:
             return chosen.transpose(3, 0, 1, 2).reshape(self.groups, -1, self.inputs)
         grouped = chosen.reshape(*chosen.shape[:3], self.groups, chosen.shape[3] // self.groups)
@@ -169,24 +173,25 @@ class Product:
             return x.size // max(1, self.inputs)
         return math.prod((len(x), *(self._axis(axis, x.shape[1 + axis]).results for axis in (0, 1))))
 
-    def means(self, x: NDArray[Any]) -> NDArray[np.float64]:
-        """The mean of each input over all rows of one run, ``[G, K]``; x finite.
+    def means(self, x: NDArray[Any], runs: int = 1) -> NDArray[np.float64]:
+        """The mean of each input over all rows of each run, ``[runs, G, K]``; x finite.
 
-        Sums over a window's columns and then over its rows: patches, which are many times as large, are not made.
+        ``x`` has the inputs of so many runs, joined along the first axis. Sums over a window's columns and then over
+        its rows: patches, which are many times as large, are not made.
         """
         if self.window is None:
-            rows = x.reshape(-1, self.inputs)
-            return np.asarray(rows.mean(axis=0, dtype=np.float64)[np.newaxis])
+            rows = x.reshape(runs, -1, self.inputs)
+            return np.asarray(rows.mean(axis=1, dtype=np.float64)[:, np.newaxis])
         (kh, kw), (height, width) = self._taps, x.shape[1:3]
         vertical, horizontal = self._axis(0, height), self._axis(1, width)
         by_column = np.matmul(horizontal.counts.astype(x.dtype), x)  # [n, h, kw, c]
-        by_row = by_column.sum(axis=0, dtype=np.float64).reshape(height, -1)
-        sums = (vertical.counts @ by_row).reshape(kh, kw, -1)
-        sums /= x.shape[0] * vertical.results * horizontal.results
+        apart = by_column.reshape(runs, len(x) // runs, height, -1)
+        sums = (vertical.counts @ apart.sum(axis=1, dtype=np.float64)).reshape(runs, kh, kw, -1)
+        sums /= apart.shape[1] * vertical.results * horizontal.results
         if self._is_depthwise:
-            return np.asarray(sums.transpose(2, 0, 1).reshape(self.groups, self.inputs))
-        grouped = sums.reshape(kh, kw, self.groups, -1)
-        return np.asarray(grouped.transpose(2, 0, 1, 3).reshape(self.groups, self.inputs))
+            return np.asarray(sums.transpose(0, 3, 1, 2).reshape(runs, self.groups, self.inputs))
+        grouped = sums.reshape(runs, kh, kw, self.groups, -1)
+        return np.asarray(grouped.transpose(0, 3, 1, 2, 4).reshape(runs, self.groups, self.inputs))
 
     def _axis(self, axis: int, size: int) -> _AxisTaps:
         """What the window does along an axis of this size."""

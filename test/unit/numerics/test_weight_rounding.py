@@ -39,7 +39,7 @@ def problem(seed: int, *, most: int = 7) -> tuple[NDArray[Any], Grid, Moments]:
 @given(seeds)
 def test_results_are_never_worse_than_those_of_the_nearest_codes(seed: int) -> None:
     weights, grid, moments = problem(seed)
-    covariance = moments.covariance
+    covariance = moments.mean
     codes = round_weights(weights, grid, covariance).astype(np.float64)
     ours = loss(weights - grid.real(codes), covariance)
     nearest = loss(weights - grid.real(grid.nearest(weights)), covariance)
@@ -51,7 +51,7 @@ def test_results_are_never_worse_than_those_of_the_nearest_codes(seed: int) -> N
 @given(seeds)
 def test_scales_near_the_given_ones_lose_less(seed: int) -> None:
     weights, grid, moments = problem(seed)
-    covariance = moments.covariance
+    covariance = moments.mean
     plain = loss(weights - grid.real(round_weights(weights, grid, covariance).astype(np.float64)), covariance)
     codes, scales = round_and_scale(weights, grid, covariance)
     chosen = Grid(scales.astype(np.float64), grid.zero_points, grid.least, grid.most)
@@ -81,9 +81,9 @@ def test_dependent_inputs_gain_much() -> None:
     grid = Grid(np.abs(weights).max(axis=2) / 7, np.zeros((1, 16)), -7, 7)
     moments = Moments.empty(1, 64)
     moments.add(random.standard_normal((2000, 8)) @ random.standard_normal((8, 64)))
-    codes = round_weights(weights, grid, moments.covariance).astype(np.float64)
-    ours = loss(weights - grid.real(codes), moments.covariance).sum()
-    assert ours < 0.1 * loss(weights - grid.real(grid.nearest(weights)), moments.covariance).sum()
+    codes = round_weights(weights, grid, moments.mean).astype(np.float64)
+    ours = loss(weights - grid.real(codes), moments.mean).sum()
+    assert ours < 0.1 * loss(weights - grid.real(grid.nearest(weights)), moments.mean).sum()
 
 
 @given(seeds)
@@ -105,42 +105,50 @@ def test_weights_on_the_grid_stay() -> None:
     size = moments.second.shape[1]
     codes = np.random.default_rng(0).integers(grid.least, grid.most + 1, (*grid.scales.shape, size))
     exact = grid.real(codes.astype(np.float64))
-    np.testing.assert_array_equal(round_weights(exact, grid, moments.covariance), codes)
+    np.testing.assert_array_equal(round_weights(exact, grid, moments.mean), codes)
 
 
 def test_zero_points_move_codes_only() -> None:
     weights, grid, moments = problem(7)
     moved = Grid(grid.scales, grid.zero_points + 100, grid.least + 100, grid.most + 100)
-    codes = round_weights(weights, grid, moments.covariance)
-    np.testing.assert_array_equal(round_weights(weights, moved, moments.covariance), codes + 100)
+    codes = round_weights(weights, grid, moments.mean)
+    np.testing.assert_array_equal(round_weights(weights, moved, moments.mean), codes + 100)
 
 
 @given(seeds)
 def test_factors(seed: int) -> None:
     _, _, moments = problem(seed)
-    factors = inverse_factors(moments.covariance, 0.5)
+    factors = inverse_factors(moments.mean, 0.5)
     size = factors.shape[1]
-    lifted = moments.covariance + 0.5 * np.einsum("gkk->g", moments.covariance)[:, None, None] / size * np.eye(size)
+    lifted = moments.mean + 0.5 * np.einsum("gkk->g", moments.mean)[:, None, None] / size * np.eye(size)
     product = factors.transpose(0, 2, 1) @ factors @ lifted
     np.testing.assert_allclose(product, np.broadcast_to(np.eye(size), product.shape), atol=1e-6)
     np.testing.assert_array_equal(factors, np.triu(factors))
 
 
-def test_moments() -> None:
+def test_moments_are_mean_products() -> None:
     rows = np.random.default_rng(0).standard_normal((3, 50, 4)).astype(np.float32)
-    parts = [Moments.empty(3, 4) for _ in range(2)]
-    parts[0].add(rows[:, :20])
-    parts[1].add(rows[:, 20:])
-    parts[0].merge(parts[1])
-    assert parts[0].count == 50
-    np.testing.assert_allclose(parts[0].mean, rows.mean(axis=1), atol=1e-6)
-    for group in range(3):
-        np.testing.assert_allclose(parts[0].covariance[group], np.cov(rows[group].T, bias=True), atol=1e-5)
+    moments = Moments.empty(3, 4)
+    moments.add(rows[:, :20])
+    moments.add(rows[:, 20:])
+    assert (moments.count, moments.parts) == (50, 2)
+    np.testing.assert_allclose(moments.mean, np.einsum("gnk,gnl->gkl", rows, rows) / 50, atol=1e-5)
+
+
+@pytest.mark.parametrize(("groups", "rows", "inputs"), [(1, 20, 9), (5, 16, 9), (1, 1, 40), (3, 7, 1)])
+def test_parts_taken_in_together_are_these_one_by_one(groups: int, rows: int, inputs: int) -> None:
+    runs = np.random.default_rng(1).standard_normal((groups, 6 * rows, inputs)).astype(np.float32)
+    one_by_one, together = Moments.empty(groups, inputs), Moments.empty(groups, inputs)
+    for start in range(0, 6 * rows, rows):
+        one_by_one.add(runs[:, start : start + rows])
+    together.add(runs[:, : 2 * rows], 2)
+    together.add(runs[:, 2 * rows :], 4)
+    np.testing.assert_array_equal(together.second, one_by_one.second)
+    assert (together.count, together.parts, together.spread) == (one_by_one.count, 6, one_by_one.spread)
 
 
 def test_no_rows_say_nothing() -> None:
     assert not Moments.empty(1, 3).mean.any()
-    assert not Moments.empty(1, 3).covariance.any()
 
 
 def moments_of(runs: NDArray[Any]) -> Moments:

@@ -7,12 +7,15 @@ import pytest
 
 from helpers.float_models import rescaled_mobilenet
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer import refinement
 from odc_mlir.quantizer.data import split
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.folds import JUDGES, Folds
 from odc_mlir.quantizer.making import Making
 from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.refinement import Samples
 from odc_mlir.quantizer.stages import FloatModel, Recipe, prepare
+from odc_mlir.quantizer.stepping import Stepper
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.recording import record
@@ -81,3 +84,26 @@ def test_there_are_no_more_folds_than_samples(made: tuple[Graph, FloatModel, lis
     folds = Folds(Reference(original, samples[:2]), make_options(scheme="int8"))
     assert folds.count(JUDGES) == 2
     assert folds.judge(model, Recipe()).reals[0]
+
+
+def test_what_a_model_shows_its_judges_is_learnt_once(
+    made: tuple[Graph, FloatModel, list[list[np.ndarray]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The float model runs once for all judges, and not again for those of other ranges, who find the same codes."""
+    original, model, samples = made
+    recipes = [Recipe(rounding=True, correction=True, headroom=part) for part in (0.0, 0.1)]
+    options, runs = make_options(scheme="int8"), []
+    anew = [Folds(Reference(original, samples), options).judge(model, recipe) for recipe in recipes]
+
+    class Spy(Stepper):
+        def __init__(self, graph: Graph, samples: Samples) -> None:
+            runs.append(graph)
+            super().__init__(graph, samples)
+
+    monkeypatch.setattr(refinement, "Stepper", Spy)
+    folds = Folds(Reference(original, samples), options)
+    for recipe, expected in zip(recipes, anew, strict=True):
+        found = folds.judge(model, recipe)
+        np.testing.assert_array_equal(found.results.noise, expected.results.noise)
+    assert sum(graph is model.graph for graph in runs) == 1
+    assert len(runs) == 1 + 2 * JUDGES

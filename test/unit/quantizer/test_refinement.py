@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from helpers.models import ModelBuilder
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.quantizer.refinement import refine
+from odc_mlir.quantizer import refinement
+from odc_mlir.quantizer.refinement import Known, Learner, learn, refine
 from odc_mlir.quantizer.stepping import Stepper
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -93,6 +95,40 @@ def test_what_is_not_asked_for_stays() -> None:
     assert not nothing.codes
     assert not nothing.deltas
     assert not refine(reference, quantised, []).deltas
+
+
+def test_what_is_learnt_together_is_what_each_learns_alone() -> None:
+    reference, module = models()
+    quantised, every = build_graph(export_model(module)), samples(30, 1)
+    parts, known = [range(20), [0, 5, 29], range(10, 30)], [Known() for _ in range(3)]
+    learn(reference, [Learner.of(reference, quantised, *pair) for pair in zip(parts, known, strict=True)], every)
+    for part, shown in zip(parts, known, strict=True):
+        alone = Known()
+        refine(reference, quantised, [every[number] for number in part], known=alone)
+        assert shown.codes.keys() == alone.codes.keys()
+        for name, codes in alone.codes.items():
+            np.testing.assert_array_equal(shown.codes[name], codes)
+        for name, means in alone.means.items():
+            np.testing.assert_array_equal(shown.means[name], means)
+
+
+def test_runs_of_several_shapes_count_as_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of one, two and three samples; runs of one shape are taken together where there is room."""
+    reference, module = models()
+    rows = [sample[0] for sample in samples(48, 1)]
+    starts = np.cumsum([0, *([1, 1, 2, 2, 3, 3] * 4)])
+    batches = [[np.concatenate(rows[low:high])] for low, high in pairwise(starts)]
+    found = []
+    for room in (refinement._MOST_TOGETHER, 0):
+        monkeypatch.setattr(refinement, "_MOST_TOGETHER", room)
+        found.append(Known())
+        refine(reference, build_graph(export_model(module)), batches, known=found[-1])
+    together, one_by_one = found
+    for name, codes in one_by_one.codes.items():
+        np.testing.assert_array_equal(together.codes[name], codes)
+    for name, means in one_by_one.means.items():
+        np.testing.assert_array_equal(together.means[name], means)
+    assert len(one_by_one.codes) == len(one_by_one.means) == 2
 
 
 def test_a_second_time_changes_no_bias() -> None:

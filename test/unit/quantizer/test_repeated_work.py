@@ -17,6 +17,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer import building
 from odc_mlir.quantizer.building import CandidateBuilder
 from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.refinement import Known
 from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics, prepare
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -38,9 +39,11 @@ class _Spy:
 def search() -> _Spy:
     found, build, rounded = _Spy(), CandidateBuilder.build, CandidateBuilder._rounded
 
-    def note_asked(self: CandidateBuilder, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
+    def note_asked(
+        self: CandidateBuilder, model: FloatModel, recipe: Recipe, statistics: Statistics, known: Known | None = None
+    ) -> Candidate:
         found.asked.append((self, model, recipe, statistics))
-        return build(self, model, recipe, statistics)
+        return build(self, model, recipe, statistics, known)
 
     def note_rounded(self: CandidateBuilder, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
         found.rounded.append((self, model, recipe, statistics))

@@ -65,7 +65,21 @@ def test_some_rows_and_means_are_those_of_all_rows(
     rows = product.rows(x)
     assert product.row_count(x) == rows.shape[1]
     np.testing.assert_array_equal(product.rows(x, 2, 5), rows[:, 2::5])
-    np.testing.assert_allclose(product.means(x), rows.mean(axis=1, dtype=np.float64), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(product.means(x)[0], rows.mean(axis=1, dtype=np.float64), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "shape", "filters", "options"), LAYERS)
+def test_joined_runs_give_what_each_gives(
+    name: str, shape: tuple[int, ...], filters: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    random = np.random.default_rng(2)
+    _, node = model_of(name, shape, filters, options, random)
+    product = Product.of(node)
+    assert product is not None
+    runs = [random.standard_normal(shape).astype(np.float32) for _ in range(4)]
+    joined = np.concatenate(runs)
+    np.testing.assert_array_equal(product.rows(joined), np.concatenate([product.rows(x) for x in runs], axis=1))
+    np.testing.assert_array_equal(product.means(joined, 4), np.concatenate([product.means(x) for x in runs]))
 
 
 def test_scales_go_with_their_results() -> None:
