@@ -260,6 +260,11 @@ class PlaceMeter:
         self._differing += differing
         self._shares.append(1.0 - differing / max(1, reference.size))
 
+    def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
+        """More records."""
+        for reference, other in zip(references, others, strict=True):
+            self.add(reference, other)
+
     def errors(self) -> Errors:
         """The counts, and the share that is the same; a place has no distance."""
         share = sum(self._shares) / len(self._shares) if self._shares else None

@@ -48,9 +48,11 @@ from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance,
 from odc_mlir.runtime.reporting.scoring import OF_NUMBERS, compared, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
-_Runs = Iterator[tuple[list[Array], dict[int, Array]]]  # of each sample outputs, and decisive tensors by index
+_Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisive tensors by index
+_Runs = Iterator[_Run]
 
 _EXACT = Tolerance(0.0, 0.0)
+_MOST_TOGETHER = 1 << 16  # elements of outputs of several samples that are metered at once
 # A part of such a range that default limits forgive altogether.
 _SLIGHT = 0.1
 
@@ -367,14 +369,7 @@ class Reference:
         powers, results = np.zeros((2, 2, len(self._parts), len(self.samples)))
         found_reals: list[list[Array]] = []
         decided: dict[int, list[float]] = {place: [] for place in self._deciding}
-        for number, expected in enumerate(self.outputs):
-            reals, kept = next(parts[number % len(parts)])
-            for meter, every, a, b in zip(meters, columns, expected, reals, strict=True):
-                if a.shape != b.shape:
-                    raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
-                meter.add(a, b)
-                for column in every:
-                    column.add(b, a)
+        for number, expected, (reals, kept) in self._metered(parts, meters, columns):
             for part, (place, at) in enumerate(self._parts):
                 a, b = (_column(found[place], at, self.columns(place).axis) for found in (expected, reals))
                 own = signal_and_noise(a, b, place in self.places)
@@ -404,6 +399,31 @@ class Reference:
             [partly for _, partly in lost],
             self._recalls(found_reals),
         )
+
+    def _metered(
+        self,
+        parts: Sequence[_Runs],
+        meters: Sequence[ErrorMeter | PlaceMeter],
+        columns: Sequence[Sequence[Columns]],
+    ) -> Iterator[tuple[int, Sequence[Array], _Run]]:
+        """Each sample's number, outputs and what ``parts``, which take turns, give for it.
+
+        ``meters`` and ``columns`` of each output have seen that. Small outputs of many samples are shown to them
+        together, as most of the time would go into calls.
+        """
+        count = max(1, _MOST_TOGETHER // max(1, sum(array.size for array in self.outputs[0])))
+        for start in range(0, len(self.outputs), count):
+            outputs = self.outputs[start : start + count]
+            found = [next(parts[number % len(parts)]) for number in range(start, start + len(outputs))]
+            for place, (meter, found_columns) in enumerate(zip(meters, columns, strict=True)):
+                every, others = [expected[place] for expected in outputs], [reals[place] for reals, _ in found]
+                for a, b in zip(every, others, strict=True):
+                    if a.shape != b.shape:
+                        raise ModelError(f"an output has the shape {b.shape}, the float model's {a.shape}")
+                meter.add_all(every, others)
+                for column in found_columns:
+                    column.add_all(others, every)
+            yield from zip(range(start, start + len(outputs)), outputs, found, strict=True)
 
     def _recalls(self, found: Sequence[Sequence[Array]]) -> list[Recall]:
         return [] if self.labels is None else recalls(self._firsts, self.answers(found), self.labels)

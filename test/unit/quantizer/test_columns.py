@@ -153,3 +153,17 @@ def test_columns_that_come_back_may_cost_others_half_a_bit(cost_db: float, kept:
     assert measured(after, []).better_than(lost, 0.1) == kept
     assert not measured(after, []).better_than(measured(before, []), 0.1)
     assert not measured(after, [Lost([1], 1, 2)]).better_than(lost, 0.1)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((1, 10), -1), ((1, 7, 3), -1), ((1, 3, 50), 1), ((1, 20, 1), -1)])
+def test_samples_taken_together_are_these_one_by_one(shape: tuple[int, ...], axis: int) -> None:
+    random = np.random.default_rng(0)
+    expected = [random.standard_normal(shape).astype(np.float32) for _ in range(9)]
+    found = [a + np.float32(0.1) for a in expected]
+    found[4].flat[0] = np.inf
+    together, one_by_one = (Columns.of(expected, axis).like() for _ in range(2))
+    together.add_all(found, expected)
+    for a, b in zip(found, expected, strict=True):
+        one_by_one.add(a, b)
+    for name in ("low", "high", "values", "total", "squares", "noise"):
+        np.testing.assert_array_equal(getattr(together, name), getattr(one_by_one, name))
