@@ -45,7 +45,7 @@ _LEAST_LOST_DB = 0.5
 # back show none.
 _FEW_SAMPLES = {0.1: 99, 0.3: 16, 3.0: 99, 7.0: 16}
 # What room for rare values of outputs may cost of what samples show: these seldom show what it gains.
-_MOST_FOR_ROOM_DB = 2.0
+_MOST_FOR_ROOM_DB = 1.0
 
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
