@@ -126,9 +126,9 @@ def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
 
 
 def _check_name(text: str, kind: OutputKind, wrong: type[OdcError]) -> None:
-    """Raise an error for a new file with the name of a folder, or the reverse, and for a link that leads nowhere."""
-    if os.path.islink(text):
-        raise wrong("the link there leads to nothing", location=text, hint=f"remove it, or {_CHOOSE}")
+    """Raise an error for a new file with the name of a folder, or the reverse, and for links in a circle."""
+    if os.path.islink(os.path.realpath(text)):
+        raise wrong("the link there leads to itself", location=text, hint=f"remove it, or {_CHOOSE}")
     if not kind.is_folder and text.endswith(("/", os.sep)):
         raise wrong("this names a folder, and what is written is a file", location=text, hint=_CHOOSE)
     if kind.is_folder and Path(text).suffix.lower() in FILE_SUFFIXES:

@@ -291,7 +291,9 @@ def _of_output(
     }
     if spans is not None:
         largest = by_sample(error.max(initial=0.0) for error in errors)
-        result["mpeir"] = draws.ends(largest, np.ones(draws.count), draws.unseen(largest, spans.max(), 0.5), spans)
+        result["mpeir"] = draws.ends(
+            largest, np.ones(draws.count), draws.unseen(largest, float(np.median(spans)), 0.5), spans
+        )
     if noise.any() and signal.any():
         low, high = draws.ends(noise, signal, odd, cut=cut)
         if low > 0.0:

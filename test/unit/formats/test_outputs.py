@@ -106,11 +106,11 @@ def test_folders_and_empty_files(tmp_path: Path) -> None:
     check_output(os.devnull, kinds.UNKNOWN)
 
 
-def test_links_to_nothing_and_names_of_folders_are_no_files(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(tmp_path / "none")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+def test_links_in_a_circle_and_names_of_folders_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "loop")
+    (tmp_path / "loop").symlink_to(tmp_path / "link")
     for name in ("link", "loop"):
-        with pytest.raises(OptionError, match=r"the link there leads to nothing.*; remove it"):
+        with pytest.raises(OptionError, match=r"the link there leads to itself.*; remove it"):
             write_output(tmp_path / name, b"new", kinds.UNKNOWN, overwrite=True)
         assert (tmp_path / name).is_symlink()
     with pytest.raises(OptionError, match="this names a folder, and what is written is a file"):
