@@ -202,20 +202,29 @@ class Choosing:
         return outputs_normalized(model, asked, moved, self._making.statistics_of(model), self._data.fit)
 
     def _refined(self, best: BestCandidate) -> BestCandidate:
-        """The choice with weights rounded by samples, unless that does harm, and with corrected biases where they help.
-
-        Rounding nearly always helps, which few samples held back leave in doubt. Of weights alone all samples judge it.
-        """
+        """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""
         options = self._options
         if self._data.fit and not best.recipe.rounding and len(options.switched(options.rounding)) > 1:
             before = best.measured.quality_db
-            keep = self.better if self._making.builder.scheme.weights_only else self._unless_worse
-            best = keep(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
+            best = self.better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
             last = self._making.steps[-1]
             self.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
         if self._data.fit and not best.recipe.correction and len(options.switched(options.correction)) > 1:
             best = self.better(best, best.model, replace(best.recipe, correction=True), "correction", True)
-        return self._refined_by_all(best)
+        return self._rounded(self._refined_by_all(best))
+
+    def _rounded(self, best: BestCandidate) -> BestCandidate:
+        """The choice with rounded weights unless that does harm: it nearly always helps, which few samples held back
+        leave in doubt.
+
+        Of weights alone all samples have judged it.
+        """
+        options, weights_only = self._options, self._making.builder.scheme.weights_only
+        may_ask = bool(self._data.fit) and len(options.switched(options.rounding)) > 1 and not weights_only
+        if not may_ask or best.recipe.rounding:
+            return best
+        self._making.foreseen += 1
+        return self._unless_worse(best, best.model, replace(best.recipe, rounding=True), "rounding unless worse", True)
 
     def _refined_by_all(self, best: BestCandidate) -> BestCandidate:
         """The choice with both where neither helps alone: what the samples held back leave in doubt, all of them tell.
