@@ -12,6 +12,7 @@ from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.quantizer.coverage import LEAST_COVERAGE
 from odc_mlir.quantizer.folds import HALVES, JUDGES
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
@@ -33,6 +34,9 @@ LOG = logging.getLogger(__name__)
 LEAST_GAIN_DB = 0.1
 # The same of ranges that clip what was seen: others have rarer and larger values, which few samples do not show.
 _LEAST_CLIPPED_DB = 1.0
+
+# The part of a gain that samples which chose no ranges may lose, if not beyond chance.
+_FORGIVEN = 0.1
 
 # By how much ranges may be wider than what was seen, and how much worse samples that did not choose them must be for
 # that to be tried.
@@ -166,7 +170,7 @@ class Choosing:
         if self._options.normalization not in (AUTO, OFF) and model is self._making.base:
             self._findings.append(
                 f"normalize {self._options.normalize} changes nothing: no input has channels that differ in size, "
-                "and no layer gives an output with such columns"
+                "and no layer without a precision of its own gives an output with such columns"
             )
         return model, recipe
 
@@ -314,7 +318,7 @@ class Choosing:
         back, which leave more in doubt, beyond chance: rarer values cost more than finer steps gain.
         """
         making, options, data = self._making, self._options, self._data
-        if not options.help or options.headroom is not None or data.separate or not data.fit:
+        if not options.help or options.headroom is not None or not data.fit or data.held is data.fit:
             return best
         seen = making.measured_unseen(best.model, best.candidate)
         shows = seen.quality_db <= making.measured_itself(best.candidate).quality_db - _LEAST_LOST_DB
@@ -341,7 +345,7 @@ class Choosing:
         """The choice with room for rare values of its outputs: these are what samples lack, so that it may cost a
         little on all that there are."""
         making, options = self._making, self._options
-        may_ask = bool(self._data.fit) and not self._data.separate and not making.is_large
+        may_ask = bool(self._data.fit) and self._data.held is not self._data.fit and not making.is_large
         is_fixed = best.recipe.output_room or len(options.switched(options.output_room)) == 1
         if is_fixed or not may_ask or options.has_codes_to_spare:
             return best
@@ -413,6 +417,7 @@ class Choosing:
         kept = found.measured.better_than(best.measured, least_db)
         kept = kept and not self._leaves_more(found, best)
         kept = kept and self._holds_others(found, best) and not self._loses_more(found, best)
+        kept = kept or self._covers(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 
@@ -428,6 +433,7 @@ class Choosing:
         else:
             kept = not self._harms(found, best)
         kept = kept and not self._leaves_more(found, best) and not self._loses_more(found, best)
+        kept = kept or self._covers(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 
@@ -449,10 +455,11 @@ class Choosing:
         if self._data.separate or _has_same_ranges(choice, best):  # samples that chose nothing have judged both already
             return True
         theirs, ours = self._by_halves(best, choice)
+        if choice.recipe.ranges == best.recipe.ranges:
+            gained_db = choice.measured.quality_db - best.measured.quality_db
+            return ours.confirms(theirs, LEAST_GAIN_DB, _FORGIVEN * gained_db)
         if not ours.confirms(theirs, LEAST_GAIN_DB):
             return False
-        if choice.recipe.ranges == best.recipe.ranges:
-            return True
         # What is clipped of samples to choose by tells as much of others, and they are more.
         theirs, ours = (self._making.measured_itself(each.candidate) for each in (best, choice))
         return ours.confirms(theirs, LEAST_GAIN_DB)
@@ -474,6 +481,13 @@ class Choosing:
         """
         ours, theirs = (self._making.coverage(each.candidate).left("macs") for each in (choice, best))
         return ours > theirs
+
+    def _covers(self, choice: BestCandidate, best: BestCandidate) -> bool:
+        """Whether enough of ``choice`` has codes to pass, and of ``best`` not: what is real for lack of a kernel is no
+        accuracy to keep. Ranges that clip for that are none."""
+        least = LEAST_COVERAGE if self._options.min_coverage is None else self._options.min_coverage
+        ours, theirs = ((self._making.coverage(each.candidate).share() or 0.0) for each in (choice, best))
+        return ours >= least > theirs and choice.recipe.ranges == best.recipe.ranges
 
     def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""

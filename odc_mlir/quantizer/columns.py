@@ -103,6 +103,11 @@ class Columns:
         return self.values >= _FEWEST_VALUES and most_sizes_differ(self.low, self.high)
 
     @property
+    def are_of_kinds(self) -> bool:
+        """Whether one is so small beside others as none of columns of one kind, such as logits, would be."""
+        return self.values >= _FEWEST_VALUES and self.differ
+
+    @property
     def differ(self) -> bool:
         """Whether one scale, which holds zero, is too coarse for one of the columns."""
         return sizes_differ(self.low, self.high)

@@ -302,7 +302,7 @@ class Reference:
             or first.shape[0] != 1
             or first.size in {1, *inputs}
             or any(outputs[0].shape != first.shape for outputs in self.outputs)
-            or self.columns(0).have_units
+            or self.columns(0).are_of_kinds
         )
 
     def _span(self, place: int) -> float | None:

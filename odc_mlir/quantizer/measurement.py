@@ -67,28 +67,30 @@ class Measurement:
 
         The measures are the decisive tensors and the outputs. Where many values are near the ends of a squashing
         function, noise that the function hides would pay for noise that is left in the outputs. Columns that are no
-        longer lost may cost others more than anything else may.
+        longer lost, or in part, may cost others more than anything else may.
         """
-        most = _MOST_PAID_DB if self._lost < other._lost else _MOST_LOST_DB
+        most = _MOST_PAID_DB if self._tells_more(other) else _MOST_LOST_DB
         pairs = self._pairs(other)
         better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
 
-    def confirms(self, other: Measurement, least_db: float) -> bool:
+    def confirms(self, other: Measurement, least_db: float, most_lost_db: float = 0.0) -> bool:
         """Whether a gain over ``other`` that was measured elsewhere shows here too, if not beyond chance.
 
-        Neither measure is worse by ``least_db`` beyond chance, and one at least as good, or fewer columns are lost.
+        Neither measure is worse by ``least_db`` beyond chance, and one at least as good, but for ``most_lost_db``, or
+        fewer columns are lost.
         """
-        as_good = any(ours.quality_db >= theirs.quality_db for ours, theirs in self._pairs(other))
-        return (as_good or self._lost < other._lost) and not other.better_than(self, least_db)
+        as_good = any(ours.quality_db >= theirs.quality_db - most_lost_db for ours, theirs in self._pairs(other))
+        return (as_good or self._tells_more(other)) and not other.better_than(self, least_db)
 
     def _pairs(self, other: Measurement) -> list[tuple[Powers, Powers]]:
         return [(self.decisive, other.decisive), (self.results, other.results)]
 
-    @property
-    def _lost(self) -> set[tuple[int, int, int]]:
-        """Output, axis and place of each column that is lost."""
-        return {(at, lost.axis, place) for at, every in enumerate(self.lost) for lost in every for place in lost.places}
+    def _tells_more(self, other: Measurement) -> bool:
+        """Whether columns are told here that ``other`` has lost, or in part, and none is lost for these."""
+        ours, theirs = _places(self.lost), _places(other.lost)
+        ours_in_part, theirs_in_part = ours | _places(self.blurred), theirs | _places(other.blurred)
+        return ours <= theirs and ours_in_part <= theirs_in_part and (ours, ours_in_part) != (theirs, theirs_in_part)
 
     def worst(self) -> dict[str, float | None]:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
@@ -107,6 +109,11 @@ class Measurement:
         """The measures of every output, as they stand in a verdict."""
         every = zip(self.names, self.outputs, self.r2, strict=True)
         return [{"name": name, **dataclasses.asdict(errors), "r2": r2} for name, errors, r2 in every]
+
+
+def _places(every: list[list[Lost]]) -> set[tuple[int, int, int]]:
+    """Output, axis and place of each column of ``every`` output."""
+    return {(at, lost.axis, place) for at, found in enumerate(every) for lost in found for place in lost.places}
 
 
 def lost_places(measured: Measurement) -> list[int]:

@@ -49,7 +49,7 @@ def tell_apart(module: ModuleOp) -> None:
     for function in module.body.block.ops:
         if isinstance(function, FuncOp):
             values = [value for value in values_of(function) if not isinstance(value.owner, NoneOp)]
-            ends = {*function.args, *outputs_of(function)}
+            ends = {value for value in (*function.args, *outputs_of(function)) if value_name(value)}
             values.sort(key=lambda value: 0 if value in ends else 2 if isinstance(value.owner, ConstOp) else 1)
             own = [value_name(value) for value in values]
             for value, before, name in zip(values, own, tensor_names(own), strict=True):

@@ -143,13 +143,15 @@ def measured(noise_db: tuple[float, float], lost: list[Lost]) -> Measurement:
     """What is measured of an output of two columns with these SQNR, the same for all samples."""
     noise = np.repeat(10.0 ** (-np.array(noise_db)[:, None] / 10.0), 8, axis=1)
     powers = Powers(np.ones((2, 8)), noise)
-    return Measurement([], powers, powers, ["y"], lost=[lost])
+    kinds = [[item for item in lost if item.in_part == in_part] for in_part in (False, True)]
+    return Measurement([], powers, powers, ["y"], lost=kinds[:1], blurred=kinds[1:])
 
 
 @pytest.mark.parametrize(("cost_db", "kept"), [(1.0, True), (4.0, False)])
-def test_columns_that_come_back_may_cost_others_half_a_bit(cost_db: float, kept: bool) -> None:
+@pytest.mark.parametrize("in_part", [False, True])
+def test_columns_that_come_back_may_cost_others_half_a_bit(cost_db: float, kept: bool, in_part: bool) -> None:
     before, after = (0.0, 40.0), (35.0, 40.0 - cost_db)
-    lost = measured(before, [Lost([0], 1, 2)])
+    lost = measured(before, [Lost([0], 1, 2, in_part=in_part)])
     assert measured(after, []).better_than(lost, 0.1) == kept
     assert not measured(after, []).better_than(measured(before, []), 0.1)
     assert not measured(after, [Lost([1], 1, 2)]).better_than(lost, 0.1)

@@ -284,6 +284,12 @@ def test_a_gain_is_confirmed_where_nothing_is_worse_and_one_measure_as_good(
     assert found.confirms(best, 0.1) == confirmed
 
 
+def test_a_large_gain_is_confirmed_though_a_little_is_lost_by_chance() -> None:
+    found, best = _measurement(39.95, 29.95, spread=0.9), _measurement(40.0, 30.0)
+    assert [found.confirms(best, 0.1, most_lost_db) for most_lost_db in (0.0, 0.04, 0.06)] == [False, False, True]
+    assert not _measurement(39.5, 29.5).confirms(best, 0.1, 1.0)  # beyond chance
+
+
 def test_a_column_that_is_lost_no_more_confirms_what_others_pay_for_it() -> None:
     found, best = _measurement(39.95, 29.95, spread=0.9), _measurement(40.0, 30.0)
     best.lost = [[Lost([1], 1, 4)]]

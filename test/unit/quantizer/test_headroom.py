@@ -56,6 +56,14 @@ def test_ranges_are_wider_where_few_samples_leave_others_out() -> None:
     assert _sqnr_db(model, found.to_circle(), unseen) > _sqnr_db(model, tight.to_circle(), unseen) + 3.0
 
 
+def test_samples_to_check_on_do_not_take_the_place_of_room() -> None:
+    """They choose no range: few that do leave others out as much as without them."""
+    model, samples = _layers(), _samples(40, 0.5, 1)
+    found = quantize(model, calibration=samples[:24], evaluation=samples[24:], mixed="off")
+    assert found.verdict["choices"]["headroom"] > 0.0
+    assert any(step["step"] == "output room" for step in found.verdict["steps"])
+
+
 @pytest.mark.parametrize("chosen", [{"headroom": 0.0}, {"help": False}])
 def test_what_is_asked_for_is_not_tried(chosen: dict[str, Any]) -> None:
     made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off", **chosen)
