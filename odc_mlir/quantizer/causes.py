@@ -1,4 +1,4 @@
-"""Options that were given and are likely why a model is not accurate enough: parameters and headroom of no fit."""
+"""What was given and is likely why a model is not accurate enough: parameters, headroom and samples of no fit."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ _WIDEST, _WIDEST_OF_MANY = 1.0, 7.0
 
 
 def likely_causes(driver: Driver, graph: Graph) -> list[str]:
-    """The options that leave few codes of the quantised ``graph`` to values or cut them off, each with what it does."""
-    options, found = driver.options, []
+    """What leaves few codes of the quantised ``graph`` to values or cuts them off, each with what it does."""
+    options, found = driver.options, list[str]()
+    if driver.differing_units:
+        found.append("the samples to check on, which seem to be in another unit than the model was calibrated in")
     headroom = options.headroom or 0.0
     if headroom > (_WIDEST_OF_MANY if options.has_codes_to_spare else _WIDEST):
         found.append(f"--headroom {headroom:g}, which leaves {100.0 / (1.0 + headroom):.2g} % of the codes to values")

@@ -74,11 +74,13 @@ class Driver:
             self.making.record(self.base)
             self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]
         self.model, self.statistics = self.base, self.making.statistics_of(self.base)
+        self.differing_units: list[str] = []  # of inputs, between samples to choose by and those to check on
         if data.separate and not data.made_up:
             by = "calibration samples" if data.fit else "recorded ranges"
-            self.findings += units_that_differ(
+            self.differing_units = units_that_differ(
                 self.base.graph, self.statistics, data.held, by=by, among="the samples to check on"
             )
+            self.findings += self.differing_units
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None
@@ -126,7 +128,7 @@ class Driver:
             limit=options.limit,
             max_drop=options.max_drop,
             score=reference.metric,
-            is_telling=reference.misfit is None,
+            is_telling=reference.misfit is None and samples >= FEWEST_TO_TRUST,
             classifier=reference.classifier,
             has_values=reference.has_values,
             has_unscored=len(reference.graph.outputs) > 1 or (scorer is not None and bool(scorer.unscored)),

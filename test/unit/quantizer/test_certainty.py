@@ -99,6 +99,15 @@ def test_of_few_samples_the_doubt_counts_however_they_are_given(options: dict[st
     assert (sure["passed"], sure["certain"]) == (True, True)
 
 
+def test_labels_of_few_samples_do_not_take_the_place_of_other_limits() -> None:
+    """The share of so few answers tells nothing: one of five may be forgiven."""
+    file, samples = regressor()
+    answers = np.array([odc_mlir.run(file, sample)[0].argmax() for sample in samples])
+    few, more = (odc_mlir.quantize(file, calibration=samples[:n], labels=answers[:n], help=False) for n in (6, 24))
+    assert {"drop", "mpeir"} <= {check["metric"] for check in few.verdict["limits"]}
+    assert {check["metric"] for check in more.verdict["limits"]} == {"drop", "recall_drop"}
+
+
 def _mpeir_as_it_is(file: bytes, samples: list[list[np.ndarray]]) -> float:
     """The mpeir of the model itself on the samples held back, which its ranges know."""
     made = odc_mlir.quantize(file, calibration=samples, help=False).to_circle()
