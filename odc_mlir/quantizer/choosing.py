@@ -35,7 +35,7 @@ LEAST_GAIN_DB = 0.1
 # The same of ranges that clip what was seen: others have rarer and larger values, which few samples do not show.
 _LEAST_CLIPPED_DB = 1.0
 
-# The part of a gain that samples which chose no ranges may lose, if not beyond chance.
+# The part of a gain that samples which chose no ranges may lose, if not beyond chance, for columns that are told again.
 _FORGIVEN = 0.1
 
 # By how much ranges may be wider than what was seen, and how much worse samples that did not choose them must be for
@@ -218,14 +218,15 @@ class Choosing:
         return self._rounded(self._refined_by_all(best))
 
     def _rounded(self, best: BestCandidate) -> BestCandidate:
-        """The choice with rounded weights unless that does harm: it nearly always helps small models, which few samples
-        held back leave in doubt.
+        """The choice with rounded weights, where nothing else refines codes, unless that does harm: it nearly always
+        helps small models, which few samples held back leave in doubt.
 
         Of weights alone all samples have judged it.
         """
         options, weights_only = self._options, self._making.builder.scheme.weights_only
         may_ask = bool(self._data.fit) and len(options.switched(options.rounding)) > 1 and not weights_only
-        if not may_ask or best.recipe.rounding or self._making.is_large:
+        is_refined = best.recipe.rounding or best.recipe.correction
+        if not may_ask or is_refined or self._making.is_large:
             return best
         self._making.foreseen += 1
         return self._unless_worse(best, best.model, replace(best.recipe, rounding=True), "rounding unless worse", True)
@@ -456,8 +457,10 @@ class Choosing:
             return True
         theirs, ours = self._by_halves(best, choice)
         if choice.recipe.ranges == best.recipe.ranges:
-            gained_db = choice.measured.quality_db - best.measured.quality_db
-            return ours.confirms(theirs, LEAST_GAIN_DB, _FORGIVEN * gained_db)
+            most_lost_db = 0.0
+            if choice.measured.tells_more(best.measured):
+                most_lost_db = _FORGIVEN * (choice.measured.quality_db - best.measured.quality_db)
+            return ours.confirms(theirs, LEAST_GAIN_DB, most_lost_db)
         if not ours.confirms(theirs, LEAST_GAIN_DB):
             return False
         # What is clipped of samples to choose by tells as much of others, and they are more.

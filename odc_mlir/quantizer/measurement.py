@@ -69,7 +69,7 @@ class Measurement:
         function, noise that the function hides would pay for noise that is left in the outputs. Columns that are no
         longer lost, or in part, may cost others more than anything else may.
         """
-        most = _MOST_PAID_DB if self._tells_more(other) else _MOST_LOST_DB
+        most = _MOST_PAID_DB if self.tells_more(other) else _MOST_LOST_DB
         pairs = self._pairs(other)
         better = any(ours.better_than(theirs, least_db, most) for ours, theirs in pairs)
         return better and not any(ours.worse_than(theirs, least_db) for ours, theirs in pairs)
@@ -81,12 +81,12 @@ class Measurement:
         fewer columns are lost.
         """
         as_good = any(ours.quality_db >= theirs.quality_db - most_lost_db for ours, theirs in self._pairs(other))
-        return (as_good or self._tells_more(other)) and not other.better_than(self, least_db)
+        return (as_good or self.tells_more(other)) and not other.better_than(self, least_db)
 
     def _pairs(self, other: Measurement) -> list[tuple[Powers, Powers]]:
         return [(self.decisive, other.decisive), (self.results, other.results)]
 
-    def _tells_more(self, other: Measurement) -> bool:
+    def tells_more(self, other: Measurement) -> bool:
         """Whether columns are told here that ``other`` has lost, or in part, and none is lost for these."""
         ours, theirs = _places(self.lost), _places(other.lost)
         ours_in_part, theirs_in_part = ours | _places(self.blurred), theirs | _places(other.blurred)
