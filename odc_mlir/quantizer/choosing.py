@@ -489,8 +489,11 @@ class Choosing:
         """Whether enough of ``choice`` has codes to pass, and of ``best`` not: what is real for lack of a kernel is no
         accuracy to keep. Ranges that clip for that are none."""
         least = LEAST_COVERAGE if self._options.min_coverage is None else self._options.min_coverage
-        ours, theirs = ((self._making.coverage(each.candidate).share() or 0.0) for each in (choice, best))
-        return ours >= least > theirs and choice.recipe.ranges == best.recipe.ranges
+        is_like = choice.recipe.ranges == best.recipe.ranges
+        return is_like and self._share(best) < least <= self._share(choice)
+
+    def _share(self, choice: BestCandidate) -> float:
+        return self._making.coverage(choice.candidate).share() or 0.0
 
     def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""
