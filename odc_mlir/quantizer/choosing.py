@@ -331,14 +331,14 @@ class Choosing:
             found, ours = self._with_room(best, recipe, "headroom", headroom)
             if found is None or ours is None:
                 continue
-            kept = ours.better_than(seen, LEAST_GAIN_DB)
+            helps = kept = ours.better_than(seen, LEAST_GAIN_DB)
             if is_presumed and not kept:
                 kept = ours.quality_db > seen.quality_db or not self._harms(found, best)
             kept = kept and not self._leaves_more(found, best)
             self._noted(found, "headroom", headroom, kept=kept)
             if kept:
                 best, seen = found, ours
-            elif making.is_large:
+            if making.is_large and not helps:
                 break  # what some room does not show, more of it hardly does, and takes as long
         return best
 

@@ -123,6 +123,19 @@ def test_in_large_models_more_room_is_tried_only_where_some_of_it_helps(
     assert made.verdict["choices"]["headroom"] == (0.0 if is_large else 0.3)
 
 
+@pytest.mark.parametrize("is_large", [False, True])
+def test_room_that_is_only_presumed_to_help_asks_large_models_for_no_more(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(choosing, "HEADROOMS", (0.001, 0.3))  # the first changes next to nothing
+    monkeypatch.setattr(choosing, "_FEW_SAMPLES", {0.001: 99, 0.3: 99})
+    monkeypatch.setattr(making, "_MOST_JUDGING_MACS", 0 if is_large else 1 << 30)
+    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off")
+    first = next(step for step in made.verdict["steps"] if step["step"] == "headroom")
+    assert (first["value"], first["kept"]) == (0.001, True)
+    assert _tried(made.verdict) == ([0.001] if is_large else [0.001, 0.3])
+
+
 def test_room_is_judged_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those held back are few, and may all be smaller than one that chose the ranges."""
     sizes: list[int] = []
