@@ -41,7 +41,7 @@ from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.policy.tails import Tail
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
 from odc_mlir.runtime.execution.binding import to_reals
-from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.reporting.metrics import top_match
 from odc_mlir.runtime.reporting.scoring import chosen_classes
 
@@ -180,12 +180,16 @@ class CutOff(NamedTuple):
 
 def output_ends(graph: Graph) -> list[Interval | None]:
     """The range that each output cannot leave, which its codes have; None where it is none of these."""
-    return [range_of(graph, index) for index in graph.outputs]
+    return ends_of(graph, graph.outputs)
 
 
-def range_of(graph: Graph, index: int) -> Interval | None:
-    """The range that a tensor cannot leave, as :func:`output_ends` has them."""
+def ends_of(graph: Graph, tensors: Iterable[int]) -> list[Interval | None]:
+    """The ranges that ``tensors`` cannot leave, as :func:`output_ends` has them."""
     producers = {output: node for node in graph.nodes for output in node.outputs}
+    return [_range_of(graph, producers, index) for index in tensors]
+
+
+def _range_of(graph: Graph, producers: Mapping[int, GraphNode], index: int) -> Interval | None:
     info = graph.tensors[index]
     while info.quant is None or not info.info.is_integer:
         node = producers.get(index)

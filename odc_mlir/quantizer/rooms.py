@@ -11,7 +11,7 @@ logits get room for scores up to 0.9, or down to 0.1.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from xdsl.dialects.builtin import TensorType
 from xdsl.dialects.func import FuncOp
@@ -24,6 +24,7 @@ from odc_mlir.quantizer.policy.ranges import Range
 from odc_mlir.quantizer.policy.tails import with_room
 from odc_mlir.quantizer.stages import Statistics
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.tensor_names import outputs_of
 
 _OTHER_LAYERS = frozenset({"TRANSPOSE_CONV", "BATCH_MATMUL"})
 # The logit of a score of 0.9.
@@ -49,35 +50,29 @@ def roomy(
 
 def _behind_layers(function: FuncOp) -> Iterator[SSAValue]:
     """What the function returns, and what that is made of by operators that have no products."""
-    last = function.body.block.last_op
-    todo, seen = list(last.operands) if last is not None else [], set[SSAValue]()
-    while todo:
-        value = todo.pop()
-        if value in seen:
-            continue
-        seen.add(value)
-        yield value
-        if isinstance(value.owner, CircleOp) and value.owner.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS:
-            todo.extend(value.owner.operands)
+    return _back(outputs_of(function), lambda op: op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS)
 
 
 def _logits(function: FuncOp) -> Iterator[SSAValue]:
     """What LOGISTIC makes scores of that are moved to outputs, and what is moved to there."""
-    last = function.body.block.last_op
-    scores = _moved(last.operands) if last is not None else ()
-    made = (value.owner for value in scores)
-    yield from _moved([op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == "LOGISTIC"])
+    made = (value.owner for value in _back(outputs_of(function), _moves))
+    logits = [op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == "LOGISTIC"]
+    return _back(logits, _moves)
 
 
-def _moved(values: Sequence[SSAValue]) -> Iterator[SSAValue]:
-    """The ``values``, and all that is moved to them."""
+def _moves(op: CircleOp) -> bool:
+    return Trait.SAME_QUANT in op.SPEC.traits
+
+
+def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) -> Iterator[SSAValue]:
+    """The ``values``, and all that is on the way to them through such operators."""
     todo, seen = list(values), set[SSAValue]()
     while todo:
         value = todo.pop()
         if value not in seen:
             seen.add(value)
             yield value
-            if isinstance(value.owner, CircleOp) and Trait.SAME_QUANT in value.owner.SPEC.traits:
+            if isinstance(value.owner, CircleOp) and goes_through(value.owner):
                 todo.extend(value.owner.operands)
 
 

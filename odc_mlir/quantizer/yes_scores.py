@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from odc_mlir.ops.spec import Trait
-from odc_mlir.quantizer.intervals import range_of
+from odc_mlir.quantizer.intervals import ends_of
 from odc_mlir.quantizer.stages import Statistics
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
@@ -28,9 +28,8 @@ _CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 def unreached(graph: Graph) -> list[str]:
     """What is said of outputs of which the codes of logits leave no score on one side of a half."""
-    found = []
-    for name, node in _scoring(graph):
-        ends = range_of(graph, node.inputs[0])
+    found, scoring = [], list(_scoring(graph))
+    for (name, node), ends in zip(scoring, ends_of(graph, [node.inputs[0] for _, node in scoring]), strict=True):
         if ends is None:
             continue
         least, most = (_score(graph, node, end) for end in ends)
