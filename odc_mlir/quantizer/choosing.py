@@ -164,7 +164,7 @@ class Choosing:
                 model, recipe = found, chosen
                 continue
             plain = self._first(model, recipe, what, False)
-            presumed = kind == INPUTS and found.splits_columns
+            presumed = kind == INPUTS and found.mends_columns and not self._making.builder.scheme.weights_only
             best = (self._unless_worse if presumed else self.better)(plain, found, chosen, what, True)
             model, recipe = best.model, best.recipe
         if self._options.normalization not in (AUTO, OFF) and model is self._making.base:

@@ -35,6 +35,7 @@ from odc_mlir.quantizer.columns import Columns
 from odc_mlir.quantizer.coverage import Coverage
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.moments import far_apart, moments_of
 from odc_mlir.quantizer.options import INPUTS, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
@@ -102,8 +103,8 @@ class FloatModel:
 
     ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of each part of those held
     back; ``known`` is what rounding found out, by the number of samples. ``equalization``: pairs of layers between
-    which scales were moved, as ONE's fm-equalize has them. ``splits_columns``: large columns of inputs have a channel
-    of their own.
+    which scales were moved, as ONE's fm-equalize has them. ``mends_columns``: columns of inputs are made alike, or some
+    have a channel of their own, where the small ones would have hardly a code.
     """
 
     module: ModuleOp
@@ -111,7 +112,7 @@ class FloatModel:
     held: list[Records] = field(default_factory=list)
     known: dict[int, Known] = field(default_factory=dict)
     equalization: list[dict[str, Any]] = field(default_factory=list)
-    splits_columns: bool = False
+    mends_columns: bool = False
     _without: dict[int, Statistics] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
@@ -274,20 +275,18 @@ def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns
 
     ``columns``: large columns of images of one channel get a channel of their own. The copy has no records yet.
     """
-    moments, sizes = {}, {}
-    for place, info in enumerate(model.graph.input_infos()):
-        rows = [np.reshape(sample[place], (-1, np.shape(sample[place])[-1])) for sample in samples if info.shape]
-        if info.dtype == "float32" and rows and len({row.shape[1] for row in rows}) == 1:
-            every = np.concatenate(rows).astype(np.float64)
-            with np.errstate(all="ignore"):  # what is not finite says nothing
-                moments[info.name] = np.stack([every.mean(axis=0), every.std(axis=0)])
-        if columns and rows and len({np.shape(sample[place])[1:] for sample in samples}) == 1:
+    moments, sizes = moments_of(model.module, model.graph, samples), {}
+    for place, info in enumerate(model.graph.input_infos()) if columns else ():
+        if len({np.shape(sample[place])[1:] for sample in samples if info.shape}) == 1:
             items = [np.abs(sample[place]).max(axis=0) for sample in samples if np.size(sample[place])]
             sizes[info.name] = np.max(items, axis=0)
     module = model.module.clone()
     changed = bool(moments) and _changed(module, {"moments": moments}, "quant-normalize-inputs")
     split = bool(sizes) and _changed(module, {"sizes": sizes}, "quant-split-columns")
-    return FloatModel(module, splits_columns=split) if changed or split else None
+    mends = split or (
+        changed and far_apart(moments[info.name] for info in model.graph.input_infos() if info.name in moments)
+    )
+    return FloatModel(module, mends_columns=mends) if changed or split else None
 
 
 def normalized_by_weights(model: FloatModel) -> FloatModel | None:
@@ -365,19 +364,21 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
 
 
 def _changed(module: ModuleOp, files: Mapping[str, Mapping[str, Any]], name: str, **options: Any) -> bool:
-    """Whether a pass changes a constant of ``module``, with arrays by tensor name in the file of each option."""
-    before = _constants(module)
+    """Whether a pass changes ``module``, with arrays by tensor name in the file of each option."""
+    before = _told(module)
     with tempfile.TemporaryDirectory(prefix="odc-channels-") as folder:
         paths = {option: str(Path(folder) / f"{option}.npz") for option in files}
         for option, arrays in files.items():
             np.savez(paths[option], **arrays)
         run_passes(make_context(), module, [make_pass(name, **paths, **options), dead_code_pass()])
-    return _constants(module) != before
+    return _told(module) != before
 
 
-def _constants(module: ModuleOp) -> list[str]:
-    """Digests of all constants, in order."""
-    return [op.blob.digest for op in module.walk() if isinstance(op, ConstOp)]
+def _told(module: ModuleOp) -> list[str | None]:
+    """Digests of all constants, and precisions that operators are told to have, in order."""
+    ops = list(module.walk())
+    digests = [op.blob.digest for op in ops if isinstance(op, ConstOp)]
+    return [*digests, *(quant_ir.read_word(op, quant_ir.PRECISION) for op in ops if isinstance(op, CircleOp))]
 
 
 def _normalizing(function: FuncOp) -> set[str]:

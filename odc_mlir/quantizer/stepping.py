@@ -63,6 +63,11 @@ class Stepper:
         while self._next < item.index:
             self._step(self.graph.nodes[self._next])
 
+    def run(self, item: GraphNode) -> None:
+        """Run every operator up to ``item``, which must not have run: what it gives is alive then."""
+        self.go_to(item)
+        self._step(item)
+
     def reals(self, index: int) -> Iterator[Array]:
         """The values of tensor ``index``, which must be alive, for each sample."""
         info = self.graph.tensors[index]

@@ -22,8 +22,12 @@ all columns then share: a value beyond its own column's limit is rarely clipped.
 channels are only scaled, by their root mean squares, because padding must stay zero.
 
 Applies only to inputs that are read by layers with constant weights alone, and whose channels differ in magnitude by at
-least a factor of four; several inputs that a CONCATENATION joins along the channels count as one, which stays float up
-to there. Does nothing without ``moments``.
+least a factor of four. Before a layer they may be joined with other values along the channels: then they become as
+large as the largest channel of these. Does nothing without ``moments``.
+
+What only prepares inputs counts as an input where it is read by such layers: factors, offsets and other functions of
+single elements, slices, other shapes, and joins of several inputs. It stays float where it is normalised, or where it
+changes or cuts channels that differ so much: behind it they are of one size, or have scales of their own.
 
 With ``sizes=weights`` no samples are needed: where a normalisation was folded into the first layer, the weights of each
 channel tell its size, which is about the inverse of their root mean square. Channels are then only scaled, if they
@@ -32,8 +36,9 @@ differ by a factor of sixteen, more than weights of channels of one size do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -41,31 +46,34 @@ from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import BlockArgument, SSAValue
+from xdsl.ir import BlockArgument, SSAValue, Use
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.npz import read_npz
+from odc_mlir.ops.spec import Trait
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.common.preparation import joins_channels, preparing
 from odc_mlir.transforms.common.rewriting import (
     WeightedLayer,
-    activation,
     constant_name,
     is_real,
     part,
     real,
+    real_scalar,
     shape_of,
     stack_inputs,
 )
-from odc_mlir.transforms.quant.common.ir import main_function, operators, stay_float
+from odc_mlir.transforms.quant.common.ir import constant_of, main_function, operators, stay_float
 
 LEAST_RATIO = 4.0  # of sizes: two bits
 _LEAST_IMPLIED_RATIO = 16.0
 LARGEST = float(np.finfo(np.float32).max)
 
 _REASON = "it normalises inputs, which are real (--normalize inputs)"
+_PREPARING = "it prepares inputs, which are real (--normalize inputs)"
 
 Floats = NDArray[np.float64]
 
@@ -77,7 +85,7 @@ class QuantNormalizeInputsPass(ModulePass):
     name = "quant-normalize-inputs"
 
     moments: str = ""
-    """An .npz file with arrays [2, channels] of means and standard deviations, by input name."""
+    """An .npz file with arrays [2, channels] of means and standard deviations, by the names of inputs and values."""
 
     sizes: Literal["moments", "weights"] = "moments"
     """What tells the sizes of channels."""
@@ -87,29 +95,75 @@ class QuantNormalizeInputsPass(ModulePass):
         if function is None or not (self.moments or self.sizes == "weights"):
             return
         moments = _load(self.moments) if self.moments else {}
-        for value, names in _sources(function):
-            readers, known = _readers(value), [moments[name] for name in names if name in moments]
-            if readers and self.sizes == "weights":
-                known = _implied(readers, (shape_of(value) or ())[-1] or 0)
-            elif not readers or len(known) < len(names):
-                continue
-            if known and (found := _normalisation(value, readers, np.concatenate(known, axis=1))) is not None:
+        preparing_ops = preparing(function)
+        kept = _keep_real(preparing_ops, moments)
+        for value in (*function.args, *(result for op in preparing_ops for result in op.results)):
+            readers = _readers(value, kept)
+            if self.sizes == "weights":
+                is_plain = not isinstance(value.owner, CircleOp) or joins_channels(value.owner)
+                known = _implied(readers, (shape_of(value) or ())[-1] or 0) if readers and is_plain else None
+            else:
+                known = _moments_of(value, moments)
+            others = _others(readers, moments, kept)
+            found = _normalisation(value, readers, known, others) if readers and known is not None else None
+            if found is not None:
                 _insert(value, readers, *found)
 
 
-def _sources(function: FuncOp) -> list[tuple[SSAValue, list[str]]]:
-    """What may be normalised: inputs, and what joins several of them; with the names of these inputs."""
-    found: list[tuple[SSAValue, list[str]]] = [(value, [value_name(value)]) for value in function.args]
-    for op in operators(function):
-        if op.SPEC.name == "CONCATENATION" and activation(op) == "none" and all(map(_is_only_joined, op.operands)):
-            rank = len(shape_of(op.results[0]) or ())
-            if rank and op.option("axis") in (rank - 1, -1):
-                found.append((op.results[0], [value_name(value) for value in op.operands]))
-    return found
+def measured_values(function: FuncOp) -> list[str]:
+    """The names of values whose moments the pass asks for beside those of inputs, in order."""
+    ops = preparing(function)
+    prepared = [*function.args, *(result for op in ops for result in op.results)]
+    joins = {use.operation for value in prepared for use in value.uses if use.operation not in ops}
+    joined = (
+        value
+        for op in operators(function)
+        if op in joins and joins_channels(op)
+        for value in op.operands
+        if constant_of(value) is None
+    )
+    return [value_name(value) for value in dict.fromkeys((*prepared, *joined)) if not isinstance(value, BlockArgument)]
 
 
-def _is_only_joined(value: SSAValue) -> bool:
-    return isinstance(value, BlockArgument) and value.has_one_use()
+def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[CircleOp]:
+    """Let those of ``ops``, which prepare inputs, stay real that change or cut channels of different sizes.
+
+    Also those that are on the way from inputs to these, and behind them.
+    """
+    kept = set[CircleOp]()
+    for op in ops:
+        is_behind = any(operand.owner in kept for operand in op.operands)
+        if is_behind or (_is_of_use(op) and any(_differ(_moments_of(operand, moments)) for operand in op.operands)):
+            kept.add(op)
+    for op in reversed(ops):
+        if any(use.operation in kept for result in op.results for use in result.uses):
+            kept.add(op)
+    for op in kept:
+        stay_float(op, _PREPARING)
+    return kept
+
+
+def _is_of_use(op: CircleOp) -> bool:
+    """Whether codes behind ``op`` may say more than codes before it: what only moves all channels keeps them."""
+    name = op.SPEC.name
+    if name in ("CAST", "CONCATENATION", "TRANSPOSE") or Trait.VIEW in op.SPEC.traits:
+        return False
+    return name not in ("MUL", "DIV") or not any(real_scalar(operand) is not None for operand in op.operands)
+
+
+def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None:
+    """What is known of a value: its own moments, or those of all that it joins."""
+    found = moments.get(value_name(value))
+    if found is not None or not isinstance(value.owner, CircleOp) or not joins_channels(value.owner):
+        return found
+    parts = [_moments_of(operand, moments) for operand in value.owner.operands]
+    known = [part for part in parts if part is not None]
+    return np.concatenate(known, axis=1) if len(known) == len(parts) else None
+
+
+def _differ(moments: Floats | None) -> bool:
+    """Whether one scale holds channels with these moments badly."""
+    return moments is not None and _worthwhile(*moments) is not None
 
 
 def _load(path: str) -> Mapping[str, Floats]:
@@ -120,12 +174,18 @@ def _load(path: str) -> Mapping[str, Floats]:
 
 @dataclass(frozen=True)
 class _InputLayer:
-    """A layer that reads an input; ``places``: the channel that each weight multiplies, to broadcast."""
+    """A layer that reads an input. ``places``: the channel that each weight multiplies, of all it reads, to broadcast.
+
+    The input may be operand ``place`` of a ``join`` with other values, whose channels from ``first`` are its own.
+    """
 
     layer: WeightedLayer
     weights: Floats
     bias: Floats
     places: NDArray[np.int64]
+    join: CircleOp | None = None
+    place: int = 0
+    first: int = 0
 
     @property
     def pads(self) -> bool:
@@ -135,29 +195,71 @@ class _InputLayer:
             op.SPEC.name == "TRANSPOSE_CONV" or op.option("padding") != "valid"
         )
 
+    def of_all(self, array: Floats, other: float) -> Floats:
+        """Numbers of the input's channels for all that the layer reads: ``other`` for those of other values."""
+        if self.join is None:
+            return array
+        found = np.full(int((shape_of(self.join.results[0]) or (0,))[-1] or 0), other)
+        found[self.first : self.first + len(array)] = array
+        return found
 
-def _readers(value: SSAValue) -> list[_InputLayer]:
-    """All that read ``value``; none where something else does."""
-    shape, found = shape_of(value), []
-    if not is_real(value) or not shape or shape[-1] is None or shape[-1] < 2:
+
+def _readers(value: SSAValue, kept: Set[CircleOp]) -> list[_InputLayer]:
+    """All that read ``value`` beside those that stay real; none where something else than layers does."""
+    if not is_real(value) or not (shape_of(value) or (None,))[-1]:
         return []
+    found = []
     for use in value.uses:
-        layer = WeightedLayer.of(use.operation)
-        weights = None if layer is None or use.index != layer.input else layer.real_weights()
-        if layer is None or weights is None or not np.isfinite(weights).all():
+        if use.operation in kept:
+            continue
+        readers = _reading(use)
+        if not readers:
             return []
-        bias = layer.real_bias(weights.shape[layer.axis])
-        places = stack_inputs(layer, weights, shape[-1])
-        if bias is None or places is None:
-            return []
-        found.append(
-            _InputLayer(layer, weights.astype(np.float64), bias.astype(np.float64), np.asarray(places, np.int64))
-        )
+        found += readers
     return found
 
 
-def _implied(readers: list[_InputLayer], channels: int) -> list[Floats]:
-    """Moments of channels that the weights of ``readers`` tell; none where they do not differ enough."""
+def _reading(use: Use) -> list[_InputLayer]:
+    """The layers that a value is read by there, perhaps joined with others; none where that is something else."""
+    op = use.operation
+    if not isinstance(op, CircleOp) or not joins_channels(op):
+        layer = _layer(use)
+        return [] if layer is None else [layer]
+    sizes = [(shape_of(operand) or (None,))[-1] for operand in op.operands]
+    if None in sizes or op.operands.count(op.operands[use.index]) > 1:
+        return []
+    layers = [_layer(of_join) for of_join in op.results[0].uses]
+    first = sum(size or 0 for size in sizes[: use.index])
+    known = [replace(layer, join=op, place=use.index, first=first) for layer in layers if layer is not None]
+    return known if len(known) == len(layers) else []
+
+
+def _layer(use: Use) -> _InputLayer | None:
+    """The layer with constant weights that reads a value there; None for anything else."""
+    layer = WeightedLayer.of(use.operation)
+    weights = None if layer is None or use.index != layer.input else layer.real_weights()
+    if layer is None or weights is None or not np.isfinite(weights).all():
+        return None
+    bias = layer.real_bias(weights.shape[layer.axis])
+    places = stack_inputs(layer, weights, (shape_of(layer.op.operands[layer.input]) or (0,))[-1] or 0)
+    if bias is None or places is None:
+        return None
+    return _InputLayer(layer, weights.astype(np.float64), bias.astype(np.float64), np.asarray(places, np.int64))
+
+
+def _others(readers: Sequence[_InputLayer], moments: Mapping[str, Floats], kept: Set[CircleOp]) -> float | None:
+    """How large the largest channel is that the input is joined with, of values that are no inputs; None if unknown."""
+    values = {value for reader in readers if reader.join is not None for value in reader.join.operands}
+    others = (value for value in values if isinstance(value.owner, CircleOp) and value.owner not in kept)
+    known = (_moments_of(value, moments) for value in others)
+    largest = float(max((np.hypot(*found).max(initial=0.0) for found in known if found is not None), default=0.0))
+    return largest if 0.0 < largest < LARGEST else None
+
+
+def _implied(readers: Sequence[_InputLayer], channels: int) -> Floats | None:
+    """Moments of channels that the weights of ``readers`` tell; None where they do not differ enough."""
+    if any(reader.join is not None for reader in readers):
+        return None
     power, counts = np.zeros((2, channels))
     for reader in readers:
         places = np.broadcast_to(reader.places, reader.weights.shape)
@@ -166,12 +268,17 @@ def _implied(readers: list[_InputLayer], channels: int) -> list[Floats]:
     mean = np.sqrt(power / np.maximum(1, counts))
     lives = mean > mean.max(initial=0.0) / LARGEST
     if not lives.any() or mean.max() < _LEAST_IMPLIED_RATIO * float(mean[lives].min()):
-        return []
-    return [np.stack([np.zeros(channels), np.where(lives, 1.0 / np.where(lives, mean, 1.0), 0.0)])]
+        return None
+    return np.stack([np.zeros(channels), np.where(lives, 1.0 / np.where(lives, mean, 1.0), 0.0)])
 
 
-def _normalisation(value: SSAValue, readers: list[_InputLayer], moments: Floats) -> tuple[Floats, Floats] | None:
-    """What to take from each channel, and what to divide it by; None where that changes little."""
+def _normalisation(
+    value: SSAValue, readers: Sequence[_InputLayer], moments: Floats, others: float | None
+) -> tuple[Floats, Floats] | None:
+    """What to take from each channel, and what to divide it by; None where that changes little.
+
+    ``others``: how large channels are that it is joined with.
+    """
     channels = (shape_of(value) or (None,))[-1]
     if moments.shape[1] != channels:
         raise OptionError(
@@ -179,21 +286,24 @@ def _normalisation(value: SSAValue, readers: list[_InputLayer], moments: Floats)
             hint="record them with this model",
         )
     centres, sizes = moments
-    if not np.isfinite(moments).all() or (sizes < 0).any():
-        return None
     if any(reader.pads for reader in readers):
-        return _if_worthwhile(np.zeros_like(centres), np.hypot(centres, sizes), 0.0)
-    whole = max((centres + sizes).max(), 0.0) - min((centres - sizes).min(), 0.0)
-    return _if_worthwhile(centres, sizes, whole / 2)
+        return _worthwhile(np.zeros_like(centres), np.hypot(centres, sizes), others)
+    return _worthwhile(centres, sizes, others)
 
 
-def _if_worthwhile(centres: Floats, sizes: Floats, whole: float) -> tuple[Floats, Floats] | None:
-    """Both, with 1 for the size of channels that never change; None where one scale does for all."""
-    largest = max(whole, float(sizes.max(initial=0.0)))
-    lives = sizes > largest / LARGEST
-    if not lives.any() or largest < LEAST_RATIO * float(sizes[lives].min()):
+def _worthwhile(centres: Floats, sizes: Floats, others: float | None = None) -> tuple[Floats, Floats] | None:
+    """Both, with 1 for the size of channels that never change; None where one scale does for all.
+
+    Channels beside ``others`` become as large as these.
+    """
+    if not np.isfinite([centres, sizes]).all() or (sizes < 0).any():
         return None
-    return np.asarray(centres, np.float32).astype(np.float64), np.where(lives, sizes, 1.0)
+    whole = max((centres + sizes).max(), 0.0) - min((centres - sizes).min(), 0.0) if centres.any() else 0.0
+    largest = max(whole / 2, float(sizes.max(initial=0.0)), others or 0.0)
+    lives = sizes > largest / LARGEST
+    if not lives.any() or largest < LEAST_RATIO * min(float(sizes[lives].min()), others or math.inf):
+        return None
+    return np.asarray(centres, np.float32).astype(np.float64), np.where(lives, sizes, 1.0) / (others or 1.0)
 
 
 def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes: Floats) -> None:
@@ -212,25 +322,38 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
     if isinstance(value, BlockArgument):
         Rewriter.insert_op(made, InsertPoint.at_start(value.owner))
     elif isinstance(value.owner, CircleOp):
-        stay_float(value.owner, _REASON)
         Rewriter.insert_op(made, InsertPoint.after(value.owner))
+        for op in _way_to(value.owner):
+            stay_float(op, _PREPARING)
     for reader, weights, bias in changed:
-        _replace(reader.layer, scaled, weights, bias if centres.any() else None)
+        if reader.join is not None:
+            reader.join.operands[reader.place] = scaled
+        _replace(reader, scaled, weights, bias if centres.any() else None)
+
+
+def _way_to(op: CircleOp) -> Iterator[CircleOp]:
+    """What an operator that prepares inputs needs of others that do, and itself."""
+    yield op
+    for operand in op.operands:
+        if isinstance(operand.owner, CircleOp):
+            yield from _way_to(operand.owner)
 
 
 def _absorbed(reader: _InputLayer, centres: Floats, factors: Floats) -> tuple[Floats, Floats]:
     """The reader's weights and bias for the normalised input."""
     others = tuple(axis for axis in range(reader.weights.ndim) if axis != reader.layer.axis)
+    centres, factors = reader.of_all(centres, 0.0), reader.of_all(factors, 1.0)
     moved = (reader.weights * centres[reader.places]).sum(axis=others)
     return reader.weights / factors[reader.places], reader.bias + moved
 
 
-def _replace(layer: WeightedLayer, source: SSAValue, weights: Floats, bias: Floats | None) -> None:
-    op: CircleOp = layer.op
+def _replace(reader: _InputLayer, source: SSAValue, weights: Floats, bias: Floats | None) -> None:
+    layer, op = reader.layer, reader.layer.op
     made = [real(weights, constant_name(op.operands[layer.weights], layer.name, "weights"))]
     if bias is not None:
         made.append(real(bias, constant_name(layer.bias_value, layer.name, "bias")))
     Rewriter.insert_op(made, InsertPoint.before(op))
     operands = layer.operands_with(made[0].result, made[1].result if bias is not None else None)
-    operands[layer.input] = source
+    if reader.join is None:
+        operands[layer.input] = source
     op.operands = operands

@@ -7,6 +7,7 @@ func.func @main(%a: tensor<1x1xf32> loc("a"), %b: tensor<1x1xf32> loc("b")) -> t
   %0 = circle.fully_connected(%c, %w) : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x1xf32>
   func.return %0 : tensor<1x1xf32>
 }
+// CHECK-LABEL: func.func @main(
 // CHECK: %[[J:.*]] = circle.concatenation({{.*}}) {{.*}}quant.precision = "float"
 // CHECK: %[[C:.*]] = circle.const [0.3, 1200.0] : tensor<2xf32>
 // CHECK: %[[M:.*]] = circle.sub(%[[J]], %[[C]]) {{.*}}quant.precision = "float"
@@ -16,7 +17,7 @@ func.func @main(%a: tensor<1x1xf32> loc("a"), %b: tensor<1x1xf32> loc("b")) -> t
 
 // -----
 
-// One of them is read apart as well.
+// What reads one of them apart keeps it as it is.
 func.func @main(%a: tensor<1x1xf32> loc("a"), %b: tensor<1x1xf32> loc("b")) -> (tensor<1x1xf32>, tensor<1x1xf32>) {
   %w = circle.const [4.0, 0.01] : tensor<1x2xf32>
   %c = circle.concatenation(%a, %b) {axis = 1} : (tensor<1x1xf32>, tensor<1x1xf32>) -> tensor<1x2xf32>
@@ -24,4 +25,9 @@ func.func @main(%a: tensor<1x1xf32> loc("a"), %b: tensor<1x1xf32> loc("b")) -> (
   %1 = circle.abs(%a) : (tensor<1x1xf32>) -> tensor<1x1xf32>
   func.return %0, %1 : tensor<1x1xf32>, tensor<1x1xf32>
 }
-// CHECK-NOT: circle.mul
+// CHECK-LABEL: func.func @main(
+// CHECK: %[[J:.*]] = circle.concatenation({{.*}}) {{.*}}quant.precision = "float"
+// CHECK: %[[M:.*]] = circle.sub(%[[J]], {{.*}}quant.precision = "float"
+// CHECK: %[[N:.*]] = circle.mul(%[[M]], {{.*}}quant.precision = "float"
+// CHECK: circle.fully_connected(%[[N]],
+// CHECK: circle.abs(%a)

@@ -408,3 +408,53 @@ def test_without_samples_weights_of_even_columns_tell_nothing() -> None:
     made = odc_mlir.quantize(file, scheme="int8_wo")
     assert not any("folded" in text for text in made.verdict["findings"])
     assert "float" not in made.verdict["scheme"].values()
+
+
+def with_table(way: str) -> tuple[bytes, list[list[np.ndarray]]]:
+    """Columns of several units beside rows of a table: in one unit by a factor of the model's own, cut apart for that,
+    or as they are."""
+    rng = np.random.default_rng(7)
+    builder = ModelBuilder()
+
+    def constant(name: str, data: Any, dtype: str = "float32") -> int:
+        array = np.asarray(data, np.float32 if dtype == "float32" else np.int32)
+        return builder.tensor(name, array.shape, dtype, data=array)
+
+    row, x = builder.tensor("row", (1,), "int32"), builder.tensor("x", (1, 3))
+    found = builder.tensor("found", (1, 4))
+    builder.operator("GATHER", [constant("table", rng.normal(size=(9, 4))), row], [found], options={"axis": 0})
+    first, parts = rng.normal(size=(12, 7)), [x]
+    if way == "factor":
+        parts = [builder.tensor("normal", (1, 3))]
+        builder.operator("MUL", [x, constant("factors", 1.0 / UNITS)], parts)
+    elif way == "cut":
+        parts = [builder.tensor(f"part{place}", (1, 1)) for place in range(3)]
+        for place, (part, unit) in enumerate(zip(parts, UNITS, strict=True)):
+            cut = builder.tensor(f"cut{place}", (1, 1))
+            ends = [constant(f"at{place}", [0, place], "int32"), constant(f"size{place}", [1, 1], "int32")]
+            builder.operator("SLICE", [x, *ends], [cut])
+            builder.operator("MUL", [cut, constant(f"factor{place}", [1.0 / unit])], [part])
+    else:
+        first[:, 4:] /= UNITS
+    joined, hidden, y = (builder.tensor(name, (1, size)) for name, size in (("joined", 7), ("hidden", 12), ("y", 1)))
+    builder.operator("CONCATENATION", [found, *parts], [joined], options={"axis": 1})
+    relu = {"fused_activation_function": "relu"}
+    builder.operator("FULLY_CONNECTED", [joined, constant("a", first), -1], [hidden], options=relu)
+    builder.operator("FULLY_CONNECTED", [hidden, constant("b", rng.normal(size=(1, 12))), -1], [y])
+    rows = (UNITS * rng.normal(size=(COUNT, 1, 3))).astype(np.float32)
+    samples = [[rng.integers(0, 9, 1).astype(np.int32), values] for values in rows]
+    return bytes(write_model(builder.finish([row, x], [y]))), samples
+
+
+@pytest.mark.parametrize(("way", "real"), [("factor", {"normal"}), ("cut", {"part0", "cut2"}), ("as they are", set())])
+def test_columns_beside_a_table_keep_their_codes(way: str, real: set[str]) -> None:
+    file, samples = with_table(way)
+    options = {"calibration": samples, "mixed": "off", **PLAIN}
+    plain = odc_mlir.quantize(file, **options, normalize="off")
+    helped = odc_mlir.quantize(file, **options)
+    assert outputs_db(file, plain, samples) < 20.0
+    assert outputs_db(file, helped, samples) > 30.0
+    assert helped.verdict["choices"]["normalize"] == "inputs"
+    precisions = helped.verdict["scheme"]
+    assert {name for name in precisions if precisions[name] == "float"} >= real
+    assert [precisions[name] for name in ("joined", "hidden", "y")] == ["int8"] * 3

@@ -51,7 +51,7 @@ def test_the_function_stays_what_it_was() -> None:
     base = prepare(import_model(read_model(file)))
     made = normalized(base, samples, columns=True)
     assert made is not None
-    assert made.splits_columns
+    assert made.mends_columns
     for sample in samples[:4]:
         (expected,), (found,) = (HostExecutor(model.graph).run(sample) for model in (base, made))
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * np.abs(expected).max())
