@@ -3,6 +3,8 @@
 What an output has beyond its range is cut off in what the user gets. Inside a network that matters less: activations
 saturate, and other channels make up for it, while steps of all layers add up.
 
+What LOGISTIC and TANH make of values far out has one code: their operands get no room beyond that.
+
 Scores by LOGISTIC that are all below a half in samples, or all above, have logits of one sign, whose codes end at zero.
 There tails do not tell what is beyond: what a detector is to find is no rare value of what it is not to find. Such
 logits get room for scores up to 0.9, or down to 0.1.
@@ -36,12 +38,16 @@ def roomy(
 ) -> dict[str, tuple[float, float]]:
     """``ranges``, by name, with those of outputs, and of values behind the last layer, as wide as tails ask for."""
     found = dict(ranges)
+    # Where the last half of a step begins that scores between 0 and 1, or -1 and 1, have.
+    saturated = {"LOGISTIC": math.log(2.0 ** (bits + 1) - 1.0), "TANH": math.atanh(1.0 - 2.0**-bits)}
+    most = {value_name(value): end for kind, end in saturated.items() for value in _squashed(function, kind)}
     for value in _behind_layers(function):
         name = value_name(value)
         if name in found and name in statistics:
             low, high = with_room(statistics[name], _elements(value), bits)
-            found[name] = min(low, found[name][0]), max(high, found[name][1])
-    for name in map(value_name, _logits(function)):
+            end = most.get(name, math.inf)
+            found[name] = min(max(low, -end), found[name][0]), max(min(high, end), found[name][1])
+    for name in map(value_name, _squashed(function, "LOGISTIC")):
         if name in found:
             low, high = found[name]
             found[name] = (-_CLEAR if low >= 0.0 else low, _CLEAR if high <= 0.0 else high)
@@ -53,11 +59,11 @@ def _behind_layers(function: FuncOp) -> Iterator[SSAValue]:
     return _back(outputs_of(function), lambda op: op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS)
 
 
-def _logits(function: FuncOp) -> Iterator[SSAValue]:
-    """What LOGISTIC makes scores of that are moved to outputs, and what is moved to there."""
+def _squashed(function: FuncOp, kind: str) -> Iterator[SSAValue]:
+    """What operators of this ``kind`` read whose results are moved to outputs, and what is moved to there."""
     made = (value.owner for value in _back(outputs_of(function), _moves))
-    logits = [op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == "LOGISTIC"]
-    return _back(logits, _moves)
+    read = [op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == kind]
+    return _back(read, _moves)
 
 
 def _moves(op: CircleOp) -> bool:

@@ -7,10 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.quantize import quantize
+from odc_mlir.quantizer.rooms import roomy
 from odc_mlir.runtime.api import run
+from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.quant.common.ir import main_function, operators
 
 Samples = list[list[np.ndarray]]
 WIDTH = 8
@@ -83,3 +88,18 @@ def test_what_is_asked_for_is_not_tried() -> None:
 def test_weights_alone_have_no_ranges() -> None:
     with pytest.raises(OptionError, match="touches weights only"):
         _made(scheme="int8_wo", output_room="on")
+
+
+@pytest.mark.parametrize(("kind", "most"), [("EXP", 60.0), ("LOGISTIC", 6.3), ("TANH", 5.0)])
+def test_what_saturates_gets_no_room_beyond(kind: str, most: float) -> None:
+    """Codes of 0 to 1 are the same from a logit of 6.2 on; 5 was seen."""
+    net = FloatNet(1)
+    logit = net.add("FULLY_CONNECTED", net.real(1, 8), net.const(np.ones((1, 8))), None)
+    module = net.module(net.add(kind, logit))
+    function = main_function(module)
+    assert function is not None
+    (name,) = (value_name(op.results[0]) for op in operators(function) if op.SPEC.name == "FULLY_CONNECTED")
+    largest = np.array([0.1] * 12 + [0.5, 1.0, 2.0, 5.0])
+    found = roomy(function, {name: (-1.0, 5.0)}, {name: TensorStatistics.of_extremes(-largest / 5, largest)}, 8)
+    assert (found[name][1] > 6.3) == (kind == "EXP")
+    assert 5.0 <= found[name][1] <= most
