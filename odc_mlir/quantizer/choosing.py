@@ -169,8 +169,8 @@ class Choosing:
             model, recipe = best.model, best.recipe
         if self._options.normalization not in (AUTO, OFF) and model is self._making.base:
             self._findings.append(
-                f"normalize {self._options.normalize} changes nothing: no input has channels that differ in size, "
-                "and no layer without a precision of its own gives an output with such columns"
+                f"normalize {self._options.normalize} changes nothing: no input has channels that differ in size where "
+                "layers can make up for it, and no layer without a precision of its own gives outputs such columns"
             )
         return model, recipe
 

@@ -98,7 +98,7 @@ class QuantNormalizeInputsPass(ModulePass):
         preparing_ops = preparing(function)
         kept = _keep_real(preparing_ops, moments)
         for value in (*function.args, *(result for op in preparing_ops for result in op.results)):
-            readers = _readers(value, kept)
+            readers = _readers(value, kept, preparing_ops)
             if self.sizes == "weights":
                 is_plain = not isinstance(value.owner, CircleOp) or joins_channels(value.owner)
                 known = _implied(readers, (shape_of(value) or ())[-1] or 0) if readers and is_plain else None
@@ -204,15 +204,18 @@ class _InputLayer:
         return found
 
 
-def _readers(value: SSAValue, kept: Set[CircleOp]) -> list[_InputLayer]:
-    """All that read ``value`` beside those that stay real; none where something else than layers does."""
+def _readers(value: SSAValue, kept: Set[CircleOp], preparing_ops: Sequence[CircleOp]) -> list[_InputLayer]:
+    """All that read ``value`` beside those that stay real; none where something else than layers does.
+
+    What is joined with inputs alone is normalised behind that.
+    """
     if not is_real(value) or not (shape_of(value) or (None,))[-1]:
         return []
     found = []
     for use in value.uses:
         if use.operation in kept:
             continue
-        readers = _reading(use)
+        readers = [] if use.operation in preparing_ops else _reading(use)
         if not readers:
             return []
         found += readers

@@ -109,3 +109,20 @@ func.func @main(%x: tensor<1x2xf32> loc("x"), %i: tensor<1xi32> loc("i")) -> (te
 // CHECK-LABEL: func.func @main(
 // CHECK-NOT: quant.precision
 // CHECK: circle.fully_connected(
+
+// -----
+
+// Inputs that are joined are normalised once, behind that, though each has columns that differ.
+func.func @main(%x: tensor<1x2xf32> loc("x"), %t: tensor<1x2xf32> loc("t")) -> tensor<1x1xf32> {
+  %w = circle.const [8.0, 4.0, 2.0, 0.01] : tensor<1x4xf32>
+  %0 = circle.concatenation(%x, %t) {axis = 1} : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x4xf32>
+  %1 = circle.fully_connected(%0, %w) : (tensor<1x4xf32>, tensor<1x4xf32>) -> tensor<1x1xf32>
+  func.return %1 : tensor<1x1xf32>
+}
+// CHECK-LABEL: func.func @main(
+// CHECK-NOT: circle.mul
+// CHECK: %[[J:.*]] = circle.concatenation(%x, %t) {{.*}}quant.precision = "float"
+// CHECK: %[[F:.*]] = circle.const [1.0, 0.01, 1.0, 0.25] : tensor<4xf32>
+// CHECK: %[[N:.*]] = circle.mul(%[[J]], %[[F]])
+// CHECK-NOT: circle.mul
+// CHECK: circle.fully_connected(%[[N]],
