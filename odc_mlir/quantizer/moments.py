@@ -11,14 +11,13 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.policy.sizes import LEAST_RATIO
 from odc_mlir.quantizer.stepping import Stepper
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.transforms.quant.common.ir import main_function
 from odc_mlir.transforms.quant.quant_normalize_inputs import measured_values
 
 LOG = logging.getLogger(__name__)
-
-_FAR_APART = 16.0  # four bits
 
 Moments = dict[str, NDArray[np.float64]]
 
@@ -45,7 +44,7 @@ def far_apart(inputs: Iterable[NDArray[np.float64]]) -> bool:
     """Whether one of ``inputs``, each [2, channels], has channels that vary so differently as chance makes none."""
     for _, sizes in inputs:
         lives = sizes[sizes > 0.0]
-        if lives.size and lives.max() >= _FAR_APART * lives.min():
+        if lives.size and lives.max() >= LEAST_RATIO * lives.min():
             return True
     return False
 
