@@ -461,6 +461,14 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
             ("gelu", "0.05", 3),
         )
     },
+    **{
+        f"rsqrt-int16-{pieces}": (
+            (q("2x30x8", "0.001", storage="i16"),),
+            call("rsqrt", [("%x", q("2x30x8", "0.001", storage="i16"))], q("2x30x8", scale, storage="i16")),
+            q("2x30x8", scale, storage="i16"),
+        )
+        for pieces, scale in ((1, "0.000008"), (4, "0.0001"), (8, "0.1"))
+    },
     "pad": (
         (X,),
         "%p = circle.const [0, 0, 1, 2, 3, 0, 0, 0] : tensor<4x2xi32>\n"

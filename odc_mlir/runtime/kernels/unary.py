@@ -12,6 +12,7 @@ from odc_mlir.numerics.activation import rsqrt_codes, rsqrt_params, sqrt_codes
 from odc_mlir.numerics.elementwise import scale_params, scale_quantized
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import real_codes16, real_table16
+from odc_mlir.numerics.int16_roots import root_tables, rsqrt16
 from odc_mlir.numerics.pieces import in_pieces
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -177,7 +178,10 @@ def sqrt(node: Node) -> Execute:
 
 
 def rsqrt(node: Node) -> Execute:
-    """One over the square root; negative codes are refused, zero gives the largest code."""
+    """One over the square root; zero gives the largest code, negative codes are refused.
+
+    Not of 16 bits without zero points: these have tables, off by one code at most, with the largest code below zero.
+    """
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
         return real_function(node, lambda values: np.float32(1) / np.sqrt(values))
@@ -186,6 +190,9 @@ def rsqrt(node: Node) -> Execute:
     if out.dtype in EIGHT_BIT:
         params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
         return _of_positive(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
+    if not (in_zero or out_zero):
+        tables = root_tables(in_scale, out_scale)
+        return coded(node, lambda codes: rsqrt16(codes, tables))
     largest = np.float32((code_range("int16")[1] - out_zero) * np.float32(out_scale))
 
     def root(v: Array) -> Array:

@@ -150,3 +150,19 @@ func.func @mean_of_rows(%x: tensor<2x4x!quant.uniform<i16:f32, 0.5>>) -> tensor<
 // CHECK: %[[V0:.*]] = npu.reshape %{{.*}}
 // CHECK-NEXT: %[[V1:.*]] = npu.conv %[[V0]] kernel [1, 1] weights <"0x01010101"> i8 zeros(0, 0, 0) clamp(-32768, 32767) bias <0> multiplier <1073741824> exponent <-1>
 // CHECK-NEXT: %[[V2:.*]] = npu.reshape %[[V1]]
+
+// -----
+
+// One over the square root: of codes of two octaves in each table, which are looked up as larger ones.
+func.func @rsqrt(%x: tensor<1x4x!quant.uniform<i16:f32, 3.0517578125e-05>>) -> tensor<1x4x!quant.uniform<i16:f32, 9.1552734375e-05>> {
+  %y = circle.rsqrt(%x) : (tensor<1x4x!quant.uniform<i16:f32, 3.0517578125e-05>>) -> tensor<1x4x!quant.uniform<i16:f32, 9.1552734375e-05>>
+  func.return %y : tensor<1x4x!quant.uniform<i16:f32, 9.1552734375e-05>>
+}
+// CHECK-LABEL: func.func @rsqrt(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.scale %[[X:.*]] out_zero -16384 scale <1073741824, 1> clamp(-8192, 16384)
+// CHECK-NEXT: %[[V1:.*]] = npu.lut %[[V0]] table <"{{.*}}", 1026>
+// CHECK-NEXT: %[[V2:.*]] = npu.scale %[[X]] out_zero -16384 scale <1073741824, 3> clamp(-8192, 16384)
+// CHECK-NEXT: %[[V3:.*]] = npu.lut %[[V2]] table <"{{.*}}", 1026>
+// CHECK-NEXT: %[[V4:.*]] = npu.elementwise add %[[V1]], %[[V3]] shift 15 a_scale <1073741824, -14> b_scale <1073741824, -14> out_scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK-NEXT: %[[V5:.*]] = npu.scale %[[V4]] out_zero 10923 scale <1073741824, 1> clamp(-32768, 32767)

@@ -1,7 +1,7 @@
 """``circle`` to ``npu``: functions of one operand of 16-bit codes, of which no table holds every code.
 
-Logistic and hyperbolic tangent have an instruction, real functions a table of 513 entries, and piecewise linear ones
-are put together from changes of scale.
+Logistic and hyperbolic tangent have an instruction, real functions a table of 513 entries, one over the square root a
+few whose results are added up, and piecewise linear ones are put together from changes of scale.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.numerics.elementwise import leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
+from odc_mlir.numerics.int16_roots import FIRST, LAST, POSITION_ZERO, RootTables, root_tables
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.site import ONE, Site, blob_of, pair_of
 from odc_mlir.transforms.npu.lowering.tables import interpolated_table
@@ -38,7 +39,9 @@ def wide_function(node: Node, dynamic: int) -> str | None:
     source, result = node.operand(dynamic), node.results[0]
     if result.dtype != "int16":
         return f"{source.name!r} is {source.dtype}, {result.name!r} is {result.dtype}"
-    if node.spec.name in PIECEWISE or _is_sigmoid(node) or interpolated_table(node, dynamic) is not None:
+    if node.spec.name in PIECEWISE or _is_sigmoid(node) or _roots(node, dynamic) is not None:
+        return None
+    if interpolated_table(node, dynamic) is not None:
         return None
     return f"no table of 513 entries gives the results of {node.spec.name} on {source.name!r}"
 
@@ -56,6 +59,8 @@ def lower_wide(site: Site, dynamic: int) -> None:
         return site.finish(
             npu.SigmoidOp(kind, source, site.result_type, multiplier=params.multiplier, shift=params.shift, table=table)
         )
+    if (roots := _roots(node, dynamic)) is not None:
+        return _sum_of_tables(site, source, roots)
     entries = interpolated_table(node, dynamic)
     if entries is None:
         raise CompileError("no table gives its results", op=node.spec.name, tensor=node.name)
@@ -70,6 +75,42 @@ def _is_sigmoid(node: Node) -> bool:
     return abs(out_scale / _RESULT_SCALE - 1) < _TOLERANCE and scale < _LARGEST_SCALE and not (zero or out_zero)
 
 
+def _roots(node: Node, dynamic: int) -> RootTables | None:
+    """The tables that add up to one over the square root; None of another function."""
+    (scale, zero), (out_scale, out_zero) = pair_of(node.operand(dynamic)), pair_of(node.results[0])
+    return None if node.spec.name != "RSQRT" or zero or out_zero else root_tables(scale, out_scale)
+
+
+def _sum_of_tables(site: Site, source: SSAValue, roots: RootTables) -> None:
+    """What each table tells at the positions of its piece, added up, and the base added to that."""
+    total: SSAValue | None = None
+    for piece, table in enumerate(roots.tables):
+        larger, zeros = npu.ScaleAttr.of(1 << 30, 1 + 2 * piece), (0, -POSITION_ZERO)
+        at = site.emit(npu.ScaleOp(source, site.result_type, zeros=zeros, scale=larger, clamp=(FIRST, LAST)))
+        told = site.emit(npu.LutOp(at, site.result_type, table=blob_of(table.astype("<i2"))))
+        total = told if total is None else site.emit(_sum(site, total, told))
+    assert total is not None, "there is a table"
+    site.finish(npu.ScaleOp(total, site.result_type, zeros=(0, roots.base), scale=ONE, clamp=(LOW, HIGH)))
+
+
+def _sum(
+    site: Site, a: SSAValue, b: SSAValue, kind: npu.ElementwiseKind = npu.ElementwiseKind.ADD, zero: int = 0
+) -> npu.ElementwiseOp:
+    """The sum, or difference, of codes of one scale."""
+    return npu.ElementwiseOp(
+        kind,
+        a,
+        b,
+        site.result_type,
+        zeros=(0, 0, zero),
+        left_shift=_LEFT_SHIFT,
+        a_scale=_UNSHIFTED,
+        b_scale=_UNSHIFTED,
+        out_scale=ONE,
+        clamp=(LOW, HIGH),
+    )
+
+
 def _scaled(site: Site, source: SSAValue, scale: npu.ScaleAttr, clamp: tuple[int, int]) -> SSAValue:
     """``source`` without its zero point, times a factor."""
     zero = pair_of(site.info(0))[1]
@@ -82,20 +123,8 @@ def _leaky_relu(site: Site, source: SSAValue) -> None:
     p = leaky_params(pair_of(site.info(0)), alpha, pair_of(site.result), "int16")
     above = _scaled(site, source, npu.ScaleAttr.of(p.multiplier, p.exponent), (0, HIGH))
     below = _scaled(site, source, npu.ScaleAttr.of(abs(p.alpha_multiplier), p.alpha_exponent), (LOW, 0))
-    site.finish(
-        npu.ElementwiseOp(
-            npu.ElementwiseKind.SUB if p.alpha_multiplier < 0 else npu.ElementwiseKind.ADD,
-            above,
-            below,
-            site.result_type,
-            zeros=(0, 0, p.out_zero),
-            left_shift=_LEFT_SHIFT,
-            a_scale=_UNSHIFTED,
-            b_scale=_UNSHIFTED,
-            out_scale=ONE,
-            clamp=(LOW, HIGH),
-        )
-    )
+    kind = npu.ElementwiseKind.SUB if p.alpha_multiplier < 0 else npu.ElementwiseKind.ADD
+    site.finish(_sum(site, above, below, kind, p.out_zero))
 
 
 def _negative(site: Site, source: SSAValue) -> npu.ElementwiseOp:
