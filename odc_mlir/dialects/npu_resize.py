@@ -16,7 +16,6 @@ from odc_mlir.dialects.npu_base import (
     ResizeKindAttr,
     dtype_of,
     ints,
-    item_bytes,
     shape_of,
 )
 from odc_mlir.numerics.resize_lines import Line, Lines
@@ -26,9 +25,9 @@ from odc_mlir.numerics.resize_lines import Line, Lines
 class ResizeOp(NpuTensorOp):
     """``[N, H, W, C]`` with other heights and widths: result ``i`` of an axis lies at ``start + i * step``.
 
-    ``nearest``: positions in units of 2^-24 pixels are rounded down. ``bilinear``, of 8-bit codes: in units of 2^-10;
-    the pixels below and above are blended, of both axes together, rounded once, half away from zero. Pixels outside of
-    the image are those of its edge. ``start``, ``step``: of rows and of columns.
+    ``nearest``: positions in units of 2^-24 pixels are rounded down. ``bilinear``: in units of 2^-10; the pixels below
+    and above are blended, of both axes together, rounded once, half away from zero. Pixels outside of the image are
+    those of its edge. ``start``, ``step``: of rows and of columns.
     """
 
     name = "npu.resize"
@@ -65,8 +64,6 @@ class ResizeOp(NpuTensorOp):
             raise VerifyException(
                 f"{self.name} keeps images, channels and codes, {self.input.type} became {self.output.type}"
             )
-        if self.kind.data is ResizeKind.BILINEAR and item_bytes(self.input) > 1:
-            raise VerifyException(f"{self.name} bilinear blends codes of 8 bits, not {dtype_of(self.input)}")
         self.check_length("start", self.start, 2)
         self.check_length("step", self.step, 2)
         for start, step in zip(_pair(self.start), _pair(self.step), strict=True):

@@ -41,9 +41,13 @@ def nearest_positions(size: int, output: int, align_corners: bool, half_pixel: b
 
 def _ratio(size: int, output: int, align_corners: bool) -> np.float32:
     """Source elements per result, as float32."""
-    if align_corners and output > 1:
-        return np.float32(np.float32(size - 1) / np.float32(output - 1))
-    return np.float32(np.float32(size) / np.float32(output))
+    above, below = steps(size, output, align_corners)
+    return np.float32(np.float32(above) / np.float32(below))
+
+
+def steps(size: int, output: int, align_corners: bool) -> Pair:
+    """Along an axis, the distance of source elements that corresponds to one of results."""
+    return (size - 1, output - 1) if align_corners and output > 1 else (size, output)
 
 
 def resize_nearest(x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool) -> NDArray[Any]:
@@ -75,16 +79,33 @@ def _float_line(size: int, output: int, align_corners: bool, half_pixel: bool) -
 
 @lru_cache(maxsize=64)
 def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> _Line:
-    if align_corners and output > 1:
-        scale = (ONE * (size - 1) + (output - 1) // 2) // (output - 1)
-    else:
-        scale = (ONE * size + output // 2) // output
-    position = np.arange(output, dtype=np.int64) * scale
-    if half_pixel:
-        position += scale // 2 - ONE // 2
+    start, step = fixed_steps(size, output, align_corners, half_pixel)
+    position = start + np.arange(output, dtype=np.int64) * step
     low = np.minimum(np.maximum(_truncated(position), 0), size - 1)
     high = np.maximum(np.minimum(_truncated(position + ONE - 1), size - 1), 0)
     return _Line(low, high, position - ONE * low)
+
+
+def fixed_steps(size: int, output: int, align_corners: bool, half_pixel: bool) -> Pair:
+    """First position along an axis, and the step from one to the next, in units of 1 / ONE: the nearest ones."""
+    above, below = steps(size, output, align_corners)
+    step = (ONE * above + below // 2) // below
+    return step // 2 - ONE // 2 if half_pixel else 0, step
+
+
+def exact_positions(size: int, output: int, align_corners: bool, half_pixel: bool) -> bool:
+    """Whether all positions along an axis are multiples of 1 / ONE."""
+    above, below = steps(size, output, align_corners)
+    step, rest = divmod(ONE * above, below)
+    return not rest and not (half_pixel and step % 2)
+
+
+def in_fixed_point(dtype: str, source: Pair, output: Pair, align_corners: bool, half_pixel: bool) -> bool:
+    """Whether :func:`resize_bilinear` interpolates by whole numbers: int8 always, int16 where that loses nothing."""
+    if dtype == "int16":
+        axes = zip(source, output, strict=True)
+        return all(size == 1 or exact_positions(size, results, align_corners, half_pixel) for size, results in axes)
+    return dtype == "int8"
 
 
 def axis_line(
@@ -92,7 +113,7 @@ def axis_line(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
     """Both source positions of every result along an axis, and the weight of the second in units of 1 / ONE.
 
-    ``fixed``: as signed codes are interpolated, else as real numbers and uint8 are.
+    ``fixed``: where codes are interpolated by whole numbers (:func:`in_fixed_point`).
     """
     line = (_fixed_line if fixed else _float_line)(size, output, align_corners, half_pixel)
     return line.low, line.high, line.fraction.astype(np.float64) * (1 if fixed else ONE)
@@ -142,11 +163,12 @@ def resize_bilinear(
 ) -> NDArray[Any]:
     """``[N, H, W, C]`` to ``[N, *output, C]`` of the same dtype.
 
-    float32, uint8 and int16 interpolate in float32 (uint8 adds 0.5 and truncates); int8 uses 10-bit positions and
-    rounds the sum half away from zero. So does the reference with int16, of whose 16 bits it keeps 8, and so does this
-    function ``by_reference``.
+    float32 and uint8 interpolate in float32 (uint8 adds 0.5 and truncates); int8 uses 10-bit positions and rounds the
+    sum half away from zero. So does int16 where 10 bits hold the positions, as of twice the size; elsewhere it
+    interpolates in float32 and rounds. The reference, and this function ``by_reference``, use 10 bits of any int16
+    positions: rounded steps add up along the axis, and leave the accuracy of some 8 of 16 bits.
     """
-    fixed = _is_fixed(x.dtype, by_reference)
+    fixed = _is_fixed(x.dtype, x.shape, output, align_corners, half_pixel, by_reference)
     lines = _fixed_line if fixed else _float_line
     rows = lines(x.shape[1], output[0], align_corners, half_pixel)
     columns = lines(x.shape[2], output[1], align_corners, half_pixel)
@@ -163,8 +185,17 @@ def resize_bilinear(
     return out
 
 
-def _is_fixed(dtype: np.dtype[Any], by_reference: bool) -> bool:
-    return dtype == np.int8 or (by_reference and dtype.kind == "i")
+def _is_fixed(
+    dtype: np.dtype[Any],
+    shape: tuple[int, ...],
+    output: Pair,
+    align_corners: bool,
+    half_pixel: bool,
+    by_reference: bool,
+) -> bool:
+    if by_reference:
+        return dtype.kind == "i"
+    return in_fixed_point(dtype.name, (shape[1], shape[2]), output, align_corners, half_pixel)
 
 
 def bilinear_resizer(
@@ -180,7 +211,7 @@ def bilinear_resizer(
     result = (shape[0], *output, shape[3])
     if not 0 < math.prod(result) <= FEW_ELEMENTS:
         return lambda x: resize_bilinear(x, output, align_corners, half_pixel, by_reference=by_reference)
-    fixed = _is_fixed(dtype, by_reference)
+    fixed = _is_fixed(dtype, shape, output, align_corners, half_pixel, by_reference)
     real: Any = np.int64 if fixed else np.float32
     one, lines = real(ONE if fixed else 1), _fixed_line if fixed else _float_line
     rows = lines(shape[1], output[0], align_corners, half_pixel)

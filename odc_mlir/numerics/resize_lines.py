@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import int64
-from odc_mlir.numerics.resize import ONE, axis_line, nearest_positions, rounded_sum
+from odc_mlir.numerics.resize import (
+    ONE,
+    axis_line,
+    exact_positions,
+    fixed_steps,
+    in_fixed_point,
+    nearest_positions,
+    rounded_sum,
+    steps,
+)
 
 NEAREST_BITS = 24  # of the fraction of a position that is cut off
 BLEND_BITS = ONE.bit_length() - 1  # of the fraction that two neighbours are blended by
@@ -65,7 +74,7 @@ def resize_nearest_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lin
 
 
 def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
-    """``[..., H, W, C]`` of 8-bit codes to ``[..., *output, C]``; sums are rounded half away from zero, once."""
+    """``[..., H, W, C]`` of codes to ``[..., *output, C]``; sums are rounded half away from zero, once."""
     top, bottom, down = neighbours(lines.rows, output[0], x.shape[-3])
     left, right, across = neighbours(lines.columns, output[1], x.shape[-2])
     codes, one = x.astype(np.int64), int64(ONE)
@@ -79,8 +88,7 @@ def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Li
 def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> Line | None:
     """The line of :func:`odc_mlir.numerics.resize.nearest_positions`."""
     wanted = nearest_positions(size, output, align_corners, half_pixel)
-    ends = align_corners and output > 1
-    ratio = Fraction(size - 1, output - 1) if ends else Fraction(size, output)
+    ratio = Fraction(*steps(size, output, align_corners))
     offset = ratio / 2 if half_pixel else Fraction(0)
     if align_corners:
         offset += Fraction(1, 2)  # to nearest
@@ -98,16 +106,18 @@ def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) 
 def bilinear_lines(
     source: tuple[int, int], output: tuple[int, int], dtype: str, align_corners: bool, half_pixel: bool
 ) -> Lines | None:
-    """The lines of :func:`odc_mlir.numerics.resize.resize_bilinear` on images of ``int8`` or ``uint8``.
+    """The lines of :func:`odc_mlir.numerics.resize.resize_bilinear` on images of ``int8``, ``uint8`` or ``int16``.
 
-    uint8 is interpolated in float32: lines exist where all of that is exact.
+    They exist for whole numbers, and for uint8 where float32 is exact.
     """
-    fixed, found, bits = dtype == "int8", [], 0
+    fixed, found, bits = in_fixed_point(dtype, source, output, align_corners, half_pixel), [], 0
+    if dtype != "uint8" and not fixed:
+        return None
     for size, results in zip(source, output, strict=True):
         low, high, fraction = axis_line(size, results, align_corners, half_pixel, fixed=fixed)
-        line = _bilinear_line(size, results, align_corners, half_pixel, fixed=fixed)
-        if line is None:
+        if not fixed and not exact_positions(size, results, align_corners, half_pixel):
             return None
+        line = Line(*fixed_steps(size, results, align_corners, half_pixel))
         mine = neighbours(line, results, size)
         apart = low != high
         if (mine[0] != low).any() or (mine[1] != high).any() or (mine[2] != fraction)[apart].any():
@@ -116,16 +126,3 @@ def bilinear_lines(
         part = int(np.gcd.reduce(line.positions(results))) | ONE
         bits += BLEND_BITS + 1 - (part & -part).bit_length()
     return None if not fixed and bits > _LARGEST_BLEND_BITS else Lines(*found)
-
-
-def _bilinear_line(size: int, output: int, align_corners: bool, half_pixel: bool, *, fixed: bool) -> Line | None:
-    """Start and step of an axis in units of 1 / ONE, None where real ones are no such units."""
-    ends = align_corners and output > 1
-    above, below = (size - 1, output - 1) if ends else (size, output)
-    if fixed:
-        step = (ONE * above + below // 2) // below
-        return Line(step // 2 - ONE // 2 if half_pixel else 0, step)
-    step, rest = divmod(ONE * above, below)
-    if rest or (half_pixel and step % 2):
-        return None
-    return Line((step - ONE) // 2 if half_pixel else 0, step)

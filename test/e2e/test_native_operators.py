@@ -264,6 +264,21 @@ def test_many_random_operators(seed: int, target: str) -> None:
     compare_random(range(seed, seed + 7), 60, target)
 
 
+@pytest.mark.parametrize("target", ["cpu", "x86-64-avx2"])
+@pytest.mark.parametrize("size", [(8, 20), (7, 13)], ids=["integers", "reals"])
+def test_interpolation_of_16_bits(size: tuple[int, int], target: str) -> None:
+    skip_unless_it_runs(target)
+    x = np.random.default_rng(0).choice([-32768, -32767, -5, 0, 1, 2, 9000, 32767], (2, 4, 5, 19)).astype(np.int16)
+    builder = ModelBuilder()
+    given = builder.tensor("x", x.shape, "int16", quant=(0.5, 0))
+    result = builder.tensor("y", (2, *size, 19), "int16", quant=(0.5, 0))
+    operands = [given, builder.tensor("size", (2,), "int32", data=ints(*size))]
+    builder.operator("RESIZE_BILINEAR", operands, [result], options={"half_pixel_centers": True})
+    model = model_bytes(builder.finish([given], [result]))
+    (found,) = odc_mlir.run(odc_mlir.compile(model, target=target, strict=True), [x], strict=True)
+    np.testing.assert_array_equal(found, odc_mlir.run(model, [x], backend="host")[0])
+
+
 def test_what_has_no_kernel_names_itself() -> None:
     with pytest.raises(UnsupportedError, match=r"stays on the host.*there is no native kernel"):
         odc_mlir.compile(model_of([case("ATAN2", [X, X], X.shape)]), target="cpu", strict=True)

@@ -41,8 +41,8 @@ class Text:
         assert package.plan is not None
         assert not package.plan.host_reasons
         (spec,) = package.inputs
-        low, high = (-128, 127) if self.kind == "i8" else (0, 255)
-        shape: Any = spec.shape
+        limits, shape = np.iinfo(str(spec.dtype)), spec.shape
+        low, high = limits.min, limits.max
         for sample in (self.random.integers(low, high + 1, shape), self.random.choice([low, high], shape)):
             codes = sample.astype(spec.dtype)
             (found,), (wanted,) = (odc_mlir.run(package, [codes], backend=b) for b in ("npu", "host"))  # type: ignore[call-overload]
@@ -66,11 +66,11 @@ def test_transposed_convolution(kind: str, size: int, kernel: int, stride: int, 
     text.check(x, y)
 
 
-@pytest.mark.parametrize("kind", ["i8", "u8"])
+@pytest.mark.parametrize("kind", ["i8", "u8", "i16"])
 @pytest.mark.parametrize("half_pixel", ["true", "false"])
 @pytest.mark.parametrize("factors", [(2, 2), (4, 2)])
 def test_bilinear_interpolation(kind: str, half_pixel: str, factors: tuple[int, int]) -> None:
-    text = Text(kind)
+    text = Text(kind, "0.05" if kind == "i16" else "0.05:3")
     height, width = 3 * factors[0], 5 * factors[1]
     x, y = text.tensor(2, 3, 5, 8), text.tensor(2, height, width, 8)
     o = text.const("o", "i32", [height, width])

@@ -247,8 +247,6 @@ def _reduce(draw: Draw) -> Instr:
 
 def _resize(draw: Draw) -> Instr:
     kind, dtype = ("nearest", "bilinear")[draw(0, 1)], _DTYPES[draw(0, 1)]
-    if kind == "bilinear":
-        dtype = "i8"
     width, out_width, pixel = draw(1, 6), draw(1, 9), draw(1, 20) * (1 + (dtype == "i16"))
     fields: dict[str, Any] = {
         "kind": kind, "type": dtype, "in_stride_x": pixel, "in_stride_y": pixel * width, "in_width": width,

@@ -22,7 +22,7 @@ RESIZE = Instruction(
     Queue.VECTOR,
     (
         enum("kind", 1, "the pixel at a position, or the four around it blended", *RESIZE_KINDS),
-        type_of("type", "codes of input and result (bilinear: u8, i8)"),
+        type_of("type", "codes of input and result (u8, i8, i16)"),
         tile("input", "first pixel of the tile"),
         *pixel_strides("in"),
         count("in_width", 12, "columns of the tile"),

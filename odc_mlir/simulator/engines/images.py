@@ -24,7 +24,7 @@ TURNS = {"nearest": 1, "bilinear": 3}  # of a lane for a result: a blend multipl
 def resize(m: Machine, v: Values) -> InstructionCost:
     """``out_height`` x ``out_width`` pixels of a tile, found at positions that grow by a step along each axis."""
     kind = RESIZE_KINDS[v["kind"]]
-    dtype = check_type(v, "type", *(("u8", "i8") if kind == "bilinear" else ("u8", "i8", "i16")))
+    dtype = check_type(v, "type", "u8", "i8", "i16")
     item, channels = dtype.itemsize, v["channels"]
     height, width, rows, columns = v["out_height"], v["out_width"], v["in_height"], v["in_width"]
     require(min(height, width, rows, columns, channels) > 0, "computes nothing: a size is 0")

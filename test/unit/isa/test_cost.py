@@ -67,5 +67,7 @@ def test_a_resize_of_4_by_6_pixels_by_hand() -> None:
     fields = {"kind": 1, "type": 1, "in_width": 3, "in_height": 2, "out_width": 6, "out_height": 4, "channels": 8}
     found = spec.cost.evaluate(spec.words(fields), NPU)
     assert (found["lanes"], found["tile_reads"], found["tile_writes"]) == (3 * 192, 4 * 192, 192)
+    wide = spec.cost.evaluate(spec.words(fields | {"type": 2}), NPU)
+    assert (wide["lanes"], wide["tile_reads"], wide["tile_writes"]) == (3 * 192, 2 * 4 * 192, 2 * 192)
     nearest = spec.cost.evaluate(spec.words(fields | {"kind": 0, "out_width": 1, "out_height": 1}), NPU)
     assert (nearest["lanes"], nearest["tile_reads"]) == (8, 48)  # every pixel of the tile at least

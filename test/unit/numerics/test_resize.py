@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -41,6 +42,41 @@ def test_bilinear_int8(h: int, w: int, oh: int, ow: int, mode: tuple[bool, bool]
             for column, wx in ((x0, 1024 - fx), (x1, fx))
         )
         assert found[i, j] == math.trunc((total + (2**19 if total > 0 else -(2**19))) / 2**20)
+
+
+def exact_axis(size: int, output: int, align: bool, half: bool) -> list[Fraction]:
+    """Positions, no more than half a pixel outside of the image."""
+    ratio = Fraction(size - 1, output - 1) if align and output > 1 else Fraction(size, output)
+    offset = (ratio - 1) / 2 if half else Fraction(0)
+    return [min(max(i * ratio + offset, Fraction(0)), Fraction(size - 1)) for i in range(output)]
+
+
+@given(SIZE, SIZE, st.sampled_from([1, 2, 3, 4, 6, 8]), st.sampled_from(MODES), st.integers(0, 99))
+def test_bilinear_int16(h: int, w: int, factor: int, mode: tuple[bool, bool], seed: int) -> None:
+    """All of the 16 bits are right: to the last one where units of 1/1024 hold all positions."""
+    rng = np.random.default_rng(seed)
+    x = np.where(rng.random((1, h, w, 1)) < 0.3, rng.choice([-32768, 32767]), rng.integers(-32768, 32768, (1, h, w, 1)))
+    oh, ow = factor * h, factor * w
+    found = resize.resize_bilinear(x.astype(np.int16), (oh, ow), *mode)[0, :, :, 0]
+    ys, xs = exact_axis(h, oh, *mode), exact_axis(w, ow, *mode)
+    whole = all(1024 % p.denominator == 0 for p in ys + xs)
+    for i, j in np.ndindex(oh, ow):
+        (y, fy), (c, fx) = divmod(ys[i], 1), divmod(xs[j], 1)
+        total = sum(
+            Fraction(int(x[0, min(y + dy, h - 1), min(c + dx, w - 1), 0])) * wy * wx
+            for dy, wy in ((0, 1 - fy), (1, fy))
+            for dx, wx in ((0, 1 - fx), (1, fx))
+        )
+        if whole:
+            assert found[i, j] == math.trunc(total + Fraction(1 if total > 0 else -1, 2))
+        else:
+            assert abs(found[i, j] - total) < 0.6
+
+
+def test_halves_of_int16_are_rounded_away_from_zero() -> None:
+    x = np.array([-32768, -32767, 0, 1, 2, 32767], np.int16).reshape(1, 1, 6, 1)
+    found = resize.resize_bilinear(x, (1, 11), True, False).ravel().tolist()
+    assert found == [-32768, -32768, -32767, -16384, 0, 1, 1, 2, 2, 16385, 32767]
 
 
 @given(SIZE, SIZE, SIZE, SIZE, st.sampled_from(MODES), st.integers(0, 99))

@@ -20,11 +20,13 @@ from odc_mlir.numerics.resize_lines import (
 SIZE, FLAG = st.integers(1, 24), st.booleans()
 
 
-@given(SIZE, SIZE, SIZE, SIZE, FLAG, FLAG, st.sampled_from(["int8", "uint8"]))
+@given(SIZE, SIZE, SIZE, SIZE, FLAG, FLAG, st.sampled_from(["int8", "uint8", "int16"]))
 def test_images(height: int, width: int, rows: int, columns: int, align: bool, half: bool, dtype: str) -> None:
-    x = np.random.default_rng(height * width).integers(0, 256, (2, height, width, 3)).astype(np.uint8).view(dtype)
+    rng, range_ = np.random.default_rng(height * width), np.iinfo(dtype)
+    x = rng.integers(range_.min, range_.max + 1, (3, height, width, 3)).astype(dtype)
+    x[0] = rng.choice([range_.min, range_.max], x[0].shape)
     lines = bilinear_lines((height, width), (rows, columns), dtype, align, half)
-    assert lines is not None or dtype == "uint8"
+    assert lines is not None or dtype != "int8"
     if lines is not None:
         expected = resize_bilinear(x, (rows, columns), align, half)
         np.testing.assert_array_equal(resize_bilinear_by_lines(x, (rows, columns), lines), expected)
@@ -45,16 +47,19 @@ def test_nearest_positions(size: int, output: int, align: bool, half: bool) -> N
 @pytest.mark.parametrize(
     ("size", "output", "align", "half", "exact"),
     [
-        (4, 8, False, True, True),
-        (65, 513, True, False, True),
-        (5, 17, True, True, True),
-        (4, 9, False, True, False),
-        (4, 512, False, True, False),  # products of more bits than float32 has
-        (4, 4096, False, True, False),
+        (4, 8, False, True, {"uint8", "int16"}),
+        (8, 32, False, False, {"uint8", "int16"}),
+        (65, 513, True, False, {"uint8", "int16"}),
+        (5, 17, True, True, {"uint8", "int16"}),
+        (4, 9, False, True, set()),
+        (4, 512, False, True, {"int16"}),  # products of more bits than float32 has
+        (4, 4096, False, True, set()),
+        (1, 60, False, True, {"int16"}),  # one pixel is itself at any position
     ],
 )
-def test_where_real_numbers_are_exact(size: int, output: int, align: bool, half: bool, exact: bool) -> None:
-    assert (bilinear_lines((size, size), (output, output), "uint8", align, half) is not None) is exact
+def test_where_lines_are_exact(size: int, output: int, align: bool, half: bool, exact: set[str]) -> None:
+    types = ("uint8", "int16")
+    assert {dtype for dtype in types if bilinear_lines((size,) * 2, (output,) * 2, dtype, align, half)} == exact
 
 
 def test_positions_that_rounding_moves_have_no_line() -> None:

@@ -26,20 +26,25 @@ HALVES = {"start_x": 1 << 22, "start_y": 1 << 22, "step_x": 1 << 23, "step_y": 1
 
 
 def simulated(x: np.ndarray, **changes: Any) -> Result:
+    item = x.dtype.itemsize
+    strides = {name: item * FIELDS[name] for name in FIELDS if "stride" in name}
     text = [
         f"load source=inputs:0 size0={x.nbytes} size1=1 size2=1 post=0",
-        format_instruction(make("resize", **FIELDS | changes, waits=[0], posts=[1])),
-        f"store target=outputs:0 source=512 size0={6 * 8 * 2} size1=1 size2=1 wait=1",
+        format_instruction(make("resize", **FIELDS | strides | changes, waits=[0], posts=[1])),
+        f"store target=outputs:0 source=512 size0={6 * 8 * 2 * item} size1=1 size2=1 wait=1",
         "halt",
     ]
-    kind = ("int8", (1, *SIZE, 2))
-    return run("\n".join(text), [x], inputs=[("int8", x.shape)], outputs=[kind])
+    dtype = str(x.dtype)
+    return run("\n".join(text), [x], inputs=[(dtype, x.shape)], outputs=[(dtype, (1, *SIZE, 2))])
 
 
+@pytest.mark.parametrize(("dtype", "code"), [("int8", "i8"), ("int16", "i16")])
 @pytest.mark.parametrize("kind", ["nearest", "bilinear"])
-def test_twice_the_size(kind: str) -> None:
-    x = np.random.default_rng(3).integers(-128, 128, SHAPE).astype(np.int8)
-    result = simulated(x, kind=kind, **(HALVES if kind == "nearest" else {}))
+def test_twice_the_size(kind: str, dtype: str, code: str) -> None:
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(3).integers(limits.min, limits.max + 1, SHAPE).astype(dtype)
+    x[0] = np.where(np.arange(8).reshape(x[0].shape) % 3, limits.min, limits.max)
+    result = simulated(x, kind=kind, type=code, **(HALVES if kind == "nearest" else {}))
     expected = (resize_nearest if kind == "nearest" else resize_bilinear)(x[None], SIZE, False, True)
     np.testing.assert_array_equal(result.outputs[0], expected)
     assert result.trace is not None
@@ -52,7 +57,7 @@ def test_twice_the_size(kind: str) -> None:
     ("changes", "message"),
     [
         ({"channels": 0}, "computes nothing: a size is 0"),
-        ({"type": "i16"}, "field type is i16, allowed: u8, i8"),
+        ({"type": "i32"}, "field type is i32, allowed: u8, i8, i16"),
         ({"kind": "nearest", "type": "i32"}, "field type is i32, allowed: u8, i8, i16"),
         ({"in_stride_x": 1}, "in_stride_x is 1, a pixel has 2 bytes"),
         ({"in_height": 4}, "parts of which were never written"),

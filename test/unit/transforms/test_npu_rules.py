@@ -206,7 +206,7 @@ REFUSED: list[tuple[str, Callable[[], Node], str]] = [
         lambda: wide(softmax()),
         "'y' has scale 0.5 and zero point 0, expected scale 3.05176e-05 and zero point 0",
     ),
-    ("positions", lambda: wide(resized(4, 8)), "'x' is int16, which is interpolated in real numbers"),
+    ("positions", lambda: wide(resized(4, 12)), "int16 is interpolated in real numbers, and 4x4 to 12x12 with these"),
     ("constant-axis", lambda: with_operand(searching(4), 1, data=None, dtype="int8", quant=Q), "'axis' is computed"),
     (
         "position",

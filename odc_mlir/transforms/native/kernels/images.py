@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from xdsl.dialects import arith, llvm
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.helpers import CODES, LANES, SUMS
+from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS
 from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel_by_options
-from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, WORDS, Loops, buffer, f32, i8, i16, i32, lanes
+from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, WORDS, Loops, buffer, f32, i8, i16, i32, i64, lanes
 
 KINDS = ("float32", "uint8", "int16")
 """Of elements as they are held; raised codes are unsigned."""
@@ -19,6 +19,7 @@ MAX, AVERAGE, ROOT = range(3)  # the last one: the root of the mean of squares
 
 _ELEMENTS: dict[str, Attribute] = {"float32": f32, "uint8": i8, "int16": i16}
 _REAL = lanes(LANES, f32)
+_LONG = lanes(LANES, i64)
 _SIZES = dict.fromkeys(("images", "height", "width", "channels", "rows", "columns"), INDEX)
 
 
@@ -140,7 +141,7 @@ def _interpolate(options: Options) -> Parameters:
 
 @dataclass(frozen=True)
 class _Interpolation:
-    """How four neighbours are added up: raised codes as integers, everything else as reals."""
+    """How four neighbours are added up: as integers, 16-bit codes in 64 bits, or as reals. 8-bit codes are raised."""
 
     w: Loops
     element: Attribute
@@ -148,7 +149,9 @@ class _Interpolation:
 
     def term(self, value: SSAValue, *weights: SSAValue) -> SSAValue:
         w = self.w
-        if self.element != f32:
+        if self.fixed and self.element == i16:
+            value, weights = w.widen(value, _LONG), tuple(w.widen(weight, _LONG) for weight in weights)
+        elif self.element != f32:
             value = _whole(w, value, self.element)
             value = w.sub(value, w.constant(128, SUMS)) if self.fixed else w.emit(llvm.SIToFPOp(value, _REAL))
         for weight in weights:
@@ -166,8 +169,9 @@ class _Interpolation:
         if self.element == f32:
             return value
         if self.fixed:
-            rounded = w.add(w.add(value, w.shift_right(value, 31)), 1 << 19)
-            return w.narrow(w.add(w.shift_right(rounded, 20), w.constant(128, SUMS)), CODES)
+            bits, raised = (64, 0) if self.element == i16 else (32, 128)
+            whole = w.shift_right(w.add(w.add(value, w.shift_right(value, bits - 1)), 1 << 19), 20)
+            return w.narrow(w.add(whole, raised), lanes(LANES, self.element))
         if self.element == i8:
             value = w.emit(arith.AddfOp(value, w.constant(0.5, _REAL)))
         else:
@@ -181,7 +185,7 @@ def interpolate(w: Loops, helpers: Helpers, *, kind: int, fixed: int) -> None:
     """Four neighbours by their weights, in the order and precision of numerics.resize.
 
     ``ys`` and ``xs`` have both neighbours of every row and column, ``wy`` and ``wx`` the weight of the first and of the
-    second. ``fixed``: raised codes, weights in units of 1/1024.
+    second. ``fixed``: integers, weights in units of 1/1024.
     """
     how = _Interpolation(w, _ELEMENTS[KINDS[kind]], bool(fixed))
 

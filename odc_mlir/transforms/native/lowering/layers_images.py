@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Operation
 
 from odc_mlir.numerics.fixed import activation_bounds
-from odc_mlir.numerics.resize import ONE, axis_line
+from odc_mlir.numerics.resize import ONE, axis_line, in_fixed_point
 from odc_mlir.ops.infer.geometry import window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.infer.resize import resize_modes
@@ -96,7 +96,7 @@ def resize_bilinear(node: Node, machine: CpuTarget) -> Write:
     align_corners, half_pixel = resize_modes(node)
     images, height, width, channels = x.static_shape
     _, rows, columns, _ = out.static_shape
-    fixed = x.dtype == "int8"
+    fixed = in_fixed_point(x.dtype, (height, width), (rows, columns), align_corners, half_pixel)
 
     def line(size: int, output: int) -> tuple[NDArray[np.int32], NDArray[Any]]:
         low, high, fraction = axis_line(size, output, align_corners, half_pixel, fixed=fixed)

@@ -20,8 +20,6 @@ def resize_lines(node: Node) -> Lines | str:
     what = f"{size[0]}x{size[1]} to {output[0]}x{output[1]}"
     lines: Lines | None
     if node.spec.name == "RESIZE_BILINEAR":
-        if dtype not in ("int8", "uint8"):
-            return f"{node.operand(0).name!r} is {dtype}, which is interpolated in real numbers"
         lines = bilinear_lines(size, output, dtype, *modes)
         if lines is None:
             return f"{dtype} is interpolated in real numbers, and {what} with these options is not exact"

@@ -76,10 +76,12 @@ func.func @gathered(%t: tensor<1x2x9x4x!quant.uniform<i16:f32, 0.5>>, %i: tensor
 // CHECK: npu.position %{{.*}}[1] highest 4 : tensor<3xi32> -> tensor<1x
 // CHECK: npu.gather %{{.*}}[%{{.*}}] : tensor<1x2x9x4x{{.*}}, tensor<1x3xi64> -> tensor<1x2x3x4x
 
-func.func @resized(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) {
+func.func @resized(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>, %y: tensor<1x2x2x1x!quant.uniform<i16:f32, 0.5>>) {
   %0 = npu.resize nearest %x start [0, -7] step [8388608, 6710887] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>
   %1 = npu.resize bilinear %x start [-256, -307] step [512, 410] : tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x5x1x!quant.uniform<i8:f32, 0.5>>
+  %2 = npu.resize bilinear %y start [-256, -256] step [512, 512] : tensor<1x2x2x1x!quant.uniform<i16:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i16:f32, 0.5>>
   func.return
 }
 // CHECK: npu.resize nearest %{{.*}} start [0, -7] step [8388608, 6710887] : tensor<1x2x2x1x{{.*}} -> tensor<1x4x5x1x
 // CHECK-NEXT: npu.resize bilinear %{{.*}} start [-256, -307] step [512, 410] :
+// CHECK-NEXT: npu.resize bilinear %{{.*}} start [-256, -256] step [512, 512] : tensor<1x2x2x1x!quant.uniform<i16

@@ -7,17 +7,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
-from helpers.npu_layers import Body, check, make_module, schedule, tensor_type
+from helpers.npu_layers import Body, binary, check, make_module, schedule, tensor_type
 from odc_mlir import targets
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_isa import BufferOp
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.errors import CompileError
+from odc_mlir.numerics.resize import resize_bilinear
 from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
+from odc_mlir.simulator import load, simulate
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.partition.plans.costs import OperatorCost, segment_cycles
 
@@ -64,6 +68,10 @@ def module_of(
         ((1, 4, 4, 3), (8, 8), {"modes": (False, False), "dtype": "uint8", "memory": "sram"}),
         ((1, 2, 2, 5000), (3, 3), {}),  # a pixel does not fit: channels are cut
         ((1, 40, 30, 16), (13, 9), {"target": "npu-128"}),
+        ((2, 5, 3, 7), (10, 12), {"dtype": "int16"}),
+        ((1, 1, 1, 3), (13, 9), {"dtype": "int16"}),
+        ((1, 9, 9, 21), (65, 65), {"modes": ALIGN, "dtype": "int16"}),
+        ((1, 2, 2, 3000), (4, 4), {"dtype": "int16"}),
     ],
 )
 def test_images(
@@ -108,8 +116,30 @@ def test_an_image_that_is_too_large_to_stay_is_stored() -> None:
     )
 
 
-def test_nearest_pixels_of_16_bits() -> None:
+def test_pixels_of_16_bits_take_the_turns_of_8_bits() -> None:
     check(module_of(NEAREST, (1, 5, 6, 40), (12, 13), dtype="int16"))
+    short, wide = (check(module_of(BILINEAR, (1, 10, 10, 64), (20, 20), dtype=dtype)) for dtype in ("int8", "int16"))
+    assert short.cycles < wide.cycles < 1.2 * short.cycles
+
+
+@given(
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.tuples(*[st.sampled_from([1, 2, 4, 8, 16])] * 2),
+    st.sampled_from([HALF, ALIGN, (False, False)]),
+    st.booleans(),
+)
+def test_pixels_of_16_bits_are_those_of_the_host(
+    source: tuple[int, int], factors: tuple[int, int], modes: tuple[bool, bool], smaller: bool
+) -> None:
+    """Larger and smaller images, of random codes and of the smallest and the largest."""
+    ends = modes == ALIGN
+    height, width = ((length - ends) * factor + ends for length, factor in zip(source, factors, strict=True))
+    source, size = ((height, width), source) if smaller else (source, (height, width))
+    module = module_of(BILINEAR, (2, *source, 3), size, modes, dtype="int16")
+    x = np.random.default_rng(source[0] * source[1]).integers(-32768, 32768, (2, *source, 3)).astype(np.int16)
+    x[1] = np.where(x[1] < 0, -32768, 32767)
+    (found,) = simulate(load(binary(module)), [x]).outputs
+    np.testing.assert_array_equal(found, resize_bilinear(x, size, *modes))
 
 
 def test_a_pixel_that_does_not_fit_is_refused() -> None:
