@@ -41,6 +41,7 @@ from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import read_given, write_given
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
+from odc_mlir.transforms.quant.quant_narrow_ranges import narrow_ranges
 from odc_mlir.universe import make_context
 
 _PROPAGATE = "quant-propagate-params"
@@ -175,6 +176,8 @@ class CandidateBuilder:
                 assert self.scheme.activations is not None
                 ranges = roomy(function, ranges, statistics, DTYPES[self.scheme.activations].bits)
             spared = attach_ranges(function, ranges)
+            if self.scheme.activations is not None:
+                narrow_ranges(function, DTYPES[self.scheme.activations].bits)
             wide = {name: ends for name, ends in self._wide_ranges(recipe, statistics).items() if name not in spared}
             Assignment(function, self.scheme, dict(recipe.precisions), wide).run()
         quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)

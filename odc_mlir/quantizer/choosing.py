@@ -218,15 +218,14 @@ class Choosing:
         return self._rounded(self._refined_by_all(best))
 
     def _rounded(self, best: BestCandidate) -> BestCandidate:
-        """The choice with rounded weights, where nothing else refines codes, unless that does harm: it nearly always
-        helps small models, which few samples held back leave in doubt.
+        """The choice with rounded weights unless that does harm: it nearly always helps small models, which few samples
+        held back leave in doubt, and corrections alone help less often.
 
         Of weights alone all samples have judged it.
         """
         options, weights_only = self._options, self._making.builder.scheme.weights_only
         may_ask = bool(self._data.fit) and len(options.switched(options.rounding)) > 1 and not weights_only
-        is_refined = best.recipe.rounding or best.recipe.correction
-        if not may_ask or is_refined or self._making.is_large:
+        if not may_ask or best.recipe.rounding or self._making.is_large:
             return best
         self._making.foreseen += 1
         return self._unless_worse(best, best.model, replace(best.recipe, rounding=True), "rounding unless worse", True)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Operation, OpResult, SSAValue
 from xdsl.rewriter import InsertPoint, Rewriter
 
@@ -61,7 +62,7 @@ def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
     if rule.kind is QuantKind.SAME:
         if _is_limited(op, bound):
             return None
-        found = dict.fromkeys(_moved_operands(op), bound)
+        found = dict.fromkeys(moved_operands(op), bound)
         return (op, found) if found else None
     if name == "NEG":
         return op, {0: -bound}
@@ -195,16 +196,17 @@ def _linear_operands(op: CircleOp) -> tuple[int, ...]:
         return (0, 1)
     if name == "NEG":
         return (0,)
-    return _moved_operands(op) if op.SPEC.quant.kind is QuantKind.SAME else ()
+    return moved_operands(op) if op.SPEC.quant.kind is QuantKind.SAME else ()
 
 
-def _moved_operands(op: CircleOp) -> tuple[int, ...]:
+def moved_operands(op: CircleOp) -> tuple[int, ...]:
     """The real operands whose elements are those of the results of ``op``, which keeps codes; none if it makes new."""
     rule = op.SPEC.quant
     if op.SPEC.name in _MIXING:
         return ()
     moved = range(len(op.operands)) if rule.source is None else (rule.source,)
-    return tuple(i for i in moved if is_real(op.operands[i]) and (rule.source == i or rule.is_joined(i)))
+    real = (i for i in moved if isinstance(op.operands[i].type, TensorType) and is_real(op.operands[i]))
+    return tuple(i for i in real if rule.source == i or rule.is_joined(i))
 
 
 # Rewriting.

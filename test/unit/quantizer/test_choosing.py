@@ -88,6 +88,14 @@ def test_rounding_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: 
     assert not quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]["rounding"]
 
 
+@pytest.mark.parametrize("correction", ["on", "off"])
+def test_rounding_is_presumed_beside_a_correction_as_well(correction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
+    file, samples = _dense_of_noise(17)
+    made = quantize(file, scheme="int8", calibration=samples, correction=correction, mixed="off")
+    assert made.verdict["choices"]["rounding"]
+
+
 def _dense_of_noise(count: int) -> tuple[bytes, list[list[np.ndarray]]]:
     rng, builder = np.random.default_rng(7), ModelBuilder()
     x, y = builder.tensor("x", (1, 16)), builder.tensor("y", (1, 16))
