@@ -133,7 +133,8 @@ class Driver:
             has_values=reference.has_values,
             has_unscored=len(reference.graph.outputs) > 1 or (scorer is not None and bool(scorer.unscored)),
             has_many_columns=scorer is not None and scorer.has_many,
-            samples=samples,
+            answers=round(samples * reference.answers_of_one),
+            labels=round(samples * reference.labels_of_one),
         )
         given = {"drop"} if options.max_drop is not None else set()
         if options.metric is not None or options.limit is not None:

@@ -264,6 +264,21 @@ class Reference:
         return classes if classes > 0 and not any(array.size % classes for array in found) else None
 
     @cached_property
+    def answers_of_one(self) -> float:
+        """How many answers a sample has: places or rows of classes, of the output that has the fewest."""
+        found = []
+        for place in filter(self.classifies, range(len(self.graph.outputs))):
+            width = 1 if place in self.places else self.classes(place)
+            sizes = [outputs[place].size for outputs in self.outputs]
+            found.append(1.0 if width is None else sum(sizes) / len(sizes) / width)
+        return min(found, default=1.0)
+
+    @property
+    def labels_of_one(self) -> float:
+        """How many labels a sample has; one without any."""
+        return 1.0 if self.labels is None else self.labels.size / len(self.samples)
+
+    @cached_property
     def answering_places(self) -> list[int]:
         """The outputs of numbers whose largest elements are compared: those that are answers, else all."""
         numbers = [place for place in range(len(self.spans)) if place not in self.places]

@@ -18,7 +18,8 @@ The range that MPEIR's errors are parts of is drawn again too: that of a few sam
 
 The worse end is of models that were made without the samples they are judged on, of which each knows fewer than the
 result does; the better end also of the model as it is, whose ranges hold all samples. Shares have
-Wilson's interval, which is not empty where all samples agree; the difference of two shares has Bonett and Price's.
+Wilson's interval, which is not empty where all samples agree; the difference of two shares has Bonett and Price's. Of
+several answers of a sample, as rows are, it is that of so many samples: at worst these are wrong together, as one.
 """
 
 from __future__ import annotations
@@ -346,7 +347,7 @@ def deciding(limits: Sequence[Limit], certainty: Certainty) -> dict[str, int]:
         for limit in open_limits:
             wanted = factor * certainty.count
             if limit.metric not in found and wanted <= _MOST_ADVISED:
-                strict, ends = limit.of_so_many(wanted), of_more(wanted).get(limit.metric, ())
+                strict, ends = limit.of_more(factor), of_more(wanted).get(limit.metric, ())
                 if len(set(map(strict.allows, ends))) == 1:
                     found[limit.metric] = wanted
     return found

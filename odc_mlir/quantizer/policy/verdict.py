@@ -19,10 +19,12 @@ Default limits, where the user names none:
 * Otherwise an ``mpeir`` of at most 0.1: the largest error of an output is a tenth of the output's range, averaged over
   samples. The range is that over all samples, or the one that the output's operator has by definition. Softer measures
   hide a single output that is far off, harder ones refuse noise that no decision depends on.
-* A classifier must in addition agree with the float model about the largest output in 99 % of the samples. One sample
-  of ten or more may always differ: small sets cannot tell 99 % from 100 %. One that ends in logits may also answer with
-  a class that the float model gives at least half the odds of its own (``top1_decided``): what is next in a text is
-  often undecided. The same holds for outputs of places (ARG_MAX, ARG_MIN, TOPK_V2), which have no distance.
+* A classifier must in addition agree with the float model about the largest output in 99 % of its answers. One answer
+  of ten or more may always differ: few cannot tell 99 % from 100 %. Of an output of rows, such as pixels or words, each
+  is an answer: a wrong one makes up that much less, and what rows of one sample have in common is a matter of
+  intervals. One that ends in logits may also answer with a class that the float model gives at least half the odds of
+  its own (``top1_decided``): what is next in a text is often undecided. The same holds for outputs of places (ARG_MAX,
+  ARG_MIN, TOPK_V2), which have no distance.
 
 A limit that outputs keep which are the same for all samples is none: one that the user gave is refused. Where such
 outputs keep all defaults, as they do of samples that hardly vary the outputs, one more is asked for which they cannot
@@ -94,9 +96,8 @@ KEPT_BY_CONSTANTS = "constant outputs would keep all limits but R² as well, or 
 _SLACK = 1e-9
 _DEFAULT_BOUNDS["recall_drop"] = RECALL_DROPS * DEFAULT_DROP_POINTS
 _DEFAULT_BOUNDS["column_drop"] = COLUMN_DROPS * DEFAULT_DROP_OF_SPAN
-# The share that one sample of a small set makes up is forgiven up to this.
+# The share that one of few answers makes up is forgiven up to this.
 _LARGEST_FORGIVEN = 0.1
-_MANY = 100  # samples, of which one is a percent
 
 Measures = Mapping[str, float | None]
 # The options that limits come from.
@@ -107,7 +108,7 @@ OF_LIMIT, OF_METRIC, OF_DROP = "limit", "metric", "max_drop"
 class Limit:
     """``metric`` may not be worse than ``bound``.
 
-    ``of_many`` is the bound of large sets, where ``bound`` forgives a sample of a small one; None where it does not.
+    ``of_many`` is the bound of large sets, where ``bound`` forgives an answer of a small one; None where it does not.
     ``option`` says what changes it: :data:`OF_LIMIT`, :data:`OF_METRIC` (a limit together with its metric) or
     :data:`OF_DROP`.
     """
@@ -140,9 +141,14 @@ class Limit:
             return self.holds(measures)
         return self.holds(measures) and ends is not None and all(map(strict.allows, ends))
 
-    def of_so_many(self, count: int) -> Limit:
-        """The limit of ``count`` samples: one is no longer forgiven where it makes up less than the limit leaves."""
-        return self if self.of_many is None or count < _MANY else Limit(self.metric, self.of_many)
+    def of_more(self, factor: int) -> Limit:
+        """The limit of ``factor`` times as many answers: the one that is forgiven makes up so much less of them."""
+        if self.of_many is None:
+            return self
+        is_higher = HIGHER_IS_BETTER[self.metric]
+        best = 1.0 if is_higher else 0.0
+        bound = best + (self.bound - best) / factor
+        return Limit(self.metric, (min if is_higher else max)(bound, self.of_many))
 
     def with_margin(self) -> Limit:
         """A limit with something to spare: errors half as large."""
@@ -234,7 +240,8 @@ def choose_limits(
     has_values: bool = True,
     has_unscored: bool = False,
     has_many_columns: bool = False,
-    samples: int = 1,
+    answers: int = 1,
+    labels: int = 1,
 ) -> tuple[Limit, ...]:
     """What the user asks for, else the defaults (see the module's text).
 
@@ -242,11 +249,12 @@ def choose_limits(
     it is not telling, as luck may do as well, the other defaults are asked for beside a default ``drop``.
     ``has_values``: whether any output has distances, as places have none; ``has_unscored``: whether there are outputs
     of which known answers say nothing, for which the other defaults are asked too; ``has_many_columns``: whether known
-    answers are numbers in many columns of one kind. Raises OptionError for a contradiction, for a metric that has no
+    answers are numbers in many columns of one kind; ``answers``: how many are compared with the float model's, and how
+    many with ``labels``. Raises OptionError for a contradiction, for a metric that has no
     default limit, and for a limit out of range.
     """
-    others = _default_limits(classifier, has_values, samples)
-    chosen = _chosen_limits(metric, limit, max_drop, score, samples) or others
+    others = _default_limits(classifier, has_values, answers)
+    chosen = _chosen_limits(metric, limit, max_drop, score, labels) or others
     if score is not None and metric is None and limit is None:
         # Of a classifier that is not scored by classes the agreement counts, of answers that say nothing all else.
         shares = tuple(item for item in others if item.metric in _OF_ANSWERS)
@@ -259,7 +267,7 @@ def choose_limits(
 
 
 def _chosen_limits(
-    metric: str | None, limit: float | None, max_drop: float | None, score: str | None, samples: int
+    metric: str | None, limit: float | None, max_drop: float | None, score: str | None, labels: int
 ) -> tuple[Limit, ...]:
     """What the user asks for, or what known answers do; none without either."""
     if max_drop is not None and score is None:
@@ -270,7 +278,7 @@ def _chosen_limits(
             raise OptionError(f"the metric {name!r} needs labels", hint="give labels")
         bound = limit if limit is not None else max_drop if name == "drop" else _DEFAULT_BOUNDS.get(name)
         if bound is None and name == "drop":
-            chosen = [_default_drop(score, samples)]
+            chosen = [_default_drop(score, labels)]
         elif bound is None:
             raise OptionError(f"the metric {name!r} has no default limit", hint="give a limit")
         else:
@@ -280,7 +288,7 @@ def _chosen_limits(
     if limit is not None:
         return (Limit("mpeir", limit), *_given_drop(max_drop))
     if score is not None:
-        return (_default_drop(score, samples),) if max_drop is None else _given_drop(max_drop)
+        return (_default_drop(score, labels),) if max_drop is None else _given_drop(max_drop)
     return ()
 
 
@@ -288,12 +296,12 @@ def _given_drop(max_drop: float | None) -> tuple[Limit, ...]:
     return () if max_drop is None else (Limit("drop", max_drop, option=OF_DROP),)
 
 
-def _default_limits(classifier: str | None, has_values: bool, samples: int) -> tuple[Limit, ...]:
+def _default_limits(classifier: str | None, has_values: bool, answers: int) -> tuple[Limit, ...]:
     """What is asked for without known answers."""
     limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])] if has_values else []
     if classifier:
         of_many = _DEFAULT_BOUNDS["top1_match"]
-        bound = min(of_many, 1.0 - min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
+        bound = min(of_many, 1.0 - min(1.0 / max(answers, 1), _LARGEST_FORGIVEN))
         metric = "top1_match" if classifier == "softmax" else "top1_decided"
         limits.append(Limit(metric, bound, of_many if bound < of_many else None, OF_METRIC))
     return tuple(limits)
@@ -331,13 +339,13 @@ def _recall_limit(drop: Limit) -> tuple[Limit, ...]:
     return (Limit("recall_drop", bound, option=drop.option),) if bound < _ALL_POINTS else ()
 
 
-def _default_drop(score: str | None, samples: int) -> Limit:
-    """One point, or what one sample of a small set is worth."""
+def _default_drop(score: str | None, labels: int) -> Limit:
+    """One point, or what one of few answers is worth."""
     if score == "psnr_db":
         return Limit("drop", DEFAULT_DROP_DB, option=OF_DROP)
     if score == "rmse":
         return Limit("drop", DEFAULT_DROP_OF_SPAN, option=OF_DROP)
-    bound = max(DEFAULT_DROP_POINTS, 100.0 * min(1.0 / max(samples, 1), _LARGEST_FORGIVEN))
+    bound = max(DEFAULT_DROP_POINTS, 100.0 * min(1.0 / max(labels, 1), _LARGEST_FORGIVEN))
     return Limit("drop", bound, DEFAULT_DROP_POINTS if bound > DEFAULT_DROP_POINTS else None, OF_DROP)
 
 

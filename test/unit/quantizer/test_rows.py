@@ -60,6 +60,37 @@ def test_each_row_is_an_answer(boxes: bool) -> None:
     assert [output["top1_match"] is None for output in made.verdict["outputs"]] == [False, True][: 1 + boxes]
 
 
+def _bounds(verdict: dict[str, Any]) -> dict[str, float]:
+    return {check["metric"]: check["limit"] for check in verdict["limits"]}
+
+
+def test_what_is_forgiven_is_an_answer_and_not_a_sample() -> None:
+    """A wrong pixel is a 1536th of what 24 images of 64 answer."""
+    file, samples = _segments()
+    assert _bounds(odc_mlir.quantize(file, calibration=samples, help=False).verdict)["top1_match"] == 0.99
+    labels = _labels(file, samples)
+    assert _bounds(odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict)["drop"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rows", "tail", "share"), [(1, False, 0.95), (4, False, 0.9875), (1, True, 0.95), (4, True, 0.9875)]
+)
+def test_answers_are_rows_of_shares_and_places(rows: int, tail: bool, share: float) -> None:
+    builder, rng = ModelBuilder(), np.random.default_rng(9)
+    x, y = builder.tensor("x", (1, rows, 6)), builder.tensor("y", (1, rows, 6))
+    builder.operator("SOFTMAX", [x], [y], options={"beta": 1.0})
+    if tail:
+        axis, z = (
+            builder.tensor("axis", (1,), "int32", data=np.array([2], np.int32)),
+            builder.tensor("z", (1, rows), "int32"),
+        )
+        builder.operator("ARG_MAX", [y, axis], [z], options={"output_type": "int32"})
+    file = bytes(model_bytes(builder.finish([x], [z if tail else y])))
+    samples = [[rng.normal(size=(1, rows, 6)).astype(np.float32)] for _ in range(20)]
+    found = _bounds(odc_mlir.quantize(file, calibration=samples, help=False).verdict)
+    assert found["top1_decided" if tail else "top1_match"] == pytest.approx(share)
+
+
 def test_classes_behind_a_reshape_are_those_of_the_softmax() -> None:
     builder = ModelBuilder()
     x, shares, flat = (builder.tensor(n, s) for n, s in (("x", (1, 4, 5)), ("shares", (1, 4, 5)), ("flat", (1, 20))))

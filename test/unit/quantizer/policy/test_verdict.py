@@ -50,12 +50,12 @@ def test_a_limit_holds_up_to_its_bound(limit: Limit, measures: dict[str, float |
 
 
 def test_regressions_are_limited_by_the_interval_of_their_outputs() -> None:
-    assert choose_limits(samples=50) == (Limit("mpeir", 0.1),)
+    assert choose_limits(answers=50) == (Limit("mpeir", 0.1),)
 
 
-@pytest.mark.parametrize(("samples", "bound"), [(1, 0.9), (10, 0.9), (50, 0.98), (100, 0.99), (1000, 0.99)])
-def test_classifiers_must_agree_but_for_one_sample(samples: int, bound: float) -> None:
-    limits = choose_limits(classifier="softmax", samples=samples)
+@pytest.mark.parametrize(("answers", "bound"), [(1, 0.9), (10, 0.9), (50, 0.98), (100, 0.99), (1000, 0.99)])
+def test_classifiers_must_agree_but_for_one_answer(answers: int, bound: float) -> None:
+    limits = choose_limits(classifier="softmax", answers=answers)
     assert [limit.metric for limit in limits] == ["mpeir", "top1_match"]
     assert limits[1].bound == pytest.approx(bound)
 
@@ -64,7 +64,7 @@ def test_classifiers_must_agree_but_for_one_sample(samples: int, bound: float) -
 def test_certain_is_the_same_of_few_samples(count: int, is_certain: bool) -> None:
     """What is forgiven for a sample of a small set is no part of being certain."""
     for held in (8, 50, count):
-        limits = choose_limits(classifier="softmax", samples=held)[1:]
+        limits = choose_limits(classifier="softmax", answers=held)[1:]
         found = {"top1_match": wilson(1.0, count)}
         verdict = make_verdict(Evidence(limits, {"top1_match": 1.0}, samples={}, intervals=found))
         assert (verdict["passed"], verdict["certain"]) == (True, is_certain)
@@ -72,22 +72,36 @@ def test_certain_is_the_same_of_few_samples(count: int, is_certain: bool) -> Non
 
 @pytest.mark.parametrize("samples", [12, 100])
 def test_a_loss_that_few_samples_are_forgiven_is_not_certain(samples: int) -> None:
-    limit, _ = choose_limits(score="top1_percent", samples=samples)
+    limit, _ = choose_limits(score="top1_percent", labels=samples)
     assert not limit.is_certain({"drop": 0.0}, {"drop": (-5.0, 5.0)})
     assert limit.is_certain({"drop": 0.0}, {"drop": (-0.9, 0.9)})
 
 
+@pytest.mark.parametrize(
+    ("limit", "factor", "bound"),
+    [
+        (Limit("top1_match", 0.95, 0.99), 2, 0.975),
+        (Limit("top1_match", 0.95, 0.99), 8, 0.99),
+        (Limit("drop", 8.0, 1.0), 2, 4.0),
+        (Limit("drop", 8.0, 1.0), 16, 1.0),
+        (Limit("drop", 8.0), 16, 8.0),
+    ],
+)
+def test_an_answer_that_is_forgiven_is_less_of_more_answers(limit: Limit, factor: int, bound: float) -> None:
+    assert limit.of_more(factor).bound == pytest.approx(bound)
+
+
 def test_known_answers_limit_the_drop() -> None:
     recall = Limit("recall_drop", 10.0)
-    assert choose_limits(score="top1_percent", classifier="softmax", samples=200) == (Limit("drop", 1.0), recall)
-    assert choose_limits(score="top1_percent", samples=20) == (Limit("drop", 5.0, of_many=1.0), recall)
-    assert choose_limits(score="psnr_db", samples=20) == (Limit("drop", DEFAULT_DROP_DB),)
+    assert choose_limits(score="top1_percent", classifier="softmax", labels=200) == (Limit("drop", 1.0), recall)
+    assert choose_limits(score="top1_percent", labels=20) == (Limit("drop", 5.0, of_many=1.0), recall)
+    assert choose_limits(score="psnr_db", labels=20) == (Limit("drop", DEFAULT_DROP_DB),)
     assert choose_limits(score="psnr_db", max_drop=0.1) == (Limit("drop", 0.1),)
 
 
 @pytest.mark.parametrize(("drop", "recall"), [(0.5, 5.0), (3.0, 30.0), (10.0, None)])
 def test_a_class_may_lose_ten_times_what_all_may(drop: float, recall: float | None) -> None:
-    found = [limit.bound for limit in choose_limits(score="top1_percent", max_drop=drop, samples=20)]
+    found = [limit.bound for limit in choose_limits(score="top1_percent", max_drop=drop, labels=20)]
     assert found == [drop, *([] if recall is None else [recall])]
 
 
@@ -227,9 +241,9 @@ def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -
 
 
 def test_a_score_that_luck_may_have_does_not_count_alone() -> None:
-    assert choose_limits(score="top1_percent", samples=200) == (Limit("drop", 1.0), Limit("recall_drop", 10.0))
+    assert choose_limits(score="top1_percent", labels=200) == (Limit("drop", 1.0), Limit("recall_drop", 10.0))
     both = (Limit("drop", 1.0), Limit("mpeir", 0.1), Limit("recall_drop", 10.0))
-    assert choose_limits(score="top1_percent", samples=200, is_telling=False) == both
+    assert choose_limits(score="top1_percent", labels=200, is_telling=False) == both
     assert choose_limits(score="top1_percent", is_telling=False, metric="drop", limit=2.0) == (Limit("drop", 2.0),)
 
 
