@@ -27,8 +27,8 @@ def hint_of(verdict: Mapping[str, Any]) -> str | None:
         return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
     told = () if verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
-    point = next((point for point in verdict["front"] if point["layers"] and point["holds"]), None)
-    others = point and _of_point(verdict, point)
+    kept = (_of_point(verdict, point) for point in verdict["front"] if point["layers"] and point["holds"])
+    others = next(filter(None, kept), None)
     if missed and not verdict["problems"] and all(map(_is_open, missed)):
         return _remedies(verdict, missed, others)  # what other precisions would bring is as open
     if not missed:
@@ -49,16 +49,19 @@ def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | Non
     cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
     share = math.floor(100 * point["share"]) / 100
     scheme, precisions = verdict["choices"]["scheme"], point["precisions"]
-    left = leaves_some(precisions, verdict["scheme"], scheme)
-    if left and point["share"] < verdict["coverage"]["least"]:
-        layers = counted(point["layers"], "layer")
-        return (
-            f"--min-coverage {share:g} (in Python min_coverage) lets {layers} have other precisions, which keeps "
-            f"the limits in {cost}"
-        )
-    found = sorted(set(precisions.values()), key=lambda name: name != FLOAT and bits_of(name, of_weights=True))
-    if left or FLOAT in found:
+    lacks = share < verdict["coverage"]["least"]
+    if not share and "target" not in verdict["coverage"]:  # nothing that computes is quantised, whatever it is called
         return None
+    if leaves_some(precisions, verdict["scheme"], scheme):
+        layers = counted(point["layers"], "layer")
+        wanted = f"--min-coverage {share:g} (in Python min_coverage)"
+        return f"{wanted} lets {layers} have other precisions, which keeps the limits in {cost}" if lacks else None
+    found = sorted(set(precisions.values()) - {FLOAT}, key=lambda name: bits_of(name, of_weights=True))
+    if not found:
+        return None
+    if FLOAT in precisions.values():
+        flags = f"--scheme {found[-1]}" + (f" --min-coverage {share:g} (in Python min_coverage)" if lacks else "")
+        return f"{' and '.join([*found, FLOAT])} layers keep the limits in {cost}; {flags} looks for such"
     if len(found) == 1:
         return f"--scheme {found[0]} keeps the limits in {cost}"
     names = " and ".join(found)

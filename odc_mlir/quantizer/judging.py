@@ -15,7 +15,7 @@ from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.causes import likely_causes
 from odc_mlir.quantizer.columns import lost_output_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
-from odc_mlir.quantizer.doubts import cut_short, taken_for_scores
+from odc_mlir.quantizer.doubts import doubts_of
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
@@ -99,8 +99,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             },
             saturated_biases(candidate.graph),
             driver.findings
-            + cut_short(driver)
-            + taken_for_scores(driver, missed)
+            + doubts_of(driver, missed)
             + _never_varied(same)
             + _in_vain(driver, front, layers)
             + notes

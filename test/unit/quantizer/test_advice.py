@@ -125,6 +125,54 @@ def test_more_coverage_is_spoken_of_only_where_it_decides() -> None:
 
 
 @pytest.mark.parametrize(
+    ("scheme", "precisions", "share", "said"),
+    [
+        (
+            "int4_wo",
+            ("float", "int8_wo"),
+            0.8,
+            "int8_wo and float layers keep the limits in 99 bytes; --scheme int8_wo ",
+        ),
+        (
+            "int8",
+            ("float", "int16x8"),
+            0.3,
+            "int16x8 and float layers keep the limits in 99 bytes; --scheme int16x8 --min-coverage 0.3 (in Python "
+            "min_coverage) looks for such",
+        ),
+        ("int8", ("int16x8", "int16x8"), 1.0, "--scheme int16x8 keeps the limits in 99 bytes"),
+        ("int8", ("int16x8", "int16"), 1.0, "int16x8 and int16 layers keep the limits in 99 bytes; --scheme int16 has"),
+        ("int8", ("int16x8",), 0.3, "--min-coverage 0.3 (in Python min_coverage) lets 1 layer have other precisions"),
+        ("uint8", ("int16",), 0.0, "allow more loss"),  # for which the reader has no kernel
+        ("int8", ("float", "float"), 0.0, "allow more loss"),
+    ],
+)
+def test_what_keeps_the_limits_is_advised(scheme: str, precisions: tuple[str, ...], share: float, said: str) -> None:
+    point = {"layers": len(precisions), "bytes": 99, "time_ns": None, "share": share, "holds": True}
+    point["precisions"] = dict(zip("ab", precisions, strict=False))
+    check = {"metric": "mpeir", "limit": 0.1, "option": "limit", "passed": False, "interval": None}
+    check |= {"inherent": True, "deciding": None}
+    verdict: dict[str, Any] = {**_made().verdict, "limits": [check], "problems": [], "front": [point]}
+    verdict |= {"scheme": dict.fromkeys("ab", scheme), "coverage": {"least": 0.5}}
+    verdict["choices"] = {"scheme": scheme, "help": True}
+    hint = hint_of(verdict)
+    assert hint is not None
+    assert hint.startswith(said)
+    better = {**point, "precisions": dict.fromkeys("ab", "int16"), "share": 1.0}
+    if said == "allow more loss":
+        assert hint_of({**verdict, "front": [point, better]}) == "--scheme int16 keeps the limits in 99 bytes"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "reader", "said"), [("uint8", "litert", 1), ("uint8", None, 0), ("int8", "litert", 0)]
+)
+def test_a_scheme_whose_wider_layers_the_reader_runs_is_named(scheme: str, reader: str | None, said: int) -> None:
+    made = _made(scheme=scheme, reader=reader, help=True, metric="mae", limit=1e-9)
+    text = "LiteRT has no kernel for weights of int16, as wider layers of uint8 have; those of --scheme int8 are run"
+    assert len([found for found in made.verdict["findings"] if found.startswith(text)]) == said
+
+
+@pytest.mark.parametrize(
     ("hint", "said"),
     [
         ("allow more loss (--max-drop)", "allow more loss (--max-drop)"),
