@@ -46,6 +46,7 @@ from typing import Any
 from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.quantities import counted, quality_name, quality_text
 from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
+from odc_mlir.quantizer.policy.schemes import SCHEMES
 
 SCHEMA_VERSION = 1
 
@@ -508,18 +509,26 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:
-    """The scheme that was asked for or, where a budget was kept with nothing in it, what there is instead.
+    """The types that there are, that of the most products first; of a model that failed the scheme that was asked for.
 
-    What has products or weights counts, in models that have any.
+    Of layers without products, or without weights where no layer has products, only the scheme itself is named, and
+    where other layers have its values already, not even that.
     """
-    scheme, found = verdict["choices"]["scheme"], verdict["coverage"].get("precisions", {})
-    for unit in ("macs", "weights"):
-        if any(counts.get(unit) for counts in found.values()):
-            found = {name: counts for name, counts in found.items() if counts[unit]}
-            break
-    if verdict["status"] == FAILED or scheme in found or not found:
-        return str(scheme)
-    return f"{' and '.join(sorted(found, reverse=True))} instead of {scheme}"
+    scheme, found = str(verdict["choices"]["scheme"]), verdict["coverage"].get("precisions", {})
+    if verdict["status"] == FAILED or not found:
+        return scheme
+    unit = next((unit for unit in ("macs", "weights") if any(counts[unit] for counts in found.values())), "layers")
+    names = sorted((name for name, counts in found.items() if counts[unit]), key=lambda name: -found[name][unit])
+    if scheme in found and _values_of(scheme) not in map(_values_of, names):
+        names.append(scheme)
+    text = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return text if scheme in names else f"{text} instead of {scheme}"
+
+
+def _values_of(precision: str) -> str:
+    """The type of values in this precision; where they are real, its name."""
+    found = SCHEMES.get(precision)
+    return precision if found is None or found.activations is None else found.activations
 
 
 def caution(verdict: Mapping[str, Any]) -> str | None:

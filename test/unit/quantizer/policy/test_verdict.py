@@ -207,26 +207,29 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
 @pytest.mark.parametrize(
     ("precisions", "value", "text"),
     [
-        (("int8", "float"), 0.0, "int8"),
-        (("float", "int16x8"), 0.0, "int16x8 and float instead of int8"),
-        (("float", "int16x8"), 1.0, "int8"),
-        ((), 0.0, "int8"),
+        ({"int8": (3, 9, 9), "float": (2, 0, 0)}, 0.0, "int8"),
+        ({"int8": (3, 9, 9), "float": (2, 4, 4)}, 0.0, "int8 and float"),
+        ({"int8": (2, 2, 9), "int16x8": (46, 8, 1)}, 0.0, "int16x8 and int8"),
+        ({"int8": (7, 0, 0), "int16x8": (46, 8, 8), "float": (1, 0, 0)}, 0.0, "int16x8 and int8"),
+        ({"float": (1, 1, 1), "int16x8": (1, 8, 8)}, 0.0, "int16x8 and float instead of int8"),
+        (
+            {"float": (1, 1, 1), "int16": (1, 2, 2), "int16x8": (1, 8, 8)},
+            0.0,
+            "int16x8, int16 and float instead of int8",
+        ),
+        ({"float": (1, 1, 1), "int16x8": (1, 8, 8)}, 1.0, "int8"),
+        ({"int8": (2, 0, 5), "float": (1, 0, 2)}, 0.0, "int8 and float"),
+        ({"int8": (2, 0, 0), "float": (1, 0, 0)}, 0.0, "int8 and float"),
+        ({}, 0.0, "int8"),
+        ({"int8": (1, 0, 0), "int8x4": (1, 9, 9)}, 0.0, "int8x4 instead of int8"),  # whose values are int8
+        ({"int8": (1, 1, 1), "int8x4": (1, 9, 9)}, 0.0, "int8x4 and int8"),
     ],
 )
-def test_types_are_those_that_there_are(precisions: tuple[str, ...], value: float, text: str) -> None:
-    coverage = {"precisions": {name: {} for name in precisions}}
+def test_types_are_those_that_there_are(precisions: dict[str, tuple[int, ...]], value: float, text: str) -> None:
+    counts = {name: dict(zip(("layers", "macs", "weights"), every, strict=True)) for name, every in precisions.items()}
+    coverage = {"precisions": counts}
     evidence = Evidence((Limit("mpeir", 0.1),), {"mpeir": value}, choices={"scheme": "int8"}, coverage=coverage)
     assert types_text(make_verdict(evidence)) == text
-
-
-def test_a_scheme_that_only_values_without_weights_have_is_not_what_there_is() -> None:
-    coverage = {
-        "precisions": {"int8": {"macs": 0, "weights": 0, "layers": 1}, "int8x4": {"macs": 9, "weights": 9, "layers": 1}}
-    }
-    evidence = Evidence((Limit("mpeir", 0.1),), {"mpeir": 0.0}, choices={"scheme": "int8"}, coverage=coverage)
-    assert types_text(make_verdict(evidence)) == "int8x4 instead of int8"
-    coverage["precisions"]["int8"]["macs"] = 1
-    assert types_text(make_verdict(evidence)) == "int8"
 
 
 @pytest.mark.parametrize(
