@@ -97,7 +97,7 @@ def misfit_text(found: Misfit, count: int, model: str) -> str:
         )
     return (
         f"{found.what} of {counted(count, 'sample')} fit what {model} answers no better than luck may have it, or are "
-        "far from it, so that scores by them say nothing; give right ones, or more of them"
+        "far from it, so that scores by them say nothing; give right ones, or more of them, or a better model"
     )
 
 
@@ -164,8 +164,9 @@ def _check_unit(what: str, count: int, found: _Explained, model: str) -> None:
     if found.is_related(count) and found.as_given <= _OTHER_UNIT * found.at_best:
         raise InputError(
             f"{what} rise and fall with what {model} answers, but are far from it: it explains "
-            f"{found.at_best:.2g} of their variance scaled and moved, as it is {found.as_given:.2g} (R2)",
-            hint="give labels in the unit of the first output and from the same zero, or none",
+            f"{found.at_best:.2g} of their variance scaled and moved, as it is {found.as_given:.2g} (R2), as of labels "
+            "in another unit or of a poor model",
+            hint="give labels in the unit of the first output and from the same zero, or a better model, or no labels",
         )
 
 
@@ -218,8 +219,9 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
         )
         raise InputError(
             f"{model} gets {right[0]:.3g} % of the labels right, {than}: they seem to belong to other samples, or to "
-            "be numbered otherwise, or inputs to be in another unit or order than it was trained for",
-            hint=f"give labels in the samples' order and in the model's classes, {more}, or none",
+            "be numbered otherwise, or inputs to be in another unit or order than it was trained for, or the model is "
+            "poor",
+            hint=f"give labels in the samples' order and in the model's classes, {more}, a better model, or no labels",
         )
 
 

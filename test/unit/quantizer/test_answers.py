@@ -17,7 +17,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.data import split
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.labels import Misfit, check_answers, misfit
+from odc_mlir.quantizer.labels import Misfit, check_answers, doubt, misfit
 from odc_mlir.runtime.execution.graph import build_graph
 
 Samples = list[list[np.ndarray]]
@@ -258,6 +258,25 @@ def test_negated_numbers_are_refused() -> None:
     with pytest.raises(InputError, match=r"labels fall where .* rises \(correlation -1\): they seem to be negated"):
         check_answers(outputs, -3 * numbers)
     check_answers(outputs[:6], -numbers[:6])  # which may be luck
+
+
+def test_a_poor_model_is_among_the_causes_of_labels_that_do_not_fit() -> None:
+    """Its answers are related to the labels, and far from them, as labels in another unit are."""
+    rng = np.random.default_rng(4)
+    labels = rng.normal(size=COUNT)
+    outputs = [
+        np.array([[1.2 * x + 0.8 + 0.9 * noise]]) for x, noise in zip(labels, rng.normal(size=COUNT), strict=True)
+    ]
+    with pytest.raises(InputError, match=r"\(R2\), as of labels in another unit or of a poor model") as caught:
+        check_answers(outputs, labels)
+    assert "a better model" in (caught.value.hint or "")
+    classes = [np.eye(4)[[number % 4]] for number in range(COUNT)]
+    with pytest.raises(InputError, match="or the model is poor") as caught:
+        check_answers(classes, rng.permutation(np.arange(COUNT) % 4))
+    assert "a better model" in (caught.value.hint or "")
+    told = doubt([np.array([[x]]) for x in rng.normal(size=COUNT)], labels, "the model")
+    assert told is not None
+    assert told.endswith("or a better model")
 
 
 @pytest.mark.parametrize(("limit", "is_least"), [(10.0, True), (30.0, False)])
