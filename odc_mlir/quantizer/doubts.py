@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.policy.ladders import LADDERS, wider_values
 from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
 from odc_mlir.quantizer.policy.schemes import SCHEMES
-from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, Limit, Measures
 from odc_mlir.quantizer.pricing import bits_of
+from odc_mlir.quantizer.widening import Tried, Widening
+
+_OF_GUESS = "top1_decided"  # what logits are limited by
 
 
 def doubts_of(driver: Driver, missed: Sequence[Limit]) -> list[str]:
@@ -39,22 +42,49 @@ def _refused_steps(driver: Driver) -> list[str]:
 def _refused_step(scheme: str) -> str | None:
     """Why LiteRT does not run layers with weights in the next wider precision; None where it does."""
     wider = SCHEMES.get(wider_values(scheme))
-    return (
-        None
-        if wider is None or wider.activations is None
-        else litert_refuses("FULLY_CONNECTED", wider.activations, wider.weights)
-    )
+    if wider is None or wider.activations is None:
+        return None
+    return litert_refuses("FULLY_CONNECTED", wider.activations, wider.weights)
 
 
 def _bits(scheme: str) -> tuple[int, int]:
     return bits_of(scheme, of_weights=False), bits_of(scheme, of_weights=True)
 
 
+def are_not_asked_for(driver: Driver, place: int) -> bool:
+    """Whether classes of output ``place`` are but a guess, and who gave limits asked for none of answers."""
+    is_guess = place == 0 and driver.reference.classifier == "logits"
+    return is_guess and all(limit.metric not in OF_ANSWERS for limit in driver.limits)
+
+
 def _taken_for_scores(driver: Driver, missed: Sequence[Limit]) -> list[str]:
-    """That a missed limit is of classes, which nobody said an output has."""
+    """That a limit which was missed, or which layers have other precisions for, is of classes by a guess."""
     reference = driver.reference
     is_guessed = reference.classifier == "logits" and reference.labels is None and driver.options.metric is None
-    if not is_guessed or all(limit.metric != "top1_decided" for limit in missed):
+    if not is_guessed or reference.doubt_of_scores is not None:
+        return []
+    changed = _widened_for(driver, _OF_GUESS)
+    if not changed and all(limit.metric != _OF_GUESS for limit in missed):
         return []
     name = reference.graph.tensors[reference.graph.outputs[0]].name
-    return [f"output {name!r} is taken for scores of classes; if it has numbers, give labels, or --metric mpeir"]
+    why = ", for which layers have other precisions" if changed else ""
+    return [f"output {name!r} is taken for scores of classes{why}; if it has numbers, give labels, or --metric mpeir"]
+
+
+def _widened_for(driver: Driver, metric: str) -> bool:
+    """Whether layers have other precisions as models without missed the limit of ``metric``, and no other."""
+    widening = driver.widening
+    if widening is None or widening.chosen is None or not widening.chosen.precisions or driver.options.has_budget:
+        return False
+    return any(
+        {limit.metric for limit in limits if not limit.holds(measures)} == {metric}
+        for tried in widening.tried.values()
+        for limits, measures in _measured(driver, widening, tried)
+    )
+
+
+def _measured(driver: Driver, widening: Widening, tried: Tried) -> Iterator[tuple[Sequence[Limit], Measures]]:
+    """What was measured of a model that was tried: in the search and, where it held there, as verdicts do."""
+    yield widening.limits, tried.measures
+    if widening.is_known(tried) and tried.holds(widening.limits):
+        yield driver.limits, driver.measures(tried.candidate)

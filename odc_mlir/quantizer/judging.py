@@ -15,7 +15,7 @@ from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.causes import likely_causes
 from odc_mlir.quantizer.columns import lost_output_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
-from odc_mlir.quantizer.doubts import doubts_of
+from odc_mlir.quantizer.doubts import are_not_asked_for, doubts_of
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
@@ -215,7 +215,8 @@ def _of_classes(driver: Driver, measured: Measurement) -> list[str]:
     """What the limits of a classifier leave out: classes that no sample has, and values that labels do not score."""
     reference, found = driver.reference, []
     for place, name in enumerate(measured.names):
-        if reference.classifies(place) and place not in reference.places and not driver.data.made_up:
+        is_told = place not in reference.places and not (driver.data.made_up or are_not_asked_for(driver, place))
+        if reference.classifies(place) and is_told:
             scores = [outputs[place] for outputs in reference.outputs]
             missing = never_answered(name, scores, reference.classes(place) or scores[0].size)
             found += [] if missing is None else [missing]

@@ -78,7 +78,7 @@ HIGHER_IS_BETTER = {
 }
 METRICS = tuple(HIGHER_IS_BETTER)
 OF_LABELS = frozenset({"drop", "recall_drop", "column_drop"})
-_OF_ANSWERS = OF_LABELS | {"top1_match", "top5_match", "top1_decided"}
+OF_ANSWERS = OF_LABELS | {"top1_match", "top5_match", "top1_decided"}
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
 
 # Bounds of measures that have a natural one; the others need a limit from the user.
@@ -157,11 +157,11 @@ class Limit:
 
     def is_far(self, measures: Measures) -> bool:
         """Whether errors are more than twice as large as the limit has them; of answers it never is."""
-        return self.metric not in _OF_ANSWERS and not self.with_errors(2.0).holds(measures)
+        return self.metric not in OF_ANSWERS and not self.with_errors(2.0).holds(measures)
 
     def with_errors(self, factor: float) -> Limit:
         """A limit that allows errors ``factor`` times as large; that of answers stays."""
-        if self.metric in _OF_ANSWERS:
+        if self.metric in OF_ANSWERS:
             return self
         if self.metric == "sqnr_db":
             return Limit(self.metric, self.bound - 6.0 * math.log2(factor))
@@ -258,7 +258,7 @@ def choose_limits(
     chosen = _chosen_limits(metric, limit, max_drop, score, labels) or others
     if score is not None and metric is None and limit is None:
         # Of a classifier that is not scored by classes the agreement counts, of answers that say nothing all else.
-        shares = tuple(item for item in others if item.metric in _OF_ANSWERS)
+        shares = tuple(item for item in others if item.metric in OF_ANSWERS)
         is_all = is_telling and not has_unscored
         chosen = (*chosen, *(others if not is_all else shares if score != "top1_percent" else ()))
         chosen = (*chosen, *(_recall_limit(chosen[0]) if score == "top1_percent" else ()))
@@ -320,8 +320,8 @@ def check_can_be_missed(
     for limit in limits:
         if limit.metric not in given or not nothing:
             continue
-        no_values = not has_values and limit.metric not in _OF_ANSWERS
-        if no_values or (limit.metric in _OF_ANSWERS and all(found.get(limit.metric) is None for found in nothing)):
+        no_values = not has_values and limit.metric not in OF_ANSWERS
+        if no_values or (limit.metric in OF_ANSWERS and all(found.get(limit.metric) is None for found in nothing)):
             raise OptionError(f"the model has no {quality_name(limit.metric)}: {_NEEDED[limit.metric]}")
         for found in nothing:
             if limit.with_errors(_NEARLY).holds(found):
