@@ -29,6 +29,7 @@ Types = Mapping[str, Attribute]
 
 _ROUNDING = frozenset({"QUANTIZE", "FAKE_QUANT"})
 _NAMED = 3  # of those whose parameters were lost
+_MOST_WEIGHT_BITS = 16  # biases have more
 _CLOSE = 1e-6  # of scales, which files keep as float32
 
 
@@ -128,6 +129,18 @@ def ranges_of(types: Types) -> dict[str, tuple[float, float]]:
     """What the codes of values stand for, by name."""
     found = ((name, given_range(types, name)) for name in types)
     return {name: range for name, range in found if range is not None}
+
+
+def codes_brought(graph: Graph) -> list[str]:
+    """What to say of a model whose weights alone are codes, by which nothing shows what these have lost."""
+    codes = [info for info in graph.tensors if info.is_const and info.quant is not None and info.info.is_integer]
+    types = sorted({info.dtype for info in codes if info.info.bits <= _MOST_WEIGHT_BITS})
+    if not types:
+        return []
+    return [
+        f"weights of the model are codes already ({', '.join(types)}): accuracy is measured against what these stand "
+        "for, not against the weights that they were rounded from; quantise the float model if there is one"
+    ]
 
 
 def lost(graph: Graph, types: Types) -> list[str]:

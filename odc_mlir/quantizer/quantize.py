@@ -28,7 +28,7 @@ from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.finite import check_finite
-from odc_mlir.quantizer.given import Types, lost, ranges_of, scheme_of, taken_out
+from odc_mlir.quantizer.given import Types, codes_brought, lost, ranges_of, scheme_of, taken_out
 from odc_mlir.quantizer.judging import verdict_of
 from odc_mlir.quantizer.masks import limited_masks
 from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
@@ -110,6 +110,8 @@ def quantize(
     # are not finite show in the verdict, which they fail.
     with one_blas_thread(), seldom_collected(), np.errstate(all="ignore"):
         driver = Driver(original, base, data, options, progress)
+        if not brought:  # codes that a model was trained with are what it is
+            driver.findings += codes_brought(original)
         if data.fit and known is not None:
             of_file = known.statistics()
             by, among = "the ranges that the model's file has", "calibration samples"

@@ -156,3 +156,30 @@ def test_whole_numbers_have_no_such_types() -> None:
         quantize(file, calibration=samples, help=False, input_types="index=int8")
     made = quantize(file, calibration=samples, help=False, input_types="int8")
     assert [info.dtype for info in _graph(made).input_infos()] == ["int32"]
+
+
+def _told_of_codes(made: Quantized) -> list[str]:
+    return [text for text in made.verdict["findings"] if text.startswith("weights of the model are codes already")]
+
+
+@pytest.mark.parametrize("scheme", ["int4_wo", "int8_wo", "int16_wo"])
+def test_codes_that_a_model_brings_are_what_accuracy_is_measured_against(scheme: str) -> None:
+    _, samples = _model()
+    made = _made(scheme=scheme)
+    (told,) = _told_of_codes(quantize(made.to_circle(), calibration=samples, help=False))
+    assert scheme.removesuffix("_wo") in told
+    assert "not against the weights that they were rounded from" in told
+    assert not _told_of_codes(made)
+
+
+def test_codes_that_a_model_was_trained_with_are_its_weights() -> None:
+    builder, rng = ModelBuilder(), np.random.default_rng(7)
+    codes = rng.integers(-127, 128, (4, 8)).astype(np.int8)
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
+    values, rounded = builder.tensor("x/q", (1, 8), "int8", quant=(0.03, 0)), builder.tensor("x/r", (1, 8))
+    held, weights = builder.tensor("w", (4, 8), "int8", data=codes, quant=(0.01, 0)), builder.tensor("w/r", (4, 8))
+    for op, source, result in (("QUANTIZE", x, values), ("DEQUANTIZE", values, rounded), ("DEQUANTIZE", held, weights)):
+        builder.operator(op, [source], [result])
+    builder.operator("FULLY_CONNECTED", [rounded, weights, -1], [y])
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(16)]
+    assert not _told_of_codes(quantize(model_bytes(builder.finish([x], [y])), calibration=samples, help=False))
