@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from odc_mlir.formats.quantities import counted
+from odc_mlir.formats.quantities import counted, listed
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_DROP, OF_METRIC, VARY_MORE, Limit
 from odc_mlir.quantizer.pricing import bits_of
@@ -61,11 +61,10 @@ def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | Non
         return None
     if FLOAT in precisions.values():
         flags = f"--scheme {found[-1]}" + (f" --min-coverage {share:g} (in Python min_coverage)" if lacks else "")
-        return f"{' and '.join([*found, FLOAT])} layers keep the limits in {cost}; {flags} looks for such"
+        return f"{listed([*found, FLOAT])} layers keep the limits in {cost}; {flags} looks for such"
     if len(found) == 1:
         return f"--scheme {found[0]} keeps the limits in {cost}"
-    names = " and ".join(found)
-    return f"{names} layers keep the limits in {cost}; --scheme {found[-1]} has as many bits in all of them"
+    return f"{listed(found)} layers keep the limits in {cost}; --scheme {found[-1]} has as many bits in all of them"
 
 
 def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], others: str | None = None) -> str:

@@ -44,7 +44,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError, did_you_mean
-from odc_mlir.formats.quantities import counted, quality_name, quality_text
+from odc_mlir.formats.quantities import counted, listed, quality_name, quality_text
 from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 
@@ -521,8 +521,7 @@ def types_text(verdict: Mapping[str, Any]) -> str:
     names = sorted((name for name, counts in found.items() if counts[unit]), key=lambda name: -found[name][unit])
     if scheme in found and _values_of(scheme) not in map(_values_of, names):
         names.append(scheme)
-    text = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    return text if scheme in names else f"{text} instead of {scheme}"
+    return listed(names) if scheme in names else f"{listed(names)} instead of {scheme}"
 
 
 def _values_of(precision: str) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from odc_mlir import targets
 from odc_mlir.errors import OdcError, shortened
 from odc_mlir.formats.plan import SegmentStep
-from odc_mlir.formats.quantities import count_text, counted, share_text, size_text
+from odc_mlir.formats.quantities import count_text, counted, listed, share_text, size_text
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.runtime.execution.work import graph_work
 from odc_mlir.runtime.reporting.clocks import host_of
@@ -95,7 +95,7 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized:
     if key[0] != "type":
         return reason, ""
     takes = _types(target)
-    named = f"{target or 'the target'} takes {_listed(takes)}" if takes else "the target does not take that"
+    named = f"{target or 'the target'} takes {listed(takes)}" if takes else "the target does not take that"
     if key[1] == "real":
         example = reason.rpartition(" ")[2]
         remedy = "quantising left them so, see its verdict" if quantized else _QUANTISE
@@ -103,7 +103,7 @@ def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized:
     able = [name for name in targets.names() if key[1] in _types(name)]
     if able:
         return f"they compute {key[1]}, but {named}", f"{', '.join(able)} can run it"
-    return f"they compute {key[1]}, which no target runs ({', '.join(targets.names())} take {_listed(takes)})", (
+    return f"they compute {key[1]}, which no target runs ({', '.join(targets.names())} take {listed(takes)})", (
         "quantise the float model to int8 or uint8"
     )
 
@@ -118,11 +118,6 @@ _SMALLER = {
     "scores of all classes), or allow more SRAM (--sram-limit, a target with more)",
 }
 _QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
-
-
-def _listed(words: Sequence[str]) -> str:
-    """``a, b and c``."""
-    return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
 def _types(target: str | None) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.quantities import bytes_of, decibel_text, quality_text, share_text
+from odc_mlir.formats.quantities import bytes_of, decibel_text, listed, quality_text, share_text
 
 
 @pytest.mark.parametrize(
@@ -37,3 +37,8 @@ def test_zero_has_no_sign(value: float) -> None:
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(OptionError, match="is not a size; write a number of bytes, 100K, 2M or 0x19000"):
         bytes_of(text)
+
+
+@pytest.mark.parametrize(("words", "text"), [("", ""), ("a", "a"), ("ab", "a and b"), ("abc", "a, b and c")])
+def test_what_is_listed(words: str, text: str) -> None:
+    assert listed(list(words)) == text
