@@ -32,7 +32,7 @@ from odc_mlir import pipelines
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer import choosing, options
+from odc_mlir.quantizer import building, choosing, options
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.policy.ranges import MODES
 from odc_mlir.runtime.execution.graph import build_graph
@@ -49,6 +49,7 @@ OFF = {
     "rounding": "off",
     "correction": "off",
     "normalize": "off",
+    "output_room": "off",
 }
 
 
@@ -56,8 +57,8 @@ OFF = {
 class Step:
     """A step by the options that do it ``alone``, on top of plain quantising, and those that help goes ``without``.
 
-    ``left_out``: of what is tried in turn, or done before anything is chosen, what help goes without instead: a module,
-    the name of its table, and the entry. ``always``: it is done without help too.
+    ``left_out``: of what is tried in turn, or always done, what help goes without instead: a module, the name of its
+    table, and the entry; or of what it does, and None. ``always``: it is done without help too.
     """
 
     name: str
@@ -93,6 +94,8 @@ STEPS = (
     *(_value("ranges", value, options, "MODES") for value in tuple(MODES)[1:]),
     _best_of("headroom", "headroom"),
     *(_value("headroom", value, choosing, "HEADROOMS") for value in choosing.HEADROOMS),
+    _best_of("room of outputs", "output_room"),
+    Step("ranges end where readers are flat", left_out=(building, "narrow_ranges", None), always=True),
     Step("normalise inputs", {"normalize": "inputs"}, {"normalize": "outputs"}),
     Step("normalise outputs", {"normalize": "outputs"}, {"normalize": "inputs"}),
     Step("clip masks", left_out=(pipelines, "QUANTIZE_PREPARE", "circle-clip-masks"), always=True),
@@ -176,10 +179,13 @@ def _tails(random: np.random.Generator) -> Subject:
 
 @contextlib.contextmanager
 def without(module: ModuleType, table: str, entry: Any) -> Iterator[None]:
-    """Leave an entry out of a module's table, a tuple or mapping, as long as this lasts."""
+    """Leave an entry out of a module's table, a tuple or mapping, or nothing of what it does, as long as this lasts."""
     before = getattr(module, table)
-    kept = [value for value in before if value != entry]
-    setattr(module, table, {key: before[key] for key in kept} if isinstance(before, Mapping) else tuple(kept))
+    if callable(before):
+        setattr(module, table, lambda *_: None)
+    else:
+        kept = [value for value in before if value != entry]
+        setattr(module, table, {key: before[key] for key in kept} if isinstance(before, Mapping) else tuple(kept))
     try:
         yield
     finally:
