@@ -221,11 +221,12 @@ class Choosing:
         """The choice with rounded weights unless that does harm: it nearly always helps small models, which few samples
         held back leave in doubt, and corrections alone help less often.
 
-        Of weights alone all samples have judged it.
+        Of weights alone all samples have judged it. Beside values of 16 bits those held back tell corrections better.
         """
         options, weights_only = self._options, self._making.builder.scheme.weights_only
         may_ask = bool(self._data.fit) and len(options.switched(options.rounding)) > 1 and not weights_only
-        if not may_ask or best.recipe.rounding or self._making.is_large:
+        is_refined = best.recipe.rounding or (best.recipe.correction and options.has_codes_to_spare)
+        if not may_ask or is_refined or self._making.is_large:
             return best
         self._making.foreseen += 1
         return self._unless_worse(best, best.model, replace(best.recipe, rounding=True), "rounding unless worse", True)

@@ -88,12 +88,16 @@ def test_rounding_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: 
     assert not quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]["rounding"]
 
 
-@pytest.mark.parametrize("correction", ["on", "off"])
-def test_rounding_is_presumed_beside_a_correction_as_well(correction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("scheme", "correction", "rounds"),
+    [("int8", "on", True), ("int8", "off", True), ("int16x8", "on", False), ("int16x8", "off", True)],
+)
+def test_rounding_is_presumed(scheme: str, correction: str, rounds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a correction where values have 8 bits."""
     monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
     file, samples = _dense_of_noise(17)
-    made = quantize(file, scheme="int8", calibration=samples, correction=correction, mixed="off")
-    assert made.verdict["choices"]["rounding"]
+    made = quantize(file, scheme=scheme, calibration=samples, correction=correction, mixed="off")
+    assert made.verdict["choices"]["rounding"] is rounds
 
 
 def _dense_of_noise(count: int) -> tuple[bytes, list[list[np.ndarray]]]:
