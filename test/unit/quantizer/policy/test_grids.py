@@ -34,12 +34,12 @@ def test_weights_that_were_codes_lose_nothing(dtype: str, symmetric: bool, low: 
     scales = np.exp(random.uniform(-8, 2, 5)).astype(np.float32)
     array = (random.integers(low, high + 1, (5, 3, 3, 4)) * scales[:, None, None, None]).astype(np.float32)
     array[:, 0, 0, 0], array[:, 0, 0, 1] = low * scales, high * scales
-    params = weight_params(array, 0, dtype, symmetric=symmetric, smallest=1e-10)
+    params = weight_params(array, 0, dtype, symmetric=symmetric)
     found = on_grid(array, params, dtype)
     bound = 4 * np.finfo(np.float32).eps * np.abs(array).max(axis=(1, 2, 3))
     assert (np.abs(_lost(array, found, dtype)).max(axis=(1, 2, 3)) <= bound).all()
     assert np.abs(_lost(array, params, dtype)).max() > bound.max() or high == 127
-    per_tensor = weight_params(array[:1], None, dtype, symmetric=symmetric, smallest=1e-10)
+    per_tensor = weight_params(array[:1], None, dtype, symmetric=symmetric)
     assert np.abs(_lost(array[:1], on_grid(array[:1], per_tensor, dtype), dtype)).max() <= bound[0]
 
 
@@ -50,7 +50,7 @@ def test_other_weights_keep_the_scales_of_their_ranges(dtype: str) -> None:
     array[1] = 0.0
     array[2, 1:] = 0.0  # one weight lies on any grid
     array[3] *= 1e-30
-    params = weight_params(array, 0, dtype, symmetric=dtype != "uint8", smallest=1e-10)
+    params = weight_params(array, 0, dtype, symmetric=dtype != "uint8")
     assert on_grid(array, params, dtype) == params
 
 
