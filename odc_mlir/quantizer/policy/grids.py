@@ -20,8 +20,10 @@ Reals = NDArray[Any]
 
 # Steps of the finest grid that is looked for; finer codes, of 16 bits, are multiples of its steps.
 _MOST_STEPS = 255
-# Weights that are not zero, so many that they do not lie on a grid by chance, and of how many are looked at first.
-_LEAST_WEIGHTS, _FIRST_WEIGHTS = 8, 16
+# Weights that are not zero, so many that they lie on a grid by chance in one channel of 10^7: the largest fixes 128
+# scales, and each other one is near a multiple of such a scale in one case of 2000 or fewer. Of how many are looked at
+# first.
+_LEAST_WEIGHTS, _FIRST_WEIGHTS = 4, 16
 _ROWS_AT_ONCE = 64
 # What rounding to float32 moves a weight by, in steps and as a part of the weight.
 _NEAR, _NEAR_PART = 2.0**-18, 2.0**-20
@@ -93,10 +95,25 @@ def _errors(
 def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
     """By row the finest scale that divides all its weights and goes into ``reach`` at most ``steps`` times; else NaN.
 
-    The number of times is a whole one, and with any that is at most half of ``steps`` its double will do as well.
+    The number of times is a whole one, and with any that is at most half of ``steps`` its double will do as well. Rows
+    of few weights say nothing by themselves: they count where all others lie on grids.
     """
     found = np.full(len(rows), np.nan)
-    left = np.flatnonzero((np.count_nonzero(rows, axis=1) >= _LEAST_WEIGHTS) & (reach > 0))
+    is_telling = np.count_nonzero(rows, axis=1) >= _LEAST_WEIGHTS
+    _find(found, np.flatnonzero(is_telling & (reach > 0)), rows, reach, steps)
+    if is_telling.any() and np.isfinite(found[is_telling]).all():
+        _find(found, np.flatnonzero(~is_telling & (reach > 0)), rows, reach, steps)
+    return found
+
+
+def _find(
+    found: NDArray[np.float64],
+    left: NDArray[np.int64],
+    rows: NDArray[np.float64],
+    reach: NDArray[np.float64],
+    steps: int,
+) -> None:
+    """Write the scales of the rows ``left`` into ``found``."""
     some = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], _FIRST_WEIGHTS)).astype(int)
     counts = np.arange(steps, steps // 2, -1)
     for start in range(0, len(left), _ROWS_AT_ONCE):
@@ -107,7 +124,6 @@ def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) ->
             row, scale = part[place], scales[place, number]
             if np.isnan(found[row]) and _divides(rows[row : row + 1], np.array([[scale]])).all():
                 found[row] = scale
-    return found
 
 
 def _divides(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.bool_]:

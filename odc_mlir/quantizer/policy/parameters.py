@@ -8,7 +8,8 @@ is to the nearest integer, halves away from zero.
 * Symmetric: ``scale = max(|min|, |max|) / M`` with the largest positive code M, zero point 0 (the middle of an unsigned
   type); the smallest code of a signed type stays unused.
 
-Scales have a lower bound: tensors of (nearly) nothing but zeros have no range of their own.
+Nothing bounds scales but float32: its smallest normal number for each of them, and for the product of those of inputs
+and weights, which is the scale of sums and biases. Smaller numbers lose digits, and some processors take them for zero.
 """
 
 from __future__ import annotations
@@ -25,30 +26,22 @@ from odc_mlir.numerics.lstm import CELL_EXPONENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 
-# Smallest scale by element type, as ONE has it.
-SMALLEST_SCALES = {"int16": 1e-8}
-SMALLEST_SCALE = 1e-5
-_SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
+SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+# What holds nothing but zeros has no unit. Small, so that a bias beside an input of zeros keeps its digits.
+SCALE_OF_ZEROS = 1e-10
 _LARGEST = float(np.finfo(np.float32).max)
 
 Reals = NDArray[Any]
 
 
-def smallest_scale(dtype: str) -> float:
-    """The lower bound of scales of this type where none is asked for."""
-    return SMALLEST_SCALES.get(dtype, SMALLEST_SCALE)
-
-
-def activation_params(
-    least: float, most: float, dtype: str, *, symmetric: bool, smallest: float | None = None
-) -> QuantParams:
+def activation_params(least: float, most: float, dtype: str, *, symmetric: bool) -> QuantParams:
     """Parameters of values between ``least`` and ``most``; zero always has a code of its own.
 
     Raises ModelError for a range that is empty or not finite.
     """
     if not (np.isfinite(least) and np.isfinite(most)) or least > most:
         raise ModelError(f"the range [{least:g}, {most:g}] is not a range of finite numbers")
-    return _params(np.array([least]), np.array([most]), dtype, symmetric, smallest, np.zeros(1))
+    return _params(np.array([least]), np.array([most]), dtype, symmetric, np.zeros(1))
 
 
 def cell_state_params(least: float, most: float) -> QuantParams:
@@ -68,7 +61,6 @@ def weight_params(
     dtype: str,
     *,
     symmetric: bool,
-    smallest: float | None = None,
     least_scales: Reals | None = None,
     name: str = "",
 ) -> QuantParams:
@@ -87,7 +79,7 @@ def weight_params(
     bounds = np.zeros(len(rows)) if least_scales is None else least_scales
     if len(bounds) != len(rows):
         bounds = np.full(len(rows), bounds.max(initial=0.0))
-    return _params(least, most, dtype, symmetric, smallest, bounds, axis or 0)
+    return _params(least, most, dtype, symmetric, bounds, axis or 0)
 
 
 def require_finite(array: Reals, name: str = "") -> None:
@@ -101,12 +93,10 @@ def require_finite(array: Reals, name: str = "") -> None:
         )
 
 
-def _params(
-    least: Reals, most: Reals, dtype: str, symmetric: bool, smallest: float | None, bounds: Reals, axis: int = 0
-) -> QuantParams:
+def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Reals, axis: int = 0) -> QuantParams:
     low, high = DTYPES[dtype].range
     least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
-    floors = np.maximum(max(smallest_scale(dtype) if smallest is None else smallest, _SMALLEST_NORMAL), bounds)
+    floors = np.maximum(np.where(least == most, SCALE_OF_ZEROS, SMALLEST_SCALE), bounds)
     if symmetric:
         middle = 0 if low < 0 else (high + 1) // 2
         scales = np.maximum(-least, most) / (high - middle)
@@ -115,25 +105,27 @@ def _params(
     else:
         scales = np.maximum((most - least) / (high - low), floors)
         zeros = np.clip(round_half_away(-least / scales), 0, high - low).astype(np.int64) + low
-    stored = np.clip(scales, _SMALLEST_NORMAL, _LARGEST).astype(np.float32)
+    stored = np.clip(scales, SMALLEST_SCALE, _LARGEST).astype(np.float32)
     return QuantParams(tuple(stored.tolist()), tuple(zeros.tolist()), axis)
 
 
 def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:
-    """Weight scales below which the code of a bias would be larger than ``largest``.
+    """Weight scales below which the code of a bias would be larger than ``largest``, or the scale of sums too small.
 
     A channel that training has switched off may have weights near zero and a bias that is not: with a scale from the
     weights alone its bias would be out of range. With a larger one the weights round to little or nothing, which they
     were.
     """
     # half a step of room for rounding, and some for scales that are stored as float32
-    return np.abs(bias, dtype=np.float64).reshape(-1) / (input_scale * (largest * (1 - 2.0**-20)))
+    room = 1 - 2.0**-20
+    by_codes = np.abs(bias, dtype=np.float64).reshape(-1) / largest
+    return np.maximum(by_codes, SMALLEST_SCALE) / (input_scale * room)
 
 
 def bias_params(input: QuantParams, weights: QuantParams) -> QuantParams:
     """Scale of sums of products, one for each channel; zero point 0."""
     products = np.asarray(weights.scales, np.float64) * input.scale
-    stored = np.clip(products, _SMALLEST_NORMAL, _LARGEST).astype(np.float32)
+    stored = np.clip(products, SMALLEST_SCALE, _LARGEST).astype(np.float32)
     return QuantParams(tuple(stored.tolist()), (0,) * len(stored))
 
 

@@ -222,7 +222,7 @@ def _fits_table(node: Node) -> bool:
 def _product_scale(node: Node) -> float:
     """One step of a sum of products in steps of the result."""
     found = 1.0
-    for info in (node.operand(place) for place in _FACTORS[node.spec.name]):
+    for info in (node.operand(place) for place in FACTORS[node.spec.name]):
         found *= max(info.quant.scales) if info.quant is not None else 1.0
     return found / _scale(node.results[0])
 
@@ -240,8 +240,9 @@ def _fits_connected(node: Node) -> bool:
     return step * weights.shape[-1] * (1 << 14 + weights.info.bits) < 1 << 31
 
 
-_FACTORS: Mapping[str, tuple[int, int]] = {
-    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL"), (0, 1)),
+# The operands whose scales are multiplied with each other.
+FACTORS: Mapping[str, tuple[int, int]] = {
+    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "BATCH_MATMUL", "MUL"), (0, 1)),
     "TRANSPOSE_CONV": (1, 2),
 }
 _REACH: Mapping[str, Callable[[Node], bool]] = {

@@ -28,7 +28,7 @@ class Scheme:
     """What a model or an operator is quantised to.
 
     ``activations`` and ``bias`` are None in schemes that touch weights only. ``granularity`` is that of weights:
-    activations always have one scale. ``smallest_scale`` bounds scales from below; None: by element type, as ONE does.
+    activations always have one scale.
     ``reader``: what the file is for, whose kernels have to take the codes; empty for those of this project.
     """
 
@@ -40,7 +40,6 @@ class Scheme:
     symmetric_activations: bool
     symmetric_weights: bool
     granularity: str = "channel"
-    smallest_scale: float | None = None
     reader: str = ""
 
     @property
@@ -113,7 +112,6 @@ FIXED: Mapping[tuple[str, str], Mapping[str, QuantParams]] = {
     ("l2_normalization", "int8"): {"": _one(1 / 128, 0)},
 }
 
-_TFLITE_SMALLEST = 1e-10
 _SCHEMES = (
     Scheme("uint8", "one", "uint8", "uint8", "int32", symmetric_activations=False, symmetric_weights=False),
     Scheme(
@@ -124,7 +122,6 @@ _SCHEMES = (
         "int32",
         symmetric_activations=False,
         symmetric_weights=True,
-        smallest_scale=_TFLITE_SMALLEST,
     ),
     Scheme(
         "int8x4",
@@ -134,7 +131,6 @@ _SCHEMES = (
         "int32",
         symmetric_activations=False,
         symmetric_weights=True,
-        smallest_scale=_TFLITE_SMALLEST,
     ),
     Scheme("int16", "one", "int16", "int16", "int64", symmetric_activations=True, symmetric_weights=True),
     Scheme(
@@ -145,7 +141,6 @@ _SCHEMES = (
         "int64",
         symmetric_activations=True,
         symmetric_weights=True,
-        smallest_scale=_TFLITE_SMALLEST,
     ),
     *(
         Scheme(f"{dtype}_wo", "one", None, dtype, None, symmetric_activations=True, symmetric_weights=True)

@@ -244,7 +244,7 @@ class Assignment:
         axis = axis if used.granularity == "channel" else None
         constant = constant_of(operand)
         assert constant is not None
-        key = (dtype, axis, used.symmetric_weights, used.smallest_scale, operand.type, constant.sparsity)
+        key = (dtype, axis, used.symmetric_weights, operand.type, constant.sparsity)
         try:
             return constant.blob.found(key, lambda: _type_of_weights(operand, axis, dtype, used))
         except OdcError as error:
@@ -278,7 +278,7 @@ class Assignment:
         assert self._default.activations is not None
         if DTYPES[used.activations].bits > DTYPES[self._default.activations].bits:
             found = self._wide.get(value_name(value), found)
-        params = activation_params(*found, used.activations, symmetric=symmetric, smallest=used.smallest_scale)
+        params = activation_params(*found, used.activations, symmetric=symmetric)
         return quantised(used.activations, params)
 
     def _argument(self, value: SSAValue) -> Attribute:
@@ -307,7 +307,6 @@ def _type_of_weights(operand: SSAValue, axis: int | None, dtype: str, used: Sche
         axis,
         dtype,
         symmetric=used.symmetric_weights,
-        smallest=used.smallest_scale,
         name=value_name(operand),
     )
     return quantised(dtype, on_grid(contents, params, dtype), per_axis=axis is not None)

@@ -239,12 +239,12 @@ class Propagation:
     def _make_room_for_biases(self, op: CircleOp) -> None:
         needs, used = _needs(op), self._scheme(op)
         for index, bias in op.SPEC.quant.biases.items():
-            if index >= len(op.operands) or role_of(op, index) is not Role.BIAS:
-                continue
+            has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
             x, weights = params_of(needs[bias.input]), params_of(needs[bias.weights])
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
-            least = least_weight_scales(contents_of(op.operands[index]), x[1].scale, used.largest_bias)
+            contents = contents_of(op.operands[index]) if has_bias else np.zeros(1)
+            least = least_weight_scales(contents, x[1].scale, used.largest_bias)
             if (least <= np.asarray(weights[1].scales)).all():
                 continue
             per_axis = not weights[1].per_tensor
@@ -254,7 +254,6 @@ class Propagation:
                 op.SPEC.quant.weights[bias.weights] if per_axis else None,
                 weights[0],
                 symmetric=weights[0] != "uint8" or self._symmetric_weights,
-                smallest=used.smallest_scale,
                 least_scales=least,
             )
             needs[bias.weights] = quantised(weights[0], on_grid(contents, params, weights[0]), per_axis=per_axis)

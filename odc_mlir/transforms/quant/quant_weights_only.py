@@ -58,7 +58,6 @@ from odc_mlir.transforms.quant.common.tables import look_up, takes_codes, takes_
 
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
-_SMALLEST_SCALE = 1e-10  # weights have no bias to make room for: only what is next to nothing needs a bound
 # Bytes that a file has for one more operator with its tensor, and for each scale with its zero point.
 _OPERATOR_BYTES, _SCALE_BYTES = 256, 12
 
@@ -124,7 +123,7 @@ class _WeightEncoder:
         info.data = constant.blob.data  # raises an error where the bytes are missing
         array = info.array()
         try:
-            params = weight_params(array, axis, dtype, symmetric=True, smallest=_SMALLEST_SCALE)
+            params = weight_params(array, axis, dtype, symmetric=True)
         except ModelError:
             return None
         params = on_grid(array, params, dtype)

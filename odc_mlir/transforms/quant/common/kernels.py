@@ -14,9 +14,10 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.quantizer.policy.parameters import bias_params, quantize_constant
-from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses_node
+from odc_mlir.quantizer.policy.parameters import SMALLEST_SCALE, bias_params, quantize_constant
+from odc_mlir.quantizer.policy.readers import FACTORS, LITERT, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import Scheme
+from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
 
@@ -25,7 +26,7 @@ def refusal(
     op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme, ranges: Ranges
 ) -> str | None:
     """Why ``op`` cannot run with these element types, None where it can."""
-    if seen := _unfit_values(op, operands, ranges) or _shared_state(op):
+    if seen := _unfit_values(op, operands, ranges) or _vanishing_product(op, operands) or _shared_state(op):
         return seen
     if not op.SPEC.kernel:
         return "it has no kernel"
@@ -56,6 +57,18 @@ def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -
         if (quantize_constant(contents_of(op.operands[index]), params, dtype) == params.zero_point).any():
             return "an element of its divisor rounds to zero"
     return None
+
+
+def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | None:
+    """Whether the scale of its products is below what float32 holds, in which kernels and readers multiply scales."""
+    found = 1.0
+    for index in FACTORS.get(op.SPEC.name, ()):
+        element = params_of(operands[index])
+        found *= max(element[1].scales) if element is not None else 1.0
+    if found >= SMALLEST_SCALE:
+        return None
+    names = " and ".join(repr(value_name(op.operands[index])) for index in FACTORS[op.SPEC.name])
+    return f"the scales of {names} have a product of {found:.3g}; choose units for them that are closer to 1"
 
 
 def _shared_state(op: CircleOp) -> str | None:

@@ -34,12 +34,12 @@ def test_weights_that_were_codes_lose_nothing(dtype: str, symmetric: bool, low: 
     scales = np.exp(random.uniform(-8, 2, 5)).astype(np.float32)
     array = (random.integers(low, high + 1, (5, 3, 3, 4)) * scales[:, None, None, None]).astype(np.float32)
     array[:, 0, 0, 0], array[:, 0, 0, 1] = low * scales, high * scales
-    params = weight_params(array, 0, dtype, symmetric=symmetric, smallest=1e-10)
+    params = weight_params(array, 0, dtype, symmetric=symmetric)
     found = on_grid(array, params, dtype)
     bound = 4 * np.finfo(np.float32).eps * np.abs(array).max(axis=(1, 2, 3))
     assert (np.abs(_lost(array, found, dtype)).max(axis=(1, 2, 3)) <= bound).all()
     assert np.abs(_lost(array, params, dtype)).max() > bound.max() or high == 127
-    per_tensor = weight_params(array[:1], None, dtype, symmetric=symmetric, smallest=1e-10)
+    per_tensor = weight_params(array[:1], None, dtype, symmetric=symmetric)
     assert np.abs(_lost(array[:1], on_grid(array[:1], per_tensor, dtype), dtype)).max() <= bound[0]
 
 
@@ -50,8 +50,41 @@ def test_other_weights_keep_the_scales_of_their_ranges(dtype: str) -> None:
     array[1] = 0.0
     array[2, 1:] = 0.0  # one weight lies on any grid
     array[3] *= 1e-30
-    params = weight_params(array, 0, dtype, symmetric=dtype != "uint8", smallest=1e-10)
+    params = weight_params(array, 0, dtype, symmetric=dtype != "uint8")
     assert on_grid(array, params, dtype) == params
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("others", ["grids", "none", "mixed"])
+def test_few_weights_lie_on_a_grid_where_all_other_channels_do(count: int, others: str) -> None:
+    """Kernels of depthwise layers, of 4 bits once, most of whose weights in one channel are zero."""
+    random = np.random.default_rng(7)
+    codes = random.integers(-7, 8, (6, 9)).astype(np.float64)
+    codes[:, 0], codes[0] = 7, 0
+    codes[0, :count] = [7, 3, -2][:count]
+    if others != "grids":
+        codes[1 if others == "mixed" else slice(1, 6), 1:5] += 0.37
+    array = (codes * np.exp(random.uniform(-8, 2, (6, 1)))).astype(np.float32)
+    params = weight_params(array, 0, "int8", symmetric=True)
+    lost = np.abs(_lost(array, on_grid(array, params, "int8"), "int8")[0]).max() / np.abs(array[0]).max()
+    assert (lost < 1e-6) == (others == "grids" or count == 1)
+
+
+@pytest.mark.parametrize("size", [4, 5, 6, 7])
+def test_weights_of_a_small_kernel_that_were_codes_lose_nothing(size: int) -> None:
+    random = np.random.default_rng(size)
+    codes = random.integers(1, 8, (20, size)) * random.choice([-1, 1], (20, size))
+    codes[:, 0] = 7
+    array = (codes * np.exp(random.uniform(-8, 2, (20, 1)))).astype(np.float32)
+    found = on_grid(array, weight_params(array, 0, "int8", symmetric=True), "int8")
+    assert (np.abs(_lost(array, found, "int8")).max(axis=1) < 1e-6 * np.abs(array).max(axis=1)).all()
+
+
+@pytest.mark.parametrize("size", [4, 5, 7])
+def test_no_grid_is_found_by_chance(size: int) -> None:
+    array = np.random.default_rng(size).standard_normal((5000, size)).astype(np.float32)
+    params = weight_params(array, 0, "int8", symmetric=True)
+    assert on_grid(array, params, "int8") == params
 
 
 def test_a_channel_that_is_coarser_for_its_bias_stays_so() -> None:

@@ -15,6 +15,8 @@ from odc_mlir.errors import ModelError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.parameters import (
+    SCALE_OF_ZEROS,
+    SMALLEST_SCALE,
     activation_params,
     bias_params,
     cell_state_params,
@@ -23,7 +25,6 @@ from odc_mlir.quantizer.policy.parameters import (
     quantize_bias,
     quantize_constant,
     represented_range,
-    smallest_scale,
     weight_params,
 )
 
@@ -44,7 +45,7 @@ def half_away(x: float) -> int:
 @given(FINITE, FINITE, ASYMMETRIC)
 def test_the_asymmetric_formula(a: float, b: float, dtype: str) -> None:
     least, most = min(a, b, 0.0), max(a, b, 0.0)
-    scale = max((most - least) / 255, 1e-5)
+    scale = max((most - least) / 255, SMALLEST_SCALE) if least < most else SCALE_OF_ZEROS
     zero = min(half_away(-least / scale), 255)
     found = activation_params(min(a, b), max(a, b), dtype, symmetric=False)
     assert found.scales == (float(np.float32(scale)),)
@@ -57,8 +58,9 @@ def test_the_asymmetric_formula(a: float, b: float, dtype: str) -> None:
         (0.0, 2.55, 0.01, 0),
         (-2.55, -1.0, 0.01, 255),
         (-1.0, 1.55, 0.01, 100),
-        (0.0, 0.0, 1e-5, 0),
-        (-1e-9, 1e-9, 1e-5, 0),
+        (0.0, 0.0, SCALE_OF_ZEROS, 0),
+        (0.0, 2.55e-30, 1e-32, 0),
+        (0.0, 1e-40, SMALLEST_SCALE, 0),
     ],
 )
 def test_some_ranges(least: float, most: float, scale: float, zero: int) -> None:
@@ -69,9 +71,9 @@ def test_some_ranges(least: float, most: float, scale: float, zero: int) -> None
 @given(FINITE, FINITE, SYMMETRIC)
 def test_the_symmetric_formula(a: float, b: float, dtype: str) -> None:
     largest = {"int4": 7, "int8": 127, "int16": 32767, "uint8": 127}[dtype]
-    floor = 1e-8 if dtype == "int16" else 1e-5
+    magnitude = max(abs(a), abs(b))
     found = activation_params(min(a, b), max(a, b), dtype, symmetric=True)
-    assert found.scale == float(np.float32(max(max(abs(a), abs(b)) / largest, floor)))
+    assert found.scale == float(np.float32(max(magnitude / largest, SMALLEST_SCALE) if magnitude else SCALE_OF_ZEROS))
     assert found.zero_point == (128 if dtype == "uint8" else 0)
 
 
@@ -91,10 +93,11 @@ def test_no_range(least: float, most: float) -> None:
         activation_params(least, most, "int8", symmetric=False)
 
 
-def test_the_smallest_scale_is_the_callers_choice() -> None:
-    assert activation_params(0.0, 1e-9, "int8", symmetric=False).scale == float(np.float32(smallest_scale("int8")))
-    assert activation_params(0.0, 1e-9, "int8", symmetric=False, smallest=0.0).scale == float(np.float32(1e-9 / 255))
-    assert activation_params(0.0, 0.0, "int8", symmetric=False, smallest=0.0).scale > 0
+def test_sums_of_products_have_a_normal_scale() -> None:
+    """Whatever the bias, for which a scale of nearly nothing would do."""
+    least = least_weight_scales(np.array([0.0, 1e-40]), 1e-20, 1 << 31)
+    assert (least * 1e-20 >= SMALLEST_SCALE).all()
+    assert least == pytest.approx(SMALLEST_SCALE / 1e-20)
 
 
 @given(REALS, st.data(), st.sampled_from([("int8", True), ("uint8", True), ("uint8", False), ("int16", True)]))
@@ -152,7 +155,7 @@ def test_weights_are_finite(bad: float) -> None:
 def test_a_dead_channel_has_a_bias_that_fits(bias: np.ndarray, weights: np.ndarray, input_scale: float) -> None:
     x = QuantParams((float(np.float32(input_scale)),), (0,))
     least = least_weight_scales(bias, x.scale, 2**31 - 1)
-    params = weight_params(weights.reshape(6, 1), 0, "int8", symmetric=True, smallest=0.0, least_scales=least)
+    params = weight_params(weights.reshape(6, 1), 0, "int8", symmetric=True, least_scales=least)
     scales = bias_params(x, params)
     codes, saturated = quantize_bias(bias, scales, "int32")
     assert not saturated
