@@ -11,6 +11,7 @@ from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_DROP, OF_METRIC, VARY_MORE, Limit
 from odc_mlir.quantizer.pricing import bits_of
 
+_LONGER = "raise --max-seconds (in Python max_seconds), which cut the search short"
 _IN_USE = "in use"  # as samples should be, where a problem says what to give
 
 
@@ -21,19 +22,26 @@ def hint_of(verdict: Mapping[str, Any]) -> str | None:
     every = verdict["limits"]
     budget = verdict["coverage"].get("budget")
     if budget is not None and (budget["holds"] or verdict["problems"]):
-        return _budget_hint(budget, [check for check in every if not check["passed"]])
+        missed = [check for check in every if not check["passed"]]
+        return _budget_hint(budget, _LONGER if _is_cut_short(verdict) else _allow_more(missed))
     if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [FOLLOWING.metric]:
         # A limit that nobody asked for, as constant outputs keep all others.
         return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
     told = () if verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
-    point = next((point for point in verdict["front"] if point["layers"] and point["holds"]), None)
+    found = () if _is_cut_short(verdict) else verdict["front"]
+    point = next((point for point in found if point["layers"] and point["holds"]), None)
     others = point and _of_point(verdict, point)
     if missed and not verdict["problems"] and all(map(_is_open, missed)):
         return _remedies(verdict, missed, others)  # what other precisions would bring is as open
     if not missed:
         return None
     return others or _remedies(verdict, missed)
+
+
+def _is_cut_short(verdict: Mapping[str, Any]) -> bool:
+    """Whether time was up before everything was tried: what was not found may be there."""
+    return "max_seconds" in verdict["choices"]
 
 
 def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme: str) -> bool:
@@ -74,6 +82,7 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], o
     """
     alone = verdict["samples"].get("stands_out")
     found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
+    found += [_LONGER] if _is_cut_short(verdict) else []
     found += [] if verdict["choices"]["help"] else ["let help find better choices"]
     is_open, counts = all(map(_is_open, missed)), [check["deciding"] for check in missed]
     if is_open and all(counts):
@@ -82,7 +91,7 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], o
         found.append("give more samples, as on those that ranges were chosen by the limit holds")
     elif others is not None:
         found.append(others)
-    else:
+    elif not _is_cut_short(verdict):
         why = ", as more samples would hardly decide whether this one holds" if is_open else ""
         found.append(f"{_allow_more(missed)}{why}")
     return ", or ".join(found)
@@ -110,8 +119,8 @@ def _is_open(check: Mapping[str, Any]) -> bool:
     return not check["inherent"] and check["interval"] is not None and any(map(limit.allows, check["interval"]))
 
 
-def _budget_hint(budget: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -> str:
-    """What budget can be kept: the least that was found, of models within the limits if there are any."""
+def _budget_hint(budget: Mapping[str, Any], otherwise: str) -> str:
+    """What budget can be kept: the least that was found, of models within the limits if any, ``otherwise`` in vain."""
     found = "found within the limits" if budget["holds"] else "found"
     if "bytes" in budget:
         size = budget["bytes"]
@@ -122,4 +131,4 @@ def _budget_hint(budget: Mapping[str, Any], missed: Sequence[Mapping[str, Any]])
         what, flag = f"the least time {found} is {least:.3f} ms", f"--max-time {kept:.3f} (in Python max_time_ms)"
     if budget["holds"]:
         return f"{what}: {flag}"
-    return f"{what}, and no model found keeps the limits: {_allow_more(missed)}"
+    return f"{what}, and no model found keeps the limits: {otherwise}"

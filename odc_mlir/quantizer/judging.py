@@ -232,7 +232,7 @@ def _of_classes(driver: Driver, measured: Measurement) -> list[str]:
 
 def _in_vain(driver: Driver, points: Sequence[Mapping[str, Any]], layers: Sequence[LayerError]) -> list[str]:
     """That other precisions were looked for, and do not help; ``points`` are those of the front."""
-    if driver.widening is None or not driver.widening.is_in_vain:
+    if driver.widening is None or not driver.widening.is_in_vain or driver.making.is_cut_short:
         return []
     best = next((point for point in points if point["holds"]), None)
     if best is None:
@@ -491,7 +491,8 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         }
     if finer := {name: choice.granularity for name, choice in recipe.precisions if choice.granularity is not None}:
         result["granularities"] = finer
-    budgets = {name: getattr(driver.options, name) for name in ("max_bytes", "max_time_ms")}
+    told = ("max_bytes", "max_time_ms", *(("max_seconds",) if driver.making.is_cut_short else ()))
+    budgets = {name: getattr(driver.options, name) for name in told}
     result |= {name: budget for name, budget in budgets.items() if budget is not None}
     return result | {"precisions": {name: choice.precision for name, choice in recipe.precisions}}
 

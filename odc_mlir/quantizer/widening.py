@@ -158,8 +158,9 @@ class Widening:
                 {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
             )
             return found.candidate
-        # As the verdict will say, which counts what the candidate does on samples that it does not know.
-        if not self.holds_unseen(candidate):
+        # As the verdict will say, which counts what the candidate does on samples that it does not know. A search that
+        # was cut short has found nothing out.
+        if self.in_time() and not self.holds_unseen(candidate):
             self.is_in_vain = True
             self._explore(self._problem(candidate, host=True))
         return candidate
