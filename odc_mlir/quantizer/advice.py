@@ -10,7 +10,9 @@ from odc_mlir.formats.quantities import counted, listed
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_DROP, OF_METRIC, VARY_MORE, Limit
 from odc_mlir.quantizer.pricing import bits_of
+from odc_mlir.quantizer.times import cost_text, decimals_of, times_text
 
+_LONGER = "raise --max-seconds (in Python max_seconds), which cut the search short"
 _IN_USE = "in use"  # as samples should be, where a problem says what to give
 
 
@@ -21,19 +23,26 @@ def hint_of(verdict: Mapping[str, Any]) -> str | None:
     every = verdict["limits"]
     budget = verdict["coverage"].get("budget")
     if budget is not None and (budget["holds"] or verdict["problems"]):
-        return _budget_hint(budget, [check for check in every if not check["passed"]])
+        missed = [check for check in every if not check["passed"]]
+        return _budget_hint(budget, decimals_of(verdict), _LONGER if _is_cut_short(verdict) else _allow_more(missed))
     if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [FOLLOWING.metric]:
         # A limit that nobody asked for, as constant outputs keep all others.
         return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
     told = () if verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
-    kept = (_of_point(verdict, point) for point in verdict["front"] if point["layers"] and point["holds"])
+    front = () if _is_cut_short(verdict) else verdict["front"]
+    kept = (_of_point(verdict, point) for point in front if point["layers"] and point["holds"])
     others = next(filter(None, kept), None)
     if missed and not verdict["problems"] and all(map(_is_open, missed)):
         return _remedies(verdict, missed, others)  # what other precisions would bring is as open
     if not missed:
         return None
     return others or _remedies(verdict, missed)
+
+
+def _is_cut_short(verdict: Mapping[str, Any]) -> bool:
+    """Whether time was up before everything was tried: what was not found may be there."""
+    return "max_seconds" in verdict["choices"]
 
 
 def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme: str) -> bool:
@@ -46,7 +55,7 @@ def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme:
 
 def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | None:
     """What to ask for to get a model of the front that keeps the limits; None where that is asked for already."""
-    cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
+    cost = cost_text(point, decimals_of(verdict))
     share = math.floor(100 * point["share"]) / 100
     scheme, precisions = verdict["choices"]["scheme"], point["precisions"]
     lacks = share < verdict["coverage"]["least"]
@@ -76,6 +85,7 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], o
     """
     alone = verdict["samples"].get("stands_out")
     found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
+    found += [_LONGER] if _is_cut_short(verdict) else []
     found += [] if verdict["choices"]["help"] else ["let help find better choices"]
     is_open, counts = all(map(_is_open, missed)), [check["deciding"] for check in missed]
     if is_open and all(counts):
@@ -84,7 +94,7 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], o
         found.append("give more samples, as on those that ranges were chosen by the limit holds")
     elif others is not None:
         found.append(others)
-    else:
+    elif not _is_cut_short(verdict):
         why = ", as more samples would hardly decide whether this one holds" if is_open else ""
         found.append(f"{_allow_more(missed)}{why}")
     return ", or ".join(found)
@@ -112,16 +122,16 @@ def _is_open(check: Mapping[str, Any]) -> bool:
     return not check["inherent"] and check["interval"] is not None and any(map(limit.allows, check["interval"]))
 
 
-def _budget_hint(budget: Mapping[str, Any], missed: Sequence[Mapping[str, Any]]) -> str:
-    """What budget can be kept: the least that was found, of models within the limits if there are any."""
+def _budget_hint(budget: Mapping[str, Any], digits: int, otherwise: str) -> str:
+    """What budget can be kept: the least that was found, of models within the limits if any, ``otherwise`` in vain."""
     found = "found within the limits" if budget["holds"] else "found"
     if "bytes" in budget:
         size = budget["bytes"]
         what, flag = f"the smallest file {found} has {size:,} bytes", f"--max-size {size} (in Python max_bytes)"
     else:
-        least = budget["time_ns"] / 1e6
-        kept = math.ceil(1e3 * least) / 1e3
-        what, flag = f"the least time {found} is {least:.3f} ms", f"--max-time {kept:.3f} (in Python max_time_ms)"
+        kept = math.ceil(budget["time_ns"] * 10.0 ** (digits - 6)) / 10.0**digits
+        what = f"the least time {found} is {times_text(budget['time_ns'], digits)}"
+        flag = f"--max-time {kept:.{digits}f} (in Python max_time_ms)"
     if budget["holds"]:
         return f"{what}: {flag}"
-    return f"{what}, and no model found keeps the limits: {_allow_more(missed)}"
+    return f"{what}, and no model found keeps the limits: {otherwise}"

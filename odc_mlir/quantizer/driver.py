@@ -47,7 +47,7 @@ from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors, wi
 from odc_mlir.transforms.quant.quant_limit_far import limited
 
 if TYPE_CHECKING:
-    from odc_mlir.quantizer.target import Placement, TargetRules
+    from odc_mlir.quantizer.target import Placement, TargetRules, Time
 
 
 class Driver:
@@ -196,6 +196,17 @@ class Driver:
         with without_factors(candidate.module) as had_some:
             return self._file_bytes(candidate.module) if had_some else found
 
+    def time(self, candidate: Candidate) -> Time | None:
+        """How long the target takes for an inference, by the candidate's package; None without a target."""
+        return None if self.target is None else self.target.time(candidate.module, compiled=True)
+
+    def over_budget(self, candidate: Candidate) -> bool:
+        """Whether the candidate needs more bytes, or time, than it may."""
+        most_bytes, most_ms = self.options.max_bytes, self.options.max_time_ms
+        if most_bytes is not None and self.size(candidate) > most_bytes:
+            return True
+        return most_ms is not None and (time := self.time(candidate)) is not None and time.ns > 1e6 * most_ms
+
     def finished(self, module: ModuleOp) -> ModuleOp:
         """What a candidate's file holds: reals too far out for readers are limited, which changes no result here."""
         return limited(module, self.statistics)
@@ -265,8 +276,7 @@ class Driver:
         """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
         recipe = replace(choice.recipe, correction=True)
         better = choosing.better(choice, choice.model, recipe, "mixed, correction", True)
-        most = self.options.max_bytes
-        if better is choice or (most is not None and self.size(better.candidate) > most):
+        if better is choice or self.over_budget(better.candidate):
             return choice.candidate
         assert self.widening is not None
         assert self.widening.chosen is not None

@@ -117,7 +117,7 @@ def intervals_of(
         if place in reference.answering_places
     ]
     agreeing += [float(np.mean([np.mean(a[place] == b[place]) for a, b in pairs])) for place in reference.places]
-    if agreeing:
+    if agreeing and measured.worst()["top1_match"] is not None:  # which outputs of one number have not
         result["top1_match"] = wilson(min(agreeing), count)
     if measured.decided is not None and judged.decided is not None:
         result["top1_decided"] = wilson(judged.decided, count)

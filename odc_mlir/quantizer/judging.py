@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from odc_mlir.calibration.recorded import TensorKey
 from odc_mlir.formats.quantities import quality_name, quality_text
 from odc_mlir.quantizer.advice import leaves_some
 from odc_mlir.quantizer.attention import leaked
+from odc_mlir.quantizer.budgets import least_cost, over_budget_text
 from odc_mlir.quantizer.causes import likely_causes
 from odc_mlir.quantizer.columns import lost_output_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
@@ -19,6 +20,7 @@ from odc_mlir.quantizer.doubts import are_not_asked_for, doubts_of
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
+from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, with_wide_weights
@@ -34,11 +36,13 @@ from odc_mlir.quantizer.witnesses import lost_witness_text
 from odc_mlir.quantizer.yes_scores import one_sided, unreached
 from odc_mlir.runtime.execution.graph import Graph
 
+if TYPE_CHECKING:
+    from odc_mlir.quantizer.target import Placement
+
 # The part of a SOFTMAX's shares that may lie where the float model has none.
 _MOST_LEAKED = 0.005
 _SEARCHED = "the search for precisions chose float"
 PERCENT = frozenset({"top1_percent"})  # scores that are shares of samples
-_MOST_CONFIRMED = 4  # models within a budget that are checked as the verdict checks the one that was chosen
 _PRICED = 6  # points of the front, each of which takes a plan of the partitioner
 
 
@@ -57,14 +61,14 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     coverage = _coverage_entry(driver, candidate, found)
     shares = leaked(reference.graph, candidate.graph, data.held)
     certainty = driver.making.intervals(driver.model, candidate)
-    over = _over_budget(driver, candidate, coverage)
+    over = over_budget_text(driver, candidate, coverage)
     silent, notes = _silent(driver, candidate, measured)
     lost, lacks_samples = _lost_outputs(driver, candidate, measured)
     doubts = _doubts(driver, certainty, metrics)
     missed = [limit for limit in driver.limits if not limit.holds(metrics)]
     holds = not (missed or doubts)
     if over or (missed and driver.options.has_budget):
-        coverage["budget"] = _least_cost(driver, candidate, holds=holds and not (silent or lost))
+        coverage["budget"] = least_cost(driver, candidate, holds=holds and not (silent or lost))
     others_missed = any(limit is not FOLLOWING for limit in missed)  # which is a reason enough
     if others_missed:
         lost, notes = [], [*notes, *lost]
@@ -194,16 +198,26 @@ def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> di
     if driver.target is None:
         return entry
     plan = driver.target.judge(candidate.module, plan=True)
-    placed = driver.target.judge(candidate.module)
+    placed, decides = driver.target.judge(candidate.module), driver.options.max_time_ms is not None
+    time = driver.target.time(candidate.module, compiled=decides)
     return entry | {
         "target": {
             "name": driver.target.name,
             "runs": placed.share(),
             "runs_of_possible": None if driver.plain is None else placed.share(driver.plain.taken()),
             "planned": plan.share(),
-            "time_ns": plan.time_ns,
+            "time_ns": time.ns,
+            "modelled": time.modelled,
+            "on_host": _on_host(driver, candidate, plan),
         }
     }
+
+
+def _on_host(driver: Driver, candidate: Candidate, plan: Placement) -> list[dict[str, str]]:
+    """The layers that the target leaves to the host, called as in the float model."""
+    graph, known = candidate.graph, {info.name: index for index, info in enumerate(driver.model.graph.tensors)}
+    names = {graph.tensors[index].name: name for index, name in float_names(graph, known).items()}
+    return [found | {"name": names.get(found["name"], found["name"])} for found in plan.on_host()]
 
 
 def _never_varied(same: Sequence[str]) -> list[str]:
@@ -232,7 +246,7 @@ def _of_classes(driver: Driver, measured: Measurement) -> list[str]:
 
 def _in_vain(driver: Driver, points: Sequence[Mapping[str, Any]], layers: Sequence[LayerError]) -> list[str]:
     """That other precisions were looked for, and do not help; ``points`` are those of the front."""
-    if driver.widening is None or not driver.widening.is_in_vain:
+    if driver.widening is None or not driver.widening.is_in_vain or driver.making.is_cut_short:
         return []
     best = next((point for point in points if point["holds"]), None)
     if best is None:
@@ -259,14 +273,17 @@ def _front(driver: Driver, *, holds: bool) -> list[dict[str, Any]]:
     widening, chosen = driver.widening, driver.widening.chosen
     points: list[dict[str, Any]] = []
     for tried in _spread(widening):
-        plan = None if driver.target is None else driver.target.judge(tried.candidate.module, plan=True)
+        module = tried.candidate.module
+        plan = None if driver.target is None else driver.target.judge(module, plan=True)
+        time = None if driver.target is None else driver.target.time(module)
         is_told = tried is chosen or widening.is_known(tried) or widening.is_in_vain
         holds_here = widening.confirmed(tried) if is_told else tried.holds(widening.limits)
         points.append(
             {
                 "layers": len(tried.precisions),
                 "precisions": dict(tried.precisions),
-                "time_ns": None if plan is None else plan.time_ns,
+                "time_ns": None if time is None else time.ns,
+                "modelled": time is not None and time.modelled,
                 "bytes": driver.size(tried.candidate),
                 "runs": None if plan is None else plan.share(),
                 "share": driver.share(tried.candidate),
@@ -306,50 +323,6 @@ def _spread(widening: Widening) -> list[Tried]:
     if widening.is_in_vain:  # what would do, if it might be taken
         wanted.append(next((item for item in ordered if widening.is_known(item) and widening.confirmed(item)), None))
     return [item for place, item in enumerate(ordered) if place in places or any(item is one for one in wanted)]
-
-
-def _over_budget(driver: Driver, candidate: Candidate, coverage: Mapping[str, Any]) -> list[str]:
-    """By how much the model is over the budget that was given."""
-    options = driver.options
-    if options.max_bytes is not None and (size := driver.size(candidate)) > options.max_bytes:
-        return [f"the file has {size:,} bytes, at most {options.max_bytes:,} wanted"]
-    if options.max_time_ms is not None and (ns := coverage["target"]["time_ns"]) > 1e6 * options.max_time_ms:
-        return [
-            f"an inference takes {ns / 1e6:.3f} ms by the target's model, at most {options.max_time_ms:g} ms wanted"
-        ]
-    return []
-
-
-def _least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str, Any]:
-    """The fewest bytes, or the least time, of the models that were made, are covered and keep the limits.
-
-    ``candidate`` keeps these if it ``holds``. The least of all, and that it does not hold, where none does.
-    """
-    widening = driver.widening
-    tried = [] if widening is None else [item for item in widening.tried.values() if item is not widening.chosen]
-    made: list[tuple[float | None, Tried | None]] = [(_cost(driver, candidate), None)]
-    made += [(_cost(driver, t.candidate), t) for t in tried if driver.share(t.candidate) >= driver.min_coverage]
-    ordered = sorted(((cost, item) for cost, item in made if cost is not None), key=lambda pair: pair[0])
-    kind, left = "bytes" if driver.options.max_bytes is not None else "time_ns", _MOST_CONFIRMED
-    for cost, item in ordered:
-        if item is None or widening is None:
-            kept = holds
-        elif widening.is_known(item):
-            kept = widening.confirmed(item)
-        else:  # which takes models of its own
-            left -= 1
-            kept = left >= 0 and driver.making.in_time() and widening.confirmed(item)
-        if kept:
-            return {kind: cost, "holds": True}
-    return {kind: ordered[0][0], "holds": False}
-
-
-def _cost(driver: Driver, candidate: Candidate) -> float | None:
-    """What is limited of a model: the bytes of its file, else the modelled time in ns, None where nothing is known."""
-    if driver.options.max_bytes is not None:
-        return driver.size(candidate)
-    assert driver.target is not None
-    return driver.target.judge(candidate.module, plan=True).time_ns
 
 
 def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shares: Mapping[str, float]) -> list[str]:
@@ -491,7 +464,8 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
         }
     if finer := {name: choice.granularity for name, choice in recipe.precisions if choice.granularity is not None}:
         result["granularities"] = finer
-    budgets = {name: getattr(driver.options, name) for name in ("max_bytes", "max_time_ms")}
+    told = ("max_bytes", "max_time_ms", *(("max_seconds",) if driver.making.is_cut_short else ()))
+    budgets = {name: getattr(driver.options, name) for name in told}
     result |= {name: budget for name, budget in budgets.items() if budget is not None}
     return result | {"precisions": {name: choice.precision for name, choice in recipe.precisions}}
 

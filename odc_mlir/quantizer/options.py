@@ -10,6 +10,7 @@ from numbers import Real
 from typing import Any
 
 from odc_mlir.errors import OptionError
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.patterns import parse_patterns
 from odc_mlir.quantizer.policy.applicable import APPLICABLE, check_applicable
 from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary, parse_copies, parse_parameters
@@ -132,6 +133,14 @@ class Options:
         if self.headroom is not None:
             return self.headroom
         return WIDE_HEADROOM if self.has_codes_to_spare else NO_HEADROOM
+
+    @property
+    def widest_headroom(self) -> float:
+        """What leaves values a step between two codes, of as many as there are; without any no headroom is given."""
+        if self.definition.activations is None:
+            return math.inf
+        low, high = DTYPES[self.definition.activations].range
+        return float(high - low)
 
     @property
     def has_codes_to_spare(self) -> bool:
@@ -322,18 +331,7 @@ def _check(options: Options) -> None:
     if options.reader == LITERT and options.definition.weights_only and options.definition.weights == "int16":
         raise OptionError(f"{options.scheme}: {WIDE_WEIGHTS}", hint="use int8_wo, or write a .circle file")
     _check_given(options)
-    for name, number in (
-        ("max_drop", options.max_drop),
-        ("headroom", options.headroom),
-        ("max_seconds", options.max_seconds),
-        ("min_coverage", options.min_coverage),
-        ("max_time_ms", options.max_time_ms),
-        ("max_bytes", options.max_bytes),
-    ):
-        if number is not None and not 0 <= number < math.inf:
-            raise OptionError(f"{name} is {number}, expected a number of at least 0")
-    if options.min_coverage is not None and options.min_coverage > 1:
-        raise OptionError(f"min_coverage is {options.min_coverage:g}, expected a share from 0 to 1")
+    _check_numbers(options)
     if options.max_time_ms is not None and options.max_bytes is not None:
         raise OptionError(
             "budgets for time and for size are both given", hint="give only one; accuracy limits can be added"
@@ -344,6 +342,21 @@ def _check(options: Options) -> None:
         raise OptionError("a budget needs mixed precision, which is off", hint="omit mixed")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
         raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")
+
+
+def _check_numbers(options: Options) -> None:
+    """Raises OptionError for numbers out of their range; a wider headroom leaves values no two codes."""
+    for name, number, most in (
+        ("max_drop", options.max_drop, math.inf),
+        ("headroom", options.headroom, options.widest_headroom),
+        ("max_seconds", options.max_seconds, math.inf),
+        ("min_coverage", options.min_coverage, 1.0),
+        ("max_time_ms", options.max_time_ms, math.inf),
+        ("max_bytes", options.max_bytes, math.inf),
+    ):
+        if number is not None and not (0 <= number <= most and number < math.inf):
+            allowed = "of at least 0" if most == math.inf else f"from 0 to {most:g}"
+            raise OptionError(f"{name} is {number}, expected a number {allowed}")
 
 
 def _kind(equalize: str) -> str:

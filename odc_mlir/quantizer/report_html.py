@@ -28,6 +28,7 @@ from odc_mlir.quantizer.report_layers import (
     layer_list,
     values_figure,
 )
+from odc_mlir.quantizer.times import cost_text, decimals_of
 
 # The figure at the top: what it says, beside what, and its colour.
 _STATUSES = {
@@ -68,7 +69,7 @@ def render(
             layer_list(layers, drawn, statistics),
             "How often each occurs, logarithmic; the most harmful first.",
         ),
-        *_front(verdict["front"]),
+        *_front(verdict["front"], decimals_of(verdict)),
         Section(
             "What was tried",
             _steps(verdict["steps"]),
@@ -213,12 +214,12 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
     return table(columns, rows, caption="outputs beside those of the float model")
 
 
-def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
+def _front(points: Sequence[Mapping[str, Any]], digits: int) -> list[Section]:
     """The models that were measured with other precisions: a picture of accuracy by cost, and the same as a table."""
     if not points:
         return []
     timed = all(point["time_ns"] is not None for point in points)
-    cost = "modelled time (ms)" if timed else "bytes"
+    cost = "time (ms)" if timed else "bytes"
     places = [
         (
             f"{point['layers']} other layers{', chosen' if point['chosen'] else ''}",
@@ -233,7 +234,7 @@ def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
     chart = charts.scatter(places, labels, title=f"{_SEARCHED} over {cost}", names=("measured", "chosen"))
     columns = (
         Column("layers in other precisions", number=True),
-        Column("modelled time", number=True),
+        Column("time", number=True),
         Column("bytes", number=True),
         Column("products on the target", number=True),
         Column(_SEARCHED, number=True),
@@ -243,7 +244,7 @@ def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
     rows = [
         (
             TableCell(str(point["layers"]), point["layers"]),
-            TableCell(NOTHING if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms", point["time_ns"]),
+            TableCell(cost_text(point, digits) if timed else NOTHING, point["time_ns"]),
             TableCell(f"{point['bytes']:,}", point["bytes"]),
             TableCell(NOTHING if point["runs"] is None else f"{100 * point['runs']:.1f} %", point["runs"]),
             _decibels(point["search"]["sqnr_db"]),

@@ -1,11 +1,12 @@
 """What the machine that a model is quantised for says to it: which layers it runs, and how long an inference takes.
 
 Both come from the passes that place operators when the model is compiled, so the quantiser and the partitioner cannot
-differ. Times are modelled ones.
+differ. Times are estimates of the plan, or where somebody asks for that modelled ones, of the package.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from weakref import WeakKeyDictionary
@@ -13,11 +14,14 @@ from weakref import WeakKeyDictionary
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp
 from xdsl.passes import ModulePass
 
-from odc_mlir import pipelines, targets, transforms
+from odc_mlir import compiler, pipelines, targets, transforms
 from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.errors import OdcError
 from odc_mlir.ops.work import host_ns
 from odc_mlir.quantizer.layers import CASTS
 from odc_mlir.quantizer.policy.schemes import SCHEMES
+from odc_mlir.runtime.package import Package
+from odc_mlir.support.locations import op_name
 from odc_mlir.targets import ELEMENT_TYPES, MemoryMode
 from odc_mlir.transforms.common.placement import NPU, PARTITION, main_function, operators, placed, reason_of
 from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
@@ -25,14 +29,25 @@ from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
 from odc_mlir.universe import make_context
 
+LOG = logging.getLogger(__name__)
+
 _STAGE = "partition"
 _RULES = ("odc-fix-batch", "npu-mark-supported")
 _PLAN = ("npu-form-groups", "npu-choose-segments")
+_MOST_COMPILED_MACS = 1 << 30  # of a model that is compiled to know its time
+
+
+@dataclass(frozen=True, slots=True)
+class Time:
+    """How long an inference takes: ``modelled``, which a package does, or else as a plan is estimated."""
+
+    ns: float
+    modelled: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedOperator:
-    """One operator that computes something: why the target does not run it (empty: it does), and its products.
+    """One operator that computes something: why the target does not run it (empty: it does), its products and name.
 
     ``ns``: modelled time where it runs, alone; 0 where nothing was priced.
     """
@@ -41,6 +56,7 @@ class PlacedOperator:
     reason: str
     macs: int
     ns: float = 0.0
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -53,6 +69,10 @@ class Placement:
     def taken(self) -> list[bool]:
         """Which operators the target runs."""
         return [not layer.reason for layer in self.layers]
+
+    def on_host(self) -> list[dict[str, str]]:
+        """The operators that the target does not run, and why."""
+        return [{"op": layer.op, "name": layer.name, "reason": layer.reason} for layer in self.layers if layer.reason]
 
     def share(self, among: Sequence[bool] | None = None) -> float | None:
         """The part of the products (or operators, where there are none) ``among`` these that the target runs."""
@@ -74,6 +94,7 @@ class TargetRules:
         self._memory: MemoryMode = "sram" if self._choice.memory == "sram" else "flash"
         self._context = make_context()  # one for all: it keeps the tilings that were found, most layers stay the same
         self._judged: WeakKeyDictionary[ModuleOp, dict[bool, Placement]] = WeakKeyDictionary()  # by plan
+        self._timed: WeakKeyDictionary[ModuleOp, Time] = WeakKeyDictionary()  # of those that were to be compiled
 
     def takes(self, scheme: str) -> bool:
         """Whether values of ``scheme`` are of a type that the target computes with."""
@@ -88,6 +109,34 @@ class TargetRules:
         if plan not in known:
             known |= self._judgements(module, plan)
         return known[plan]
+
+    def time(self, module: ModuleOp, *, compiled: bool = False) -> Time:
+        """How long an inference of ``module`` takes: by the package if that was made, or is to be made now.
+
+        It is an estimate of models too large for that, and of those that do not compile.
+        """
+        if module not in self._timed:
+            plan = self.judge(module, plan=True)
+            assert plan.time_ns is not None
+            estimate = Time(plan.time_ns, modelled=False)
+            if not compiled:
+                return estimate
+            is_large = sum(layer.macs for layer in plan.layers) > _MOST_COMPILED_MACS
+            self._timed[module] = (None if is_large else self._packaged(module)) or estimate
+        return self._timed[module]
+
+    def is_timed(self, module: ModuleOp) -> bool:
+        """Whether nothing more can be known of the time of ``module``."""
+        return module in self._timed
+
+    def _packaged(self, module: ModuleOp) -> Time | None:
+        """The modelled time of the package of ``module``."""
+        try:
+            package = Package(compiler.compile(module, target=self.name))
+            return Time(package.modelled.latency_ns, modelled=True)
+        except OdcError:
+            LOG.info("the model cannot be compiled", exc_info=True)
+            return None
 
     def _judgements(self, module: ModuleOp, plan: bool) -> dict[bool, Placement]:
         """What :meth:`judge` says without a plan, and where one is asked for with it, which begins alike."""
@@ -143,4 +192,4 @@ def _layers(found: Sequence[CircleOp]) -> list[PlacedOperator]:
 
 def _placed(op: CircleOp) -> PlacedOperator:
     reason = "" if placed(op) == NPU else reason_of(op) or "host"
-    return PlacedOperator(op.SPEC.name, reason, node_of(op).macs)
+    return PlacedOperator(op.SPEC.name, reason, node_of(op).macs, name=op_name(op))

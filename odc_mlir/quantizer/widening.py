@@ -51,6 +51,7 @@ _MOST_TIME = 4.0  # of the plain model's, that this may take
 _MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
 _MOST_IN_BUDGET, _FEWEST_IN_BUDGET = 48, 12  # points that are measured
 _MOST_BUDGET_MACS = 1 << 28  # of all of these together
+_MOST_COMPILED = 6  # choices whose packages tell what a budget of time holds
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
 _EXPLORED = 5
@@ -121,6 +122,7 @@ class Widening:
     _holds_all: bool = False  # ranges of candidates hold all values
     chosen: Tried | None = None  # by the search
     is_in_vain: bool = False  # no choice of precisions that may be taken meets the limits
+    _slower: float = 1.0  # a package than its estimate, as the last one told
     _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
 
     def run(self, candidate: Candidate) -> Candidate:
@@ -158,8 +160,9 @@ class Widening:
                 {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
             )
             return found.candidate
-        # As the verdict will say, which counts what the candidate does on samples that it does not know.
-        if not self.holds_unseen(candidate):
+        # As the verdict will say, which counts what the candidate does on samples that it does not know. A search that
+        # was cut short has found nothing out.
+        if self.in_time() and not self.holds_unseen(candidate):
             self.is_in_vain = True
             self._explore(self._problem(candidate, host=True))
         return candidate
@@ -344,8 +347,27 @@ class Widening:
         return levels if self.share(self._made(levels).candidate) >= self.least_share else None
 
     def _within_budget(self, problem: Problem) -> Levels | None:
-        """The most accurate choice within the budget; None where there is none."""
+        """The most accurate choice within the budget; None where there is none.
+
+        What estimates say of time is scaled as the last package tells, until that of the choice itself is known.
+        """
         points = self._points(problem)[::-1]
+        as_asked = self._levels.index(self.options.scheme)
+        plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
+        if self.options.max_time_ms is None:
+            return self._most_accurate(self._affordable(points, [plain]))
+        timed: list[Levels] = []
+        for _ in range(_MOST_COMPILED):
+            found = self._most_accurate(self._affordable(points, [plain, *timed]))
+            asked = found or min([plain, *(point.levels for point in points[-1:])], key=self._time_ns)
+            if asked in timed or not self.in_time():
+                return found
+            self._compile(asked)
+            timed.append(asked)
+        return self._most_accurate(filter(self._is_affordable, timed))
+
+    def _affordable(self, points: Sequence[Point], others: Iterable[Levels]) -> list[Levels]:
+        """What was measured of ``points``, from the most accurate on, and is within the budget, and such ``others``."""
         # What a point really takes and gives is not as estimated: of those that were measured the best is taken. Where
         # the budget has no say in which these are, a larger one gets no worse a model.
         if (most := self._most_in_budget) and points:
@@ -355,13 +377,25 @@ class Widening:
             place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.in_time)
             cheap = () if place is None else points[place:]
             within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
-        as_asked = self._levels.index(self.options.scheme)
-        plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
-        if self._is_affordable(plain):
-            within.append(plain)
-        if not within:
-            return None
-        return max(within, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf))
+            if self.options.max_time_ms is not None:  # as cheaper by estimate need not be faster
+                within = list(filter(self._is_affordable, within))
+        return [*within, *filter(self._is_affordable, others)]
+
+    def _most_accurate(self, among: Iterable[Levels]) -> Levels | None:
+        return max(among, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf), default=None)
+
+    def _compile(self, levels: Levels) -> None:
+        """Let the package say how long ``levels`` take, and so how much slower than estimated others are."""
+        assert self.rules is not None
+        module = self._made(levels).candidate.module
+        estimate = self.rules.time(module).ns
+        self._slower = self.rules.time(module, compiled=True).ns / max(estimate, 1.0)
+
+    def _time_ns(self, levels: Levels) -> float:
+        """How long an inference takes, as far as is known."""
+        assert self.rules is not None
+        module = self._made(levels).candidate.module
+        return self.rules.time(module).ns * (1.0 if self.rules.is_timed(module) else self._slower)
 
     @property
     def _most_in_budget(self) -> int:
@@ -376,10 +410,8 @@ class Widening:
             return False
         if self.options.max_bytes is not None:
             return self.size(candidate) <= self.options.max_bytes
-        assert self.rules is not None
         assert self.options.max_time_ms is not None
-        time_ns = self.rules.judge(candidate.module, plan=True).time_ns
-        return time_ns is not None and time_ns <= 1e6 * self.options.max_time_ms
+        return self._time_ns(levels) <= 1e6 * self.options.max_time_ms
 
     def _explore(self, problem: Problem) -> None:
         """Measure what other choices would bring, in equal steps of dB, until limits hold or most left the target."""

@@ -29,6 +29,7 @@ VERDICT = json_kind("a verdict", "schema_version", "passed", "metrics")
 PAIRS = OutputKind("pairs of layers", _holds_pairs, suffixes=(".json",), is_text=True)
 CIRCLE = MODEL._replace(suffixes=(".circle",))
 _LAYERS_SHOWN = 5
+_HOST_SHOWN = 3
 _SIDES, _SIDE_NAMES = ("float", "quantized"), ("float", "quantised")
 _FINDINGS_SHOWN = 8
 
@@ -200,6 +201,7 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         without_far_text,
     )
     from odc_mlir.quantizer.policy.verdict import FAILED, caution, passed_text, types_text
+    from odc_mlir.quantizer.times import decimals_of
 
     choices, checked = verdict["choices"], verdict["samples"]
     count = counted(checked["checked_on"], "made-up input" if checked["made_up"] else "sample")
@@ -215,8 +217,9 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
     if value is not None and all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
         yield f"  {quality_name('sqnr_db')} {_measured('sqnr_db', value, verdict['intervals'].get('sqnr_db'), count)}"
     yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
-    yield from _coverage(verdict["coverage"])
-    yield from _front(verdict["front"])
+    digits = decimals_of(verdict)
+    yield from _coverage(verdict["coverage"], digits)
+    yield from _front(verdict["front"], digits)
     if verdict["scores"]:
         scores = verdict["scores"]
         which = f" of column {scores['column']}, which loses most," if "column" in scores else ""
@@ -266,9 +269,10 @@ def _measured(metric: str, value: float | None, interval: Sequence[float] | None
     return f"{' to '.join(quality_text(metric, end) for end in interval)} (95 %), {text} on {count}"
 
 
-def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
-    """What is in which precision, what the target runs, and what more accuracy would cost of that."""
+def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
+    """What is in which precision, what the target runs and leaves to the host, and what more accuracy would cost."""
     from odc_mlir.quantizer.coverage import UNIT_NAMES
+    from odc_mlir.quantizer.times import how_known, times_text
 
     units = ("layers", "weights", "macs")
     totals = {unit: sum(counts[unit] for counts in coverage["precisions"].values()) for unit in units}
@@ -279,17 +283,23 @@ def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
         return
     if target["runs"] is not None:
         yield (
-            f"  {target['name']} runs {100 * target['runs']:.1f} % of the products; modelled time "
-            f"{target['time_ns'] / 1e6:.3f} ms"
+            f"  {target['name']} runs {100 * target['runs']:.1f} % of the products; {how_known(target)} time "
+            f"{times_text(target['time_ns'], digits)}"
         )
+    if left := target["on_host"]:
+        named = [f"{layer['op']} {layer['name']!r} ({layer['reason']})" for layer in left[:_HOST_SHOWN]]
+        more = [f"and {len(left) - len(named)} more"] if len(left) > len(named) else []
+        yield f"  on the host: {', '.join([*named, *more])}"
 
 
-def _front(points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _front(points: Sequence[Mapping[str, Any]], digits: int) -> Iterator[str]:
     """The accuracy that time or bytes buy, a line for each model that was measured on the way."""
+    from odc_mlir.quantizer.times import cost_text
+
     if points:
         yield "  accuracy by cost, with layers in other precisions:"
     for point in points:
-        cost = f"{point['bytes']:,} bytes" if point["time_ns"] is None else f"{point['time_ns'] / 1e6:.3f} ms"
+        cost = cost_text(point, digits)
         share = "" if point["runs"] is None else f", {100 * point['runs']:.1f} % of the products"
         kept = f", keeps the limits{'' if point['confirmed'] else ' in the search'}" if point["holds"] else ""
         notes = f"{kept}{', chosen' if point['chosen'] else ''}"

@@ -58,10 +58,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"frontend", "transforms", "pipelines", "compiler", "universe", "retries", "plugins"}
     | {"loading"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
-    # What is quantised is also run, to be compared.
+    # What is quantised is also run, to be compared, and compiled, to know its time.
     "quantizer": IR
     | {"frontend", "transforms", "pipelines", "loading", "universe", "calibration", "runtime", "pages"}
-    | {"process_limits"},
+    | {"process_limits", "compiler"},
     # Model Explorer's adapter: its main module is loaded by the viewer.
     "model_explorer": frozenset({"errors", "ops", "formats", "runtime"}),
     "samples": frozenset({"errors"}),

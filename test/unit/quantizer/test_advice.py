@@ -80,7 +80,7 @@ def test_limits_of_several_options_name_each_once() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"headroom": 1e9}, "leave out --headroom 1e+09, which leaves 1e-07 % of the codes to values"),
+        ({"headroom": 255.0}, "leave out --headroom 255, which leaves 0.39 % of the codes to values"),
         (
             {"parameters": {"hidden": (1e-4, 0)}},
             "leave out --parameters of 'hidden', whose codes reach from -0.0128",
@@ -215,3 +215,31 @@ def made_graph(made: Quantized) -> Graph:
 
 def _constants() -> list[TensorInfo]:
     return [info for info in build_graph(read_model(model()[0])).tensors if info.is_const]
+
+
+def _cut_short(**options: Any) -> Quantized:
+    return _made(help=True, max_seconds=0.0, **options)
+
+
+def test_a_search_that_was_cut_short_concludes_nothing() -> None:
+    made = _cut_short(metric="mae", limit=1e-9)
+    assert made.failed
+    assert made.verdict["choices"]["max_seconds"] == 0.0
+    assert not [text for text in made.verdict["findings"] if text.startswith("no choice of precisions")]
+    hint = hint_of(made.verdict)
+    assert hint is not None
+    assert "raise --max-seconds" in hint
+    assert "allow more" not in hint
+
+
+def test_a_budget_that_a_short_search_missed_asks_for_more_time() -> None:
+    hint = hint_of(_cut_short(metric="mae", limit=1e-9, max_bytes=10).verdict)
+    assert hint is not None
+    assert "raise --max-seconds" in hint
+    assert "allow more" not in hint
+
+
+def test_a_whole_search_does_not_speak_of_its_time() -> None:
+    made = _made(help=True, metric="mae", limit=1e-9, max_seconds=600.0)
+    assert "max_seconds" not in made.verdict["choices"]
+    assert "--max-seconds" not in (hint_of(made.verdict) or "")

@@ -8,6 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import odc_mlir
+from helpers.float_models import two_layers
+from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer import intervals
 from odc_mlir.quantizer.intervals import wilson
 
@@ -102,3 +105,12 @@ def test_a_loss_of_no_answer_is_not_certain() -> None:
 
 def _firsts(outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
     return [found[0] for found in outputs]
+
+
+def test_an_output_of_one_number_has_no_largest_element_and_no_interval_of_it() -> None:
+    rng = np.random.default_rng(5)
+    builder, x, y = two_layers(1, 1.0, rng)
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(12)]
+    made = odc_mlir.quantize(bytes(write_model(builder.finish([x], [y]))), calibration=samples, help=False)
+    assert made.verdict["metrics"]["top1_match"] is None
+    assert "top1_match" not in made.verdict["intervals"]

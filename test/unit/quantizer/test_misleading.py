@@ -258,6 +258,7 @@ CASES: dict[str, Callable[[], dict[str, Any]]] = {
     "min-coverage negative": _with(min_coverage=-0.1),
     "max-seconds nan": _with(max_seconds=np.nan),
     "headroom infinite": _with(headroom=np.inf),
+    "headroom beyond all codes": _with(headroom=256.0),
     "all layers float": _with(overrides={"hidden": "float", "y": "float"}),
     "all layers of another type": _with(overrides={"hidden": "int16x8", "y": "int16x8"}),
     "most layers float": _with(overrides={"hidden": "float"}),

@@ -142,3 +142,10 @@ def test_options_are_refused_by_schemes_they_do_not_apply_to(option: str, scheme
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_values_that_ask_for_nothing_fit_all_schemes(scheme: str) -> None:
     assert make_options(scheme=scheme, io="float", ranges="auto", equalize="none", mixed="off", parameters=[])
+
+
+@pytest.mark.parametrize(("scheme", "widest"), [("int8", 255), ("uint8", 255), ("int16x8", 65535)])
+def test_headroom_leaves_values_a_step_between_two_codes(scheme: str, widest: int) -> None:
+    assert make_options(scheme=scheme, headroom=widest).headroom == widest
+    with pytest.raises(OptionError, match=f"headroom is .*from 0 to {widest}"):
+        make_options(scheme=scheme, headroom=1e30)

@@ -292,7 +292,7 @@ def test_a_tflite_file_holds_what_litert_runs(
     assert _run(*common, "-o", out) == 0
     text = capsys.readouterr().out
     assert "uint8: 100.0 % of layers, 100.0 % of weights, 100.0 % of products" in text
-    assert "npu-256 runs 100.0 % of the products; modelled time" in text
+    assert "npu-256 runs 100.0 % of the products; estimated time" in text
     scales = [t.quantization for t in read_model(out).subgraphs[0].tensors if t.dtype == "uint8"]
     assert all(found is not None and len(found.scale) == 1 for found in scales)
 

@@ -1,0 +1,57 @@
+"""Budgets of time and bytes: by how much a model is over its own, and what the least would be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.stages import Candidate
+from odc_mlir.quantizer.times import decimals, how_known, times_text
+from odc_mlir.quantizer.widening import Tried
+
+_MOST_CONFIRMED = 4  # models within a budget that are checked as the verdict checks the one that was chosen
+
+
+def over_budget_text(driver: Driver, candidate: Candidate, coverage: Mapping[str, Any]) -> list[str]:
+    """By how much the model is over the budget that was given."""
+    options = driver.options
+    if options.max_bytes is not None and (size := driver.size(candidate)) > options.max_bytes:
+        return [f"the file has {size:,} bytes, at most {options.max_bytes:,} wanted"]
+    if options.max_time_ms is not None and driver.over_budget(candidate):
+        ns, how = coverage["target"]["time_ns"], how_known(coverage["target"])
+        text = times_text(ns, decimals([ns, 1e6 * options.max_time_ms]))
+        return [f"an inference takes {text} ({how}), at most {options.max_time_ms:g} ms wanted"]
+    return []
+
+
+def least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str, Any]:
+    """The fewest bytes, or the least time, of the models that were made, are covered and keep the limits.
+
+    ``candidate`` keeps these if it ``holds``. The least of all, and that it does not hold, where none does.
+    """
+    widening = driver.widening
+    tried = [] if widening is None else [item for item in widening.tried.values() if item is not widening.chosen]
+    made: list[tuple[Candidate, Tried | None]] = [(candidate, None)]
+    made += [(item.candidate, item) for item in tried if driver.share(item.candidate) >= driver.min_coverage]
+    ordered = sorted(made, key=lambda pair: _cost(driver, pair[0]))
+    kind, left = "bytes" if driver.options.max_bytes is not None else "time_ns", _MOST_CONFIRMED
+    for one, item in ordered:
+        if item is None or widening is None:
+            kept = holds
+        elif widening.is_known(item):
+            kept = widening.confirmed(item)
+        else:  # which takes models of its own
+            left -= 1
+            kept = left >= 0 and driver.making.in_time() and widening.confirmed(item)
+        if kept:
+            return {kind: _cost(driver, one, compiled=True), "holds": True}
+    return {kind: _cost(driver, ordered[0][0], compiled=True), "holds": False}
+
+
+def _cost(driver: Driver, candidate: Candidate, *, compiled: bool = False) -> float:
+    """What is limited of a model: the bytes of its file, else its time in ns, by its package where it is known."""
+    if driver.options.max_bytes is not None:
+        return driver.size(candidate)
+    assert driver.target is not None
+    return driver.target.time(candidate.module, compiled=compiled).ns
