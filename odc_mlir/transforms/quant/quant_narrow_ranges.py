@@ -7,12 +7,13 @@ Before::
 
 After ``quant-narrow-ranges{bits=8}``, as HARD_SWISH makes 0 of all below -3::
 
-    %0 = circle.hard_swish(%x) : (tensor<1x4xf32, #circle.qparams<min = [-3.0], max = [6.0]>>) -> …
+    %0 = circle.hard_swish(%x) : (tensor<1x4xf32, #circle.qparams<min = [-3.06], max = [6.0]>>) -> …
 
-So does GELU of what is below -4, LOGISTIC of what is beyond 8, and what several operators make one function of that is
-flat, as ``x * logistic(x)`` is. What is beyond an end gets the code of that end, and the others are finer. Values that
-are moved to such readers are narrowed alike. Results count as the same that differ by an eighth of a step of ``bits``
-bits at most. Outputs keep their ranges, and so does everything without ``bits``.
+So does GELU of what is below -6, and TANH gives 1 beyond 10; ``x * relu6(x + 3)`` and others that are made of several
+operators are such functions as well. What is beyond an end gets the code of that end, and the others are finer. Values
+that are moved to such readers are narrowed alike. Only results that are the same float32 numbers count, so that nothing
+behind them can tell, and a step of codes more than the end is kept, as codes do not lie on it. Outputs keep their
+ranges, and so does everything without ``bits``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ Reals = NDArray[np.float32]
 
 _ALL: Range = (-math.inf, math.inf)
 _POINTS = 2049  # of a range, at which functions are computed
-_SAME = 1 / 8  # of a step of the results' codes
 _LEAST = 1 / 16  # of a range: less is no gain
 _MOST_OPERATORS = 6  # of one function
 
@@ -85,7 +85,8 @@ class _Told:
         if known is None or known[0] >= known[1]:
             return
         low, high = self._told(value, known)
-        narrowed = max(low, known[0]), min(high, known[1])
+        step = (min(high, known[1]) - max(low, known[0])) / (2**self.bits - 2)
+        narrowed = max(low - step, known[0]), min(high + step, known[1])
         if narrowed != known and narrowed[0] < narrowed[1] and isinstance(value.type, TensorType):
             self.known[retype(value, with_range(value.type, *narrowed))] = low, high
 
@@ -97,7 +98,7 @@ class _Told:
         lows, highs = zip(*(self._by(reader, value, known) for reader in readers), strict=True)
         low, high = min(lows), max(highs)
         for ops in _functions(value):
-            its_low, its_high = _ends(ops, value, known, self.bits)
+            its_low, its_high = _ends(ops, value, known)
             low, high = max(low, its_low), min(high, its_high)
         return low, high
 
@@ -109,7 +110,7 @@ class _Told:
         if moved and all(i in moved for i, operand in enumerate(reader.operands) if operand is value):
             lows, highs = zip(*(self.known.get(result, _ALL) for result in reader.results), strict=True)
             return min(lows), max(highs)
-        return _ends([reader], value, known, self.bits) if _is_function(reader, {value}) else _ALL
+        return _ends([reader], value, known) if _is_function(reader, {value}) else _ALL
 
 
 def _functions(value: SSAValue) -> Iterator[list[CircleOp]]:
@@ -136,7 +137,7 @@ def _is_function(op: Operation, known: Set[SSAValue]) -> bool:
     return all(shape_of(o) == shape if o in known else real_scalar(o) is not None for o in op.operands)
 
 
-def _ends(ops: Sequence[CircleOp], value: SSAValue, known: Range, bits: int) -> Range:
+def _ends(ops: Sequence[CircleOp], value: SSAValue, known: Range) -> Range:
     """The part of the range ``known`` of ``value`` beyond which the last of ``ops`` gives the same as at its ends."""
     x = np.linspace(*known, _POINTS, dtype=np.float32)
     values: dict[SSAValue, Reals] = {value: x}
@@ -145,19 +146,18 @@ def _ends(ops: Sequence[CircleOp], value: SSAValue, known: Range, bits: int) -> 
         if found is None or not np.isfinite(found).all():
             return _ALL
         values[op.results[0]] = found
-    y = values[ops[-1].results[0]].astype(np.float64)
-    same = _SAME * float(np.ptp(y)) / (2**bits - 1)
-    low, high = _flat(y, same), _flat(y[::-1], same)
+    y = values[ops[-1].results[0]]
+    low, high = _flat(y), _flat(y[::-1])
     if low + high >= _POINTS - 1:
         return _ALL
     least = _LEAST * _POINTS
     return (float(x[low]) if low >= least else -math.inf), (float(x[-1 - high]) if high >= least else math.inf)
 
 
-def _flat(y: NDArray[np.float64], same: float) -> int:
-    """The last point that all before it differ from by what counts as the ``same``."""
-    apart = np.maximum(np.maximum.accumulate(y) - y, y - np.minimum.accumulate(y))
-    return int(np.flatnonzero(apart <= same)[-1])
+def _flat(y: Reals) -> int:
+    """The last of the first points that are all the same."""
+    others = np.flatnonzero(y != y[0])
+    return int(others[0]) - 1 if others.size else len(y) - 1
 
 
 def _results(op: CircleOp, values: Mapping[SSAValue, Reals]) -> Reals | None:

@@ -1,12 +1,12 @@
 // RUN: odc-opt %s --split-input-file -p "quant-narrow-ranges{bits=8}" | filecheck %s
 // RUN: odc-opt %s --split-input-file -p quant-narrow-ranges | filecheck %s --check-prefix=WITHOUT
 
-// All below -3 becomes 0; above nothing is flat.
+// All below -3 becomes 0, and a step of codes is kept beyond that; above nothing is flat.
 func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-9.0], max = [6.0]>>) -> tensor<1x4xf32> {
   %0 = circle.hard_swish(%x) : (tensor<1x4xf32, #circle.qparams<min = [-9.0], max = [6.0]>>) -> tensor<1x4xf32>
   func.return %0 : tensor<1x4xf32>
 }
-// CHECK: func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-2.99{{[0-9]*}}], max = [6.0]>>)
+// CHECK: func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-3.0{{[0-9]*}}], max = [6.0]>>)
 // WITHOUT: func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-9.0], max = [6.0]>>)
 
 // -----
@@ -16,27 +16,37 @@ func.func @main(%x: tensor<1x4xf32>) -> (tensor<4xf32>, tensor<1x4xf32, #circle.
   %s = circle.const [4] : tensor<1xi32>
   %0 = circle.neg(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32, #circle.qparams<min = [-20.0], max = [20.0]>>
   %1 = circle.reshape(%0, %s) : (tensor<1x4xf32, #circle.qparams<min = [-20.0], max = [20.0]>>, tensor<1xi32>) -> tensor<4xf32, #circle.qparams<min = [-20.0], max = [20.0]>>
-  %2 = circle.logistic(%1) : (tensor<4xf32, #circle.qparams<min = [-20.0], max = [20.0]>>) -> tensor<4xf32>
+  %2 = circle.tanh(%1) : (tensor<4xf32, #circle.qparams<min = [-20.0], max = [20.0]>>) -> tensor<4xf32>
   %3 = circle.abs(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [20.0]>>
   %4 = circle.tanh(%3) : (tensor<1x4xf32, #circle.qparams<min = [0.0], max = [20.0]>>) -> tensor<1x4xf32>
   func.return %2, %3 : tensor<4xf32>, tensor<1x4xf32, #circle.qparams<min = [0.0], max = [20.0]>>
 }
-// CHECK: circle.neg(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32, #circle.qparams<min = [-7.6{{[0-9]*}}], max = [7.6{{[0-9]*}}]>>
-// CHECK-NEXT: circle.reshape({{.*}} -> tensor<4xf32, #circle.qparams<min = [-7.6{{[0-9]*}}], max = [7.6{{[0-9]*}}]>>
+// CHECK: circle.neg(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32, #circle.qparams<min = [-10.0{{[0-9]*}}], max = [10.0{{[0-9]*}}]>>
+// CHECK-NEXT: circle.reshape({{.*}} -> tensor<4xf32, #circle.qparams<min = [-10.0{{[0-9]*}}], max = [10.0{{[0-9]*}}]>>
 // CHECK: circle.abs(%x) : (tensor<1x4xf32>) -> tensor<1x4xf32, #circle.qparams<min = [0.0], max = [20.0]>>
 
 // -----
 
-// One function of three operators; each alone would tell all of what is below zero apart.
+// One function of three operators, each of which alone tells values below -3 apart, or leaves that to the next.
 func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-30.0], max = [6.0]>>) -> tensor<1x4xf32> {
-  %c = circle.const [1.7] : tensor<1xf32>
-  %0 = circle.mul(%x, %c) : (tensor<1x4xf32, #circle.qparams<min = [-30.0], max = [6.0]>>, tensor<1xf32>) -> tensor<1x4xf32, #circle.qparams<min = [-51.0], max = [10.2]>>
-  %1 = circle.logistic(%0) : (tensor<1x4xf32, #circle.qparams<min = [-51.0], max = [10.2]>>) -> tensor<1x4xf32>
+  %c = circle.const [3.0] : tensor<1xf32>
+  %0 = circle.add(%x, %c) : (tensor<1x4xf32, #circle.qparams<min = [-30.0], max = [6.0]>>, tensor<1xf32>) -> tensor<1x4xf32, #circle.qparams<min = [-27.0], max = [9.0]>>
+  %1 = circle.relu6(%0) : (tensor<1x4xf32, #circle.qparams<min = [-27.0], max = [9.0]>>) -> tensor<1x4xf32>
   %2 = circle.mul(%x, %1) : (tensor<1x4xf32, #circle.qparams<min = [-30.0], max = [6.0]>>, tensor<1x4xf32>) -> tensor<1x4xf32>
   func.return %2 : tensor<1x4xf32>
 }
-// CHECK: func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-4.{{[0-9]*}}], max = [6.0]>>)
-// CHECK: circle.mul(%x, {{.*}} -> tensor<1x4xf32, #circle.qparams<min = [-7.6{{[0-9]*}}], max = [10.2]>>
+// CHECK: func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-3.0{{[0-9]*}}], max = [6.0]>>)
+// CHECK: circle.add(%x, {{.*}} -> tensor<1x4xf32, #circle.qparams<min = [-0.0{{[0-9]*}}], max = [6.0{{[0-9]*}}]>>
+
+// -----
+
+// Nearly flat is not flat: what reads the logarithm tells all of it apart.
+func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-30.0], max = [6.0]>>) -> tensor<1x4xf32> {
+  %0 = circle.logistic(%x) : (tensor<1x4xf32, #circle.qparams<min = [-30.0], max = [6.0]>>) -> tensor<1x4xf32>
+  %1 = circle.log(%0) : (tensor<1x4xf32>) -> tensor<1x4xf32>
+  func.return %1 : tensor<1x4xf32>
+}
+// CHECK: func.func @main(%x: tensor<1x4xf32, #circle.qparams<min = [-30.0], max = [6.0]>>)
 
 // -----
 
