@@ -9,7 +9,7 @@ After ``quant-narrow-ranges{bits=8}``, as HARD_SWISH makes 0 of all below -3::
 
     %0 = circle.hard_swish(%x) : (tensor<1x4xf32, #circle.qparams<min = [-3.06], max = [6.0]>>) -> …
 
-So does GELU of what is below -6, and TANH gives 1 beyond 10; ``x * relu6(x + 3)`` and others that are made of several
+So does GELU of what is below -14, and TANH gives 1 beyond 10; ``x * relu6(x + 3)`` and others that are made of several
 operators are such functions as well. What is beyond an end gets the code of that end, and the others are finer. Values
 that are moved to such readers are narrowed alike. Only results that are the same float32 numbers count, so that nothing
 behind them can tell, and a step of codes more than the end is kept, as codes do not lie on it. Outputs keep their
