@@ -48,7 +48,7 @@ def test_other_ranges_must_be_as_good_on_all_samples(of_all: bool) -> None:
 def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
     found, better = _choice("minmax"), _choice("minmax")
     driver: Any = object.__new__(Driver)
-    driver.options, driver.search_limits = SimpleNamespace(max_bytes=None), ()
+    driver.options, driver.search_limits = SimpleNamespace(max_bytes=None, max_time_ms=None), ()
     driver.making = SimpleNamespace(steps=[{"kept": True}])
     driver.widening = SimpleNamespace(chosen=SimpleNamespace(precisions={}), replace_chosen=lambda tried: None)
     driver._tried = lambda precisions, candidate: SimpleNamespace(holds=lambda limits: True)
