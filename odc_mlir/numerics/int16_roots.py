@@ -22,7 +22,7 @@ from odc_mlir.numerics.pieces import in_pieces
 _HIGH = code_range("int16")[1]
 _ENTRIES, _STEP = 513, 128  # and codes from one to the next
 _PIECES = 8
-# Positions in tables are centred, so that the upper end, which is no code, is one: 2^15 / 4^k codes are at _LAST.
+# Positions in tables are centred, so that the upper end, which is no code, is one: 2^15 / 4^k codes are at LAST.
 POSITION_ZERO = 1 << 14
 FIRST, LAST = (1 << 13) - POSITION_ZERO, (1 << 15) - POSITION_ZERO
 
