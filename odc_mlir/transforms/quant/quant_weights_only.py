@@ -18,7 +18,8 @@ A channel's scale is that of its range, or of the grid that its weights lie on i
 the one that minimises the error of results (:mod:`odc_mlir.quantizer.policy.grids`).
 
 Of tables that are looked up the codes are, and what was found is made real
-(:mod:`odc_mlir.transforms.quant.common.tables`).
+(:mod:`odc_mlir.transforms.quant.common.tables`); those with short rows get int16, which takes fewer bytes than
+a scale for each row.
 
 These are the constants that the operator table calls weights or stored: of layers, recurrent cells, BATCH_MATMUL,
 GATHER and lookups. What shares them goes on doing so. An operator whose ``quant.precision`` is another scheme
@@ -54,7 +55,7 @@ from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
 from odc_mlir.transforms.quant.common.ir import PRECISION, constant_of, is_real, operators, read_word
-from odc_mlir.transforms.quant.common.tables import look_up, takes_codes, takes_rows
+from odc_mlir.transforms.quant.common.tables import is_moved_only, look_up, takes_codes, takes_rows
 
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
@@ -170,15 +171,33 @@ def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
             if constant is None or not is_real(constant.result) or not is_real(op.results[0]):
                 continue
             shape = info_of(constant.result).static_shape
-            if takes_codes(op, index, dtype) and not takes_rows(op, dtype):
-                axis = None
+            if takes_codes(op, index, dtype):
+                dtype, axis = _table_codes(op, constant, axis, dtype)
             axis = None if axis is None else axis % max(len(shape), 1)
             if len(shape) > 1 and (index in weights or _saves(shape, axis, dtype)):
                 yield _Use(op, index, axis, constant, dtype)
 
 
+def _table_codes(op: CircleOp, table: ConstOp, axis: int | None, dtype: str) -> tuple[str, int | None]:
+    """Type and channel axis of the codes of a table that ``op`` looks up.
+
+    Short rows take fewer bytes in 16 bits with one scale for all than in fewer with a scale each, and lose less.
+    Tables that layers read as well stay one constant.
+    """
+    if not takes_rows(op, dtype):
+        return dtype, None
+    shape = info_of(table.result).static_shape
+    is_wide_smaller = _bytes(shape, None, "int16") <= _bytes(shape, axis, dtype)
+    return ("int16", None) if is_wide_smaller and is_moved_only(table.result) else (dtype, axis)
+
+
 def _saves(shape: tuple[int, ...], axis: int | None, dtype: str) -> bool:
     """Whether codes take fewer bytes in a file than real values of this shape."""
+    return _bytes(shape, axis, dtype) < _bytes(shape, None, "float32")
+
+
+def _bytes(shape: tuple[int, ...], axis: int | None, dtype: str) -> int:
+    """What a constant takes in a file, with its scales and the operator that makes it real if it is of codes."""
     scales = 1 if axis is None else shape[axis]
-    saved = prod(shape) * (32 - DTYPES[dtype].bits) // 8
-    return saved > _OPERATOR_BYTES + _SCALE_BYTES * scales
+    added = 0 if dtype == "float32" else _OPERATOR_BYTES + _SCALE_BYTES * scales
+    return prod(shape) * DTYPES[dtype].bits // 8 + added

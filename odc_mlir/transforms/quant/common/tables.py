@@ -56,6 +56,15 @@ def takes_rows(op: CircleOp, dtype: str) -> bool:
     return is_static and ids.dtype in _IDS and (node.options["axis"], node.options["batch_dims"]) == (0, 0)
 
 
+def is_moved_only(table: SSAValue) -> bool:
+    """Whether all that read a table look up codes of 8 or 16 bits as they are, by kernels that other runtimes have."""
+    readers = ((use.operation, use.index) for use in table.uses)
+    return all(
+        isinstance(op, CircleOp) and op.SPEC.name != _ROWS and takes_codes(op, index, _MOVED[-1])
+        for op, index in readers
+    )
+
+
 def look_up(op: CircleOp, codes: SSAValue, names: Names) -> None:
     """Let ``op`` look up ``codes``, with one scale or one for each row, instead of reals."""
     if not takes_rows(op, tensor_facts(codes.type).dtype):
