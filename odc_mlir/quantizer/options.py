@@ -15,7 +15,7 @@ from odc_mlir.quantizer.patterns import parse_patterns
 from odc_mlir.quantizer.policy.applicable import APPLICABLE, check_applicable
 from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary, parse_copies, parse_parameters
 from odc_mlir.quantizer.policy.precision import PrecisionEntry, PrecisionPlan, parse_overrides, plan_of, read_config
-from odc_mlir.quantizer.policy.ranges import MODES
+from odc_mlir.quantizer.policy.ranges import MINMAX, MODES, TRIED_MODES
 from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS, WIDE_WEIGHTS
 from odc_mlir.quantizer.policy.schemes import PRECISIONS, Scheme
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
@@ -121,7 +121,7 @@ class Options:
 
         With 16 bits there is nothing to be gained by clipping.
         """
-        return self._tried(self.ranges, tuple(MODES)[:1] if self.has_codes_to_spare else tuple(MODES))
+        return self._tried(self.ranges, (MINMAX,) if self.has_codes_to_spare else TRIED_MODES)
 
     @property
     def chosen_headroom(self) -> float:

@@ -10,13 +10,13 @@ import pytest
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.options import Options, make_options
 from odc_mlir.quantizer.policy.applicable import APPLICABLE
-from odc_mlir.quantizer.policy.ranges import MODES
+from odc_mlir.quantizer.policy.ranges import TRIED_MODES
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 
 
 def test_help_tries_what_is_left_open() -> None:
     options = make_options()
-    assert (options.scheme, options.range_modes) == ("int8", tuple(MODES))
+    assert (options.scheme, options.range_modes) == ("int8", TRIED_MODES)
     assert options.equalizations == ("none", "weights", "activations", "activations:0.8")
     assert options.switched(options.rounding) == (False, True)
     assert options.searches_precisions
