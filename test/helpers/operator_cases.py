@@ -459,6 +459,8 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
             ("hard_swish", "0.05", 3),
             ("exp", "2.0", -128),
             ("gelu", "0.05", 3),
+            ("sqrt", "0.02", -20),  # and the next one: of codes below zero too
+            ("rsqrt", "0.05", -20),
         )
     },
     **{

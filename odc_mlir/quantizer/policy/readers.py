@@ -44,6 +44,7 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("SPACE_TO_DEPTH", "DEPTH_TO_SPACE"), _NONE),
         **dict.fromkeys(("ARG_MAX", "ARG_MIN", "ONE_HOT", "SPARSE_TO_DENSE"), _NONE),
         **dict.fromkeys(("EXP", "RSQRT", "PRELU"), _OTHER),
+        "SQRT": "no kernel that takes codes below zero",  # which rounding makes even of what is never negative
         # It compares codes without their scales.
         **dict.fromkeys(("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), _OTHER),
     },

@@ -168,19 +168,19 @@ def log(node: Node) -> Execute:
 
 
 def sqrt(node: Node) -> Execute:
-    """Square root; negative codes are refused."""
+    """Square root; codes below zero give what zero gives."""
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
         return real_function(node, np.sqrt)
     require_dtype(node, out, *CODES)
     scales = scale_of(node, x), scale_of(node, out)
-    return _of_positive(node, lambda codes: sqrt_codes(codes, *scales))
+    return _root(node, lambda codes: sqrt_codes(codes, *scales))
 
 
 def rsqrt(node: Node) -> Execute:
-    """One over the square root; zero gives the largest code, negative codes are refused.
+    """One over the square root; codes from zero down give the largest code.
 
-    Not of 16 bits without zero points: these have tables, off by one code at most, with the largest code below zero.
+    Of 16 bits without zero points by tables, off by one code at most.
     """
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
@@ -189,28 +189,33 @@ def rsqrt(node: Node) -> Execute:
     (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
     if out.dtype in EIGHT_BIT:
         params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
-        return _of_positive(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
+        return _root(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
     if not (in_zero or out_zero):
         tables = root_tables(in_scale, out_scale)
-        return coded(node, lambda codes: rsqrt16(codes, tables))
+        return _root(node, lambda codes: rsqrt16(codes, tables))
     largest = np.float32((code_range("int16")[1] - out_zero) * np.float32(out_scale))
 
     def root(v: Array) -> Array:
         return np.where(v > 0, np.float32(1) / np.sqrt(np.where(v > 0, v, np.float32(1))), largest)
 
-    return _of_positive(node, real_codes16(root, (in_scale, in_zero), (out_scale, out_zero)))
+    return _root(node, real_codes16(root, (in_scale, in_zero), (out_scale, out_zero)))
 
 
-def _of_positive(node: Node, compute: Function) -> Execute:
-    """The kernel of a function of codes that stand for zero and more; others are refused."""
-    zero, table = scale_of(node, node.operand(0))[1], coded(node, compute)
+def _root(node: Node, compute: Function) -> Execute:
+    """The kernel of a root of codes; as LiteRT computes, those below zero are refused.
+
+    A difference that is never negative may have such codes all the same, by rounding.
+    """
+    zero, table, x_of = scale_of(node, node.operand(0))[1], coded(node, compute), fetch(node, 0)
+    if node.context.numerics != "litert":
+        return table
 
     def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
-        x = fetch(node, 0)(operands)
+        x = x_of(operands)
         if x.size and int(x.min()) < zero:
-            raise input_error(
-                node, f"quantised value {int(x.min())} represents a negative number; the smallest allowed is {zero}"
-            )
+            found = f"quantised value {int(x.min())} represents a negative number"
+            hint = "run the model without --numerics litert, or keep the operator in float"
+            raise input_error(node, f"{found}; the smallest that LiteRT takes is {zero}", hint)
         return table(operands)
 
     return execute

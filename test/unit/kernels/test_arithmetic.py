@@ -122,10 +122,18 @@ def test_negated_codes_stand_for_negative_reals(dtype: str) -> None:
 
 @pytest.mark.parametrize("name", ["SQRT", "RSQRT"])
 def test_roots_of_negative_codes(name: str) -> None:
-    made = node(name, [tensor("int8", (2,), quant(0.1, 5))], tensor("int8", None, quant(0.1)))
-    with pytest.raises(InputError, match="quantised value 4 represents a negative number; the smallest allowed is 5"):
-        run(made, np.array([5, 4], np.int8))
-    assert run(made, np.array([5, 105], np.int8)).tolist() == {"SQRT": [0, 31], "RSQRT": [127, 3]}[name]
+    """Rounding makes such of what is never negative: SQRT takes them for zero, RSQRT has the largest code for all."""
+    for dtype, zero in (("int8", 5), ("uint8", 5), ("int16", 0), ("int16", 5)):
+        made = node(name, [tensor(dtype, (4,), quant(0.1, zero))], tensor(dtype, None, quant(0.1, zero)))
+        codes = np.array([zero, zero - 1, 0, zero + 100], dtype)
+        least = {"SQRT": zero, "RSQRT": np.iinfo(dtype).max}[name]
+        results = [least] * 3 + [zero + {"SQRT": 31, "RSQRT": 3}[name]]
+        assert run(made, codes).tolist() == results
+        made.context.numerics = "litert"
+        allowed = np.maximum(codes, np.array(zero, dtype))
+        assert run(made, allowed).tolist() == results
+        with pytest.raises(InputError, match=f"value {codes.min()} represents a .* that LiteRT takes is {zero}"):
+            run(made, codes)
 
 
 @pytest.mark.parametrize("name", ["EXP", "LOG", "SQRT", "RSQRT", "ELU", "SIN", "COS"])
