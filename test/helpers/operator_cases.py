@@ -464,12 +464,21 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         )
     },
     **{
-        f"rsqrt-int16-{pieces}": (
+        f"{name}-int16-{kind}": (
             (q("2x30x8", "0.001", storage="i16"),),
-            call("rsqrt", [("%x", q("2x30x8", "0.001", storage="i16"))], q("2x30x8", scale, storage="i16")),
+            call(name, [("%x", q("2x30x8", "0.001", storage="i16"))], q("2x30x8", scale, storage="i16")),
             q("2x30x8", scale, storage="i16"),
         )
-        for pieces, scale in ((1, "0.000008"), (4, "0.0001"), (8, "0.1"))
+        for name, kind, scale in (
+            ("rsqrt", "one-table", "0.000008"),
+            ("rsqrt", "two-tables", "0.0001"),
+            ("rsqrt", "five-tables", "0.1"),
+            ("sqrt", "cut-off", "0.00012"),
+            ("log", "of-zero", "0.0002"),
+            ("gelu", "cut-off", "0.00076"),
+            ("elu", "cut-off", "0.0006"),
+            ("logistic", "other-scale", "0.00005"),
+        )
     },
     "pad": (
         (X,),

@@ -12,7 +12,7 @@ from odc_mlir.numerics.activation import rsqrt_codes, rsqrt_params, sqrt_codes
 from odc_mlir.numerics.elementwise import scale_params, scale_quantized
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import real_codes16, real_table16
-from odc_mlir.numerics.int16_roots import root_tables, rsqrt16
+from odc_mlir.numerics.int16_sums import TableSum, table_sum
 from odc_mlir.numerics.pieces import in_pieces
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -95,14 +95,35 @@ def real_function(node: Node, function: Function, *, tabulated: Function | None 
 def function_of_codes16(node: Node, function: Function, *, interpolated: bool = True) -> Execute:
     """The kernel of a real function of int16 codes: by TensorFlow Lite's table of 513 entries where that is near it.
 
-    That table has no zero points; with these, or not ``interpolated``, codes are computed one by one.
+    Else, or not ``interpolated``, by a sum of such tables. Tables have no zero points; with these, or where no sum is
+    near the function, codes are computed one by one.
     """
     x, out = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     if interpolated and not (x[1] or out[1]):
         table = real_table16(function, x[0], out[0], by_reference=node.context.numerics == "litert")
         if table is not None:
             return unary(node, lambda codes: lut.apply(table, codes))
-    return coded(node, real_codes16(function, x, out))
+    return _sum_of_tables(node, function) or coded(node, real_codes16(function, x, out))
+
+
+class SumOfTables:
+    """The kernel of a function of int16 codes that is a sum of interpolated tables."""
+
+    def __init__(self, node: Node, tables: TableSum) -> None:
+        self.tables, self._execute = tables, coded(node, tables)
+
+    def __call__(self, operands: Sequence[Array | None]) -> Sequence[Array]:
+        """The results."""
+        return self._execute(operands)
+
+
+def _sum_of_tables(node: Node, function: Function) -> SumOfTables | None:
+    """The kernel by tables, None where they are not near the function, have zero points, or are not LiteRT's."""
+    (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
+    if in_zero or out_zero or node.context.numerics == "litert":
+        return None
+    tables = table_sum(function, in_scale, out_scale)
+    return None if tables is None else SumOfTables(node, tables)
 
 
 def _reals(node: Node, function: Function, *others: str) -> Execute:
@@ -174,13 +195,14 @@ def sqrt(node: Node) -> Execute:
         return real_function(node, np.sqrt)
     require_dtype(node, out, *CODES)
     scales = scale_of(node, x), scale_of(node, out)
-    return _root(node, lambda codes: sqrt_codes(codes, *scales))
+    wide = _sum_of_tables(node, lambda v: np.sqrt(np.maximum(v, 0))) if out.dtype == "int16" else None
+    return wide or _root(node, lambda codes: sqrt_codes(codes, *scales))
 
 
 def rsqrt(node: Node) -> Execute:
     """One over the square root; codes from zero down give the largest code.
 
-    Of 16 bits without zero points by tables, off by one code at most.
+    Of 16 bits without zero points by tables, off by two codes at most.
     """
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
@@ -190,15 +212,11 @@ def rsqrt(node: Node) -> Execute:
     if out.dtype in EIGHT_BIT:
         params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
         return _root(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
-    if not (in_zero or out_zero):
-        tables = root_tables(in_scale, out_scale)
-        return _root(node, lambda codes: rsqrt16(codes, tables))
-    largest = np.float32((code_range("int16")[1] - out_zero) * np.float32(out_scale))
 
     def root(v: Array) -> Array:
-        return np.where(v > 0, np.float32(1) / np.sqrt(np.where(v > 0, v, np.float32(1))), largest)
+        return np.float32(1) / np.sqrt(np.maximum(v, 0))
 
-    return _root(node, real_codes16(root, (in_scale, in_zero), (out_scale, out_zero)))
+    return _sum_of_tables(node, root) or _root(node, real_codes16(root, (in_scale, in_zero), (out_scale, out_zero)))
 
 
 def _root(node: Node, compute: Function) -> Execute:

@@ -153,16 +153,27 @@ func.func @mean_of_rows(%x: tensor<2x4x!quant.uniform<i16:f32, 0.5>>) -> tensor<
 
 // -----
 
-// One over the square root: of codes of two octaves in each table, which are looked up as larger ones.
+// One over the square root: codes near zero are looked up as larger ones, for what the first table leaves to be told.
 func.func @rsqrt(%x: tensor<1x4x!quant.uniform<i16:f32, 3.0517578125e-05>>) -> tensor<1x4x!quant.uniform<i16:f32, 9.1552734375e-05>> {
   %y = circle.rsqrt(%x) : (tensor<1x4x!quant.uniform<i16:f32, 3.0517578125e-05>>) -> tensor<1x4x!quant.uniform<i16:f32, 9.1552734375e-05>>
   func.return %y : tensor<1x4x!quant.uniform<i16:f32, 9.1552734375e-05>>
 }
 // CHECK-LABEL: func.func @rsqrt(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.scale %[[X:.*]] out_zero -16384 scale <1073741824, 1> clamp(-8192, 16384)
-// CHECK-NEXT: %[[V1:.*]] = npu.lut %[[V0]] table <"{{.*}}", 1026>
-// CHECK-NEXT: %[[V2:.*]] = npu.scale %[[X]] out_zero -16384 scale <1073741824, 3> clamp(-8192, 16384)
-// CHECK-NEXT: %[[V3:.*]] = npu.lut %[[V2]] table <"{{.*}}", 1026>
-// CHECK-NEXT: %[[V4:.*]] = npu.elementwise add %[[V1]], %[[V3]] shift 15 a_scale <1073741824, -14> b_scale <1073741824, -14> out_scale <1073741824, 1> clamp(-32768, 32767)
-// CHECK-NEXT: %[[V5:.*]] = npu.scale %[[V4]] out_zero 10923 scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK: %[[V0:.*]] = npu.lut %[[X:.*]] table <"{{.*}}", 1026>
+// CHECK-NEXT: %[[V1:.*]] = npu.scale %[[X]] scale <1073741824, 3> clamp(-32768, 32767)
+// CHECK-NEXT: %[[V2:.*]] = npu.lut %[[V1]] table <"{{.*}}", 1026>
+// CHECK-NEXT: %[[V3:.*]] = npu.elementwise add %[[V0]], %[[V2]] shift 15 a_scale <1073741824, -14> b_scale <1073741824, -14> out_scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK-NEXT: %[[V4:.*]] = npu.scale %[[V3]] out_zero {{[0-9]+}} scale <1073741824, 1> clamp(-32768, 32767)
+
+// -----
+
+// A function that is cut off at the largest code: one table of what it would be beyond, less a constant.
+func.func @gelu(%x: tensor<1x4x!quant.uniform<i16:f32, 0.001>>) -> tensor<1x4x!quant.uniform<i16:f32, 7.6E-4>> {
+  %y = circle.gelu(%x) : (tensor<1x4x!quant.uniform<i16:f32, 0.001>>) -> tensor<1x4x!quant.uniform<i16:f32, 7.6E-4>>
+  func.return %y : tensor<1x4x!quant.uniform<i16:f32, 7.6E-4>>
+}
+// CHECK-LABEL: func.func @gelu(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"{{.*}}", 1026>
+// CHECK-NEXT: npu.scale %[[V0]] out_zero {{[0-9]+}} scale <1073741824, 1> clamp(-32768, 32767)

@@ -107,6 +107,8 @@ def test_functions_of_one_operand(name: str, dtype: str) -> None:
         options = {"GELU": {"approximate": bool(seed % 2)}, "SOFTMAX": {"beta": 1.0}}.get(name, {})
         out = tensor(REAL_RESULTS.get(name, dtype), None, py)
         made = node(name, [tensor(dtype, SHAPE, px)], out, **options)
+        if (name, dtype) == ("SQRT", "int16"):  # which it truncates
+            made.context.numerics = "litert"
         missing = name in ("CEIL", "ROUND", "ELU")
         rtol, atol = (1e-2, 1e-3) if dtype == "float16" else (1e-5, 1e-6)  # the reference computes with halves
         check(made, x, resolver=OPTIMISED if missing else REFERENCE, rtol=rtol, atol=atol)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from odc_mlir.errors import CompileError, OdcError
 from odc_mlir.numerics.int16 import look_up
+from odc_mlir.numerics.int16_sums import TableSum
 from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.runtime.kernels.unary import SumOfTables
 
 _STEP = 128  # codes between two entries of an interpolated table
 _ALL = np.arange(-(1 << 15), 1 << 15, dtype=np.int16)
@@ -37,6 +39,15 @@ def _scalar(operand: TensorInfo | None) -> TensorInfo | None:
     if operand is None or not operand.static_shape:
         return operand
     return replace(operand, shape=(1,), _array=None)
+
+
+def table_sum_of(node: Node) -> TableSum | None:
+    """The tables whose sum the host kernel computes; None where it computes something else."""
+    try:
+        kernel = node.spec.kernel_function(node)
+    except OdcError:
+        return None
+    return kernel.tables if isinstance(kernel, SumOfTables) else None
 
 
 def interpolated_table(node: Node, dynamic: int) -> NDArray[np.int16] | None:

@@ -1,7 +1,7 @@
 """``circle`` to ``npu``: functions of one operand of 16-bit codes, of which no table holds every code.
 
-Logistic and hyperbolic tangent have an instruction, real functions a table of 513 entries, one over the square root a
-few whose results are added up, and piecewise linear ones are put together from changes of scale.
+Logistic and hyperbolic tangent have an instruction, real functions a table of 513 entries, or a few whose results are
+added up, and piecewise linear ones are put together from changes of scale.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
@@ -17,10 +18,10 @@ from odc_mlir.errors import CompileError
 from odc_mlir.numerics.elementwise import leaky_params, scale_params
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
-from odc_mlir.numerics.int16_roots import FIRST, LAST, POSITION_ZERO, RootTables, root_tables
+from odc_mlir.numerics.int16_sums import TableSum
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.site import ONE, Site, blob_of, pair_of
-from odc_mlir.transforms.npu.lowering.tables import interpolated_table
+from odc_mlir.transforms.npu.lowering.tables import interpolated_table, table_sum_of
 
 LOW, HIGH = code_range("int16")
 SIGMOIDS: Mapping[str, tuple[npu.SigmoidKind, int]] = {  # and the largest shift of scales that are powers of two
@@ -39,11 +40,11 @@ def wide_function(node: Node, dynamic: int) -> str | None:
     source, result = node.operand(dynamic), node.results[0]
     if result.dtype != "int16":
         return f"{source.name!r} is {source.dtype}, {result.name!r} is {result.dtype}"
-    if node.spec.name in PIECEWISE or _is_sigmoid(node) or _roots(node, dynamic) is not None:
+    if node.spec.name in PIECEWISE or _is_sigmoid(node) or table_sum_of(node) is not None:
         return None
     if interpolated_table(node, dynamic) is not None:
         return None
-    return f"no table of 513 entries gives the results of {node.spec.name} on {source.name!r}"
+    return f"no sum of tables of 513 entries gives the results of {node.spec.name} on {source.name!r}"
 
 
 def lower_wide(site: Site, dynamic: int) -> None:
@@ -59,8 +60,8 @@ def lower_wide(site: Site, dynamic: int) -> None:
         return site.finish(
             npu.SigmoidOp(kind, source, site.result_type, multiplier=params.multiplier, shift=params.shift, table=table)
         )
-    if (roots := _roots(node, dynamic)) is not None:
-        return _sum_of_tables(site, source, roots)
+    if (tables := table_sum_of(node)) is not None:
+        return _sum_of_tables(site, source, tables)
     entries = interpolated_table(node, dynamic)
     if entries is None:
         raise CompileError("no table gives its results", op=node.spec.name, tensor=node.name)
@@ -75,22 +76,22 @@ def _is_sigmoid(node: Node) -> bool:
     return abs(out_scale / _RESULT_SCALE - 1) < _TOLERANCE and scale < _LARGEST_SCALE and not (zero or out_zero)
 
 
-def _roots(node: Node, dynamic: int) -> RootTables | None:
-    """The tables that add up to one over the square root; None of another function."""
-    (scale, zero), (out_scale, out_zero) = pair_of(node.operand(dynamic)), pair_of(node.results[0])
-    return None if node.spec.name != "RSQRT" or zero or out_zero else root_tables(scale, out_scale)
+def _sum_of_tables(site: Site, source: SSAValue, sum_of: TableSum) -> None:
+    """What each table tells at the positions that codes have in it, added up, and the base added to that."""
+    first, *finer = sum_of.tables
+    last: npu.LutOp | npu.ElementwiseOp | npu.ScaleOp = _told(site, source, first)
+    for place, table in enumerate(finer, 1):
+        total, larger = site.emit(last), npu.ScaleAttr.of(1 << 30, 1 + 2 * place)
+        at = npu.ScaleOp(source, site.result_type, zeros=(0, 0), scale=larger, clamp=(LOW, HIGH))
+        last = _sum(site, total, site.emit(_told(site, site.emit(at), table)))
+    if sum_of.base:
+        zeros = (0, sum_of.base)
+        last = npu.ScaleOp(site.emit(last), site.result_type, zeros=zeros, scale=ONE, clamp=(LOW, HIGH))
+    site.finish(last)
 
 
-def _sum_of_tables(site: Site, source: SSAValue, roots: RootTables) -> None:
-    """What each table tells at the positions of its piece, added up, and the base added to that."""
-    total: SSAValue | None = None
-    for piece, table in enumerate(roots.tables):
-        larger, zeros = npu.ScaleAttr.of(1 << 30, 1 + 2 * piece), (0, -POSITION_ZERO)
-        at = site.emit(npu.ScaleOp(source, site.result_type, zeros=zeros, scale=larger, clamp=(FIRST, LAST)))
-        told = site.emit(npu.LutOp(at, site.result_type, table=blob_of(table.astype("<i2"))))
-        total = told if total is None else site.emit(_sum(site, total, told))
-    assert total is not None, "there is a table"
-    site.finish(npu.ScaleOp(total, site.result_type, zeros=(0, roots.base), scale=ONE, clamp=(LOW, HIGH)))
+def _told(site: Site, at: SSAValue, table: NDArray[np.int16]) -> npu.LutOp:
+    return npu.LutOp(at, site.result_type, table=blob_of(table.astype("<i2")))
 
 
 def _sum(
