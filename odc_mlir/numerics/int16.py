@@ -98,7 +98,7 @@ def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tup
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
         with np.errstate(all="ignore"):
             real: NDArray[Any] = function(scale * (codes.astype(np.int64) - zero).astype(np.float32)).astype(np.float64)
-            steps = np.nan_to_num(real / np.float64(np.float32(out_quant[0])), nan=_LOW)
+            steps = np.nan_to_num(real / np.float64(np.float32(out_quant[0])), nan=2 * _LOW)  # whatever the zero point
         return np.asarray(np.clip(round_half_away(steps) + out_quant[1], _LOW, _HIGH))
 
     return lambda codes: in_pieces(compute, codes, np.dtype(np.int16))

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 LOW, HIGH = code_range("int16")
 _STEP = 128  # codes from one entry of the first table to the next
 _MOST = 5  # tables: entries of the last lie half a code apart
+_KEPT = 256  # sums: what is quantised in many ways has the same scales in most of them
 _EXACT = 2  # codes that results may be off by, where more tables would help
 _POSITIONS = np.arange(LOW, HIGH + 2, _STEP)
 _CODES = np.arange(LOW, HIGH + 1, dtype=np.int16)
@@ -58,6 +60,7 @@ def limited(values: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(np.clip(values, LOW, HIGH))
 
 
+@lru_cache(maxsize=_KEPT)
 def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum | None:
     """The fewest tables for a real float32 function that are off by a code at most, else those that are off least.
 

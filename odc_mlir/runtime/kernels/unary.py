@@ -176,7 +176,7 @@ def exp(node: Node) -> Execute:
 def log(node: Node) -> Execute:
     """Natural logarithm; codes from zero down give the lowest code."""
     out = node.results[0]
-    if not out.info.is_integer:
+    if not out.info.is_integer or out.dtype == "int16":  # where what is no number has the lowest code
         return real_function(node, np.log)
     require_dtype(node, out, *CODES)
     scale, zero = scale_of(node, out)
@@ -195,7 +195,7 @@ def sqrt(node: Node) -> Execute:
         return real_function(node, np.sqrt)
     require_dtype(node, out, *CODES)
     scales = scale_of(node, x), scale_of(node, out)
-    wide = _sum_of_tables(node, lambda v: np.sqrt(np.maximum(v, 0))) if out.dtype == "int16" else None
+    wide = _sum_of_tables(node, _square_root) if out.dtype == "int16" else None
     return wide or _root(node, lambda codes: sqrt_codes(codes, *scales))
 
 
@@ -212,11 +212,16 @@ def rsqrt(node: Node) -> Execute:
     if out.dtype in EIGHT_BIT:
         params = rsqrt_params((in_scale, in_zero), (out_scale, out_zero))
         return _root(node, lambda codes: rsqrt_codes(codes, in_zero, out_zero, *params))
+    exact = real_codes16(_inverse_root, (in_scale, in_zero), (out_scale, out_zero))
+    return _sum_of_tables(node, _inverse_root) or _root(node, exact)
 
-    def root(v: Array) -> Array:
-        return np.float32(1) / np.sqrt(np.maximum(v, 0))
 
-    return _sum_of_tables(node, root) or _root(node, real_codes16(root, (in_scale, in_zero), (out_scale, out_zero)))
+def _square_root(v: Array) -> Array:
+    return np.sqrt(np.maximum(v, 0))
+
+
+def _inverse_root(v: Array) -> Array:
+    return np.asarray(np.float32(1) / _square_root(v))
 
 
 def _root(node: Node, compute: Function) -> Execute:

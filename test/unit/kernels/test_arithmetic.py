@@ -138,6 +138,16 @@ def test_roots_of_negative_codes(name: str) -> None:
             run(made, codes)
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [("int8", 5), ("int16", 0), ("int16", 5)])
+def test_logarithms_from_zero_down_have_the_lowest_code(dtype: str, zero: int) -> None:
+    made = node("LOG", [tensor(dtype, (3,), quant(0.1, zero))], tensor(dtype, None, quant(0.1, zero)))
+    codes = np.array([zero, zero - 1, zero + 10], dtype)
+    found = run(made, codes).astype(int)
+    near = 32 if (dtype, zero) == ("int16", 0) else 0  # of a table's entries
+    assert (found[:2] <= np.iinfo(dtype).min + near).all()
+    assert found[2] == zero
+
+
 @pytest.mark.parametrize("name", ["EXP", "LOG", "SQRT", "RSQRT", "ELU", "SIN", "COS"])
 def test_unsigned_codes(name: str) -> None:
     """What the reference runs for int8 runs for uint8 in the same way."""
