@@ -27,7 +27,7 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 
 SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
-# What holds nothing but zeros has no unit. Small, so that a bias beside an input of zeros keeps its digits.
+# What holds nothing but zeros, and is beside nothing else, has no unit: any scale does.
 SCALE_OF_ZEROS = 1e-10
 _LARGEST = float(np.finfo(np.float32).max)
 
@@ -96,17 +96,24 @@ def require_finite(array: Reals, name: str = "") -> None:
 def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Reals, axis: int = 0) -> QuantParams:
     low, high = DTYPES[dtype].range
     least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
-    floors = np.maximum(np.where(least == most, SCALE_OF_ZEROS, SMALLEST_SCALE), bounds)
+    middle = 0 if low < 0 else (high + 1) // 2
+    steps = np.maximum(-least, most) / (high - middle) if symmetric else (most - least) / (high - low)
+    scales = np.maximum(_with_zeros_among(steps, least == most), np.maximum(bounds, SMALLEST_SCALE))
     if symmetric:
-        middle = 0 if low < 0 else (high + 1) // 2
-        scales = np.maximum(-least, most) / (high - middle)
         zeros = np.full(len(scales), middle)
-        scales = np.maximum(scales, floors)
     else:
-        scales = np.maximum((most - least) / (high - low), floors)
         zeros = np.clip(round_half_away(-least / scales), 0, high - low).astype(np.int64) + low
     stored = np.clip(scales, SMALLEST_SCALE, _LARGEST).astype(np.float32)
     return QuantParams(tuple(stored.tolist()), tuple(zeros.tolist()), axis)
+
+
+def _with_zeros_among(scales: Reals, is_zero: Reals) -> Reals:
+    """``scales`` where channels of zeros have the smallest of the others.
+
+    Then their sums fit wherever those of another channel fit, and their biases have as many digits as any.
+    """
+    others = scales[~is_zero]
+    return np.where(is_zero, others.min() if len(others) else SCALE_OF_ZEROS, scales)
 
 
 def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:

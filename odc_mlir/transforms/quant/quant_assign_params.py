@@ -10,9 +10,10 @@ After ``quant-assign-params{scheme=uint8}``::
     %0 = circle.relu(%x) attributes {quant.operands = [!quant.uniform<u8:f32, 0.01:100>],
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
-Parameters given for a value in the module's ``quant.given`` take precedence over its range. Constants get types from
-their contents: weights have one scale per channel or one in all, that of the grid that they lie
-on if there is one (:mod:`odc_mlir.quantizer.policy.grids`). Biases are skipped, because their scales follow from
+Parameters given for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
+samples has no unit of its own: it gets the range of the nearest one that it is combined with, made into or made of.
+Constants get types from their contents: weights have one scale per channel or one in all, that of the grid that they
+lie on if there is one (:mod:`odc_mlir.quantizer.policy.grids`). Biases are skipped, because their scales follow from
 those of input and weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays
 float, with the reason. Constraints between operators are left to the next pass (``quant-propagate-params``). Does
 nothing if no scheme is named, by option or configuration.
@@ -278,6 +279,8 @@ class Assignment:
         assert self._default.activations is not None
         if DTYPES[used.activations].bits > DTYPES[self._default.activations].bits:
             found = self._wide.get(value_name(value), found)
+        if not any(found):
+            found = self._ranges.beside(value) or found
         params = activation_params(*found, used.activations, symmetric=symmetric)
         return quantised(used.activations, params)
 

@@ -52,3 +52,40 @@ def test_where_products_of_scales_vanish_layers_stay_in_float_and_say_why() -> N
     _, reasons = measured("int16", 1e-2, 1e-34)
     assert any("'hidden' and 'w1'" in reason for reason in reasons)
     assert any("choose units for them that are closer to 1" in reason for reason in reasons)
+
+
+def with_zeros(unit: float, where: str) -> bytes:
+    """Two layers with values in this unit between them: one has a row of zeros, or a dead RELU is added to it."""
+    random, builder = np.random.default_rng(0), ModelBuilder()
+    tensors = {name: builder.tensor(name, (1, 16)) for name in ("hidden", "negative", "dead", "sum")}
+    x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
+    first, last = random.standard_normal((16, 8)) * unit, random.standard_normal((4, 16)) / unit
+    if where == "row":
+        first[3] = 0.0
+
+    def layer(source: int, weights: np.ndarray, bias: float, result: int) -> None:
+        constants = [np.asarray(weights, np.float32), np.full(len(weights), bias, np.float32)]
+        made = [builder.tensor(f"c{result}_{place}", each.shape, data=each) for place, each in enumerate(constants)]
+        builder.operator("FULLY_CONNECTED", [source, *made], [result])
+
+    layer(x, first, 0.0, tensors["hidden"])
+    last_input = tensors["hidden"]
+    if where == "dead":
+        layer(x, np.abs(first), -100 * unit, tensors["negative"])
+        builder.operator("RELU", [tensors["negative"]], [tensors["dead"]])
+        builder.operator("ADD", [tensors["hidden"], tensors["dead"]], [tensors["sum"]])
+        last_input = tensors["sum"]
+    layer(last_input, last, 0.0, y)
+    return bytes(write_model(builder.finish([x], [y])))
+
+
+@pytest.mark.parametrize("where", ["row", "dead"])
+@pytest.mark.parametrize("scheme", ["int8", "uint8", "int16x8"])
+def test_zeros_beside_tiny_values_do_no_harm(scheme: str, where: str) -> None:
+    samples = [[sample] for sample in SAMPLES]
+    qualities = []
+    for unit in (1.0, 1e-20):
+        found = odc_mlir.quantize(with_zeros(unit, where), scheme=scheme, calibration=samples, help=False)
+        assert not found.verdict["float_reasons"]
+        qualities.append(found.verdict["metrics"]["sqnr_db"])
+    assert qualities[1] == pytest.approx(qualities[0], abs=0.5)

@@ -1,9 +1,10 @@
 """Constants on their way from off-chip memory to SRAM.
 
-Constants are merged into chunks in the order of their first use. Each chunk is copied to SRAM by one large transfer, as
-early as SRAM has room for it until its last use: for a fixed order, that keeps the off-chip port busy for as long as
-any schedule could. Copies enter the program where an estimated timeline says that the copy queue has room, so that
-waiting copies never stop the instruction fetch.
+Constants are merged into chunks in the order of the layers that use them first, which is that in which layers run:
+weights are loaded far ahead of that, and nothing waits for them so early. Each chunk is copied to SRAM by one large
+transfer, as early as SRAM has room for it until its last use: for a fixed order, that keeps the off-chip port busy for
+as long as any schedule could. Copies enter the program where an estimated timeline says that the copy queue has room,
+so that waiting copies never stop the instruction fetch.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ Room = Literal["best", "all", "rest"]  # of the arena, for constants
 class PrefetchedConstant(NamedTuple):
     """A constant and the commands that read it.
 
-    ``settled``: end of the layers that use it: reusing its SRAM earlier would make later layers wait for it.
+    ``first_use``: its own, or that of one that is copied after it and used before it. ``settled``: end of the layers
+    that use it: reusing its SRAM earlier would make later layers wait for it.
     ``required``: read by an instruction that cannot reach off-chip memory.
     """
 
@@ -189,7 +191,7 @@ def _reads(commands: Sequence[Command]) -> Reads:
 
 
 def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[PrefetchedConstant]:
-    """The constants in order of first use, but for tables of which only rows are read, so few that copying is more."""
+    """The constants by the layers of their first use, but for tables of which few rows are read: copying is more."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
@@ -200,11 +202,15 @@ def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[Prefet
         )
         for buffer in constants:
             uses.setdefault(buffer, []).append(index)
-    return [
-        PrefetchedConstant(buffer, indices[0], indices[-1], layer_end[commands[indices[-1]].layer], buffer in required)
-        for buffer, indices in uses.items()
-        if buffer.size < sum(_read_bytes(commands[index], buffer, burst) for index in indices) or buffer in required
-    ]
+    found: list[PrefetchedConstant] = []
+    needed = len(commands)
+    in_order = sorted(uses.items(), key=lambda item: commands[item[1][0]].layer)
+    for buffer, indices in in_order[::-1]:
+        if buffer.size < sum(_read_bytes(commands[index], buffer, burst) for index in indices) or buffer in required:
+            needed = min(needed, indices[0])
+            settled = layer_end[commands[indices[-1]].layer]
+            found.append(PrefetchedConstant(buffer, needed, indices[-1], settled, buffer in required))
+    return found[::-1]
 
 
 def _read_bytes(read: Command, buffer: Buffer, burst: int) -> float:

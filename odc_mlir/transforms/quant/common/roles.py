@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 
 import numpy as np
@@ -14,6 +15,7 @@ from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.parameters import represented_range
+from odc_mlir.quantizer.policy.readers import FACTORS
 from odc_mlir.quantizer.policy.schemes import FIXED
 from odc_mlir.transforms.quant.common.ir import constant_of, is_real, range_of
 
@@ -69,6 +71,23 @@ class Ranges:
             self._known[value] = found
         return self._known[value]
 
+    def beside(self, value: SSAValue) -> tuple[float, float] | None:
+        """The range of the nearest neighbour of ``value`` that is not zero everywhere, None where there is none.
+
+        Those in the same unit come first, as far as neighbours that are zero themselves lead to them; then any.
+        """
+        for across_products in (False, True):
+            zeros, seen = [value], {value}
+            for zero in zeros:
+                for other in _neighbours(zero, across_products=across_products):
+                    found = self.of(other)
+                    if found is not None and any(found) and np.isfinite(found).all():
+                        return found
+                    if found == (0.0, 0.0) and other not in seen:
+                        zeros.append(other)
+                        seen.add(other)
+        return None
+
     def _of_result(self, op: CircleOp) -> tuple[float, float] | None:
         rule = op.SPEC.quant
         if rule.kind is QuantKind.FIXED:
@@ -84,6 +103,20 @@ class Ranges:
         if not known or len(known) < len(parts):
             return None
         return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]:
+    """What operators take together with ``value``, what they make of it, and what it is made of; itself among them.
+
+    Products and their factors have different units: they count only ``across_products``.
+    """
+    ops = [use.operation for use in value.uses]
+    if isinstance(value, OpResult):
+        ops.append(value.op)
+    for op in ops:
+        if isinstance(op, CircleOp) and (across_products or op.SPEC.name not in FACTORS):
+            operands = (v for index, v in enumerate(op.operands) if role_of(op, index) is Role.ACTIVATION)
+            yield from (*operands, *op.results)
 
 
 def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float, float]:

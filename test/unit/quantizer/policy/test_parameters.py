@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 
 import numpy as np
@@ -28,6 +29,7 @@ from odc_mlir.quantizer.policy.parameters import (
     weight_params,
 )
 
+SCALE_OF_ZEROS32 = float(np.float32(SCALE_OF_ZEROS))
 FINITE = st.floats(-1e30, 1e30, allow_nan=False)
 ASYMMETRIC = st.sampled_from(["uint8", "int8"])
 SYMMETRIC = st.sampled_from(["int4", "int8", "int16", "uint8"])
@@ -100,6 +102,12 @@ def test_sums_of_products_have_a_normal_scale() -> None:
     assert least == pytest.approx(SMALLEST_SCALE / 1e-20)
 
 
+def scales_of_others(array: np.ndarray, axis: int, params: QuantParams) -> list[float]:
+    """Scales of the channels that are not zero."""
+    rows = np.moveaxis(array, axis, 0)
+    return [scale for scale, row in zip(params.scales, rows, strict=True) if row.any()]
+
+
 @given(REALS, st.data(), st.sampled_from([("int8", True), ("uint8", True), ("uint8", False), ("int16", True)]))
 def test_each_channel_is_a_tensor_of_its_own(array: np.ndarray, data: st.DataObject, kind: tuple[str, bool]) -> None:
     dtype, symmetric = kind
@@ -108,7 +116,17 @@ def test_each_channel_is_a_tensor_of_its_own(array: np.ndarray, data: st.DataObj
     assert found.axis == axis
     for index, row in enumerate(np.moveaxis(array, axis, 0)):
         alone = weight_params(row, None, dtype, symmetric=symmetric)
+        if not row.any():  # no unit of its own
+            alone = replace(alone, scales=(min(scales_of_others(array, axis, found), default=SCALE_OF_ZEROS32),))
         assert (found.scales[index], found.zero_points[index]) == (alone.scale, alone.zero_point)
+
+
+def test_a_channel_of_zeros_has_the_smallest_scale_of_the_others() -> None:
+    array = np.array([[0.0, 0.0], [254e-20, 0.0], [0.0, -127e-20]], np.float32)
+    found = weight_params(array, 0, "int8", symmetric=True)
+    assert found.scales == pytest.approx((1e-20, 2e-20, 1e-20))
+    raised = weight_params(array, 0, "int8", symmetric=True, least_scales=np.array([1e-18, 0.0, 0.0]))
+    assert raised.scales == pytest.approx((1e-18, 2e-20, 1e-20))
 
 
 @given(REALS, st.sampled_from([("int8", True), ("int4", True), ("uint8", True), ("uint8", False), ("int16", True)]))

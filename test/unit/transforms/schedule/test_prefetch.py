@@ -48,6 +48,15 @@ def test_a_large_constant_is_copied_alone() -> None:
     assert copies(prefetched(loads([8000] * 3), CAPACITY)) == [8000] * 3
 
 
+def test_copies_come_in_the_order_of_layers() -> None:
+    """However early weights are loaded: a layer before theirs would wait for them."""
+    first, third, second = loads([600, 5000, 700])
+    first.layer, third.layer, second.layer = 0, 2, 1
+    commands = prefetched([first, third, second], CAPACITY)
+    assert copies(commands) == [600, 700, 5000]
+    assert [item.mnemonic for item in commands].index("wload") >= 3  # what it reads was copied before
+
+
 def test_a_chunk_without_room_is_divided() -> None:
     sizes = [100] * 300
     whole = copies(prefetched(loads(sizes), CAPACITY))
