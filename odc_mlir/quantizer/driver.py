@@ -36,9 +36,9 @@ from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
 from odc_mlir.quantizer.policy.ladders import wider_values
+from odc_mlir.quantizer.policy.limits import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names
 from odc_mlir.quantizer.units import units_that_differ
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db

@@ -39,8 +39,8 @@ from odc_mlir.quantizer.baselines import variation
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, Limit
 from odc_mlir.quantizer.policy.tails import Tail
-from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.reporting.metrics import top_match

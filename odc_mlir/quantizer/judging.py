@@ -25,9 +25,10 @@ from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.layer_errors import LayerError
+from odc_mlir.quantizer.policy.limits import FOLLOWING, OF_LABELS, Measures
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_LABELS, Evidence, Measures, kept_by_constants, make_verdict
+from odc_mlir.quantizer.policy.verdict import Evidence, kept_by_constants, make_verdict
 from odc_mlir.quantizer.recalls import never_answered, recall_findings
 from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import Lost
 from odc_mlir.quantizer.label_scores import Scored
-from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, OF_LABELS
+from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, OF_LABELS
 from odc_mlir.quantizer.recalls import Recall
 from odc_mlir.runtime.reporting.metrics import Errors
 

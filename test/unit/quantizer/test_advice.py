@@ -16,7 +16,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.quantizer.advice import hint_of, leaves_some
 from odc_mlir.quantizer.judging import distinct
-from odc_mlir.quantizer.policy.verdict import choose_limits
+from odc_mlir.quantizer.policy.limits import choose_limits
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags

@@ -8,18 +8,15 @@ import pytest
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.intervals import wilson
 from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
+from odc_mlir.quantizer.policy.limits import DEFAULT_DROP_DB, Limit, choose_limits, metric_name
 from odc_mlir.quantizer.policy.verdict import (
-    DEFAULT_DROP_DB,
     FAILED,
     PASSED,
     UNCHECKED,
     Evidence,
-    Limit,
     caution,
-    choose_limits,
     describe,
     make_verdict,
-    metric_name,
     types_text,
 )
 
