@@ -8,7 +8,8 @@ from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.columns import Lost
-from odc_mlir.quantizer.evaluation import Reference, Samples
+from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.float_outputs import Samples
 from odc_mlir.quantizer.labels import FLOAT_MODEL, check_answers, misfit, misfit_text
 from odc_mlir.quantizer.measurement import EXACT_DB, Measurement, Powers
 from odc_mlir.quantizer.quantize import quantize
