@@ -129,11 +129,10 @@ class Driver:
             max_drop=options.max_drop,
             score=reference.metric,
             is_telling=reference.misfit is None and samples >= FEWEST_TO_TRUST,
-            classifier=reference.classifier,
+            answering=[replace(found, count=samples * found.count) for found in reference.answers_of_one],
             has_values=reference.has_values,
             has_unscored=len(reference.graph.outputs) > 1 or (scorer is not None and bool(scorer.unscored)),
             has_many_columns=scorer is not None and scorer.has_many,
-            answers=round(samples * reference.answers_of_one),
             labels=round(samples * reference.labels_of_one),
         )
         given = {"drop"} if options.max_drop is not None else set()

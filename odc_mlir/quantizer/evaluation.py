@@ -18,7 +18,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.baselines import constant_outputs, variation
 from odc_mlir.quantizer.batches import BatchRunner
 from odc_mlir.quantizer.columns import Columns, Lost
-from odc_mlir.quantizer.deciding import PlaceMeter, is_in_order
+from odc_mlir.quantizer.deciding import DECIDED, SHARE, PlaceMeter, is_in_order
 from odc_mlir.quantizer.float_outputs import FloatOutputs, Samples
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, Powers, signal_and_noise
@@ -108,7 +108,7 @@ class Reference(FloatOutputs):
             Powers(*results),
             names,
             None if self.scorer is None else self.scorer.of(self.answers(found_reals)),
-            min((sum(shares) / len(shares) for shares in decided.values()), default=None),
+            {place: sum(shares) / len(shares) for place, shares in decided.items()},
             [1.0 - float(a / b) if b else None for a, b in zip(noise, self._variation, strict=True)],
             found_reals if keep else [],
             [gone for gone, _ in lost],
@@ -160,7 +160,7 @@ class Reference(FloatOutputs):
         ``decisive``: what they were decided by, if that is known.
         """
         if place not in self.places:
-            return self.decides_alike(number, found)
+            return self.decides_alike(number, found, place)
         expected = self.outputs[number][place]
         alike = np.ravel(expected == found)
         if place in self._undecided:
@@ -196,7 +196,10 @@ class Reference(FloatOutputs):
 
     def metrics(self, measurement: Measurement) -> dict[str, float | None]:
         """What limits are checked against."""
-        result = measurement.worst()
+        result = measurement.worst() | self.by_output(DECIDED, measurement.decided)
+        if result[SHARE] is not None:
+            found = {place: errors.top1_match for place, errors in enumerate(measurement.outputs)}
+            result |= self.by_output(SHARE, found)
         if measurement.scored is not None:
             result["drop"] = measurement.scored.drop
             if measurement.scored.column_drop is not None:

@@ -14,7 +14,10 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.channel_axes import ChannelAxes
 from odc_mlir.quantizer.columns import Columns, alike, columns_of, reached
 from odc_mlir.quantizer.deciding import (
+    DECIDED,
     LOGITS,
+    NATS,
+    SHARE,
     SOFTMAX,
     UNDECIDED_NATS,
     Answering,
@@ -28,6 +31,7 @@ from odc_mlir.quantizer.deciding import (
 )
 from odc_mlir.quantizer.label_scores import Scorer
 from odc_mlir.quantizer.labels import check_answers, check_class_numbers, misfit
+from odc_mlir.quantizer.policy.limits import Answers, measure_key
 from odc_mlir.quantizer.units import check_unit
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
@@ -243,14 +247,29 @@ class FloatOutputs:
         return classes if classes > 0 and not any(array.size % classes for array in found) else None
 
     @cached_property
-    def answers_of_one(self) -> float:
-        """How many answers a sample has: places or rows of classes, of the output that has the fewest."""
-        found = []
-        for place in filter(self.classifies, range(len(self.graph.outputs))):
-            width = 1 if place in self.places else self.classes(place)
-            sizes = [outputs[place].size for outputs in self.outputs]
-            found.append(1.0 if width is None else sum(sizes) / len(sizes) / width)
-        return min(found, default=1.0)
+    def answers_of_one(self) -> list[Answers]:
+        """How many answers a sample has, places or rows of classes, in each output of such.
+
+        Several rows of one sample, as pixels along an edge, are undecided in nearly every sample; a single class, of
+        which the model says how likely it is, should be that of the float model.
+        """
+        return [self._answers_of_one(place) for place in self._deciding if self.classes(place) != 1]
+
+    def _answers_of_one(self, place: int) -> Answers:
+        width = 1 if place in self.places else self.classes(place)
+        sizes = [outputs[place].size for outputs in self.outputs]
+        count = 1.0 if width is None else sum(sizes) / len(sizes) / width
+        is_single = self._nats_of(place) is not None and count == 1.0
+        return Answers(self.graph.tensors[self.graph.outputs[place]].name, SHARE if is_single else DECIDED, count)
+
+    def by_output(self, metric: str, shares: Mapping[int, float | None]) -> dict[str, float | None]:
+        """The worst of ``shares`` of outputs by place, and those of each output of answers, by key; none of none."""
+        known = [share for share in shares.values() if share is not None]
+        found: dict[str, float | None] = {metric: min(known)} if known else {}
+        if len(self._deciding) > 1:
+            names = {place: self.graph.tensors[self.graph.outputs[place]].name for place in self._deciding}
+            found |= {measure_key(metric, names[place]): shares[place] for place in names if place in shares}
+        return found
 
     @property
     def labels_of_one(self) -> float:
@@ -268,14 +287,24 @@ class FloatOutputs:
         """Whether any output is of values, which have distances, and not of places."""
         return len(self.places) < len(self.graph.outputs)
 
-    def decides_alike(self, number: int, found: Array) -> float:
-        """Whether logits of sample ``number`` choose a class that the float model gives at least half its odds.
+    def _nats_of(self, place: int) -> Callable[[Array], Array] | None:
+        """What makes logarithms of odds of an output's shares; None where it has none."""
+        node = last_operator(self.graph, self.graph.outputs[place])
+        return None if node is None else NATS.get(node.node.spec.name)
 
-        1 if so, else 0; a part of 1 where several are the highest, see :func:`.deciding.share_of_ties`.
+    def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
+        """Whether scores of sample ``number`` choose a class that the float model gives at least half its odds.
+
+        1 if so, else 0, of rows their mean; parts of 1 where several are the highest, see
+        :func:`.deciding.share_of_ties`.
         """
-        expected, reals = (np.ravel(array)[None] for array in (self.outputs[number][0], found))
+        array, nats = self.outputs[number][place], self._nats_of(place)
+        width = self.classes(place) or array.size
+        if not width:
+            return 1.0
+        expected, reals = (values.reshape(-1, width) for values in (array if nats is None else nats(array), found))
         least = expected.max(axis=-1) - UNDECIDED_NATS
-        return float(share_of_ties(expected, least, reals, reals[:, int(np.argmax(reals))])[0])
+        return float(share_of_ties(expected, least, reals, reals.max(axis=-1)).mean())
 
     @cached_property
     def _may_have_scores(self) -> bool:
@@ -321,8 +350,8 @@ class FloatOutputs:
 
     @cached_property
     def _deciding(self) -> list[int]:
-        """The outputs that answer: logits, and places."""
-        return sorted({*self.places, *([0] if self.classifier == "logits" else [])})
+        """The outputs of answers."""
+        return [place for place in range(len(self.graph.outputs)) if self.classifies(place)]
 
 
 def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:

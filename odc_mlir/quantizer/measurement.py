@@ -50,7 +50,8 @@ class Measurement:
     results: Powers  # of the outputs themselves
     names: list[str]
     scored: Scored | None = None  # by known answers
-    decided: float | None = None  # the share of answers, in logits or as places, that are the float model's, or nearly
+    # Of each output of answers, by place, the share that is the float model's, or nearly.
+    decided: dict[int, float] = dataclasses.field(default_factory=dict)
     r2: list[float | None] = dataclasses.field(default_factory=list)  # of each output, None where it does not vary
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
     lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output, as :class:`Lost` has it
@@ -95,7 +96,7 @@ class Measurement:
     def worst(self) -> dict[str, float | None]:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
-        result["top1_decided"] = self.decided
+        result["top1_decided"] = min(self.decided.values(), default=None)
         result["r2"] = min((value for value in self.r2 if value is not None), default=None)
         if any(errors.elements and errors.max_abs is None and errors.top1_match is None for errors in self.outputs):
             return result | dict.fromkeys(_OF_OUTPUTS)

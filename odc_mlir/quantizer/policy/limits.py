@@ -15,12 +15,13 @@ Default limits, where the user names none:
 * Otherwise an ``mpeir`` of at most 0.1: the largest error of an output is a tenth of the output's range, averaged over
   samples. The range is that over all samples, or the one that the output's operator has by definition. Softer measures
   hide a single output that is far off, harder ones refuse noise that no decision depends on.
-* A classifier must in addition agree with the float model about the largest output in 99 % of its answers. One answer
+* An output of answers must in addition agree with the float model's largest in 99 % of them. One answer
   of ten or more may always differ: few cannot tell 99 % from 100 %. Of an output of rows, such as pixels or words, each
   is an answer: a wrong one makes up that much less, and what rows of one sample have in common is a matter of
-  intervals. One that ends in logits may also answer with a class that the float model gives at least half the odds of
-  its own (``top1_decided``): what is next in a text is often undecided. The same holds for outputs of places (ARG_MAX,
-  ARG_MIN, TOPK_V2), which have no distance.
+  intervals. Logits, and shares in several rows, may also answer with a class that the float model gives at least half
+  the odds of its own (``top1_decided``): what is next in a text, or at the edge of a segment, is often undecided. The
+  same holds for outputs of places (ARG_MAX, ARG_MIN, TOPK_V2), which have no distance. Of several such outputs each
+  has its own limit, by how many answers it has, where these differ.
 
 A limit that outputs keep which are the same for all samples is none: one that the user gave is refused. Where such
 outputs keep all defaults, as they do of samples that hardly vary the outputs, one more is asked for which they cannot
@@ -36,7 +37,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.quantities import quality_name, quality_text
@@ -95,17 +96,28 @@ class Limit:
 
     ``of_many`` is the bound of large sets, where ``bound`` forgives an answer of a small one; None where it does not.
     ``option`` says what changes it: :data:`OF_LIMIT`, :data:`OF_METRIC` (a limit together with its metric) or
-    :data:`OF_DROP`.
+    :data:`OF_DROP`. ``output``: the name of the one that the limit is of; None: of all, which is that of the worst.
     """
 
     metric: str
     bound: float
     of_many: float | None = None
     option: str = field(default=OF_LIMIT, compare=False)
+    output: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Under which measures and intervals have what is limited."""
+        return measure_key(self.metric, self.output)
+
+    @property
+    def name(self) -> str:
+        """What people call that."""
+        return quality_name(self.metric, output=self.output)
 
     def holds(self, measures: Measures) -> bool:
         """Whether ``measures`` keep the limit: where all values are equal, each does, where one is unknown, none."""
-        value = measures.get(self.metric)
+        value = measures.get(self.key)
         # Values that are equal have no SQNR. Those of which none is finite are equal too, but have no distance.
         if measures.get("differing") == 0 and measures.get("max_abs") is not None and self.metric != "drop":
             return True
@@ -120,8 +132,8 @@ class Limit:
 
     def is_certain(self, measures: Measures, intervals: Mapping[str, tuple[float, float]]) -> bool:
         """Whether ``measures`` keep the limit, and the worse end of what they may be by chance that of large sets."""
-        ends = intervals.get(self.metric)
-        strict = self if self.of_many is None else Limit(self.metric, self.of_many)
+        ends = intervals.get(self.key)
+        strict = self if self.of_many is None else replace(self, bound=self.of_many)
         if self.metric == "recall_drop":  # which is nothing but what chance does not explain
             return self.holds(measures)
         return self.holds(measures) and ends is not None and all(map(strict.allows, ends))
@@ -133,7 +145,7 @@ class Limit:
         is_higher = HIGHER_IS_BETTER[self.metric]
         best = 1.0 if is_higher else 0.0
         bound = best + (self.bound - best) / factor
-        return Limit(self.metric, (min if is_higher else max)(bound, self.of_many))
+        return replace(self, bound=(min if is_higher else max)(bound, self.of_many))
 
     def with_margin(self) -> Limit:
         """A limit with something to spare: errors half as large."""
@@ -152,6 +164,20 @@ class Limit:
         if self.metric in ("cosine", "r2"):
             return Limit(self.metric, 1.0 - (1.0 - self.bound) * factor)
         return Limit(self.metric, self.bound * factor)
+
+
+def measure_key(metric: str, output: str | None = None) -> str:
+    """The key of a measure of all outputs, or of the one with this name."""
+    return metric if output is None else f"{metric}:{output}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """An output of answers, by name: how many it has, of one sample or of all, and the share that limits are of."""
+
+    output: str
+    metric: str
+    count: float
 
 
 # What outputs that never change cannot keep, where they keep all else.
@@ -190,7 +216,7 @@ _NEEDED = dict.fromkeys(METRICS, "its outputs are places, such as classes, which
 _NEEDED |= {
     "top1_match": "no output has several values",
     "top5_match": "no output has more than 5 values",
-    "top1_decided": "its outputs are neither logits nor places, such as classes",
+    "top1_decided": "its outputs are neither scores of classes nor places",
     "recall_drop": "labels are no classes",
     "column_drop": "labels are no numbers in many columns of one kind",
 }
@@ -221,24 +247,23 @@ def choose_limits(
     max_drop: float | None = None,
     score: str | None = None,
     is_telling: bool = True,
-    classifier: str | None = None,
+    answering: Sequence[Answers] = (),
     has_values: bool = True,
     has_unscored: bool = False,
     has_many_columns: bool = False,
-    answers: int = 1,
     labels: int = 1,
 ) -> tuple[Limit, ...]:
     """What the user asks for, else the defaults (see the module's text).
 
     ``score`` is what known answers are scored by (``top1_percent``, ``psnr_db`` or ``rmse``), None without any; where
     it is not telling, as luck may do as well, the other defaults are asked for beside a default ``drop``.
+    ``answering``: the outputs of answers, which are compared with the float model's.
     ``has_values``: whether any output has distances, as places have none; ``has_unscored``: whether there are outputs
     of which known answers say nothing, for which the other defaults are asked too; ``has_many_columns``: whether known
-    answers are numbers in many columns of one kind; ``answers``: how many are compared with the float model's, and how
-    many with ``labels``. Raises OptionError for a contradiction, for a metric that has no
-    default limit, and for a limit out of range.
+    answers are numbers in many columns of one kind; ``labels``: how many answers are known. Raises OptionError for a
+    contradiction, for a metric that has no default limit, and for a limit out of range.
     """
-    others = _default_limits(classifier, has_values, answers)
+    others = _default_limits(answering, has_values)
     chosen = _chosen_limits(metric, limit, max_drop, score, labels) or others
     if score is not None and metric is None and limit is None:
         # Of a classifier that is not scored by classes the agreement counts, of answers that say nothing all else.
@@ -281,15 +306,20 @@ def _given_drop(max_drop: float | None) -> tuple[Limit, ...]:
     return () if max_drop is None else (Limit("drop", max_drop, option=OF_DROP),)
 
 
-def _default_limits(classifier: str | None, has_values: bool, answers: int) -> tuple[Limit, ...]:
+def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Limit, ...]:
     """What is asked for without known answers."""
     limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])] if has_values else []
-    if classifier:
-        of_many = _DEFAULT_BOUNDS["top1_match"]
-        bound = min(of_many, 1.0 - min(1.0 / max(answers, 1), _LARGEST_FORGIVEN))
-        metric = "top1_match" if classifier == "softmax" else "top1_decided"
-        limits.append(Limit(metric, bound, of_many if bound < of_many else None, OF_METRIC))
-    return tuple(limits)
+    shares = [_agreement(answers) for answers in answering]
+    if len({replace(limit, output=None) for limit in shares}) == 1:  # one says it of all
+        shares = [replace(shares[0], output=None)]
+    return (*limits, *shares)
+
+
+def _agreement(answers: Answers) -> Limit:
+    """The share of an output's answers that must be the float model's, or what one of few is worth less."""
+    of_many = _DEFAULT_BOUNDS[answers.metric]
+    bound = min(of_many, 1.0 - min(1.0 / max(round(answers.count), 1), _LARGEST_FORGIVEN))
+    return Limit(answers.metric, bound, of_many if bound < of_many else None, OF_METRIC, answers.output)
 
 
 def check_can_be_missed(

@@ -35,8 +35,8 @@ class Evidence:
     ``metrics`` are the integer model's, worst over the outputs (plus ``drop`` and scores where answers are known);
     ``fake_quantized`` those of the same model with float arithmetic between quantised values, None where not measured.
     ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs;
-    ``deciding``: how many samples would decide limits that are left open, by metric; ``inherent``: whether a
-    limit is missed on samples that the model was made by as well, by metric, where such ones were measured;
+    ``deciding``: how many samples would decide limits that are left open, by key; ``inherent``: whether a
+    limit is missed on samples that the model was made by as well, by key, where such ones were measured;
     ``causes``: options that were given and are likely why it is not accurate enough;
     ``made_up``: nobody gave the inputs that the model was checked on; ``seen``: ranges were recorded of them.
     """
@@ -75,12 +75,13 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
             "metric": limit.metric,
             "limit": limit.bound,
             "option": limit.option,
-            "value": evidence.metrics.get(limit.metric),
+            "value": evidence.metrics.get(limit.key),
+            "output": limit.output,
             "column": _column_of(limit.metric, evidence.scores or {}),
-            "interval": list(evidence.intervals[limit.metric]) if limit.metric in evidence.intervals else None,
+            "interval": list(evidence.intervals[limit.key]) if limit.key in evidence.intervals else None,
             "passed": limit.holds(evidence.metrics),
-            "deciding": evidence.deciding.get(limit.metric),
-            "inherent": evidence.inherent.get(limit.metric),
+            "deciding": evidence.deciding.get(limit.key),
+            "inherent": evidence.inherent.get(limit.key),
             "certain": not evidence.seen and limit.is_certain(evidence.metrics, evidence.intervals),
         }
         for limit in evidence.limits
@@ -131,7 +132,7 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
     failed = verdict["status"] == FAILED
     checks = [check for check in verdict["limits"] if check["passed"] is not failed]
     texts = [
-        check_text(check["metric"], check["limit"], check["value"], check["column"])
+        check_text(check["metric"], check["limit"], check["value"], check["column"], check["output"])
         for check in (checks if failed else checks[:2])
     ]
     if not failed:
@@ -152,9 +153,7 @@ def passed_text(verdict: Mapping[str, Any]) -> str:
 
 def reservation(verdict: Mapping[str, Any]) -> str:
     """What is in doubt of a model that passed without certainty."""
-    names = dict.fromkeys(
-        quality_name(check["metric"], check["column"]) for check in verdict["limits"] if not check["certain"]
-    )
+    names = dict.fromkeys(check_name(check) for check in verdict["limits"] if not check["certain"])
     doubts = [f"on others {', '.join(names)} may miss"] if names else []
     return "; ".join([*doubts, *unshown(verdict["samples"])])
 
@@ -213,8 +212,15 @@ def caution(verdict: Mapping[str, Any]) -> str | None:
     return f"{_NOT_CHECKED}; {_GIVE_SAMPLES}" if verdict["status"] == UNCHECKED else None
 
 
-def check_text(metric: str, bound: float, value: float | None, column: int | None = None) -> str:
-    """One limit beside what was measured, of one ``column`` or of all; None: it could not be."""
+def check_name(check: Mapping[str, Any]) -> str:
+    """What people call the measure that one of a verdict's limits is of."""
+    return quality_name(check["metric"], check["column"], check["output"])
+
+
+def check_text(
+    metric: str, bound: float, value: float | None, column: int | None = None, output: str | None = None
+) -> str:
+    """One limit beside what was measured, of one ``column`` or ``output`` or of all; None: it could not be."""
     allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
     seen = "unknown" if value is None else quality_text(metric, value)
-    return f"{quality_name(metric, column)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"
+    return f"{quality_name(metric, column, output)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"

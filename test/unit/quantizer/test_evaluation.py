@@ -131,7 +131,7 @@ def test_what_outputs_are_is_the_same_for_other_samples() -> None:
     assert Reference(graph, alone).classifier is None
     others = Reference(graph, alone, like=reference)
     assert others.classifier == "logits"
-    assert others.measure(graph).decided == 1.0
+    assert others.measure(graph).decided == {0: 1.0}
 
 
 def test_labels_score_and_the_drop_is_in_points() -> None:
