@@ -102,10 +102,14 @@ _QUALITY = {
 }
 
 
-def quality_name(metric: str, column: int | None = None) -> str:
-    """``SQNR`` for ``sqnr_db``: the unit stands beside the value; ``rmse of column 3`` for that of one column."""
+def quality_name(metric: str, column: int | None = None, output: str | None = None) -> str:
+    """``SQNR`` for ``sqnr_db``: the unit stands beside the value; ``rmse of column 3`` for that of one column.
+
+    ``top1_match of output 'scores'`` for that of one ``output``.
+    """
     name = _QUALITY[metric][0] if metric in _QUALITY else metric
-    return name if column is None else f"{name} of column {column}"
+    name = name if column is None else f"{name} of column {column}"
+    return name if output is None else f"{name} of output {output!r}"
 
 
 def score_text(metric: str, value: float) -> str:

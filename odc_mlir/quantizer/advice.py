@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from odc_mlir.formats.quantities import counted, listed
+from odc_mlir.quantizer.policy.limits import FOLLOWING, OF_DROP, OF_METRIC, Limit
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_DROP, OF_METRIC, VARY_MORE, Limit
+from odc_mlir.quantizer.policy.verdict import VARY_MORE
 from odc_mlir.quantizer.pricing import bits_of
 from odc_mlir.quantizer.times import cost_text, decimals_of, times_text
 

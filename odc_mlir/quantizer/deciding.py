@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,19 @@ _MOST_WON_BY_A_SCORE, _LEAST_OF_SUM = 0.9, 0.25
 # and the sum varies by so many times what it would if columns had nothing to do with each other.
 _MOST_OF_NEIGHBOURS, _LEAST_OF_STEPS = 0.5, 2.0
 UNDECIDED_NATS = math.log(2.0)
+# What answers are measured by: the share of those that are the same, or where another class is nearly as likely.
+SHARE, DECIDED = "top1_match", "top1_decided"
 _KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
 _PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # which of the results
+
+
+def _logarithms(shares: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.log(shares.astype(np.float64)))
+
+
+# Logarithms of odds, but for a number that all have, of what these operators give.
+NATS: dict[str, Callable[[Array], Array]] = {"SOFTMAX": _logarithms, "LOG_SOFTMAX": np.asarray}
 
 
 def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:

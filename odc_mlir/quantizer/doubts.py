@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.policy.ladders import LADDERS, wider_values
+from odc_mlir.quantizer.policy.limits import OF_ANSWERS, Limit, Measures
 from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
 from odc_mlir.quantizer.policy.schemes import SCHEMES
-from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, Limit, Measures
 from odc_mlir.quantizer.pricing import bits_of
 from odc_mlir.quantizer.widening import Tried, Widening
 

@@ -36,9 +36,9 @@ from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
 from odc_mlir.quantizer.policy.ladders import wider_values
+from odc_mlir.quantizer.policy.limits import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names
 from odc_mlir.quantizer.units import units_that_differ
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
@@ -129,11 +129,10 @@ class Driver:
             max_drop=options.max_drop,
             score=reference.metric,
             is_telling=reference.misfit is None and samples >= FEWEST_TO_TRUST,
-            classifier=reference.classifier,
+            answering=[replace(found, count=samples * found.count) for found in reference.answers_of_one],
             has_values=reference.has_values,
             has_unscored=len(reference.graph.outputs) > 1 or (scorer is not None and bool(scorer.unscored)),
             has_many_columns=scorer is not None and scorer.has_many,
-            answers=round(samples * reference.answers_of_one),
             labels=round(samples * reference.labels_of_one),
         )
         given = {"drop"} if options.max_drop is not None else set()

@@ -33,14 +33,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.formats.quantities import quality_name, quality_text
+from odc_mlir.formats.quantities import quality_text
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.baselines import variation
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, Limit
 from odc_mlir.quantizer.policy.tails import Tail
-from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.reporting.metrics import top_match
@@ -85,7 +85,7 @@ class Certainty:
         """
         if not 1 < self.count < FEWEST_TO_TRUST:
             return []
-        found = (limit for limit in limits if limit.metric in self.intervals and limit.metric not in _OF_ANSWERS)
+        found = (limit for limit in limits if limit.key in self.intervals and limit.metric not in _OF_ANSWERS)
         return [item for item in found if item.holds(measures) and not item.is_certain(measures, self.intervals)]
 
 
@@ -111,17 +111,18 @@ def intervals_of(
     if itself is not None:
         result = _bettered(result, _ends(reference, itself.reals, count))
     pairs = list(zip(reference.outputs, judged.reals, strict=True))
-    agreeing = [
-        float(np.mean([top_match(a[place], b[place], 1, classes) if a[place].size else 1.0 for a, b in pairs]))
+    agreeing = {
+        place: float(np.mean([top_match(a[place], b[place], 1, classes) if a[place].size else 1.0 for a, b in pairs]))
         for place, classes in ((place, reference.classes(place)) for place in _numbers(reference))
         if place in reference.answering_places
-    ]
-    agreeing += [float(np.mean([np.mean(a[place] == b[place]) for a, b in pairs])) for place in reference.places]
-    if agreeing and measured.worst()["top1_match"] is not None:  # which outputs of one number have not
-        result["top1_match"] = wilson(min(agreeing), count)
-    if measured.decided is not None and judged.decided is not None:
-        result["top1_decided"] = wilson(judged.decided, count)
-    for metric, value in measured.worst().items():
+    }
+    agreeing |= {place: float(np.mean([np.mean(a[place] == b[place]) for a, b in pairs])) for place in reference.places}
+    if measured.worst()["top1_match"] is None:  # as of outputs of one number
+        agreeing = {}
+    for metric, shares in (("top1_match", agreeing), ("top1_decided", judged.decided)):
+        found = reference.by_output(metric, shares)
+        result |= {key: wilson(share, count) for key, share in found.items() if share is not None}
+    for metric, value in reference.metrics(measured).items():
         if metric in result and value is not None:
             low, high = result[metric]
             result[metric] = min(low, value), max(high, value)
@@ -335,7 +336,7 @@ def _drops(reference: Reference, measured: Measurement, of_more: int | None = No
 
 
 def deciding(limits: Sequence[Limit], certainty: Certainty) -> dict[str, int]:
-    """How many samples like those seen would decide whether a limit holds that these leave open, by its metric.
+    """How many samples like those seen would decide whether a limit holds that these leave open, by its key.
 
     Without those that no so many would decide, as what was measured is too near to them.
     """
@@ -346,16 +347,16 @@ def deciding(limits: Sequence[Limit], certainty: Certainty) -> dict[str, int]:
     for factor in _FACTORS:
         for limit in open_limits:
             wanted = factor * certainty.count
-            if limit.metric not in found and wanted <= _MOST_ADVISED:
-                strict, ends = limit.of_more(factor), of_more(wanted).get(limit.metric, ())
+            if limit.key not in found and wanted <= _MOST_ADVISED:
+                strict, ends = limit.of_more(factor), of_more(wanted).get(limit.key, ())
                 if len(set(map(strict.allows, ends))) == 1:
-                    found[limit.metric] = wanted
+                    found[limit.key] = wanted
     return found
 
 
 def _is_open(limit: Limit, certainty: Certainty) -> bool:
     """Whether the interval reaches across the limit; of shares, where some sample speaks against it."""
-    low, high = certainty.intervals.get(limit.metric, (limit.bound, limit.bound))
+    low, high = certainty.intervals.get(limit.key, (limit.bound, limit.bound))
     return limit.allows(low) != limit.allows(high) and not (limit.metric in SHARES and high >= 1.0)
 
 
@@ -363,10 +364,10 @@ def sample_advice(limits: Sequence[Limit], certainty: Certainty, wanted: Mapping
     """Whether so many samples as are ``wanted`` would decide what these leave open; nothing where none would."""
     found = []
     for limit in limits:
-        if limit.metric in wanted:
-            low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.metric])
+        if limit.key in wanted:
+            low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.key])
             found.append(
-                f"with {certainty.count} samples {quality_name(limit.metric)} is {low} to {high} (95 %), the "
-                f"limit {quality_text(limit.metric, limit.bound)}; about {wanted[limit.metric]} would decide"
+                f"with {certainty.count} samples {limit.name} is {low} to {high} (95 %), the "
+                f"limit {quality_text(limit.metric, limit.bound)}; about {wanted[limit.key]} would decide"
             )
     return found

@@ -9,7 +9,7 @@ import numpy as np
 
 from odc_mlir.calibration.coverage import unreal_inputs
 from odc_mlir.calibration.recorded import TensorKey
-from odc_mlir.formats.quantities import quality_name, quality_text
+from odc_mlir.formats.quantities import quality_text
 from odc_mlir.quantizer.advice import leaves_some
 from odc_mlir.quantizer.attention import leaked
 from odc_mlir.quantizer.budgets import least_cost, over_budget_text
@@ -25,9 +25,10 @@ from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.layer_errors import LayerError
+from odc_mlir.quantizer.policy.limits import FOLLOWING, OF_LABELS, Measures
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_LABELS, Evidence, Measures, kept_by_constants, make_verdict
+from odc_mlir.quantizer.policy.verdict import Evidence, kept_by_constants, make_verdict
 from odc_mlir.quantizer.recalls import never_answered, recall_findings
 from odc_mlir.quantizer.same_inputs import same_inputs
 from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
@@ -77,7 +78,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     tells = not reference.constant and (others_missed or not (doubts or little or silent or lacks_samples))
     same = [] if data.made_up else same_inputs(reference.graph, [*data.fit, *data.held])
     inherent = _inherent(driver, candidate) if missed else {}
-    wanted = deciding([limit for limit in driver.limits if not inherent.get(limit.metric)], certainty)
+    wanted = deciding([limit for limit in driver.limits if not inherent.get(limit.key)], certainty)
     front = _front(driver, holds=holds)
     return make_verdict(
         Evidence(
@@ -153,23 +154,23 @@ def _input_keys(graph: Graph) -> list[TensorKey]:
 
 
 def _inherent(driver: Driver, candidate: Candidate) -> dict[str, bool]:
-    """Whether limits are missed on samples that ranges were chosen by too, by metric: more of them change nothing.
+    """Whether limits are missed on samples that ranges were chosen by too, by key: more of them change nothing.
 
     Nothing of samples to check on that took no part in that.
     """
     if driver.data.separate and driver.data.held is not driver.data.fit:
         return {}
     metrics = driver.reference.metrics(driver.making.measured_itself(candidate))
-    return {limit.metric: not limit.holds(metrics) for limit in driver.limits}
+    return {limit.key: not limit.holds(metrics) for limit in driver.limits}
 
 
 def _doubts(driver: Driver, certainty: Certainty, metrics: Measures) -> list[str]:
     """Limits that others may miss, where samples are few: the doubt then counts."""
     found = []
     for limit in certainty.doubtful(driver.limits, metrics):
-        low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.metric])
+        low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.key])
         found.append(
-            f"{certainty.count} samples say that {quality_name(limit.metric)} is {low} to {high} (95 %), which may "
+            f"{certainty.count} samples say that {limit.name} is {low} to {high} (95 %), which may "
             f"miss the limit; give {FEWEST_TO_TRUST} samples or more"
         )
     return found
@@ -310,7 +311,7 @@ def distinct(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _shown(driver: Driver) -> list[str]:
     """The measures that people look at: those that are limited, and the SQNR, which says the same in all units."""
-    return list(dict.fromkeys([*(limit.metric for limit in driver.limits), "sqnr_db"]))
+    return list(dict.fromkeys([*(limit.key for limit in driver.limits), "sqnr_db"]))
 
 
 def _spread(widening: Widening) -> list[Tried]:

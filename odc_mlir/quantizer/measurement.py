@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import Lost
 from odc_mlir.quantizer.label_scores import Scored
-from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, OF_LABELS
+from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, OF_LABELS
 from odc_mlir.quantizer.recalls import Recall
 from odc_mlir.runtime.reporting.metrics import Errors
 
@@ -50,7 +50,8 @@ class Measurement:
     results: Powers  # of the outputs themselves
     names: list[str]
     scored: Scored | None = None  # by known answers
-    decided: float | None = None  # the share of answers, in logits or as places, that are the float model's, or nearly
+    # Of each output of answers, by place, the share that is the float model's, or nearly.
+    decided: dict[int, float] = dataclasses.field(default_factory=dict)
     r2: list[float | None] = dataclasses.field(default_factory=list)  # of each output, None where it does not vary
     reals: list[list[Array]] = dataclasses.field(default_factory=list)  # of each sample, where they are kept
     lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output, as :class:`Lost` has it
@@ -95,7 +96,7 @@ class Measurement:
     def worst(self) -> dict[str, float | None]:
         """Each measure of the output for which it is worst; none where an output has no finite value to measure."""
         result: dict[str, float | None] = {"differing": sum(errors.differing for errors in self.outputs)}
-        result["top1_decided"] = self.decided
+        result["top1_decided"] = min(self.decided.values(), default=None)
         result["r2"] = min((value for value in self.r2 if value is not None), default=None)
         if any(errors.elements and errors.max_abs is None and errors.top1_match is None for errors in self.outputs):
             return result | dict.fromkeys(_OF_OUTPUTS)

@@ -18,7 +18,16 @@ from odc_mlir.pages import charts
 from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined, pairs, short_name, table, tag
 from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
-from odc_mlir.quantizer.policy.verdict import FAILED, PASSED, UNCHECKED, caution, describe, reservation, types_text
+from odc_mlir.quantizer.policy.verdict import (
+    FAILED,
+    PASSED,
+    UNCHECKED,
+    caution,
+    check_name,
+    describe,
+    reservation,
+    types_text,
+)
 from odc_mlir.quantizer.recalls import by_loss
 from odc_mlir.quantizer.report_layers import (
     Drawing,
@@ -89,7 +98,7 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
         metric = check["metric"]
         limit = f"limit {quality_text(metric, check['limit'])}"
         mark = "good" if check["passed"] else "bad"
-        yield _measure(metric, check["value"], check["interval"], limit, mark, check["column"])
+        yield _measure(metric, check["value"], check["interval"], limit, mark, check_name(check))
     if (scores := verdict["scores"]) is not None:
         values = " → ".join(quality_text(scores["metric"], scores[side]) for side in _SIDES)
         spans = scores.get("intervals")
@@ -114,10 +123,10 @@ def _measure(
     interval: Sequence[float] | None,
     note: str,
     mark: str = "",
-    column: int | None = None,
+    name: str | None = None,
 ) -> Figure:
     """One measure: the interval is what is known of it, the value what these samples happened to give."""
-    name, text = quality_name(metric, column), quality_text(metric, value)
+    name, text = name or quality_name(metric), quality_text(metric, value)
     if interval:
         return Figure(name, _span(metric, interval), f"95 %; measured {text}; {note}", mark)
     return Figure(name, text, note, mark)
@@ -131,7 +140,7 @@ def _limits(verdict: Mapping[str, Any]) -> Html:
     columns = (Column("measure"), Column("95 % interval"), Column("value", number=True), Column("limit", number=True))
     rows = [
         (
-            quality_name(check["metric"], check["column"]),
+            check_name(check),
             _span(check["metric"], check["interval"]) if check["interval"] else "",
             TableCell(quality_text(check["metric"], check["value"]), check["value"]),
             TableCell(quality_text(check["metric"], check["limit"]), check["limit"]),

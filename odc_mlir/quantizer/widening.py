@@ -27,10 +27,10 @@ from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.mixed import Levels, Point, Problem, RoundingNoise, first_good, front, without_needless
 from odc_mlir.quantizer.options import ON, Options
 from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, wider_values, with_wide_weights
+from odc_mlir.quantizer.policy.limits import Limit
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.quantizer.pricing import WIDE_BITS, Pricing, bits_of
 from odc_mlir.quantizer.roundings import Effect, effects, effects_told
 from odc_mlir.quantizer.stages import Candidate

@@ -200,7 +200,7 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         quality_text,
         without_far_text,
     )
-    from odc_mlir.quantizer.policy.verdict import FAILED, caution, passed_text, types_text
+    from odc_mlir.quantizer.policy.verdict import FAILED, caution, check_name, passed_text, types_text
     from odc_mlir.quantizer.times import decimals_of
 
     choices, checked = verdict["choices"], verdict["samples"]
@@ -211,8 +211,7 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         metric = check["metric"]
         mark = "" if check["passed"] else "  <- not kept"
         limit = f" (limit {quality_text(metric, check['limit'])})"
-        name = quality_name(metric, check["column"])
-        yield f"  {name} {_measured(metric, check['value'], check['interval'], count)}{limit}{mark}"
+        yield f"  {check_name(check)} {_measured(metric, check['value'], check['interval'], count)}{limit}{mark}"
     value = verdict["metrics"].get("sqnr_db")
     if value is not None and all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
         yield f"  {quality_name('sqnr_db')} {_measured('sqnr_db', value, verdict['intervals'].get('sqnr_db'), count)}"

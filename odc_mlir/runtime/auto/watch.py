@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Thread
 from typing import Any
 
@@ -23,7 +23,8 @@ import numpy as np
 from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit, check_text
+from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, Limit
+from odc_mlir.quantizer.policy.verdict import check_text
 from odc_mlir.runtime.auto.saturation import EndCounter, InputRange, excess, input_ranges
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.units import Watcher
@@ -70,12 +71,14 @@ class WatchFacts:
 class MeasuredOutput:
     """How a verdict measured an output: ``interval`` is what errors are parts of, where that is known.
 
-    ``answers``: whether its largest elements are answers, one of so many ``classes`` each, where these are not all.
+    ``answers``: whether its largest elements are answers, one of so many ``classes`` each, where these are not all;
+    ``name``: what limits of it alone call it.
     """
 
     interval: float | None = None
     answers: bool = False
     classes: int | None = None
+    name: str | None = None
 
     @classmethod
     def of(cls, output: Any) -> MeasuredOutput:
@@ -86,6 +89,7 @@ class MeasuredOutput:
             float(interval) if isinstance(interval, (int, float)) and 0 < interval < math.inf else None,
             found.get("classifies") is True,
             classes if isinstance(classes, int) and classes > 0 else None,
+            _text(found.get("name")),
         )
 
 
@@ -111,7 +115,7 @@ class Terms:
         for check in checks if isinstance(checks, list) else ():
             metric, bound = (check.get("metric"), check.get("limit")) if isinstance(check, dict) else (None, None)
             if metric in HIGHER_IS_BETTER and metric in Errors.__slots__ and isinstance(bound, (int, float)):
-                limits.append(Limit(str(metric), float(bound)))
+                limits.append(Limit(str(metric), float(bound), output=_text(check.get("output"))))
         normal, outputs = found.get("saturation"), found.get("outputs")
         measured = map(MeasuredOutput.of, outputs) if isinstance(outputs, list) else ()
         return cls(tuple(limits), share, normal if isinstance(normal, dict) else {}, tuple(measured))
@@ -290,15 +294,25 @@ class Watch:
                 meter.add(ours, theirs)
         self._compared += 1
         errors = [meter.errors() for meter in self._meters]
-        self.facts.measures = {limit.metric: _worst(limit, errors) for limit in self._terms.limits}
-        broken = next((limit for limit in self._terms.limits if not self._holds(limit, errors)), None)
+        limits = {limit: self._limited(limit, errors) for limit in self._terms.limits}
+        self.facts.measures = {limit.key: _worst(limit, found) for limit, found in limits.items()}
+        broken = next((limit for limit, found in limits.items() if not self._holds(limit, found)), None)
         if broken is not None and self._compared >= _FEWEST_SHADOWS:
-            text = check_text(broken.metric, broken.bound, self.facts.measures[broken.metric])
+            value = self.facts.measures[broken.key]
+            text = check_text(broken.metric, broken.bound, value, output=broken.output)
             self._give_up(f"in {self._compared} shadow runs: {text}")
         suspected = broken is not None or self.facts.saturated is not None
         self._urgent = suspected and self._compared < _FEWEST_SHADOWS
 
+    def _limited(self, limit: Limit, errors: Sequence[Errors]) -> list[Errors]:
+        """Those of the outputs that the limit is of."""
+        names = [output.name for output in self._terms.outputs]
+        if limit.output not in names or len(names) != len(errors):
+            return list(errors)
+        return [found for name, found in zip(names, errors, strict=True) if name == limit.output]
+
     def _holds(self, limit: Limit, errors: Sequence[Errors]) -> bool:
+        limit = replace(limit, output=None)  # errors are of that alone
         if limit.metric.endswith("_match"):  # a share of few samples: what chance may do is no reason to leave
             count, share = self._compared, min(1.0, max(0.0, limit.bound))
             missed = math.floor(count * (1.0 - share) + 2.0 * math.sqrt(count * share * (1.0 - share)))
@@ -323,6 +337,10 @@ def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[
         )
         for output, array in zip(known, expected, strict=True)
     ]
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _as_measures(errors: Errors) -> dict[str, float | None]:

@@ -16,7 +16,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.quantizer.advice import hint_of, leaves_some
 from odc_mlir.quantizer.judging import distinct
-from odc_mlir.quantizer.policy.verdict import choose_limits
+from odc_mlir.quantizer.policy.limits import Answers, choose_limits
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
@@ -42,8 +42,8 @@ def _made(**options: Any) -> Quantized:
     ("given", "metric", "said"),
     [
         ({}, "mpeir", "--limit"),
-        ({"classifier": "logits"}, "top1_decided", "--metric top1_decided --limit"),
-        ({"classifier": "softmax"}, "top1_match", "--metric top1_match --limit"),
+        ({"answering": [Answers("y", "top1_decided", 1)]}, "top1_decided", "--metric top1_decided --limit"),
+        ({"answering": [Answers("y", "top1_match", 1)]}, "top1_match", "--metric top1_match --limit"),
         ({"metric": "top1", "limit": 0.9}, "top1_match", "--limit"),
         ({"metric": "sqnr"}, "sqnr_db", "--limit"),
         ({"score": "rmse"}, "drop", "--max-drop"),
@@ -69,7 +69,7 @@ def test_what_is_to_be_allowed_is_the_option_that_the_limit_came_from(
 
 
 def test_limits_of_several_options_name_each_once() -> None:
-    limits = choose_limits(score="rmse", is_telling=False, classifier="softmax")
+    limits = choose_limits(score="rmse", is_telling=False, answering=[Answers("y", "top1_match", 1)])
     checks = [{"metric": limit.metric, "limit": limit.bound, "option": limit.option} for limit in limits]
     missed = [check | {"passed": False, "interval": None, "inherent": True, "deciding": None} for check in checks]
     hint = hint_of({**_made().verdict, "status": "failed", "limits": missed, "front": [], "problems": []})

@@ -143,7 +143,7 @@ def test_places_may_differ_where_logits_are_nearly_alike(scale: float, near: flo
     assert not reference.has_values
     other = build_graph(export_model(odc_mlir.load(dense(4, "ARG_MIN", scale=scale)[0])))
     found = reference.measure(other)
-    assert (found.outputs[0].top1_match, found.decided) == (0.0, near)
+    assert (found.outputs[0].top1_match, found.decided) == (0.0, {0: near})
 
 
 def test_answers_of_places_are_scored_by_equality() -> None:

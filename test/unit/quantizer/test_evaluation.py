@@ -8,7 +8,8 @@ from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.columns import Lost
-from odc_mlir.quantizer.evaluation import Reference, Samples
+from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.float_outputs import Samples
 from odc_mlir.quantizer.labels import FLOAT_MODEL, check_answers, misfit, misfit_text
 from odc_mlir.quantizer.measurement import EXACT_DB, Measurement, Powers
 from odc_mlir.quantizer.quantize import quantize
@@ -130,7 +131,7 @@ def test_what_outputs_are_is_the_same_for_other_samples() -> None:
     assert Reference(graph, alone).classifier is None
     others = Reference(graph, alone, like=reference)
     assert others.classifier == "logits"
-    assert others.measure(graph).decided == 1.0
+    assert others.measure(graph).decided == {0: 1.0}
 
 
 def test_labels_score_and_the_drop_is_in_points() -> None:

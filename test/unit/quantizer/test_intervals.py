@@ -10,9 +10,17 @@ import pytest
 
 import odc_mlir
 from helpers.float_models import two_layers
+from helpers.models import ModelBuilder, model_bytes
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer import intervals
+from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.intervals import wilson
+from odc_mlir.quantizer.measurement import Measurement, Powers
+from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.reporting.metrics import Errors
+
+_NO_POWERS = [Powers(np.zeros((0, 1)), np.zeros((0, 1)))] * 2
 
 
 def _sqnr(noise: np.ndarray) -> tuple[float, float]:
@@ -86,6 +94,33 @@ def test_shares_are_never_certain(share: float, count: int, low: float, high: fl
     assert wilson(share, count) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
 
 
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("correlated", [True, False])
+@pytest.mark.parametrize(("count", "share"), [(16, 0.9), (48, 0.9), (48, 0.95), (160, 0.99)])
+def test_intervals_of_shares_hold_the_truth_though_rows_of_a_sample_agree(
+    count: int, share: float, correlated: bool, rows: int
+) -> None:
+    """In at least 90 %, if all rows of a sample are right or wrong together as well."""
+    builder, random, held = ModelBuilder(), np.random.default_rng(7), 0
+    x, y = (builder.tensor(name, (1, rows, 2)) for name in "xy")
+    builder.operator("SOFTMAX", [x], [y], options={"beta": 1.0})
+    graph = build_graph(read_model(model_bytes(builder.finish([x], [y]))))
+    sample = np.tile(np.array([3.0, -3.0], np.float32), (1, rows, 1))
+    reference = Reference(graph, [[sample]] * count)
+    right = reference.outputs[0][0]
+    for _ in range(100):
+        wrong = random.random((count, 1 if correlated else rows)) >= share
+        found = [[np.where(np.resize(row, rows)[:, None], right[..., ::-1], right)] for row in wrong]
+        alike = float(1.0 - wrong.mean())
+        measured = Measurement(
+            [Errors(right.size, 1, max_abs=1.0, top1_match=alike)], *_NO_POWERS, ["y"], decided={0: alike}, reals=found
+        )
+        ends = intervals.intervals_of(reference, measured)
+        assert ends["top1_match"] == ends["top1_decided"]
+        held += ends["top1_match"][0] <= share <= ends["top1_match"][1]
+    assert held >= 90
+
+
 def test_a_loss_of_no_answer_is_not_certain() -> None:
     """Of answers that all stay right, others may still be lost."""
     labels = np.arange(100) % 4
@@ -101,6 +136,22 @@ def test_a_loss_of_no_answer_is_not_certain() -> None:
 
     assert drops(0) == (pytest.approx(-2.72, abs=0.01), pytest.approx(2.72, abs=0.01))
     assert drops(10) == (pytest.approx(3.43, abs=0.01), pytest.approx(16.2, abs=0.1))
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize(("count", "lost"), [(16, 0.1), (64, 0.05), (160, 0.02)])
+def test_intervals_of_a_loss_hold_the_truth_though_rows_of_a_sample_are_lost_together(
+    count: int, lost: float, rows: int
+) -> None:
+    random, held = np.random.default_rng(9), 0
+    labels = np.zeros((count, rows), np.int64)
+    right, wrong = (np.tile(np.eye(2)[label], (1, rows, 1)) for label in (0, 1))
+    reference = SimpleNamespace(labels=labels, outputs=[[right]] * count, answers=_firsts)
+    for _ in range(100):
+        found = [[wrong if is_lost else right] for is_lost in random.random(count) < lost]
+        low, high = intervals._drops(reference, SimpleNamespace(reals=found))  # type: ignore[arg-type]
+        held += low <= 100.0 * lost <= high
+    assert held >= 90
 
 
 def _firsts(outputs: list[list[np.ndarray]]) -> list[np.ndarray]:

@@ -12,6 +12,7 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.errors import InputError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.policy.verdict import reservation
 from odc_mlir.runtime.execution.graph import build_graph
 
 SIDE, CHANNELS, CLASSES, COUNT = 8, 6, 3, 24
@@ -55,7 +56,8 @@ def test_each_row_is_an_answer(boxes: bool) -> None:
         for sample in samples
     ]
     assert 0.9 < np.mean(alike) < 1.0
-    assert _checks(made.verdict)["top1_match"] == pytest.approx(np.mean(alike), abs=0.003)
+    assert made.verdict["metrics"]["top1_match"] == pytest.approx(np.mean(alike), abs=0.003)
+    assert np.mean(alike) < _checks(made.verdict)["top1_decided"] < 1.0  # tied codes are half an answer
     assert [output["classes"] for output in made.verdict["outputs"]] == [CLASSES, None][: 1 + boxes]
     assert [output["top1_match"] is None for output in made.verdict["outputs"]] == [False, True][: 1 + boxes]
 
@@ -67,7 +69,7 @@ def _bounds(verdict: dict[str, Any]) -> dict[str, float]:
 def test_what_is_forgiven_is_an_answer_and_not_a_sample() -> None:
     """A wrong pixel is a 1536th of what 24 images of 64 answer."""
     file, samples = _segments()
-    assert _bounds(odc_mlir.quantize(file, calibration=samples, help=False).verdict)["top1_match"] == 0.99
+    assert _bounds(odc_mlir.quantize(file, calibration=samples, help=False).verdict)["top1_decided"] == 0.99
     labels = _labels(file, samples)
     assert _bounds(odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict)["drop"] == 1.0
 
@@ -88,7 +90,54 @@ def test_answers_are_rows_of_shares_and_places(rows: int, tail: bool, share: flo
     file = bytes(model_bytes(builder.finish([x], [z if tail else y])))
     samples = [[rng.normal(size=(1, rows, 6)).astype(np.float32)] for _ in range(20)]
     found = _bounds(odc_mlir.quantize(file, calibration=samples, help=False).verdict)
-    assert found["top1_decided" if tail else "top1_match"] == pytest.approx(share)
+    assert found["top1_decided" if tail or rows > 1 else "top1_match"] == pytest.approx(share)
+
+
+@pytest.mark.parametrize("kind", ["SOFTMAX", "LOG_SOFTMAX"])
+def test_rows_may_answer_what_is_nearly_as_likely(kind: str) -> None:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 4, 3)), builder.tensor("y", (1, 4, 3))
+    builder.operator(kind, [x], [y], options={"beta": 1.0} if kind == "SOFTMAX" else {})
+    graph = build_graph(read_model(model_bytes(builder.finish([x], [y]))))
+    reference = Reference(graph, [[np.array([[[0.5, 0.0, -3.0]] * 4], np.float32)]])
+    expected = reference.outputs[0][0]
+    found = expected.copy()
+    found[0, 0] = found[0, 0, [1, 0, 2]]  # 0.6 nats less: more than half the odds
+    found[0, 1] = found[0, 1, [2, 1, 0]]
+    assert reference.decides_alike(0, found) == 0.75
+
+
+def _heads(rows: tuple[int, ...]) -> tuple[bytes, Samples]:
+    """A SOFTMAX over so many rows for each output."""
+    builder, rng, inputs, outputs = ModelBuilder(), np.random.default_rng(4), [], []
+    for place, count in enumerate(rows):
+        x, y = (builder.tensor(f"{name}{place}", (1, count, 6)) for name in "xy")
+        builder.operator("SOFTMAX", [x], [y], options={"beta": 1.0})
+        inputs.append(x)
+        outputs.append(y)
+    samples = [[rng.normal(size=(1, count, 6)).astype(np.float32) for count in rows] for _ in range(20)]
+    return bytes(model_bytes(builder.finish(inputs, outputs))), samples
+
+
+def test_each_head_has_its_limit_by_its_own_answers() -> None:
+    """A wrong row of 80 is forgiven beside 20 that may have one too."""
+    file, samples = _heads((1, 4, 50))
+    verdict = odc_mlir.quantize(file, calibration=samples, help=False).verdict
+    found = {check["output"]: check for check in verdict["limits"]}
+    bounds = {None: ("mpeir", 0.1), "y0": ("top1_match", 0.95), "y1": ("top1_decided", 0.9875)}
+    bounds["y2"] = ("top1_decided", 0.99)
+    assert {name: (check["metric"], pytest.approx(check["limit"])) for name, check in found.items()} == bounds
+    for name, metric in (("y0", "top1_match"), ("y1", "top1_decided")):
+        key = f"{metric}:{name}"
+        assert found[name]["value"] == verdict["metrics"][key]
+        assert found[name]["interval"] == verdict["intervals"][key]
+    assert "top1_match of output 'y0'" in reservation(verdict)
+
+
+def test_heads_alike_have_one_limit() -> None:
+    file, samples = _heads((1, 1))
+    limits = odc_mlir.quantize(file, calibration=samples, help=False).verdict["limits"]
+    assert [(check["metric"], check["output"]) for check in limits] == [("mpeir", None), ("top1_match", None)]
 
 
 def test_classes_behind_a_reshape_are_those_of_the_softmax() -> None:

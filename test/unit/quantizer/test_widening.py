@@ -11,8 +11,8 @@ import pytest
 
 from odc_mlir.quantizer.mixed import Problem, RoundingNoise
 from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.policy.limits import Limit
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
-from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.quantizer.roundings import Effect
 from odc_mlir.quantizer.stages import Candidate, Recipe
 from odc_mlir.quantizer.widening import GAIN_DB, Tried, Widening

@@ -8,18 +8,15 @@ import pytest
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.intervals import wilson
 from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
+from odc_mlir.quantizer.policy.limits import DEFAULT_DROP_DB, Answers, Limit, choose_limits, metric_name
 from odc_mlir.quantizer.policy.verdict import (
-    DEFAULT_DROP_DB,
     FAILED,
     PASSED,
     UNCHECKED,
     Evidence,
-    Limit,
     caution,
-    choose_limits,
     describe,
     make_verdict,
-    metric_name,
     types_text,
 )
 
@@ -50,12 +47,12 @@ def test_a_limit_holds_up_to_its_bound(limit: Limit, measures: dict[str, float |
 
 
 def test_regressions_are_limited_by_the_interval_of_their_outputs() -> None:
-    assert choose_limits(answers=50) == (Limit("mpeir", 0.1),)
+    assert choose_limits() == (Limit("mpeir", 0.1),)
 
 
 @pytest.mark.parametrize(("answers", "bound"), [(1, 0.9), (10, 0.9), (50, 0.98), (100, 0.99), (1000, 0.99)])
 def test_classifiers_must_agree_but_for_one_answer(answers: int, bound: float) -> None:
-    limits = choose_limits(classifier="softmax", answers=answers)
+    limits = choose_limits(answering=[Answers("y", "top1_match", answers)])
     assert [limit.metric for limit in limits] == ["mpeir", "top1_match"]
     assert limits[1].bound == pytest.approx(bound)
 
@@ -64,7 +61,7 @@ def test_classifiers_must_agree_but_for_one_answer(answers: int, bound: float) -
 def test_certain_is_the_same_of_few_samples(count: int, is_certain: bool) -> None:
     """What is forgiven for a sample of a small set is no part of being certain."""
     for held in (8, 50, count):
-        limits = choose_limits(classifier="softmax", answers=held)[1:]
+        limits = choose_limits(answering=[Answers("y", "top1_match", held)])[1:]
         found = {"top1_match": wilson(1.0, count)}
         verdict = make_verdict(Evidence(limits, {"top1_match": 1.0}, samples={}, intervals=found))
         assert (verdict["passed"], verdict["certain"]) == (True, is_certain)
@@ -93,7 +90,10 @@ def test_an_answer_that_is_forgiven_is_less_of_more_answers(limit: Limit, factor
 
 def test_known_answers_limit_the_drop() -> None:
     recall = Limit("recall_drop", 10.0)
-    assert choose_limits(score="top1_percent", classifier="softmax", labels=200) == (Limit("drop", 1.0), recall)
+    assert choose_limits(score="top1_percent", answering=[Answers("y", "top1_match", 200)], labels=200) == (
+        Limit("drop", 1.0),
+        recall,
+    )
     assert choose_limits(score="top1_percent", labels=20) == (Limit("drop", 5.0, of_many=1.0), recall)
     assert choose_limits(score="psnr_db", labels=20) == (Limit("drop", DEFAULT_DROP_DB),)
     assert choose_limits(score="psnr_db", max_drop=0.1) == (Limit("drop", 0.1),)
@@ -115,7 +115,7 @@ def test_one_of_many_columns_may_lose_four_times_what_all_may(drop: float | None
 
 
 def test_what_the_user_asks_for_wins() -> None:
-    assert choose_limits(limit=0.02, classifier="softmax") == (Limit("mpeir", 0.02),)
+    assert choose_limits(limit=0.02, answering=[Answers("y", "top1_match", 200)]) == (Limit("mpeir", 0.02),)
     assert choose_limits(metric="sqnr") == (Limit("sqnr_db", 20.0),)
     assert choose_limits(metric="mae", limit=3) == (Limit("mae", 3.0),)
     assert choose_limits(metric="drop", max_drop=2, score="top1_percent") == (Limit("drop", 2.0),)

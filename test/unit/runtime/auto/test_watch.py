@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.models import ModelBuilder
 from odc_mlir.errors import AllocationError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.policy.limits import Limit
 from odc_mlir.runtime.auto import watch
 from odc_mlir.runtime.auto.saturation import EndCounter, excess, input_ranges, normal_shares
 from odc_mlir.runtime.auto.watch import Terms, Watch
@@ -303,6 +303,27 @@ def test_rows_are_answers_where_the_verdict_has_them(clock: Clock) -> None:
         found.answered([right], [other], 1.0)
     assert not left
     assert found.facts.measures["top1_match"] == 1.0
+
+
+class _Twice(Reference):
+    """Gives back its input as each of two outputs."""
+
+    def run(self, inputs: list[Array]) -> list[Array]:
+        return super().run(inputs) * 2
+
+
+@pytest.mark.parametrize("other", [0.5, 1.0])
+def test_a_limit_of_one_output_says_nothing_of_others(clock: Clock, other: float) -> None:
+    """Every other answer of output ``b`` differs."""
+    checks = [{"metric": "top1_match", "limit": limit, "output": name} for name, limit in (("a", 1.0), ("b", other))]
+    outputs = [{"name": name, "classifies": True} for name in "ab"]
+    found, left = watching(_Twice(), verdict={"limits": checks, "outputs": outputs}, share=1.0)
+    for number in range(40):
+        right = np.arange(16, dtype=np.float32).reshape(SHAPE)
+        found.answered([right], [right, np.roll(right, number % 2)], 1.0)
+    assert found.facts.measures == {"top1_match:a": 1.0, "top1_match:b": pytest.approx(0.5, abs=0.1)}
+    assert bool(left) == (other == 1.0)
+    assert all("top1_match of output 'b'" in text for text in left)
 
 
 def test_another_shape_and_no_numbers(clock: Clock) -> None:

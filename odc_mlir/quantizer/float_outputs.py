@@ -1,0 +1,367 @@
+"""What the float model gives for samples, and what its outputs are: scores, places, columns, ranges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import InputError
+from odc_mlir.ops.spec import Array
+from odc_mlir.quantizer.channel_axes import ChannelAxes
+from odc_mlir.quantizer.columns import Columns, alike, columns_of, reached
+from odc_mlir.quantizer.deciding import (
+    DECIDED,
+    LOGITS,
+    NATS,
+    SHARE,
+    SOFTMAX,
+    UNDECIDED_NATS,
+    Answering,
+    answering,
+    are_scores,
+    decisive_tensor,
+    doubt_of_scores,
+    last_operator,
+    places_of,
+    share_of_ties,
+)
+from odc_mlir.quantizer.label_scores import Scorer
+from odc_mlir.quantizer.labels import check_answers, check_class_numbers, misfit
+from odc_mlir.quantizer.policy.limits import Answers, measure_key
+from odc_mlir.quantizer.units import check_unit
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.reporting.metrics import INTERVALS, interval_of
+from odc_mlir.runtime.reporting.scoring import OF_NUMBERS, compared, said, yes_above
+
+Samples = Sequence[Sequence[Array]]
+
+# A part of such a range that default limits forgive altogether.
+_SLIGHT = 0.1
+
+
+class FloatOutputs:
+    """The float model's answers to ``samples``.
+
+    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`. ``like``: the
+    same model's for other samples, by which it is known what outputs are, such as scores of classes; labels are
+    then some of its own, as :attr:`labels` has them, which are checked already.
+    """
+
+    def __init__(
+        self, graph: Graph, samples: Samples, labels: Array | None = None, *, like: FloatOutputs | None = None
+    ) -> None:
+        if not samples:
+            raise InputError("there are no samples to compare the models on")
+        self.graph = graph
+        self.samples = samples
+        self._like = like
+        self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
+        self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
+        run = _runner(graph, {*self._decisive, *(places.searched for places in self.places.values())})
+        self.outputs: list[list[Array]] = []
+        self._expected: list[dict[int, Array]] = []  # decisive tensors by index, of each sample
+        for sample in samples:
+            outputs, found = run(sample)
+            self.outputs.append(outputs)
+            self._expected.append(found)
+        self._yes_above: float | None = None if labels is None or like is None else like._yes_above  # see yes_above
+        if labels is None:
+            self._answering = Answering()
+        else:
+            self._answering = answering(graph, self.outputs[0], labels[0].size) if like is None else like._answering
+        firsts: Sequence[Array] = self.answers(self.outputs)
+        if labels is not None and like is None:
+            self._yes_above = yes_above(firsts, labels)
+            check_class_numbers(firsts, labels)
+            check_unit(
+                graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
+            )
+            firsts, labels = compared(firsts, labels)
+            check_answers(firsts, labels)
+        self.labels, self._firsts = labels, firsts
+        self.scorer = None if labels is None else Scorer(firsts, labels)
+        self.misfit = None if labels is None else misfit(firsts, labels)
+        self.spans = [self._span(place) for place in range(len(graph.outputs))]
+        self._columns = [
+            columns_of(() if place in self.places else arrays, partial(self._are_channels_along, place))
+            for place, arrays in enumerate(zip(*self.outputs, strict=True))
+        ]
+        self._parts = [part for place in range(len(graph.outputs)) for part in self._parts_of(place)]
+        self._undecided: set[int] = self._find_undecided() if like is None else like._undecided
+
+    def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
+        """What labels are compared with of each sample, as reals; as integers if they are places, or yes and no."""
+        first = [self._answering.of(found) for found in outputs]
+        if self._answering.output in self.places:
+            return [found.astype(np.int64) for found in first]
+        first = [found.astype(np.float64) if found.dtype.kind in "iu" else found for found in first]
+        return first if self._yes_above is None else said(first, self._yes_above)
+
+    def _find_undecided(self) -> set[int]:
+        """The outputs of places that may differ where classes are nearly as likely."""
+        found = set()
+        for place, places in self.places.items():
+            classes = self._expected[0][places.searched].shape[places.axis]
+            if places.may_be_undecided(self.graph, [outputs[place] for outputs in self.outputs], classes):
+                found.add(place)
+        return found
+
+    @property
+    def scores(self) -> Mapping[str, float] | None:
+        """What the float model scores, the measure that decides first; None without known answers."""
+        return None if self.scorer is None else self.scorer.before
+
+    @property
+    def metric(self) -> str | None:
+        """What known answers are scored by; None without."""
+        return None if self.scorer is None else self.scorer.metric
+
+    @property
+    def constant(self) -> bool:
+        """Whether all outputs are the same for every sample, which then say nothing of accuracy.
+
+        A single sample does say something by outputs of several elements.
+        """
+        if len(self.outputs) == 1:
+            return all(value.size <= 1 for value in self.outputs[0])
+        return all(map(alike, zip(*self.outputs, strict=True)))
+
+    def untold(self) -> list[tuple[int, bool]]:
+        """The outputs that are the same for all of several samples, by place, and whether that may be.
+
+        It may where they do not depend on inputs, where answers are no reals, and for results such as a count beside
+        others of the same operator that vary.
+        """
+        places = [place for place, arrays in enumerate(zip(*self.outputs, strict=True)) if alike(arrays)]
+        varied = {self.graph.outputs[place] for place in range(len(self.spans)) if place not in places}
+        depends = reached(self.graph)
+        beside = {index for node in self.graph.nodes if not varied.isdisjoint(node.outputs) for index in node.outputs}
+        reals = (self.outputs[0][place].dtype.kind == "f" for place in places)
+        return [
+            (place, not real or self.graph.outputs[place] not in depends - beside)
+            for place, real in zip(places, reals, strict=True)
+        ]
+
+    def _are_channels_along(self, place: int, axis: int) -> bool | None:
+        return ChannelAxes(self.graph).are_along(self.graph.outputs[place], self.outputs[0][place].shape, axis)
+
+    def columns(self, place: int) -> Columns:
+        """The columns of output ``place`` that would be quantities of their own."""
+        return self._columns[place][0]
+
+    def has_own_columns(self, place: int) -> bool:
+        """Whether columns of output ``place`` are single, each of its own size, and not shares of one range."""
+        return self.columns(place).are_single and not self.are_shares(place)
+
+    def are_shares(self, place: int) -> bool:
+        """Whether output ``place`` has parts of a range that its operator defines, in any order."""
+        node = last_operator(self.graph, self.graph.outputs[place], in_order=False)
+        return node is not None and node.node.spec.name in INTERVALS.keys() | SOFTMAX
+
+    def splits(self, place: int) -> bool:
+        """Whether columns of output ``place`` count as tensors of their own."""
+        return (place, None) not in self._parts
+
+    def varies_in_units(self, place: int) -> bool:
+        """Whether columns of output ``place`` are tensors of their own, most of which vary by a tenth of their size.
+
+        Columns of one unit seem to have several where samples are nearly alike.
+        """
+        if not self.splits(place):
+            return False
+        rows = [self.columns(place).rows(outputs[place]) for outputs in self.outputs]
+        if len({found.shape for found in rows}) != 1:
+            return True
+        values = np.stack(rows).astype(np.float64)  # [samples, rows, columns]
+        varies_by, sizes = values.std(axis=0).max(axis=0), np.abs(values).max(axis=(0, 1))
+        return bool(np.median(varies_by - _SLIGHT * sizes) > 0.0)
+
+    def _parts_of(self, place: int) -> list[tuple[int, int | None]]:
+        """Output ``place`` as a whole, or its columns where each has its own size: noise of one is none of another."""
+        columns, is_logits = self.columns(place), place == 0 and self.classifier is not None
+        if not is_logits and columns.differ and self.has_own_columns(place):
+            return [(place, column) for column in range(len(columns.low))]
+        return [(place, None)]
+
+    def is_bounded(self, place: int) -> bool:
+        """Whether output ``place`` has a range by its operator's definition, whatever samples show of it."""
+        node = last_operator(self.graph, self.graph.outputs[place])
+        return node is not None and node.node.spec.name in INTERVALS
+
+    def varies_slightly(self, place: int) -> float | None:
+        """By how much an output with a range of its own varies, where that is a tenth of it or less; else None."""
+        if not self.is_bounded(place) or len({outputs[place].shape for outputs in self.outputs}) != 1:
+            return None
+        found = float(np.ptp([outputs[place] for outputs in self.outputs], axis=0).max(initial=0.0))
+        return found if found <= _SLIGHT * (self.spans[place] or 0.0) else None
+
+    @cached_property
+    def classifier(self) -> str | None:
+        """``softmax`` where the first output is one over several classes, ``logits`` where it is these.
+
+        ``places`` where any output is of places, such as classes, itself; else None.
+        """
+        if self._like is not None:
+            return self._like.classifier
+        other = "places" if self.places else None
+        node = last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
+        if node is None or self.outputs[0][0].shape[-1:] in ((), (1,)):
+            return other
+        if node.node.spec.name in SOFTMAX:
+            return "softmax"
+        return "logits" if self._may_have_scores and are_scores(self._rows) else other
+
+    @property
+    def doubt_of_scores(self) -> str | None:
+        """What is said of a first output that may or may not have scores of classes; else None."""
+        name = self.graph.tensors[self.graph.outputs[0]].name if self.graph.outputs else ""
+        in_doubt = self._may_have_scores and self.classifier in (None, "logits")
+        return doubt_of_scores(name, self._rows) if in_doubt else None
+
+    @property
+    def _rows(self) -> NDArray[np.float64]:
+        """The first output of all samples, [samples, elements]."""
+        return np.stack([np.ravel(outputs[0]) for outputs in self.outputs]).astype(np.float64)
+
+    def classifies(self, place: int) -> bool:
+        """Whether the largest value of output ``place`` is an answer, or the output is of such answers."""
+        node = last_operator(self.graph, self.graph.outputs[place])
+        shares = node is not None and node.node.spec.name in SOFTMAX
+        return shares or place in self.places or (place == 0 and self.classifier == "logits")
+
+    def classes(self, place: int) -> int | None:
+        """How many elements of output ``place`` one answer is chosen from, row after row; None: all that it has."""
+        node = last_operator(self.graph, self.graph.outputs[place])
+        if node is None or node.node.spec.name not in SOFTMAX:
+            return None
+        found = [outputs[place] for outputs in self.outputs]
+        is_direct = self.graph.outputs[place] == node.outputs[0]
+        shapes = {array.shape[-1:] for array in found} if is_direct else {self.graph.tensors[node.outputs[0]].shape}
+        width = next(iter(shapes)) if len(shapes) == 1 else None  # rows of several lengths are no classes
+        classes = (width[-1] if width else None) or 0
+        return classes if classes > 0 and not any(array.size % classes for array in found) else None
+
+    @cached_property
+    def answers_of_one(self) -> list[Answers]:
+        """How many answers a sample has, places or rows of classes, in each output of such.
+
+        Several rows of one sample, as pixels along an edge, are undecided in nearly every sample; a single class, of
+        which the model says how likely it is, should be that of the float model.
+        """
+        return [self._answers_of_one(place) for place in self._deciding if self.classes(place) != 1]
+
+    def _answers_of_one(self, place: int) -> Answers:
+        width = 1 if place in self.places else self.classes(place)
+        sizes = [outputs[place].size for outputs in self.outputs]
+        count = 1.0 if width is None else sum(sizes) / len(sizes) / width
+        is_single = self._nats_of(place) is not None and count == 1.0
+        return Answers(self.graph.tensors[self.graph.outputs[place]].name, SHARE if is_single else DECIDED, count)
+
+    def by_output(self, metric: str, shares: Mapping[int, float | None]) -> dict[str, float | None]:
+        """The worst of ``shares`` of outputs by place, and those of each output of answers, by key; none of none."""
+        known = [share for share in shares.values() if share is not None]
+        found: dict[str, float | None] = {metric: min(known)} if known else {}
+        if len(self._deciding) > 1:
+            names = {place: self.graph.tensors[self.graph.outputs[place]].name for place in self._deciding}
+            found |= {measure_key(metric, names[place]): shares[place] for place in names if place in shares}
+        return found
+
+    @property
+    def labels_of_one(self) -> float:
+        """How many labels a sample has; one without any."""
+        return 1.0 if self.labels is None else self.labels.size / len(self.samples)
+
+    @cached_property
+    def answering_places(self) -> list[int]:
+        """The outputs of numbers whose largest elements are compared: those that are answers, else all."""
+        numbers = [place for place in range(len(self.spans)) if place not in self.places]
+        return [place for place in numbers if self.classifies(place)] or numbers
+
+    @property
+    def has_values(self) -> bool:
+        """Whether any output is of values, which have distances, and not of places."""
+        return len(self.places) < len(self.graph.outputs)
+
+    def _nats_of(self, place: int) -> Callable[[Array], Array] | None:
+        """What makes logarithms of odds of an output's shares; None where it has none."""
+        node = last_operator(self.graph, self.graph.outputs[place])
+        return None if node is None else NATS.get(node.node.spec.name)
+
+    def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
+        """Whether scores of sample ``number`` choose a class that the float model gives at least half its odds.
+
+        1 if so, else 0, of rows their mean; parts of 1 where several are the highest, see
+        :func:`.deciding.share_of_ties`.
+        """
+        array, nats = self.outputs[number][place], self._nats_of(place)
+        width = self.classes(place) or array.size
+        if not width:
+            return 1.0
+        expected, reals = (values.reshape(-1, width) for values in (array if nats is None else nats(array), found))
+        least = expected.max(axis=-1) - UNDECIDED_NATS
+        return float(share_of_ties(expected, least, reals, reals.max(axis=-1)).mean())
+
+    @cached_property
+    def _may_have_scores(self) -> bool:
+        """Whether the one output [1, classes] beside places may be logits by its form.
+
+        An image's code has as many elements as the image, logits are of one unit, and labels that are as many numbers
+        say that it has these.
+        """
+        node = last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
+        if node is None or node.node.spec.name not in LOGITS:
+            return False
+        first = self.outputs[0][0]
+        inputs = {np.size(array) for array in self.samples[0]}
+        return not (
+            self.metric in OF_NUMBERS
+            or len(self.outputs[0]) - len(self.places) > 1
+            or first.ndim != 2
+            or first.shape[0] != 1
+            or first.size in {1, *inputs}
+            or any(outputs[0].shape != first.shape for outputs in self.outputs)
+            or self.columns(0).are_of_kinds
+        )
+
+    def _span(self, place: int) -> float | None:
+        """What errors of output ``place`` are parts of: its operator's range, else that over all samples.
+
+        An output that never changes has its magnitude instead; None where that is zero too.
+        """
+        node = last_operator(self.graph, self.graph.outputs[place])
+        if place in self.places:
+            return None
+        if node is not None and node.node.spec.name in INTERVALS:
+            return INTERVALS[node.node.spec.name]
+        values = [outputs[place] for outputs in self.outputs]
+        if values[0].dtype.kind not in "iuf":
+            return None
+        finite = [value[np.isfinite(value)].astype(np.float64) for value in values]
+        finite = [value for value in finite if value.size]
+        if not finite:
+            return None
+        low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
+        return interval_of(low, high)
+
+    @cached_property
+    def _deciding(self) -> list[int]:
+        """The outputs of answers."""
+        return [place for place in range(len(self.graph.outputs)) if self.classifies(place)]
+
+
+def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
+    """What runs ``graph`` on a sample, state anew: its outputs, and the tensors ``wanted`` by index."""
+    more = tuple(dict.fromkeys(wanted))
+    executor, count = HostExecutor(dataclasses.replace(graph, outputs=(*graph.outputs, *more))), len(graph.outputs)
+
+    def run(sample: Sequence[Array]) -> tuple[list[Array], dict[int, Array]]:
+        executor.reset()
+        found = executor.run(sample)
+        return found[:count], dict(zip(more, found[count:], strict=True))
+
+    return run
