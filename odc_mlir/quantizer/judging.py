@@ -122,7 +122,6 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 *_not_finite(driver, measured),
                 *unreached(candidate.graph),
                 *over,
-                *doubts,
             ],
             coverage | {"leaked_attention": shares},
             dict(certainty.intervals),
@@ -132,6 +131,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             likely_causes(driver, candidate.graph) if missed or lost or silent else [],
             data.made_up,
             data.seen,
+            doubts,
         )
     )
 
@@ -170,8 +170,8 @@ def _doubts(driver: Driver, certainty: Certainty, metrics: Measures) -> list[str
     for limit in certainty.doubtful(driver.limits, metrics):
         low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.key])
         found.append(
-            f"{certainty.count} samples say that {limit.name} is {low} to {high} (95 %), which may "
-            f"miss the limit; give {FEWEST_TO_TRUST} samples or more"
+            f"{certainty.count} samples are too few: {limit.name} keeps its limit on these, but is {low} to {high} "
+            f"(95 %); give {FEWEST_TO_TRUST} or more"
         )
     return found
 
