@@ -141,7 +141,7 @@ class Choosing:
         for kind in _NORMALIZED:
             found = None if recipe.normalizes(kind) else self._normalized(model, kind)
             if found is not None:
-                model, recipe = found, recipe.normalizing(kind)
+                model, recipe = found, recipe.normalizing(kind, found)
         if model is models["none"]:
             return best, models
         others = {"none": model}
@@ -159,7 +159,7 @@ class Choosing:
             found = self._normalized(model, kind)
             if found is None:
                 continue
-            chosen = recipe.normalizing(kind)
+            chosen = recipe.normalizing(kind, found)
             if self._options.normalizes(kind)[0]:
                 model, recipe = found, chosen
                 continue
@@ -170,7 +170,7 @@ class Choosing:
         if self._options.normalization not in (AUTO, OFF) and model is self._making.base:
             self._findings.append(
                 f"normalize {self._options.normalize} changes nothing: no input has channels that differ in size where "
-                "layers can make up for it, and no layer without a precision of its own gives outputs such columns"
+                "layers can make up for it, and no layer that may have codes gives outputs such columns"
             )
         return model, recipe
 
@@ -194,15 +194,17 @@ class Choosing:
         )
 
     def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
-        """Units that weights alone have are their own; layers whose precision was asked for stay what they are."""
+        """Units that weights alone have are their own; layers in float, or with given parameters, stay as they are."""
         if self._making.builder.scheme.weights_only or self._options.output_types:
             return None
         reference = self._making.reference
         infos = model.graph.output_infos()
         axes = {info.name: reference.columns(place).axis for place, info in enumerate(infos) if reference.splits(place)}
-        asked = {name: axis for name, axis in axes.items() if name not in self._fixed}
+        kept = {name for name, choice in self._fixed.items() if choice.precision == FLOAT}
+        kept |= {*self._options.parameters, *self._options.copied_parameters}
+        asked = {name: axis for name, axis in axes.items() if name not in kept}
         logits = reference.classifier is not None
-        moved = {info.name for place, info in enumerate(infos) if place or not logits} - self._fixed.keys()
+        moved = {info.name for place, info in enumerate(infos) if place or not logits} - kept
         return outputs_normalized(model, asked, moved, self._making.statistics_of(model), self._data.fit)
 
     def _refined(self, best: BestCandidate) -> BestCandidate:

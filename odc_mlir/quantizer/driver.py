@@ -39,7 +39,7 @@ from odc_mlir.quantizer.policy.ladders import wider_values
 from odc_mlir.quantizer.policy.limits import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names
+from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names, precisions_in
 from odc_mlir.quantizer.units import units_that_differ
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.runtime.execution.graph import Graph
@@ -228,9 +228,10 @@ class Driver:
         model, candidate, making, plain = best.model, best.candidate, self.making, choosing.plain
         assert plain is not None
         first, may_correct = candidate.recipe, len(self.options.switched(self.options.correction)) > 1
+        fixed = precisions_in(model, self._fixed)
 
         def build(precisions: Mapping[str, str], refines: bool, holds_all: bool) -> Candidate:
-            recipe = first.with_precisions(precisions, self._fixed)
+            recipe = first.with_precisions(precisions, fixed)
             if holds_all:
                 recipe = replace(recipe, ranges=plain.recipe.ranges)
             if refines:
@@ -239,14 +240,14 @@ class Driver:
             return making.builder.build(model, recipe, self.statistics)
 
         def draft(precisions: Mapping[str, str]) -> Candidate:
-            recipe = replace(first.with_precisions(precisions, self._fixed), rounding=False, correction=False)
+            recipe = replace(first.with_precisions(precisions, fixed), rounding=False, correction=False)
             making.count_one_more()
             return making.builder.build(model, recipe, self.statistics)
 
         self.widening = Widening(
             self.options,
             self.search_limits,
-            self._fixed,
+            fixed,
             making.examination(model),
             build,
             draft,

@@ -31,7 +31,7 @@ from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Evidence, kept_by_constants, make_verdict
 from odc_mlir.quantizer.recalls import never_answered, recall_findings
 from odc_mlir.quantizer.same_inputs import same_inputs
-from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons
+from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons, precisions_before
 from odc_mlir.quantizer.widening import Tried, Widening
 from odc_mlir.quantizer.witnesses import lost_witness_text
 from odc_mlir.quantizer.yes_scores import one_sided, unreached
@@ -122,7 +122,6 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 *_not_finite(driver, measured),
                 *unreached(candidate.graph),
                 *over,
-                *doubts,
             ],
             coverage | {"leaked_attention": shares},
             dict(certainty.intervals),
@@ -132,6 +131,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             likely_causes(driver, candidate.graph) if missed or lost or silent else [],
             data.made_up,
             data.seen,
+            doubts,
         )
     )
 
@@ -170,8 +170,8 @@ def _doubts(driver: Driver, certainty: Certainty, metrics: Measures) -> list[str
     for limit in certainty.doubtful(driver.limits, metrics):
         low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.key])
         found.append(
-            f"{certainty.count} samples say that {limit.name} is {low} to {high} (95 %), which may "
-            f"miss the limit; give {FEWEST_TO_TRUST} samples or more"
+            f"{certainty.count} samples are too few: {limit.name} keeps its limit on these, but is {low} to {high} "
+            f"(95 %); give {FEWEST_TO_TRUST} or more"
         )
     return found
 
@@ -463,12 +463,13 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             "headroom": recipe.headroom,
             "output_room": recipe.output_room,
         }
-    if finer := {name: choice.granularity for name, choice in recipe.precisions if choice.granularity is not None}:
+    precisions = precisions_before(driver.base, dict(recipe.precisions))
+    if finer := {name: choice.granularity for name, choice in precisions.items() if choice.granularity is not None}:
         result["granularities"] = finer
     told = ("max_bytes", "max_time_ms", *(("max_seconds",) if driver.making.is_cut_short else ()))
     budgets = {name: getattr(driver.options, name) for name in told}
     result |= {name: budget for name, budget in budgets.items() if budget is not None}
-    return result | {"precisions": {name: choice.precision for name, choice in recipe.precisions}}
+    return result | {"precisions": {name: choice.precision for name, choice in precisions.items()}}
 
 
 def _normalized(recipe: Recipe) -> str:

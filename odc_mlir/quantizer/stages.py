@@ -52,7 +52,7 @@ from odc_mlir.transforms.common.tensor_names import keep_output_names, outputs_o
 from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
 from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO
-from odc_mlir.transforms.quant.quant_normalize_outputs import moved_to_outputs
+from odc_mlir.transforms.quant.quant_normalize_outputs import NORMALISED, moved_to_outputs
 from odc_mlir.universe import make_context
 
 STAGE = "quant"
@@ -87,9 +87,12 @@ class Recipe:
         """Whether columns of inputs, or of outputs, are made alike."""
         return self.normalize if kind == INPUTS else self.normalize_outputs
 
-    def normalizing(self, kind: str) -> Recipe:
-        """The recipe with columns of inputs, or of outputs, made alike."""
-        return replace(self, normalize=True) if kind == INPUTS else replace(self, normalize_outputs=True)
+    def normalizing(self, kind: str, model: FloatModel) -> Recipe:
+        """The recipe with columns of inputs, or of outputs, made alike, as they are in ``model``."""
+        if kind == INPUTS:
+            return replace(self, normalize=True)
+        found = precisions_in(model, dict(self.precisions))
+        return replace(self, normalize_outputs=True, precisions=tuple(sorted(found.items())))
 
     def with_precisions(self, precisions: Mapping[str, str], fixed: Mapping[str, PrecisionChoice]) -> Recipe:
         """The recipe with the precisions that a search found; what the user asked for wins."""
@@ -294,6 +297,18 @@ def normalized_by_weights(model: FloatModel) -> FloatModel | None:
     module = model.module.clone()
     changed = _changed(module, {}, "quant-normalize-inputs", sizes="weights")
     return FloatModel(module) if changed else None
+
+
+def precisions_in(model: FloatModel, precisions: Mapping[str, PrecisionChoice]) -> dict[str, PrecisionChoice]:
+    """``precisions`` by the names that layers have in ``model``: what gives columns their units has a layer's own."""
+    known = set(layer_names(model.module))
+    return {inner if (inner := f"{name}{NORMALISED}") in known else name: of for name, of in precisions.items()}
+
+
+def precisions_before(model: FloatModel, precisions: Mapping[str, PrecisionChoice]) -> dict[str, PrecisionChoice]:
+    """``precisions`` by the names that layers have in ``model``, whose outputs were normalised after that."""
+    known = set(layer_names(model.module))
+    return {name if name in known else name.removesuffix(NORMALISED): of for name, of in precisions.items()}
 
 
 def outputs_normalized(

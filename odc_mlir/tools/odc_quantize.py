@@ -200,12 +200,12 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         quality_text,
         without_far_text,
     )
-    from odc_mlir.quantizer.policy.verdict import FAILED, caution, check_name, passed_text, types_text
+    from odc_mlir.quantizer.policy.verdict import FAILED, caution, check_name, failed_text, passed_text, types_text
     from odc_mlir.quantizer.times import decimals_of
 
     choices, checked = verdict["choices"], verdict["samples"]
     count = counted(checked["checked_on"], "made-up input" if checked["made_up"] else "sample")
-    status = "FAILED" if verdict["status"] == FAILED else caution(verdict) or passed_text(verdict)
+    status = failed_text(verdict) if verdict["status"] == FAILED else caution(verdict) or passed_text(verdict)
     yield f"{model_name(model)}: {types_text(verdict)}, {status}"
     for check in verdict["limits"]:
         metric = check["metric"]

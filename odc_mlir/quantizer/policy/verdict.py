@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from odc_mlir.formats.quantities import counted, listed, quality_name, quality_text
+from odc_mlir.formats.quantities import counted, listed, quality_name, quality_text, share_text
 from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
 from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, Limit
-from odc_mlir.quantizer.policy.schemes import SCHEMES
+from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
 SCHEMA_VERSION = 1
 
@@ -38,7 +38,8 @@ class Evidence:
     ``deciding``: how many samples would decide limits that are left open, by key; ``inherent``: whether a
     limit is missed on samples that the model was made by as well, by key, where such ones were measured;
     ``causes``: options that were given and are likely why it is not accurate enough;
-    ``made_up``: nobody gave the inputs that the model was checked on; ``seen``: ranges were recorded of them.
+    ``made_up``: nobody gave the inputs that the model was checked on; ``seen``: ranges were recorded of them;
+    ``doubts``: limits that hold on samples which are too few to say so of others.
     """
 
     limits: tuple[Limit, ...]
@@ -63,6 +64,7 @@ class Evidence:
     causes: list[str] = field(default_factory=list)
     made_up: bool = False
     seen: bool = False
+    doubts: list[str] = field(default_factory=list)
 
 
 def make_verdict(evidence: Evidence) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         for limit in evidence.limits
     ]
     holds = all(check["passed"] for check in checks) and not evidence.problems
-    status = FAILED if not holds else UNCHECKED if evidence.made_up else PASSED
+    status = FAILED if not holds or evidence.doubts else UNCHECKED if evidence.made_up else PASSED
     main = next((check for check in checks if not check["passed"]), checks[0])
     worst = worst_layers(evidence.layers)
     return {
@@ -99,7 +101,8 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "limit": main["limit"],
         "value": main["value"],
         "limits": checks,
-        "problems": evidence.problems,
+        "too_few_samples": holds and bool(evidence.doubts),
+        "problems": [*evidence.problems, *evidence.doubts],
         "causes": evidence.causes,
         "coverage": evidence.coverage,
         "front": evidence.front,
@@ -142,6 +145,12 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
         return f"failed: {text}"
     names = [f"{layer['name']!r} ({layer['op']})" for layer in verdict["worst_layers"][:layers]]
     return f"failed: {text}" + (f"; worst layers: {', '.join(names)}" if names else "")
+
+
+def failed_text(verdict: Mapping[str, Any]) -> str:
+    """That a model failed and, where that is all that it lacks, for want of samples."""
+    count = counted(verdict["samples"]["checked_on"], "sample")
+    return f"FAILED on too few samples ({count}, which keep all limits)" if verdict["too_few_samples"] else "FAILED"
 
 
 def passed_text(verdict: Mapping[str, Any]) -> str:
@@ -189,7 +198,8 @@ def types_text(verdict: Mapping[str, Any]) -> str:
     """The types that there are, that of the most products first; of a model that failed the scheme that was asked for.
 
     Of layers without products, or without weights where no layer has products, only the scheme itself is named, and
-    where other layers have its values already, not even that.
+    where other layers have its values already, not even that. Where most is real though values were to be codes, the
+    shares that are.
     """
     scheme, found = str(verdict["choices"]["scheme"]), verdict["coverage"].get("precisions", {})
     if verdict["status"] == FAILED or not found:
@@ -198,7 +208,21 @@ def types_text(verdict: Mapping[str, Any]) -> str:
     names = sorted((name for name, counts in found.items() if counts[unit]), key=lambda name: -found[name][unit])
     if scheme in found and _values_of(scheme) not in map(_values_of, names):
         names.append(scheme)
-    return listed(names) if scheme in names else f"{listed(names)} instead of {scheme}"
+    text = listed(names) if scheme in names else f"{listed(names)} instead of {scheme}"
+    has_codes = scheme in SCHEMES and SCHEMES[scheme].activations is not None
+    return text + _mostly_real(found, unit) if has_codes else text
+
+
+def _mostly_real(precisions: Mapping[str, Mapping[str, int]], unit: str) -> str:
+    """What is said where more than half of the layers, or of their ``unit``, stayed real."""
+    real = precisions.get(FLOAT)
+    totals = {each: sum(counts[each] for counts in precisions.values()) for each in ("layers", unit)}
+    if real is None or not any(2 * real[each] > total for each, total in totals.items()):
+        return ""
+    found = [f"{real['layers']:,} of {counted(totals['layers'], 'layer')}"]
+    if unit != "layers":
+        found.append(f"{share_text(real[unit] / totals[unit])} of the {'products' if unit == 'macs' else unit}")
+    return f" ({FLOAT}: {listed(found)})"
 
 
 def _values_of(precision: str) -> str:

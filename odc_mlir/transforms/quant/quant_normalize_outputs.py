@@ -18,7 +18,8 @@ After: the layer gives columns from -1 to 1, which share a scale well::
 
 An output of several quantities, each in its unit, has one scale for all its columns, which leaves nothing of the small
 ones. Units that a model gives its answers by operators of its own are folded into the last layer before, so that this
-is where they come back. Both operators stay float; the last one takes the output's name. Columns that RELU has cut
+is where they come back. Both operators stay float; the last one takes the output's name, and the layer that with
+``/normalised`` behind it. Columns that RELU has cut
 off at zero get a factor only.
 
 Applies only to outputs of layers with constant weights and no other activation that nothing else reads, and whose
@@ -69,6 +70,9 @@ from odc_mlir.transforms.quant.common.ir import main_function, stay_float
 _MOVING = frozenset(
     {"CONCATENATION", "GATHER", "PACK", "SLICE", "SPLIT", "SPLIT_V", "STRIDED_SLICE", "TRANSPOSE", "UNPACK"}
 )
+
+# What a layer is called beside what gives its columns their units, which has the output's name.
+NORMALISED = "/normalised"
 
 # Why these operators stay float.
 _SCALES = "it gives columns of normalised outputs their units back (--normalize outputs)"
@@ -262,4 +266,4 @@ def _insert(value: SSAValue, layer: WeightedLayer, new: tuple[Floats, Floats], s
     for use in [use for use in value.uses if use.operation is not steps[0]]:
         use.operation.operands[use.index] = steps[-1].results[0]
     Rewriter.insert_op(made, InsertPoint.after(op))
-    named(op, f"{name}/normalised")
+    named(op, f"{name}{NORMALISED}")

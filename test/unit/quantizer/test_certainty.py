@@ -14,6 +14,7 @@ from helpers.models import ModelBuilder
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer.data import split
+from odc_mlir.quantizer.policy.verdict import describe
 
 COUNT = 24
 
@@ -90,11 +91,15 @@ def test_of_few_samples_the_doubt_counts_however_they_are_given(options: dict[st
     low, high = odc_mlir.quantize(file, **given).verdict["intervals"]["mpeir"]
     made = odc_mlir.quantize(file, **given, limit=(low + 9 * high) / 10)
     assert not made.passed
-    assert [text for text in made.verdict["problems"] if text.startswith("4 samples say that mpeir is ")]
+    assert [
+        text for text in made.verdict["problems"] if text.startswith("4 samples are too few: mpeir keeps its limit")
+    ]
+    assert made.verdict["too_few_samples"]
+    assert describe(made.verdict).startswith("failed: 4 samples are too few: ")
     assert all(check["passed"] for check in made.verdict["limits"])
     assert not made.verdict["samples"]["telling"]
     missed = odc_mlir.quantize(file, **given, limit=low / 9).verdict
-    assert (missed["passed"], missed["samples"]["telling"]) == (False, True)
+    assert (missed["passed"], missed["samples"]["telling"], missed["too_few_samples"]) == (False, True, False)
     sure = odc_mlir.quantize(file, **given, limit=1.01 * high).verdict
     assert (sure["passed"], sure["certain"]) == (True, True)
 

@@ -514,7 +514,9 @@ def test_of_few_samples_the_doubt_counts_too(limit: float, passes: bool) -> None
     assert check["passed"]  # what was measured
     assert check["interval"][0] <= check["value"] < check["interval"][1]
     assert made.passed is passes
-    assert [text[:14] for text in made.verdict["problems"]] == ([] if passes else ["4 samples say "])
+    assert [text[:14] for text in made.verdict["problems"]] == ([] if passes else ["4 samples are "])
+    first = next(odc_quantize.summary("m.circle", made.verdict))
+    assert first.endswith("FAILED on too few samples (4 samples, which keep all limits)") is not passes
 
 
 @pytest.mark.parametrize("option", [name for name, applies in APPLICABLE.items() if applies.by_samples])

@@ -19,6 +19,7 @@ from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer.stages import equalized, normalized, prepare
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.recording import record
+from odc_mlir.support.locations import value_name
 
 COUNT = 32
 PLAIN = {"ranges": "minmax", "equalize": "none", "rounding": "off", "correction": "off"}
@@ -258,6 +259,28 @@ def test_logits_in_another_shape_have_no_units(size: float, are_logits: bool) ->
     assert (is_unchanged, found.verdict["metrics"]["top1_decided"] is not None) == (are_logits, are_logits)
 
 
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("mixed", ["off", "auto"])
+def test_a_layer_whose_outputs_are_normalised_has_the_precision_asked_for(moved: bool, mixed: str) -> None:
+    """It is the layer that has it, not what gives columns their units under its name."""
+    rng, net = np.random.default_rng(0), FloatNet(0)
+    weights = rng.normal(size=(4, 8)) * np.geomspace(1e-3, 1e3, 4)[:, None]
+    hidden = net.add("FULLY_CONNECTED", net.real(1, 8), net.const(rng.normal(size=(8, 8))), None)
+    y = net.add("FULLY_CONNECTED", hidden, net.const(weights), None)
+    name = value_name(y)
+    if moved:
+        y = net.add("RESHAPE", y, net.const(np.array([1, 2, 2]), "int32"), new_shape=None)
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
+    model, options = import_model(export_model(net.module(y))), {"calibration": samples, "mixed": mixed, **PLAIN}
+    made = odc_mlir.quantize(model, overrides={name: "int16x8"}, normalize="outputs", **options)
+    kept = odc_mlir.quantize(model, overrides={name: "float"}, min_coverage=0.0, **options)
+    inner = f"{name}/normalised"
+    assert made.passed
+    assert (made.verdict["scheme"][inner], made.verdict["scheme"][name]) == ("int16x8", "float")
+    assert made.verdict["choices"]["precisions"] == {name: "int16x8"}  # which may be asked for again
+    assert {kept.verdict["scheme"].get(layer, "float") for layer in (name, inner)} == {"float"}
+
+
 def test_columns_of_few_samples_have_room_for_what_others_reach() -> None:
     file, samples = quantities()
     few, unseen = samples[: COUNT // 2], samples[COUNT // 2 :]
@@ -374,11 +397,12 @@ def test_single_columns_far_from_zero_get_their_offset_behind_the_codes(answers:
     assert floats == {f"y{place}", f"y{place}/scaled"}
 
 
-def test_a_layer_whose_precision_is_asked_for_keeps_its_units() -> None:
+@pytest.mark.parametrize(("precision", "normalize"), [("int16x8", "outputs"), ("float", "off")])
+def test_a_layer_whose_precision_is_asked_for_keeps_its_units_only_in_float(precision: str, normalize: str) -> None:
     file, samples = quantities()
-    made = odc_mlir.quantize(file, calibration=samples, mixed="off", overrides={"y": "int16x8"}, **PLAIN)
-    assert made.verdict["scheme"]["y"] == "int16x8"
-    assert made.verdict["choices"]["normalize"] == "off"
+    made = odc_mlir.quantize(file, calibration=samples, mixed="off", overrides={"y": precision}, **PLAIN)
+    assert made.verdict["scheme"]["y/normalised" if normalize == "outputs" else "y"] == precision
+    assert made.verdict["choices"]["normalize"] == normalize
 
 
 def test_inputs_of_several_units_are_normalised_once_joined() -> None:

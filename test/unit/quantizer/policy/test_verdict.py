@@ -223,6 +223,14 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
         ({}, 0.0, "int8"),
         ({"int8": (1, 0, 0), "int8x4": (1, 9, 9)}, 0.0, "int8x4 instead of int8"),  # whose values are int8
         ({"int8": (1, 1, 1), "int8x4": (1, 9, 9)}, 0.0, "int8x4 and int8"),
+        ({"int8": (3, 9, 9), "float": (4, 0, 0)}, 0.0, "int8 (float: 4 of 7 layers and 0.0 % of the products)"),
+        (
+            {"int8": (3, 3, 9), "float": (2, 9, 0)},
+            0.0,
+            "float and int8 (float: 2 of 5 layers and 75.0 % of the products)",
+        ),
+        ({"int8": (1, 0, 0), "float": (2, 0, 0)}, 0.0, "float and int8 (float: 2 of 3 layers)"),
+        ({"float": (4, 0, 0), "int8": (3, 9, 9)}, 1.0, "int8"),
     ],
 )
 def test_types_are_those_that_there_are(precisions: dict[str, tuple[int, ...]], value: float, text: str) -> None:
@@ -230,6 +238,16 @@ def test_types_are_those_that_there_are(precisions: dict[str, tuple[int, ...]], 
     coverage = {"precisions": counts}
     evidence = Evidence((Limit("mpeir", 0.1),), {"mpeir": value}, choices={"scheme": "int8"}, coverage=coverage)
     assert types_text(make_verdict(evidence)) == text
+
+
+def test_of_weights_alone_the_rest_is_real_by_what_was_asked_for() -> None:
+    counts = {
+        name: {"layers": layers, "macs": 0, "weights": 9 - layers} for name, layers in (("int8_wo", 1), ("float", 8))
+    }
+    evidence = Evidence(
+        (Limit("mpeir", 0.1),), {"mpeir": 0.0}, choices={"scheme": "int8_wo"}, coverage={"precisions": counts}
+    )
+    assert types_text(make_verdict(evidence)) == "int8_wo and float"
 
 
 @pytest.mark.parametrize(
