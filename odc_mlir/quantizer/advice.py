@@ -11,7 +11,7 @@ from odc_mlir.quantizer.policy.limits import FOLLOWING, OF_DROP, OF_METRIC, Limi
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import VARY_MORE
 from odc_mlir.quantizer.pricing import bits_of
-from odc_mlir.quantizer.times import cost_text, decimals_of, times_text
+from odc_mlir.quantizer.times import cost_text, decimals_of, how_known, times_text
 
 _LONGER = "raise --max-seconds (in Python max_seconds), which cut the search short"
 _IN_USE = "in use"  # as samples should be, where a problem says what to give
@@ -131,7 +131,7 @@ def _budget_hint(budget: Mapping[str, Any], digits: int, otherwise: str) -> str:
         what, flag = f"the smallest file {found} has {size:,} bytes", f"--max-size {size} (in Python max_bytes)"
     else:
         kept = math.ceil(budget["time_ns"] * 10.0 ** (digits - 6)) / 10.0**digits
-        what = f"the least time {found} is {times_text(budget['time_ns'], digits)}"
+        what = f"the least {how_known(budget)} time {found} is {times_text(budget['time_ns'], digits)}"
         flag = f"--max-time {kept:.{digits}f} (in Python max_time_ms)"
     if budget["holds"]:
         return f"{what}: {flag}"

@@ -35,7 +35,7 @@ def least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str
     made: list[tuple[Candidate, Tried | None]] = [(candidate, None)]
     made += [(item.candidate, item) for item in tried if driver.share(item.candidate) >= driver.min_coverage]
     ordered = sorted(made, key=lambda pair: _cost(driver, pair[0]))
-    kind, left = "bytes" if driver.options.max_bytes is not None else "time_ns", _MOST_CONFIRMED
+    left = _MOST_CONFIRMED
     for one, item in ordered:
         if item is None or widening is None:
             kept = holds
@@ -45,13 +45,22 @@ def least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str
             left -= 1
             kept = left >= 0 and driver.making.in_time() and widening.confirmed(item)
         if kept:
-            return {kind: _cost(driver, one, compiled=True), "holds": True}
-    return {kind: _cost(driver, ordered[0][0], compiled=True), "holds": False}
+            return _told(driver, one) | {"holds": True}
+    return _told(driver, ordered[0][0]) | {"holds": False}
 
 
-def _cost(driver: Driver, candidate: Candidate, *, compiled: bool = False) -> float:
-    """What is limited of a model: the bytes of its file, else its time in ns, by its package where it is known."""
+def _cost(driver: Driver, candidate: Candidate) -> float:
+    """What is limited of a model: the bytes of its file, else its time in ns, by its package where that was made."""
     if driver.options.max_bytes is not None:
         return driver.size(candidate)
     assert driver.target is not None
-    return driver.target.time(candidate.module, compiled=compiled).ns
+    return driver.target.time(candidate.module).ns
+
+
+def _told(driver: Driver, candidate: Candidate) -> dict[str, Any]:
+    """The same as verdicts have it, the time by a package where one can be made."""
+    if driver.options.max_bytes is not None:
+        return {"bytes": driver.size(candidate)}
+    assert driver.target is not None
+    time = driver.target.time(candidate.module, compiled=True)
+    return {"time_ns": time.ns, "modelled": time.modelled}

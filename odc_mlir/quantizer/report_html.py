@@ -37,7 +37,7 @@ from odc_mlir.quantizer.report_layers import (
     layer_list,
     values_figure,
 )
-from odc_mlir.quantizer.times import cost_text, decimals_of
+from odc_mlir.quantizer.times import cost_text, decimals_of, how_known
 
 # The figure at the top: what it says, beside what, and its colour.
 _STATUSES = {
@@ -229,14 +229,15 @@ def _front(points: Sequence[Mapping[str, Any]], digits: int) -> list[Section]:
         return []
     timed = all(point["time_ns"] is not None for point in points)
     cost = "time (ms)" if timed else "bytes"
+    how = [f", {how_known(point)}" if timed else "" for point in points]
     places = [
         (
-            f"{point['layers']} other layers{', chosen' if point['chosen'] else ''}",
+            f"{point['layers']} other layers{known}{', chosen' if point['chosen'] else ''}",
             point["time_ns"] / 1e6 if timed else float(point["bytes"]),
             point["search"]["sqnr_db"],
             point["chosen"],
         )
-        for point in points
+        for point, known in zip(points, how, strict=True)
         if point["search"]["sqnr_db"] is not None
     ]
     labels = (cost, f"{_SEARCHED} (dB)")

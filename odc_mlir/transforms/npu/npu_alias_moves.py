@@ -16,10 +16,9 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import UnitAttr
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Block, OpResult, SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_program import ProgramOp
 from odc_mlir.dialects.npu_tiling import VIEW
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
@@ -34,14 +33,15 @@ class NpuAliasMovesPass(ProgramPass):
     name = "npu-alias-moves"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        _mark(job.program)
+        mark_views(job.program.block)
 
 
-def _mark(program: ProgramOp) -> None:
-    last = program.block.last_op
-    outputs = {viewed(value) for value in last.operands} if last is not None else set()
+def mark_views(block: Block) -> None:
+    """Mark the moves of ``block`` that are views; operations of other dialects see bytes in their own places."""
+    others = (op for op in block.ops if not isinstance(op, npu.NpuTensorOp))
+    outputs = {viewed(value) for op in others for value in op.operands}
     joined: set[SSAValue] = set()
-    for op in program.block.ops:
+    for op in block.ops:
         if not isinstance(op, npu.MoveOp):
             continue
         if slice_of(op) is not None:

@@ -11,7 +11,7 @@ import odc_mlir
 from helpers.float_models import attention
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer import target
+from odc_mlir.quantizer import report_html, target
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.quantizer.times import cost_text, decimals, times_text
@@ -103,3 +103,16 @@ def test_costs_say_how_they_are_known() -> None:
     assert cost_text({"time_ns": 93_700.0, "modelled": True}, 3) == "0.094 ms modelled"
     assert cost_text({"time_ns": 93_700.0, "modelled": False}, 3) == "0.094 ms estimated"
     assert cost_text({"time_ns": None, "bytes": 1234}, 3) == "1,234 bytes"
+
+
+def test_the_picture_of_costs_says_how_each_is_known() -> None:
+    point = {"layers": 1, "bytes": 9, "runs": 1.0, "search": {"sqnr_db": 30.0}, "holds": True, "confirmed": True}
+    points = [
+        point | {"time_ns": 2e6, "modelled": True, "chosen": True},
+        point | {"time_ns": 1e6, "modelled": False, "chosen": False},
+    ]
+    (section,) = report_html._front(points, 3)
+    assert "1 other layers, modelled, chosen: 2, 30" in str(section.content)
+    assert "1 other layers, estimated: 1, 30" in str(section.content)
+    (section,) = report_html._front([one | {"time_ns": None} for one in points], 3)
+    assert "1 other layers, chosen: 9, 30" in str(section.content)

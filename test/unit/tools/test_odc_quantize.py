@@ -126,7 +126,7 @@ def test_a_missed_budget_is_no_matter_of_loss(
     said = capsys.readouterr().err
     assert " 0 layer" not in said
     assert "min_coverage=" not in said
-    times = re.search(r"the least time found within the limits is (\d\.\d+) ms: --max-time (\d\.\d+) ", said)
+    times = re.search(r"the least modelled time found within the limits is (\d\.\d+) ms: --max-time (\d\.\d+) ", said)
     assert times is not None
     assert float(times[2]) >= float(times[1]) > 0
     assert not (tmp_path / "q.circle").exists()

@@ -25,7 +25,12 @@ NOTHING_COMPUTED = (npu.ReshapeOp, npu.ConstantOp, YieldOp)
 
 def layer_ops(block: Block) -> list[Operation]:
     """The operations that become instructions, in order."""
-    return [op for op in block.ops if not isinstance(op, NOTHING_COMPUTED) and VIEW not in op.attributes]
+    return [op for op in block.ops if becomes_instructions(op)]
+
+
+def becomes_instructions(op: Operation) -> bool:
+    """Whether ``op`` computes or moves anything."""
+    return not isinstance(op, NOTHING_COMPUTED) and VIEW not in op.attributes
 
 
 def window_of(

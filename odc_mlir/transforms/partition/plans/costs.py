@@ -13,7 +13,7 @@ from functools import partial
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Operation
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
@@ -27,6 +27,7 @@ from odc_mlir.targets import MemoryMode, MemoryPort, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
 from odc_mlir.transforms.npu.convert_circle_to_npu import lower
+from odc_mlir.transforms.npu.npu_alias_moves import mark_views
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
 from odc_mlir.transforms.npu.schedule.chosen_tiles import planned_layers
@@ -35,8 +36,9 @@ from odc_mlir.transforms.npu.schedule.cost import StridedRuns, ports, transfer_b
 from odc_mlir.transforms.npu.schedule.gather_stream import gathered_bytes
 from odc_mlir.transforms.npu.schedule.prefetch import SMALLEST_CHUNK
 from odc_mlir.transforms.npu.schedule.resident_graph import layer_choices
-from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED, window_of
+from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
+from odc_mlir.transforms.npu.schedule.views import viewed
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, step_kinds
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
@@ -62,23 +64,25 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Ope
     latency = port.read_latency_cycles + sram.write_latency_cycles
 
     def cycles(works: Sequence[OperatorCost]) -> float:
-        now = arrived = fetched = start
+        now = fetched = start
+        copied = [_in_bursts(work.constant_bytes, port.burst_bytes) for work in works]
+        copies = _Copies(width, start, sum(copied) + GROWTH * sum(work.program_bytes for work in works))
         unread, before, held = float(request - FIRST_BYTES), 0.0, float(target.local.weight_bytes)
-        for work in works:
+        for work, constants in zip(works, copied, strict=True):
             program = max(0.0, GROWTH * work.program_bytes - max(0.0, unread))
             unread -= GROWTH * work.program_bytes
-            ready = max(fetched, arrived) + LEADING_SHARE * program / rate
-            fetched = max(fetched, arrived) + program / rate
+            begun = max(fetched, copies.arrived())
+            ready, fetched = begun + LEADING_SHARE * program / rate, begun + program / rate
             took, rest, there = work.cycles, fetched, 0.0
-            if staged and work.constant_bytes:
-                begun = arrived + program / width
-                arrived = begun + work.constant_bytes / width
+            copies.add(program)
+            if staged and constants:
                 first = max(work.first_bytes, min(work.constant_bytes, SMALLEST_CHUNK))
-                there = begun + -(-first // port.burst_bytes) * port.burst_bytes / width + latency
+                there = copies.arrived() + -(-first // port.burst_bytes) * port.burst_bytes / width + latency
+                copies.add(constants)
                 took += CROWDING * work.constant_bytes / sram.bytes_per_cycle
-                rest = max(rest, arrived + latency + work.left)
-            else:
-                arrived += program / width
+                rest = max(rest, copies.arrived() + latency + work.left)
+            if staged and work.picked_bytes:
+                took = max(took, latency + copies.beside(work.picked_bytes, max(now, ready, there)))
             alone = held + work.weight_bytes > target.local.weight_bytes
             waits = work.lead if alone else max(0.0, work.lead - before)
             now = max(max(now, ready) + work.ahead, there) + waits + took - work.ahead
@@ -86,6 +90,34 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Ope
         return now
 
     return cycles
+
+
+def _in_bursts(size: float, burst: int) -> float:
+    """What copying ``size`` bytes takes: whole bursts, but for less than a chunk, which shares one with others."""
+    return size if size < SMALLEST_CHUNK else -(-size // burst) * burst
+
+
+class _Copies:
+    """What comes through the port of constants in order, ``left`` bytes from cycle ``start`` on, as early as it can."""
+
+    def __init__(self, width: int, start: float, left: float) -> None:
+        self.width, self.copied, self.left = width, start, left
+        self.delays: list[tuple[float, float]] = []
+
+    def add(self, size: float) -> None:
+        """Copy the next ``size`` bytes."""
+        self.copied += size / self.width
+        self.left -= size
+
+    def arrived(self) -> float:
+        """When all that was added is there."""
+        return self.copied + sum(min(most, max(0.0, self.copied - since)) for since, most in self.delays)
+
+    def beside(self, size: float, now: float) -> float:
+        """The cycles for ``size`` bytes that are read from ``now`` on: each has its turn with one of what is copied."""
+        alone, others = size / self.width, self.left / self.width - max(0.0, now - self.copied)
+        self.delays.append((now, alone))
+        return alone + min(alone, max(0.0, others))
 
 
 def npu_works(
@@ -102,6 +134,7 @@ def npu_works(
             found[index] = _guarded(*labels[index], partial(_lower, op, index))
     NpuFusePaddingPass().apply(ctx, scratch)
     NpuSwapAxesPass().apply(ctx, scratch)
+    mark_views(main_function(scratch).body.block)
     choice = target_of(module)
     quick = choice is not None and choice.prefer == "compile-time"
     layers = _LayerCosts(tilings_of(ctx, target, quick=quick), memory, partial(checkpoint, ctx), quick=quick)
@@ -119,8 +152,9 @@ def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
     """Layers in order that no operator of the host stands between."""
     run: list[npu.NpuTensorOp] = []
     for op in ops:
-        if isinstance(op, npu.NpuTensorOp) and not isinstance(op, NOTHING_COMPUTED):
-            run.append(op)
+        if isinstance(op, npu.NpuTensorOp):
+            if becomes_instructions(op):
+                run.append(op)
         elif isinstance(op, CircleOp) and run:
             yield run
             run = []
@@ -164,11 +198,8 @@ class _LayerCosts:
         """``work`` and that of ``layer``, alone with the whole tile buffer where nothing is planned."""
         self.check()
         best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
-        stored = stored_bytes(layer)
-        constants = float(stored)
-        for operand in layer.operands:
-            if isinstance(operand.owner, npu.ConstantOp):
-                constants += _constant_bytes(layer, operand, self.port)
+        stored, (copied, picked) = stored_bytes(layer), _constant_bytes(layer, self.port)
+        constants = float(stored + copied)
         cycles, lead, held = best.cycles, best.lead, 0.0
         first, ahead, left = LEADING_SHARE * constants, 0.0, 0.0
         if isinstance(layer, npu.ConvOp):
@@ -177,6 +208,8 @@ class _LayerCosts:
             if best.tiling is not None:
                 begun, ahead, ended = self._shares(layer, best.tiling)
                 first, left = begun * constants, (1 - ended) * max(0.0, cycles - ahead)
+        elif isinstance(layer, npu.GatherOp):
+            first = constants  # any row may be picked
         elif not isinstance(layer, npu.LstmOp):
             first = max(first, float(stored))
         return OperatorCost(
@@ -188,6 +221,7 @@ class _LayerCosts:
             work.first_bytes or first,
             work.ahead if work.constant_bytes else work.cycles + min(ahead, cycles),
             left if constants else work.left + cycles,
+            work.picked_bytes + picked,
         )
 
     def _shares(self, layer: npu.ConvOp, tiling: WindowTiling) -> tuple[float, float, float]:
@@ -220,9 +254,19 @@ class _LayerCosts:
         return saved if choice.cycles - busy >= saved > 0 else 0.0
 
 
-def _constant_bytes(layer: npu.NpuTensorOp, operand: SSAValue, port: MemoryPort) -> int:
-    """Bytes of a constant operand that come through ``port``."""
-    return gathered_bytes(layer, port) if isinstance(layer, npu.GatherOp) else npu.size_bytes(operand)
+def _constant_bytes(layer: npu.NpuTensorOp, port: MemoryPort) -> tuple[int, int]:
+    """Bytes of constant operands that are copied, and of rows that cross ``port`` from a table that is not.
+
+    A table is copied as a whole where that is no more.
+    """
+    sizes = {
+        value: npu.size_bytes(value) for value in layer.operands if isinstance(viewed(value).owner, npu.ConstantOp)
+    }
+    picked = 0
+    if isinstance(layer, npu.GatherOp) and gathered_bytes(layer, port) < sizes.get(layer.table, 0):
+        picked = gathered_bytes(layer, port)
+        del sizes[layer.table]
+    return sum(sizes.values()), picked
 
 
 def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> TilingChoice:

@@ -28,7 +28,8 @@ class OperatorCost(NamedTuple):
 
     ``lead``: cycles in which its first weights arrive, which it waits for unless an operator before hides them;
     ``weight_bytes``: what they take of the weight buffer. ``first_bytes`` of the constants are needed together, after
-    ``ahead`` of the cycles; ``left`` of the cycles remain when the last constants are there.
+    ``ahead`` of the cycles; ``left`` of the cycles remain when the last constants are there. ``picked_bytes`` are rows
+    of tables that stay where constants are: they come through the port of constants while the operator runs.
     """
 
     cycles: float = 0.0
@@ -39,6 +40,7 @@ class OperatorCost(NamedTuple):
     first_bytes: float = 0.0
     ahead: float = 0.0
     left: float = 0.0
+    picked_bytes: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

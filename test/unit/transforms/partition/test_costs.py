@@ -133,6 +133,75 @@ def test_what_is_needed_whole_before_a_layer_starts() -> None:
     assert cycles([large._replace(first_bytes=1024.0, left=large.cycles)]) >= in_parts + 100
 
 
+def test_copies_take_whole_bursts_unless_chunks_share_them() -> None:
+    cycles = segment_cycles(TARGET, "flash")
+    assert cycles([OperatorCost(10, 10, 1200)]) == pytest.approx(cycles([OperatorCost(10, 10, 1280)]), abs=10)
+    assert cycles([OperatorCost(10, 10, 200)] * 2) < cycles([OperatorCost(10, 10, 256)] * 2) - 50
+
+
+def gathering(rows: int, count: int) -> bytes:
+    table, picked = (f"tensor<{n}x64x!quant.uniform<i8:f32, 0.05>>" for n in (rows, count))
+    data = [i % 127 for i in range(rows * 64)]
+    return f"""
+func.func @main(%i: tensor<{count}xi32>) -> {picked} {{
+  %t = circle.const {data} : {table}
+  %0 = circle.gather(%t, %i) : ({table}, tensor<{count}xi32>) -> {picked} loc("g")
+  %1 = circle.tanh(%0) : ({picked}) -> tensor<{count}x64x!quant.uniform<i8:f32, 0.0078125>> loc("y")
+  func.return %0 : {picked}
+}}""".encode()
+
+
+@pytest.mark.parametrize(("rows", "copied", "picked"), [(300, 0, 32 * 128), (30, 30 * 64, 0)])
+def test_rows_are_read_where_a_large_table_is(rows: int, copied: int, picked: int) -> None:
+    made = odc_mlir.load(gathering(rows, 32))
+    place_on_npu(next(iter(operators(made))))
+    work = npu_works(make_context(), made, TARGET, "flash")[0]
+    assert isinstance(work, OperatorCost)
+    assert (work.constant_bytes, work.picked_bytes) == (copied, picked)
+    package = odc_mlir.compile(gathering(rows, 32), placement={"strategy": "supported"})
+    (segment,) = package.report["partition"]["segments"]
+    assert segment["estimate"]["npu_ns"] == pytest.approx(segment["npu_ns"], rel=0.06)
+
+
+def test_rows_and_copies_share_the_port() -> None:
+    cycles = segment_cycles(TARGET, "flash")
+    picking, copied = OperatorCost(10, picked_bytes=1024), OperatorCost(10, constant_bytes=8192)
+    alone = cycles([picking])
+    assert alone >= 1024
+    assert cycles([picking, picking]) >= alone + 1024
+    assert cycles([picking, copied]) == pytest.approx(cycles([copied]) + 1024)  # each byte once through the port
+    few = copied._replace(constant_bytes=256.0)
+    assert cycles([picking, few]) == pytest.approx(alone + 256, abs=50)  # which come in between
+    assert segment_cycles(TARGET, "sram")([picking]) < alone - 1000
+
+
+def slicing() -> Any:
+    half = "tensor<1x8x16x16x!quant.uniform<i8:f32, 0.05:3>>"
+    made = odc_mlir.load(
+        f"""
+func.func @main(%x: {T}) -> {half} {{
+  %b = circle.const [0, 8, 0, 0] : tensor<4xi32>
+  %s = circle.const [1, 8, 16, 16] : tensor<4xi32>
+  %0 = circle.tanh(%x) : ({T}) -> {T} loc("a")
+  %1 = circle.slice(%0, %b, %s) : ({T}, tensor<4xi32>, tensor<4xi32>) -> {half} loc("b")
+  %2 = circle.tanh(%1) : ({half}) -> {half} loc("c")
+  func.return %2 : {half}
+}}""".encode()
+    )
+    for op in operators(made):
+        place_on_npu(op)
+    return made
+
+
+def test_slices_are_read_in_place_unless_they_leave_the_segment() -> None:
+    made = slicing()
+    assert npu_works(make_context(), made, TARGET, "flash")[1] == OperatorCost()
+    place_on_host(list(operators(made))[2], "test")
+    work = npu_works(make_context(), made, TARGET, "flash")[1]
+    assert isinstance(work, OperatorCost)
+    assert work.cycles > 0
+
+
 @pytest.mark.parametrize("memory", ["flash", "sram"])
 def test_more_work_takes_longer(memory: Any) -> None:
     cycles = segment_cycles(TARGET, memory)
