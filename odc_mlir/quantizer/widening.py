@@ -67,10 +67,11 @@ class Tried:
     candidate: Candidate
     measures: Measures
     outputs_db: tuple[float, ...]
+    lacking: int = 0  # samples for which it lacks numbers
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
-        """Whether all limits hold and outputs have at least these SQNR."""
-        return all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
+        """Whether all limits hold, outputs have at least these SQNR, and no sample lacks numbers."""
+        return not self.lacking and all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
 
     def lacks(self, aims: Sequence[float]) -> float:
         """By how many dB the output that is farthest from its aim is below it; below zero where all are above."""
