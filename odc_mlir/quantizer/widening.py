@@ -215,9 +215,13 @@ class Widening:
     # What there is.
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
-        """The costs and noises of all layers; ``host``: whether layers may leave the target."""
+        """The costs and noises of all layers; ``host``: whether layers may leave the target.
+
+        Layers that are real as it is take what others give them, in codes or not: no noise waits for these.
+        """
         costs = self._pricing.costs(candidate, host=host)
-        places = {name: place for place, name in enumerate(self.names)}
+        precisions = self.examination.precisions(candidate.graph)
+        places = {name: place for place, name in enumerate(self.names) if precisions.get(name, FLOAT) != FLOAT}
         roundings = []
         for effect in self._effects:
             layers = tuple(sorted(places[name] for name in effect.layers if name in places))

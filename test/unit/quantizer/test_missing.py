@@ -130,12 +130,23 @@ def test_what_a_model_lacks_is_a_problem_and_an_error() -> None:
     assert any(f"which lack numbers in {exponential['lacking']} of 8 samples" in line for line in lines)
 
 
+def test_the_search_mends_what_stands_before_a_real_division() -> None:
+    samples = _normal()
+    verdict = _verdict(_model(_softmax_by_hand, samples[0][0]), samples)
+    assert verdict["passed"]
+    assert {name for name, scheme in verdict["scheme"].items() if scheme == "float"} >= {"e", "total"}
+    assert verdict["scheme"]["y"] == "int8"
+
+
 def test_a_sample_that_a_kernel_refuses_is_one_that_is_missed() -> None:
     samples = _below_six()
     model = _model(_looked_up, samples[0][0])
     plain = _verdict(model, samples, headroom=0.21, help=False, mixed="off")
     assert plain["status"] == "failed"
     assert any("lacks finite outputs" in text for text in plain["problems"])
+    found = _verdict(model, samples, headroom=0.21)
+    assert found["passed"]
+    assert found["scheme"]["y"] != "int8"
 
 
 def test_samples_of_which_the_float_model_makes_no_numbers_are_not_counted() -> None:
