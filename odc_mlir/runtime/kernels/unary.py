@@ -153,11 +153,18 @@ def exp(node: Node) -> Execute:
 
 
 def log(node: Node) -> Execute:
-    """Natural logarithm; codes from zero down give the lowest code."""
+    """Natural logarithm; codes from zero down give the lowest code, those of 16 bits the logarithm of half a step.
+
+    That is the largest number which rounds to zero. Ranges of 16 bits reach far beyond what values there are, so that
+    the lowest code would be as far below their logarithms. As LiteRT computes, it is the lowest code in any case.
+    """
     out = node.results[0]
     if not out.info.is_integer:
         return real_function(node, np.log)
     require_dtype(node, out, *CODES)
+    if out.dtype == "int16" and node.context.numerics != "litert":
+        half = np.float32(scale_of(node, node.operand(0))[0]) / np.float32(2)
+        return real_function(node, lambda x: np.log(np.maximum(x, half)))
     scale, zero = scale_of(node, out)
     lowest = np.float32((code_range(out.info.numpy)[0] - zero) * np.float32(scale))
 
