@@ -7,16 +7,20 @@ how many there are.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 
+from odc_mlir.errors import InputError
 from odc_mlir.ops.spec import Array, TensorInfo, Trait
 from odc_mlir.quantizer.layers import CASTS, as_constant
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
+
+_log = logging.getLogger(__name__)
 
 # Operators that are not elementwise, each item of whose results depends on that item of one operand alone.
 _WINDOWS = frozenset(
@@ -45,21 +49,38 @@ class BatchRunner:
 
     def run(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
         """The outputs of each sample, state anew."""
+        for part in self._parts(samples):
+            yield from self._outputs(part)
+
+    def run_where_it_can(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
+        """The same, None for a sample that a kernel refuses: codes are to blame where the float model takes it.
+
+        What may be refused for its values, such as an index, is no code, and so runs alone.
+        """
+        for part in self._parts(samples):
+            try:
+                found: list[list[Array]] | list[None] = self._outputs(part)
+            except InputError as error:
+                _log.info("a sample cannot be run: %s", error)
+                found = [None] * len(part)
+            yield from found
+
+    def _parts(self, samples: Sequence[Sequence[Array]]) -> Iterator[Sequence[Sequence[Array]]]:
         most = most_at_once(self._graph) if _are_alike(samples) else 1
-        infos = self._graph.output_infos()
         size = -(-len(samples) // max(1, -(-len(samples) // most)))  # all runs alike, as far as that goes
         for start in range(0, len(samples), size or 1):
-            part = samples[start : start + size]
-            executor = self._executor(len(part))
-            executor.reset()
-            if len(part) == 1:
-                yield executor.run(part[0])
-                continue
-            found = executor.run([np.concatenate(arrays) for arrays in zip(*part, strict=True)])
-            yield from (
-                [self._item(*output, number) for output in zip(infos, found, strict=True)]
-                for number in range(len(part))
-            )
+            yield samples[start : start + size]
+
+    def _outputs(self, part: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        executor = self._executor(len(part))
+        executor.reset()
+        if len(part) == 1:
+            return [executor.run(part[0])]
+        infos = self._graph.output_infos()
+        found = executor.run([np.concatenate(arrays) for arrays in zip(*part, strict=True)])
+        return [
+            [self._item(*output, number) for output in zip(infos, found, strict=True)] for number in range(len(part))
+        ]
 
     @staticmethod
     def _item(info: TensorInfo, value: Array, number: int) -> Array:
@@ -146,6 +167,15 @@ def _for_items(graph: Graph, count: int) -> Graph:
 
 def reals_of(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
     """The outputs of ``graph`` for each sample, all as reals."""
-    inputs, outputs = graph.input_infos(), graph.output_infos()
-    for found in BatchRunner(graph).run([list(map(to_codes, inputs, sample)) for sample in samples]):
-        yield list(map(to_reals, outputs, found))
+    for found in BatchRunner(graph).run(_codes(graph, samples)):
+        yield list(map(to_reals, graph.output_infos(), found))
+
+
+def reals_where_it_runs(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
+    """The same, None for a sample that a kernel refuses."""
+    for found in BatchRunner(graph).run_where_it_can(_codes(graph, samples)):
+        yield None if found is None else list(map(to_reals, graph.output_infos(), found))
+
+
+def _codes(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    return [list(map(to_codes, graph.input_infos(), sample)) for sample in samples]

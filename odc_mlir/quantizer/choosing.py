@@ -480,12 +480,13 @@ class Choosing:
         return [self._making.measured_by_halves(each.model, each.candidate) for each in choices]
 
     def _leaves_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether ``choice`` has products in float that ``best`` has in codes, which is no gain of what was chosen.
+        """Whether ``choice`` has products in float that ``best`` has in codes, which is no gain of what was chosen, or
+        lacks numbers of more samples.
 
         A reader may run no codes with the scales that a choice leads to.
         """
         ours, theirs = (self._making.coverage(each.candidate).left("macs") for each in (choice, best))
-        return ours > theirs
+        return ours > theirs or choice.measured.lacking > best.measured.lacking
 
     def _covers(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether enough of ``choice`` has codes to pass, and of ``best`` not: what is real for lack of a kernel is no

@@ -299,7 +299,8 @@ class Driver:
 
     def _tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
         measured = self.making.measured(candidate)
-        return Tried(precisions, candidate, self.making.reference.metrics(measured), outputs_db(measured))
+        metrics = self.making.reference.metrics(measured)
+        return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
 
     def measures(self, candidate: Candidate) -> dict[str, float | None]:
         """What the verdict's limits are checked against, of samples that ``candidate`` was not made by.
@@ -316,9 +317,10 @@ class Driver:
         """Whether limits hold as the verdict measures them."""
         making = self.making
         metrics = self.measures(candidate)
-        if not all(limit.holds(metrics) for limit in self.limits):
+        lacking = making.measured_unseen(self.model, candidate).lacking
+        if lacking or not all(limit.holds(metrics) for limit in self.limits):
             return False
-        if len(self.reference.samples) >= FEWEST_TO_TRUST:
+        if self.reference.measurable >= FEWEST_TO_TRUST:
             return True
         return not making.intervals(self.model, candidate).doubtful(self.limits, metrics)
 

@@ -22,13 +22,15 @@ from odc_mlir.quantizer.deciding import DECIDED, SHARE, PlaceMeter, is_in_order
 from odc_mlir.quantizer.float_outputs import FloatOutputs, Samples
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, Powers, signal_and_noise
+from odc_mlir.quantizer.missing import all_completed, exceeds
 from odc_mlir.quantizer.recalls import Recall, recall_drop, recalls
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 
 _Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisive tensors by index
-_Runs = Iterator[_Run]
+_MayRun = tuple[list[Array] | None, dict[int, Array]]  # None where it cannot be run
+_Runs = Iterator[_MayRun]
 
 _EXACT = Tolerance(0.0, 0.0)
 _MOST_TOGETHER = 1 << 16  # elements of outputs of several samples that are metered at once
@@ -85,7 +87,10 @@ class Reference(FloatOutputs):
         powers, results = np.zeros((2, 2, len(self._parts), len(self.samples)))
         found_reals: list[list[Array]] = []
         decided: dict[int, list[float]] = {place: [] for place in self._deciding}
-        for number, expected, (reals, kept) in self._metered(parts, meters, columns):
+        lacking = exceeding = 0
+        for number, expected, (reals, kept), lacks in self._metered(parts, meters, columns):
+            lacking += lacks
+            exceeding += any(map(exceeds, expected, reals))
             for part, (place, at) in enumerate(self._parts):
                 a, b = (_column(found[place], at, self.columns(place).axis) for found in (expected, reals))
                 own = signal_and_noise(a, b, place in self.places)
@@ -114,6 +119,8 @@ class Reference(FloatOutputs):
             [gone for gone, _ in lost],
             [partly for _, partly in lost],
             self._recalls(found_reals),
+            lacking,
+            exceeding,
         )
 
     def _metered(
@@ -121,8 +128,8 @@ class Reference(FloatOutputs):
         parts: Sequence[_Runs],
         meters: Sequence[ErrorMeter | PlaceMeter],
         columns: Sequence[Sequence[Columns]],
-    ) -> Iterator[tuple[int, Sequence[Array], _Run]]:
-        """Each sample's number, outputs and what ``parts``, which take turns, give for it.
+    ) -> Iterator[tuple[int, Sequence[Array], _Run, bool]]:
+        """Each sample's number, outputs, what ``parts``, which take turns, give for it, and whether that lacks numbers.
 
         ``meters`` and ``columns`` of each output have seen that. Small outputs of many samples are shown to them
         together, as most of the time would go into calls.
@@ -130,7 +137,9 @@ class Reference(FloatOutputs):
         count = max(1, _MOST_TOGETHER // max(1, sum(array.size for array in self.outputs[0])))
         for start in range(0, len(self.outputs), count):
             outputs = self.outputs[start : start + count]
-            found = [next(parts[number % len(parts)]) for number in range(start, start + len(outputs))]
+            given = [next(parts[number % len(parts)]) for number in range(start, start + len(outputs))]
+            every_run = [all_completed(expected, reals) for expected, (reals, _) in zip(outputs, given, strict=True)]
+            found = [(reals, kept) for (reals, _), (_, kept) in zip(every_run, given, strict=True)]
             for place, (meter, found_columns) in enumerate(zip(meters, columns, strict=True)):
                 every, others = [expected[place] for expected in outputs], [reals[place] for reals, _ in found]
                 for a, b in zip(every, others, strict=True):
@@ -139,7 +148,8 @@ class Reference(FloatOutputs):
                 meter.add_all(every, others)
                 for column in found_columns:
                     column.add_all(others, every)
-            yield from zip(range(start, start + len(outputs)), outputs, found, strict=True)
+            lacks = [lacks for _, lacks in every_run]
+            yield from zip(range(start, start + len(outputs)), outputs, found, lacks, strict=True)
 
     def _recalls(self, found: Sequence[Sequence[Array]]) -> list[Recall]:
         return [] if self.labels is None else recalls(self._firsts, self.answers(found), self.labels)
@@ -180,7 +190,10 @@ class Reference(FloatOutputs):
         last = {names[index]: index for index in computed if index in names}
         more = tuple(dict.fromkeys(last.values()))
         runner = BatchRunner(dataclasses.replace(graph, outputs=(*graph.outputs, *more)))
-        for found in runner.run([list(map(to_codes, inputs, sample)) for sample in samples]):
+        for found in runner.run_where_it_can([list(map(to_codes, inputs, sample)) for sample in samples]):
+            if found is None:
+                yield None, {}
+                continue
             codes = zip(more, found[len(outputs) :], strict=True)
             kept = {known[names[index]]: to_reals(graph.tensors[index], value) for index, value in codes}
             yield [to_reals(info, value) for info, value in zip(outputs, found, strict=False)], kept

@@ -31,6 +31,7 @@ from odc_mlir.quantizer.deciding import (
 )
 from odc_mlir.quantizer.label_scores import Scorer
 from odc_mlir.quantizer.labels import check_answers, check_class_numbers, misfit
+from odc_mlir.quantizer.missing import tells
 from odc_mlir.quantizer.policy.limits import Answers, measure_key
 from odc_mlir.quantizer.units import check_unit
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -120,6 +121,11 @@ class FloatOutputs:
     def metric(self) -> str | None:
         """What known answers are scored by; None without."""
         return None if self.scorer is None else self.scorer.metric
+
+    @cached_property
+    def measurable(self) -> int:
+        """How many samples measures are of: those for which the float model has finite outputs."""
+        return sum(map(tells, self.outputs))
 
     @property
     def constant(self) -> bool:

@@ -39,6 +39,7 @@ from odc_mlir.quantizer.baselines import variation
 from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.missing import tells
 from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, Limit
 from odc_mlir.quantizer.policy.tails import Tail
 from odc_mlir.runtime.execution.binding import to_reals
@@ -103,10 +104,10 @@ def intervals_of(
     where that is another; ``itself`` the model as it is, of which each output has the range ``ends``, where known. What
     ``measured`` says lies within. ``of_more``: as if there were so many samples, all like one of these.
     """
-    if len(measured.reals) < _FEWEST:
+    if min(len(measured.reals), reference.measurable) < _FEWEST:
         return {}
     judged = measured if judged is None else judged
-    count = of_more or len(reference.outputs)
+    count = of_more or reference.measurable
     result = _ends(reference, judged.reals, count, ends)
     if itself is not None:
         result = _bettered(result, _ends(reference, itself.reals, count))
@@ -151,17 +152,25 @@ def _ends(
     variations = variation(list(zip(*reference.outputs, strict=True)), list(reference.places))
     found: dict[str, list[Interval]] = {}
     for place in _numbers(reference):
-        pairs = [(a[place].astype(np.float64), b[place]) for a, b in zip(reference.outputs, reals, strict=True)]
+        told = [number for number, outputs in enumerate(reference.outputs) if tells(outputs)]
+        pairs = [_finite(reference.outputs[number][place], reals[number][place]) for number in told]
         span = reference.spans[place]
         spans = None if span is None else np.full(_DRAWS, span)
         if spans is not None and not reference.is_bounded(place):
             spans = draws.spans([a for a, _ in pairs], len(reference.samples), spans)
         cut = draws.cut_off([a for a, _ in pairs], ranges[place]) if place < len(ranges) else None
-        for metric, interval in _of_output(pairs, spans, variations[place], draws, cut).items():
+        for metric, interval in _of_output(pairs, spans, variations[place][told], draws, cut).items():
             found.setdefault(metric, []).append(interval)
     worst = {m: (min if HIGHER_IS_BETTER[m] else max) for m in found}
     ends = {m: (worst[m](low for low, _ in every), worst[m](high for _, high in every)) for m, every in found.items()}
     return {metric: interval for metric, interval in ends.items() if np.isfinite(interval).all()}
+
+
+def _finite(expected: Array, found: Array) -> tuple[Array, Array]:
+    """Both where they are finite, as float64."""
+    finite = np.isfinite(expected) & np.isfinite(found)
+    a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
+    return a.astype(np.float64), b
 
 
 def _bettered(one: dict[str, Interval], other: dict[str, Interval]) -> dict[str, Interval]:

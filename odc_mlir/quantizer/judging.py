@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _MOST_LEAKED = 0.005
 _SEARCHED = "the search for precisions chose float"
 PERCENT = frozenset({"top1_percent"})  # scores that are shares of samples
+_LEAST_TOLD = 0.5  # of the samples, of which the float model has to make numbers
 _PRICED = 6  # points of the front, each of which takes a plan of the partitioner
 
 
@@ -92,7 +93,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             _float_reasons(driver, candidate),
             {
                 "chosen_by": data.known,
-                "checked_on": len(reference.samples),
+                "checked_on": reference.measurable,
                 "telling": tells,
                 "outputs_vary": driver.outputs_vary,
                 "layers_examined_on": examination.samples,
@@ -110,6 +111,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             + notes
             + recall_findings(measured.recalls)
             + _of_classes(driver, measured)
+            + _untold(driver)
             + ([] if missed == [FOLLOWING] else little)
             + sample_advice(driver.limits, certainty, wanted),
             driver.making.steps,
@@ -411,15 +413,28 @@ def _silent(driver: Driver, candidate: Candidate, measured: Measurement) -> tupl
 
 
 def _not_finite(driver: Driver, measured: Measurement) -> list[str]:
-    """Samples of which one model makes a number and the other does not: no measure of distance counts these."""
-    pairs = zip(driver.reference.outputs, measured.reals, strict=True)
-    count = sum(
-        any((np.isfinite(a) != np.isfinite(b)).any() for a, b in zip(*both, strict=True) if a.dtype.kind == "f")
-        for both in pairs
-    )
-    if not count:
+    """Samples of which one model makes a number and the other does not, and too few of which the float model does."""
+    every, told, found = len(driver.reference.samples), driver.reference.measurable, []
+    if measured.lacking:
+        found.append(
+            f"the quantised model lacks finite outputs of {measured.lacking} of {every} samples: these count as zeros"
+        )
+    if measured.exceeding:
+        found.append(f"{measured.exceeding} of {every} samples have finite outputs in the quantised model alone")
+    if told < _LEAST_TOLD * every:
+        found.append(
+            f"only {told} of {every} samples have finite outputs in the float model, which is too few for a verdict: "
+            "give samples of which it makes numbers"
+        )
+    return found
+
+
+def _untold(driver: Driver) -> list[str]:
+    """That the float model makes no numbers of some samples, where that is not a problem."""
+    every, told = len(driver.reference.samples), driver.reference.measurable
+    if not _LEAST_TOLD * every <= told < every:
         return []
-    return [f"{count} of {len(measured.reals)} samples have outputs that are finite in one of both models alone"]
+    return [f"measures are of {told} of {every} samples: of the others the float model has outputs that are not finite"]
 
 
 def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, replace
 
 import numpy as np
 
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import InputError, OdcError
 from odc_mlir.ops.constants import encode_constant, initial_contents
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.ops.work import largest_tensor
+from odc_mlir.quantizer.measurement import signal_and_noise
+from odc_mlir.quantizer.missing import completed, nothing, tells
 from odc_mlir.quantizer.policy.layer_errors import LayerError
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -58,12 +61,24 @@ class Examination:
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
         self.graph = graph
         executor = HostExecutor(graph)
-        self.runs = [FloatRun(executor, samples[0])]
-        for sample in samples[1 : self._count(len(samples))]:
-            self.runs.append(FloatRun(executor, sample))
-        self._samples = samples[: len(self.runs)]
+        self.runs, self._samples = [FloatRun(executor, samples[0])], [samples[0]]
+        most = self._count(len(samples))
+        for sample in samples[1:]:
+            if len(self.runs) == most:
+                break
+            self._show(FloatRun(executor, sample), sample)
         self._index = {info.name: index for index, info in reversed(list(enumerate(graph.tensors)))}
         self._producer = {index: node.index for node in graph.nodes for index in node.outputs}
+
+    def _show(self, run: FloatRun, sample: Sequence[Array]) -> None:
+        """Examine layers with one more sample if it tells anything, instead of the first if that does not."""
+        if not tells(run.outputs):
+            return
+        if not tells(self.runs[0].outputs):
+            self.runs.clear()
+            self._samples.clear()
+        self.runs.append(run)
+        self._samples.append(sample)
 
     @property
     def samples(self) -> int:
@@ -203,7 +218,13 @@ class Examination:
             return to_codes(info, value)
 
     def outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
-        """The float model's outputs when the tensors in ``changed`` have these values."""
+        """The float model's outputs when the tensors in ``changed`` have these values, which kernels may refuse."""
+        try:
+            return self._outputs_with(run, changed)
+        except InputError:
+            return list(map(nothing, run.outputs))
+
+    def _outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}
         last = max((self._producer.get(index, -1) for index in values), default=len(self.graph.nodes))
         for item in self.graph.nodes[last + 1 :]:
@@ -259,7 +280,8 @@ class Examination:
                     layer.accumulated.add(expected, to_reals(quantised.tensors[index], value))
 
             executor.reset()
-            executor.run(list(map(to_codes, quantised.input_infos(), sample)), watch=compare)
+            with suppress(InputError):  # of a sample that a kernel refuses, what has been before is compared
+                executor.run(list(map(to_codes, quantised.input_infos(), sample)), watch=compare)
 
 
 class _OperatorErrors:
@@ -274,6 +296,7 @@ class _OperatorErrors:
         scale = _scale_of(item, graph)
         self.meter = ErrorMeter(_EXACT, scale=scale)
         self.accumulated = ErrorMeter(_EXACT, scale=scale)
+        self._lacking = 0
         self._sums: dict[int, list[float]] = {}  # by output: what was added to it, and what it was, as sums of squares
 
     def add_effect(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
@@ -282,13 +305,11 @@ class _OperatorErrors:
             if a.shape != b.shape:
                 continue
             sums = self._sums.setdefault(place, [0.0, 0.0])
-            if a.dtype.kind != "f":  # an index or an answer is right or wrong
-                sums[0] += float(np.count_nonzero(a != b))
-                sums[1] += a.size
-            else:
-                wide = a.astype(np.float64)
-                sums[0] += float(np.square(wide - b).sum())
-                sums[1] += float(np.square(wide).sum())
+            # an index or an answer is right or wrong
+            signal, noise = signal_and_noise(a, b, counts=a.dtype.kind != "f")
+            sums[0] += noise
+            sums[1] += signal
+        self._lacking += any(completed(a, b)[1] for a, b in zip(expected, found, strict=True))
 
     def result(self) -> LayerError:
         """The errors over all samples."""
@@ -301,6 +322,7 @@ class _OperatorErrors:
             {key: accumulated[key] for key in SHOWN},
             noise := self._noise(),
             -10.0 * math.log10(noise) if noise else None,
+            self._lacking,
         )
 
     def _noise(self) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import OdcError
-from odc_mlir.quantizer.batches import reals_of
+from odc_mlir.quantizer.batches import reals_of, reals_where_it_runs
 from odc_mlir.quantizer.building import CandidateBuilder
 from odc_mlir.quantizer.coverage import Coverage, coverage_of
 from odc_mlir.quantizer.data import Data, standing_out
@@ -165,9 +165,9 @@ class Making:
             return []
         if candidate.lost_witnesses is None:
             samples = sorted({witness.sample for witness in self._witnesses})
-            found = dict(zip(samples, reals_of(candidate.graph, [self.data.fit[i] for i in samples]), strict=True))
-            values = [float(found[one.sample][one.output].flat[one.element]) for one in self._witnesses]
-            pairs = zip(self._witnesses, values, strict=True)
+            runs = reals_where_it_runs(candidate.graph, [self.data.fit[i] for i in samples])
+            found = dict(zip(samples, runs, strict=True))
+            pairs = ((one, one.seen_in(found[one.sample])) for one in self._witnesses)
             candidate.lost_witnesses = [pair for pair in pairs if pair[0].is_lost(pair[1])]
         return candidate.lost_witnesses
 
@@ -213,7 +213,7 @@ class Making:
                 itself = self.judging.measure(candidate.graph, keep=True)
             ends = output_ends(candidate.graph)
             found = partial(intervals_of, self.judging, measured, judged, itself, ends)
-            certainty = Certainty(found(), len(self.judging.samples), lambda count: found(of_more=count))
+            certainty = Certainty(found(), self.judging.measurable, lambda count: found(of_more=count))
             self._certainty = candidate, certainty
         return self._certainty[1]
 

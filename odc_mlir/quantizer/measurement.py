@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.columns import Lost
 from odc_mlir.quantizer.label_scores import Scored
+from odc_mlir.quantizer.missing import completed
 from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, OF_LABELS
 from odc_mlir.quantizer.recalls import Recall
 from odc_mlir.runtime.reporting.metrics import Errors
@@ -26,10 +27,13 @@ _OF_OUTPUTS = tuple(metric for metric in HIGHER_IS_BETTER if metric not in {*OF_
 
 
 def signal_and_noise(expected: Array, found: Array, counts: bool = False) -> tuple[float, float]:
-    """Signal and noise of one tensor; where it ``counts``, as answers that are no numbers do, how many differ."""
+    """Signal and noise of one tensor; where it ``counts``, as answers that are no numbers do, how many differ.
+
+    Of what is expected to be finite; what is ``found`` instead and is not counts as zero.
+    """
     if counts or expected.dtype.kind not in "biuf":
         return float(expected.size), float(np.count_nonzero(expected != found))
-    a, b = expected.astype(np.float64), found.astype(np.float64)
+    a, b = expected.astype(np.float64), completed(expected, found)[0].astype(np.float64)
     finite = np.isfinite(a) & np.isfinite(b)
     if not finite.all():
         a, b = a[finite], b[finite]
@@ -43,6 +47,9 @@ class Measurement:
     ``decisive`` are those of the tensors that decide the outputs: an output itself, or what its softmax or logistic
     function is taken of. There noise shows for every sample, in the output only for those that are undecided. An
     output of few columns that differ in size counts as that many tensors.
+
+    ``lacking``: how many samples lack numbers that the float model gives, which count as zeros; ``exceeding``: how many
+    have numbers where it gives none.
     """
 
     outputs: list[Errors]
@@ -57,6 +64,8 @@ class Measurement:
     lost: list[list[Lost]] = dataclasses.field(default_factory=list)  # columns of each output, as :class:`Lost` has it
     blurred: list[list[Lost]] = dataclasses.field(default_factory=list)  # those that are lost in part
     recalls: list[Recall] = dataclasses.field(default_factory=list)  # of each class, where labels are classes
+    lacking: int = 0
+    exceeding: int = 0
 
     @property
     def quality_db(self) -> float:

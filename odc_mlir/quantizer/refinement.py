@@ -20,7 +20,7 @@ from itertools import groupby
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir.errors import UnsupportedError
+from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.numerics.bias_correction import believable, bias_deltas, corrected
 from odc_mlir.numerics.weight_rounding import (
     DAMPING,
@@ -122,11 +122,20 @@ def refine(
         if layer.name not in known.means or layer.bias is None or layer.bias.is_shared:
             continue
         means = seen = known.means[layer.name]
-        if correction:
-            real.go_to(layer.quantised)
+        if correction and _reaches(real, layer.quantised):
             seen = _means(layer.product, list(real.reals(layer.quantised.inputs[0])))
         found.deltas[layer.name] = layer.correct(real, codes, means, seen)
     return found
+
+
+def _reaches(real: Stepper, item: GraphNode) -> bool:
+    """Whether everything before ``item`` can be run: a kernel may refuse codes of what it takes as reals."""
+    try:
+        real.go_to(item)
+    except InputError as error:
+        LOG.info("layers behind are not corrected: %s", error)
+        return False
+    return True
 
 
 @dataclass

@@ -18,6 +18,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.layers import CASTS, Examination, coded_constants, float_names, lookup_of
+from odc_mlir.quantizer.measurement import signal_and_noise
 from odc_mlir.quantizer.options import WIDE_HEADROOM
 from odc_mlir.quantizer.policy.parameters import activation_params
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
@@ -59,9 +60,9 @@ class Effect:
                 sums[0] += float(np.count_nonzero(a != b)) if a.shape == b.shape else a.size
                 sums[1] += a.size
                 continue
-            wide = a.astype(np.float64)
-            sums[0] += float(np.square(wide - b).sum()) if a.shape == b.shape else float(np.square(wide).sum())
-            sums[1] += float(np.square(wide).sum())
+            signal, noise = signal_and_noise(a, b if a.shape == b.shape else np.zeros_like(a))
+            sums[0] += noise
+            sums[1] += signal
 
 
 def _part(error: float, power: float) -> float:

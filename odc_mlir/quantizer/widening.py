@@ -67,10 +67,11 @@ class Tried:
     candidate: Candidate
     measures: Measures
     outputs_db: tuple[float, ...]
+    lacking: int = 0  # samples for which it lacks numbers
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
-        """Whether all limits hold and outputs have at least these SQNR."""
-        return all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
+        """Whether all limits hold, outputs have at least these SQNR, and no sample lacks numbers."""
+        return not self.lacking and all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
 
     def lacks(self, aims: Sequence[float]) -> float:
         """By how many dB the output that is farthest from its aim is below it; below zero where all are above."""
@@ -214,9 +215,13 @@ class Widening:
     # What there is.
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
-        """The costs and noises of all layers; ``host``: whether layers may leave the target."""
+        """The costs and noises of all layers; ``host``: whether layers may leave the target.
+
+        Layers that are real as it is take what others give them, in codes or not: no noise waits for these.
+        """
         costs = self._pricing.costs(candidate, host=host)
-        places = {name: place for place, name in enumerate(self.names)}
+        precisions = self.examination.precisions(candidate.graph)
+        places = {name: place for place, name in enumerate(self.names) if precisions.get(name, FLOAT) != FLOAT}
         roundings = []
         for effect in self._effects:
             layers = tuple(sorted(places[name] for name in effect.layers if name in places))

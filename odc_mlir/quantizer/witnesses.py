@@ -28,6 +28,10 @@ class Witness:
     value: float
     span: float
 
+    def seen_in(self, outputs: Sequence[Array] | None) -> float:
+        """What a model that has these ``outputs`` of the sample gives instead; zero where it cannot run it."""
+        return 0.0 if outputs is None else float(outputs[self.output].flat[self.element])
+
     def is_lost(self, found: float) -> bool:
         """Whether a model that gives ``found`` instead tells nothing of it."""
         return not abs(found - self.value) <= _LOST * self.span

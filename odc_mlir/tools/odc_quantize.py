@@ -230,6 +230,8 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
     for layer in verdict["worst_layers"][:_LAYERS_SHOWN]:
         alone = layer["output_sqnr_db"]
         effect = "" if alone is None else f", alone {decibel_text(alone)} at the outputs"
+        if lacking := layer["lacking"]:
+            effect += f", which lack numbers in {lacking} of {counted(checked['layers_examined_on'], 'sample')}"
         yield f"  layer {short_name(layer['name'])} ({layer['op']}, {layer['scheme']}){effect}"
     for name, channels in verdict["saturated_biases"].items():
         yield f"  warning: the bias {short_name(name)} is limited in {counted(len(channels), 'channel')}"

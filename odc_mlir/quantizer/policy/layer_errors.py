@@ -15,7 +15,8 @@ class LayerError:
 
     ``isolated``: measures of its results when it is fed what the float model computes. ``accumulated``: the same in a
     run of the whole quantised model. ``effect_db``: SQNR of the model's outputs when nothing but this operator is
-    quantised, None where they are not touched. ``noise`` is the same as a ratio of powers, 0 where not touched.
+    quantised, None where they are not touched. ``noise`` is the same as a ratio of powers, 0 where not touched;
+    ``lacking``: for how many samples outputs then lack numbers, which count as zeros.
     """
 
     name: str
@@ -25,6 +26,7 @@ class LayerError:
     accumulated: dict[str, float | None] = field(default_factory=dict)
     noise: float = 0.0
     effect_db: float | None = None
+    lacking: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """As it stands in a verdict."""
@@ -33,6 +35,7 @@ class LayerError:
             "op": self.op,
             "scheme": self.precision,
             "output_sqnr_db": self.effect_db,
+            "lacking": self.lacking,
             "isolated": dict(self.isolated),
             "accumulated": dict(self.accumulated),
         }

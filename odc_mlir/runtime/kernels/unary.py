@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -174,11 +175,18 @@ def exp(node: Node) -> Execute:
 
 
 def log(node: Node) -> Execute:
-    """Natural logarithm; codes from zero down give the lowest code."""
+    """Natural logarithm; codes from zero down give the lowest code, those of 16 bits the logarithm of half a step.
+
+    That is the largest number which rounds to zero. Ranges of 16 bits reach far beyond what values there are, so that
+    the lowest code would be as far below their logarithms. As LiteRT computes, it is the lowest code in any case.
+    """
     out = node.results[0]
-    if not out.info.is_integer or out.dtype == "int16":  # where what is no number has the lowest code
+    if not out.info.is_integer:
         return real_function(node, np.log)
     require_dtype(node, out, *CODES)
+    if out.dtype == "int16":
+        is_litert = node.context.numerics == "litert"
+        return real_function(node, np.log if is_litert else _logarithm_from(scale_of(node, node.operand(0))[0] / 2))
     scale, zero = scale_of(node, out)
     lowest = np.float32((code_range(out.info.numpy)[0] - zero) * np.float32(scale))
 
@@ -186,6 +194,12 @@ def log(node: Node) -> Execute:
         return np.where(x > 0, np.log(np.where(x > 0, x, np.float32(1))), lowest)
 
     return real_function(node, logarithm)
+
+
+@cache
+def _logarithm_from(least: float) -> Function:
+    """The logarithm of what is at least ``least``; the same one each time, as its tables are kept."""
+    return lambda x: np.log(np.maximum(x, np.float32(least)))
 
 
 def sqrt(node: Node) -> Execute:

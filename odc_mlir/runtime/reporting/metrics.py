@@ -85,20 +85,21 @@ class ErrorMeter:
         """One more record: two arrays of the same shape, both of numbers, of text or of handles, which never differ."""
         a, b = reference.reshape(-1), other.reshape(-1)
         self._elements += a.size
-        self._records += 1
         if a.dtype.kind not in "biufc":
             # Handles stand for state of their own run, which shows where it is read.
             texts = ((x, y) for x, y in zip(a, b, strict=True) if isinstance(x, (bytes, str)))
             self._differing += sum(x != y for x, y in texts)
             return
         exact = a.dtype.kind != "f" and a.dtype.kind != "c"
-        largest = 0.0
+        largest, before = 0.0, self._finite
         for start in range(0, a.size, _PIECE_ELEMENTS):
             piece = slice(start, start + _PIECE_ELEMENTS)
             largest = max(largest, self._add_piece(a[piece], b[piece], 0.0 if exact else self._tolerance.rtol))
         self._max_abs = max(self._max_abs, largest)
+        is_told = not a.size or self._finite > before  # of a record without a finite value no distance is known
+        self._records += is_told
         if a.dtype.kind != "c":
-            self._largest.append(largest)
+            self._largest += [largest] if is_told else []
             if (finite := a[np.isfinite(a)]).size:
                 low, high = self._ends
                 self._ends = min(low, float(finite.min())), max(high, float(finite.max()))

@@ -36,6 +36,13 @@ def test_known_values() -> None:
     assert found.top5_match is None, "no record has more than five elements"
 
 
+def test_records_without_a_finite_value_are_not_counted() -> None:
+    nothing, found = ([math.nan, math.inf], [1, 2]), ([0, 4], [1, 2])
+    assert _errors(found, nothing).mpeir == _errors(found).mpeir
+    assert _errors(nothing, found).tae == _errors(found).tae
+    assert _errors(nothing).mpeir is None
+
+
 def test_equal_values() -> None:
     found = _errors(([1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6]))
     assert (found.differing, found.mae, found.mpeir, found.sqnr_db) == (0, 0, 0, None)

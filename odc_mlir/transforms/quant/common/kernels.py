@@ -46,7 +46,7 @@ def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -
     for index in rule.not_negative:
         found = ranges.of(op.operands[index])
         if found is not None and found[0] < 0:
-            return f"its operand has values from {found[0]:g}; of which there is no root"
+            return f"its operand has values from {found[0]:g}, of which there is no root"
     for index in rule.not_zero:
         element = params_of(operands[index])
         if element is None:
