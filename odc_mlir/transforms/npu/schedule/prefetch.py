@@ -1,10 +1,10 @@
 """Constants on their way from off-chip memory to SRAM.
 
-Constants are merged into chunks in the order of the layers that use them first, which is that in which layers run:
-weights are loaded far ahead of that, and nothing waits for them so early. Each chunk is copied to SRAM by one large
-transfer, as early as SRAM has room for it until its last use: for a fixed order, that keeps the off-chip port busy for
-as long as any schedule could. Copies enter the program where an estimated timeline says that the copy queue has room,
-so that waiting copies never stop the instruction fetch.
+Constants are merged into chunks in the order in which the layers that use them end: weights are loaded far ahead of
+that, and nothing waits for them so early. Each chunk is copied to SRAM by one large transfer, as early as SRAM has room
+for it until its last use: for a fixed order, that keeps the off-chip port busy for as long as any schedule could.
+Copies enter the program where an estimated timeline says that the copy queue has room, so that waiting copies never
+stop the instruction fetch.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: 
 
 
 def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
-    """Constants merged in order of first use, none of the merged ones larger than its limit and an item beyond.
+    """Constants merged in order, none of the merged ones larger than its limit and an item beyond.
 
     ``largest``: the highest limit, in bytes.
     """
@@ -191,7 +191,7 @@ def _reads(commands: Sequence[Command]) -> Reads:
 
 
 def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[PrefetchedConstant]:
-    """The constants by the layers of their first use, but for tables of which few rows are read: copying is more."""
+    """The constants in the order of layers' ends, but for tables of which few rows are read: copying is more."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
@@ -204,7 +204,7 @@ def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[Prefet
             uses.setdefault(buffer, []).append(index)
     found: list[PrefetchedConstant] = []
     needed = len(commands)
-    in_order = sorted(uses.items(), key=lambda item: commands[item[1][0]].layer)
+    in_order = sorted(uses.items(), key=lambda item: min(layer_end[commands[index].layer] for index in item[1]))
     for buffer, indices in in_order[::-1]:
         if buffer.size < sum(_read_bytes(commands[index], buffer, burst) for index in indices) or buffer in required:
             needed = min(needed, indices[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -48,11 +49,14 @@ def test_a_large_constant_is_copied_alone() -> None:
     assert copies(prefetched(loads([8000] * 3), CAPACITY)) == [8000] * 3
 
 
-def test_copies_come_in_the_order_of_layers() -> None:
-    """However early weights are loaded: a layer before theirs would wait for them."""
-    first, third, second = loads([600, 5000, 700])
-    first.layer, third.layer, second.layer = 0, 2, 1
-    commands = prefetched([first, third, second], CAPACITY)
+@pytest.mark.parametrize("numbers", [(0, 2, 1), (0, 1, 2)])
+def test_copies_come_in_the_order_in_which_layers_end(numbers: tuple[int, int, int]) -> None:
+    """However early weights are loaded, and however layers are numbered: one before theirs would wait for them."""
+    first, last, middle = loads([600, 5000, 700])
+    first.layer, last.layer, middle.layer = numbers
+    again = command("wload", last.layer, source=last.places["source"], target=last.places["target"],
+                    coded_bytes=5000, bytes=5000)  # fmt: skip
+    commands = prefetched([first, last, middle, again], CAPACITY)
     assert copies(commands) == [600, 700, 5000]
     assert [item.mnemonic for item in commands].index("wload") >= 3  # what it reads was copied before
 
