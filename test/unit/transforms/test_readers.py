@@ -118,10 +118,10 @@ def _off(module: ModuleOp, net: FloatNet, kernels: str = "BUILTIN_REF") -> float
     return max(float(np.abs(np.asarray(a, np.float64) - b).max()) for a, b in zip(ours, found, strict=True))
 
 
-def _itself(name: str) -> Make:
+def _nearly_itself(name: str) -> Make:
     def make(net: FloatNet) -> Any:
         x = net.real(3, 8)
-        return net.add(name, x, x)
+        return net.add(name, x, net.add("MUL", x, net.const([1.0 + 1e-6])))
 
     return make
 
@@ -133,8 +133,8 @@ def _far_below(net: FloatNet) -> Any:
 
 # Operators whose scales no kernel of LiteRT takes, or that are computed from 16-bit codes as if these had 8.
 OUT_OF_REACH: dict[str, tuple[str, Make]] = {
-    "difference of equals": ("int8", _itself("SUB")),
-    "square of nothing": ("int8", _itself("SQUARED_DIFFERENCE")),
+    "difference of near equals": ("int8", _nearly_itself("SUB")),
+    "square of next to nothing": ("int8", _nearly_itself("SQUARED_DIFFERENCE")),
     "a small part of a sum": ("int16x8", _far_below),
     "large numbers compared": (
         "int8",
@@ -175,16 +175,20 @@ def _biased(net: FloatNet) -> Any:
     return net.add("FULLY_CONNECTED", net.real(3, 8), net.real(5, 8), net.const(np.linspace(-3, 3, 5)))
 
 
-def _nothing_left(net: FloatNet) -> Any:
-    """The result is always 0, and its scale as small as can be."""
-    weights, bias = net.const(-np.ones((5, 8))), net.const(-np.ones(5))
-    return net.add("FULLY_CONNECTED", net.real(3, 8, low=0.1), weights, bias, fused_activation_function="relu")
+def _little_left(net: FloatNet) -> Any:
+    """The result is next to nothing beside the terms of its sum."""
+    x, weights, bias = (
+        net.real(3, 8, low=1.0, high=1.0 + 1e-5),
+        net.const(-np.ones((5, 8))),
+        net.const(np.full(5, 8.0001)),
+    )
+    return net.add("FULLY_CONNECTED", x, weights, bias, fused_activation_function="relu")
 
 
 OUT_OF_REACH |= {
     "bias of computed weights": ("int16x8", _biased),
-    "sums far beyond 8 bits": ("int8", _nothing_left),
-    "sums far beyond 16 bits": ("int16x8", _nothing_left),
+    "sums far beyond 8 bits": ("int8", _little_left),
+    "sums far beyond 16 bits": ("int16x8", _little_left),
 }
 
 
