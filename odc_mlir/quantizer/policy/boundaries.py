@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import CODE_DTYPES
+from odc_mlir.quantizer.policy.names import pieces
 
 FLOAT, QUANTIZED = "float", "quantized"
 BOUNDARY_TYPES = (FLOAT, QUANTIZED, *CODE_DTYPES)
@@ -54,7 +55,10 @@ def parse_parameters(entries: Sequence[str] | Mapping[str, tuple[float, int]]) -
 
 
 def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """From which tensor each takes its parameters, from ``TO=FROM``; raises OptionError."""
+    """From which tensor each takes its parameters, from ``TO=FROM``, which has ``\\=`` for one in a name.
+
+    Raises OptionError.
+    """
     if isinstance(entries, Mapping):
         return dict(entries)
     return dict(_assigned(entries, "a copy of parameters", "TO=FROM"))
@@ -63,8 +67,9 @@ def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
 def _assigned(entries: Sequence[str], what: str, form: str) -> list[tuple[str, str]]:
     found: dict[str, str] = {}
     for entry in entries:
-        name, equals, value = entry.rpartition("=")
-        if not equals or not name or not value:
+        *names, value = pieces(entry, "=")
+        name = "=".join(names)
+        if not name or not value:
             raise OptionError(f"{entry!r} is not {what}", hint=f"write {form}")
         if name in found:
             raise OptionError(f"{name!r} has parameters given twice", hint="name it once")

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError, parsing
+from odc_mlir.quantizer.policy.names import pieces
 from odc_mlir.quantizer.policy.schemes import GRANULARITIES, PRECISIONS
 
 _FIELDS = ("default_quantization_dtype", "default_granularity", "layers")
@@ -75,12 +76,15 @@ def _variant(layer: PrecisionEntry, known: set[str]) -> tuple[str, ...]:
 
 
 def parse_overrides(text: str) -> tuple[PrecisionEntry, ...]:
-    """``name:precision,name:precision`` as layers; a name may contain colons. Raises OptionError."""
+    """``name:precision,name:precision`` as layers; a name may contain colons, and ``\\,``. Raises OptionError."""
     layers = []
-    for entry in filter(None, text.split(",")):
+    for entry in filter(None, pieces(text, ",")):
         name, colon, precision = entry.rpartition(":")
         if not colon or not name:
-            raise OptionError(f"{entry!r} is not an override", hint="write NAME:PRECISION, separated by commas")
+            raise OptionError(
+                f"{entry!r} is not an override",
+                hint="write NAME:PRECISION, separated by commas; a name has \\, for its own",
+            )
         layers.append(PrecisionEntry(((name,),), PrecisionChoice(_known("precision", precision, PRECISIONS))))
     return tuple(layers)
 

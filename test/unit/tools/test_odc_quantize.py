@@ -255,8 +255,9 @@ def test_many_precisions_are_left_to_a_file_and_those_of_weights_alone_to_the_se
     flags = {"scheme": "int8", "precisions": {f"layer{i}": "int16x8" for i in range(9)}}
     assert quantizing.precision_flags(flags, None) == []
     assert quantizing.precision_flags(flags, "a b.json") == ["--mixed", "'a b.json'"]
-    for name in ("a,b", "a" * 300):
-        assert quantizing.precision_flags({"scheme": "int8", "precisions": {name: "float"}}, None) == []
+    assert quantizing.precision_flags({"scheme": "int8", "precisions": {"a" * 300: "float"}}, None) == []
+    found = quantizing.precision_flags({"scheme": "int8", "precisions": {"a,b": "float"}}, None)
+    assert found == ["--mixed off", r"--overrides 'a\,b:float'"]
     lines = list(odc_quantize._chosen({"scheme": "int4_wo", "precisions": {"a": "int8_wo"}}, "f.json"))
     assert lines[1] == "  and 1 layer in other precisions, which the search finds again and no option gives"
     lines = list(odc_quantize._chosen(flags, None))

@@ -9,12 +9,41 @@ from typing import Any
 import pytest
 
 from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.policy.boundaries import parse_boundary, parse_copies, parse_parameters
+from odc_mlir.quantizer.policy.names import escaped
 from odc_mlir.quantizer.policy.precision import PrecisionChoice, PrecisionPlan, parse_overrides, plan_of, read_config
+
+NAMES = [
+    "layer1/relu",
+    "StatefulPartitionedCall:0",
+    "model.0.conv",
+    "a b",
+    "a=b",
+    "a,b",
+    "a:int8",
+    "relu;add",
+    "a\\b",
+    "'a'",
+]
 
 
 def test_overrides() -> None:
     plan = PrecisionPlan(layers=parse_overrides("a:int16,b:0:float,"))
     assert plan.resolve(["a", "b:0", "c"]) == {"a": PrecisionChoice("int16"), "b:0": PrecisionChoice("float")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_overrides_of_names_as_exporters_write_them(name: str) -> None:
+    text = f"{escaped(name, ',')}:int16,last:float"
+    found = PrecisionPlan(layers=parse_overrides(text)).resolve([name, "last"])
+    assert found == {name: PrecisionChoice("int16"), "last": PrecisionChoice("float")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_types_and_parameters_of_names_as_exporters_write_them(name: str) -> None:
+    assert parse_boundary([f"{name}=int8"]) == {name: "int8"}
+    assert parse_parameters([f"{name}=0.5:3"]) == {name: (0.5, 3)}
+    assert parse_copies([f"{escaped(name, '=')}={escaped('from ' + name, '=')}"]) == {name: f"from {name}"}
 
 
 @pytest.mark.parametrize("text", ["a", ":int8", "a,b:int8"])
