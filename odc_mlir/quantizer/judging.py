@@ -68,7 +68,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     lost, lacks_samples = _lost_outputs(driver, candidate, measured)
     doubts = _doubts(driver, certainty, metrics)
     missed = [limit for limit in driver.limits if not limit.holds(metrics)]
-    holds = not (missed or doubts)
+    holds = not (missed or doubts or measured.lacking)
     if over or (missed and driver.options.has_budget):
         coverage["budget"] = least_cost(driver, candidate, holds=holds and not (silent or lost))
     others_missed = any(limit is not FOLLOWING for limit in missed)  # which is a reason enough

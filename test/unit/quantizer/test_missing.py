@@ -149,6 +149,16 @@ def test_a_sample_that_a_kernel_refuses_is_one_that_is_missed() -> None:
     assert found["scheme"]["y"] != "int8"
 
 
+def test_a_model_that_lacks_little_keeps_no_limits() -> None:
+    samples = _below_six()
+    few = [[np.minimum(x, np.float32(5.5))] for (x,) in samples[4:]] + samples[:4]
+    model, fixed = _model(_looked_up, samples[0][0]), {"y": "int8"}
+    verdict = _verdict(model, few, headroom=0.21, help=False, mixed="on", overrides=fixed)
+    assert all(limit["passed"] for limit in verdict["limits"])
+    assert not verdict["passed"]
+    assert [point["holds"] for point in verdict["front"] if point["chosen"]] == [False]
+
+
 def test_samples_of_which_the_float_model_makes_no_numbers_are_not_counted() -> None:
     samples = _normal()
     model = _model(_logarithm, samples[0][0])
