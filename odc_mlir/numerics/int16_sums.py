@@ -62,7 +62,7 @@ def limited(values: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=_KEPT)
 def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum | None:
-    """The fewest tables for a real float32 function that are off by a code at most, else those that are off least.
+    """The fewest tables for a real float32 function that are off by two codes at most, else those that are off least.
 
     None where all are off by more than :data:`~odc_mlir.numerics.int16.LARGEST_ERROR` codes.
     """
