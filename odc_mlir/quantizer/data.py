@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,8 @@ class Data:
     ``separate``: the latter take no part in choosing ranges. ``stands_out``: the number, from 0, of a calibration
     sample whose values are far larger than those of all others. ``made_up``: nobody gave or recorded those held back.
     ``seen``: those held back are among those that ranges were recorded of. No sample is there twice, nor a near copy.
-    ``fit_labels``: those of samples to choose ranges by, where they have any.
+    ``fit_labels``: those of samples to choose ranges by, where they have any. ``left_out``: how many are not here, as
+    the float model has no numbers for them.
     """
 
     fit: list[list[Array]]
@@ -59,6 +60,25 @@ class Data:
     made_up: bool = False
     seen: bool = False
     fit_labels: Array | None = None
+    left_out: int = 0
+
+    def without(self, silent: Sequence[Sequence[Array]]) -> Data:
+        """The data without these samples; as it is where that would leave nothing to check on."""
+        numbers = set(map(id, silent))
+        fit, held = (
+            [i for i, sample in enumerate(samples) if id(sample) not in numbers] for samples in (self.fit, self.held)
+        )
+        if not held:
+            return self
+        kept = [self.held[i] for i in held]
+        return replace(
+            self,
+            fit=kept if self.fit is self.held else [self.fit[i] for i in fit],
+            held=kept,
+            labels=None if self.labels is None else self.labels[held],
+            fit_labels=None if self.fit_labels is None else self.fit_labels[fit],
+            left_out=len(silent),
+        )
 
     @property
     def known(self) -> int:

@@ -56,11 +56,14 @@ class Driver:
     def __init__(
         self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None = None
     ) -> None:
-        self.base, self.data, self.options = base, data, options
+        self.base, self.options = base, options
         self.findings = list(data.findings)
         self._fixed = self._fixed_precisions()
         self._known_errors = self._errors_told()
         self.making = Making(original, base, data, options, progress)
+        if silent := self.making.judging.silent:  # which have no measure, and no answer
+            self.making = Making(original, base, data.without(silent), options, progress)
+        self.data = data = self.making.data
         self.reference = self.making.judging
         self.limits, self.outputs_vary = self._limits(len(self.reference.samples))
         self.search_limits, _ = self._limits(len(data.held))

@@ -123,9 +123,14 @@ class FloatOutputs:
         return None if self.scorer is None else self.scorer.metric
 
     @cached_property
+    def silent(self) -> list[Sequence[Array]]:
+        """The samples that measures cannot be of: the float model has outputs without numbers for them."""
+        return [sample for sample, outputs in zip(self.samples, self.outputs, strict=True) if not tells(outputs)]
+
+    @property
     def measurable(self) -> int:
-        """How many samples measures are of: those for which the float model has finite outputs."""
-        return sum(map(tells, self.outputs))
+        """How many samples measures are of."""
+        return len(self.samples) - len(self.silent)
 
     @property
     def constant(self) -> bool:

@@ -415,15 +415,16 @@ def _silent(driver: Driver, candidate: Candidate, measured: Measurement) -> tupl
 def _not_finite(driver: Driver, measured: Measurement) -> list[str]:
     """Samples of which one model makes a number and the other does not, and too few of which the float model does."""
     every, told, found = len(driver.reference.samples), driver.reference.measurable, []
+    given = every + driver.data.left_out
     if measured.lacking:
         found.append(
             f"the quantised model lacks finite outputs of {measured.lacking} of {every} samples: these count as zeros"
         )
     if measured.exceeding:
         found.append(f"{measured.exceeding} of {every} samples have finite outputs in the quantised model alone")
-    if told < _LEAST_TOLD * every:
+    if told < _LEAST_TOLD * given:
         found.append(
-            f"only {told} of {every} samples have finite outputs in the float model, which is too few for a verdict: "
+            f"only {told} of {given} samples have finite outputs in the float model, which is too few for a verdict: "
             "give samples of which it makes numbers"
         )
     return found
@@ -431,7 +432,8 @@ def _not_finite(driver: Driver, measured: Measurement) -> list[str]:
 
 def _untold(driver: Driver) -> list[str]:
     """That the float model makes no numbers of some samples, where that is not a problem."""
-    every, told = len(driver.reference.samples), driver.reference.measurable
+    told = driver.reference.measurable
+    every = len(driver.reference.samples) + driver.data.left_out
     if not _LEAST_TOLD * every <= told < every:
         return []
     return [f"measures are of {told} of {every} samples: of the others the float model has outputs that are not finite"]

@@ -14,8 +14,12 @@ from odc_mlir.ops.spec import Array
 
 
 def tells(outputs: Sequence[Array]) -> bool:
-    """Whether there is something to measure in each of a sample's ``outputs``: a finite value where they are real."""
-    return all(array.dtype.kind != "f" or not array.size or bool(np.isfinite(array).any()) for array in outputs)
+    """Whether there is something to measure in each of a sample's ``outputs``: finite values, and none that is NaN.
+
+    Infinities may be meant, as where a mask hides scores; what is no number has no distance, and no largest one.
+    """
+    reals = (array for array in outputs if array.dtype.kind == "f" and array.size)
+    return all(bool(np.isfinite(array).any()) and not np.isnan(array).any() for array in reals)
 
 
 def nothing(expected: Array) -> Array:

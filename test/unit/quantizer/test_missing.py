@@ -54,8 +54,9 @@ def test_numbers_where_there_are_to_be_none() -> None:
 
 
 def test_outputs_that_tell_something() -> None:
-    assert tells([_reals(1, NAN), np.array([1]), _reals()])
-    assert not tells([_reals(1), _reals(NAN, INF)])
+    assert tells([_reals(1, -INF), np.array([1]), _reals()])  # as of a mask
+    assert not tells([_reals(1), _reals(-INF, INF)])
+    assert not tells([_reals(1, NAN), np.array([1])])
 
 
 def test_nothing_is_no_right_answer() -> None:
@@ -176,3 +177,40 @@ def test_samples_of_which_the_float_model_makes_no_numbers_are_not_counted() -> 
     assert verdict["samples"]["checked_on"] == len(some)
     assert any(text.startswith(f"measures are of {len(some)} of {len(most)} samples") for text in verdict["findings"])
     assert "mpeir" in verdict["intervals"]
+
+
+def _undefined_classes(net: FloatNet, x: SSAValue) -> SSAValue:
+    scores = net.add("FULLY_CONNECTED", x, net.weights(5, 16, spread=1.5), None, name="y")
+    out: SSAValue = net.add("SOFTMAX", net.add("ADD", scores, _logarithm(net, x), name="sum"), name="shares", beta=1.0)
+    return out
+
+
+def test_samples_without_numbers_have_no_answers() -> None:
+    """The largest of NaN is the first element: it is no class that labels or another model may agree with."""
+    rng = np.random.default_rng(4)
+    samples = [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(96)]
+    model = _model(_undefined_classes, samples[0][0])
+    answers = [run(model, sample)[0] for sample in samples]
+    some = [sample for sample, found in zip(samples, answers, strict=True) if np.isfinite(found).all()]
+    none = [sample for sample, found in zip(samples, answers, strict=True) if not np.isfinite(found).all()]
+    given = [*some, *none[: len(some) // 2]]
+    labels = np.array([int(run(model, sample)[0].argmax()) for sample in some] + [0] * (len(given) - len(some)))
+    verdict = _verdict(model, given, labels=labels, help=False, mixed="off")
+    assert verdict["samples"]["checked_on"] == len(some)
+    assert sum(found["samples"] for found in verdict["scores"]["classes"]) == len(some)
+    assert verdict["scores"]["float"] == 100.0
+    (text,) = (text for text in verdict["findings"] if text.startswith("measures are of "))
+    assert text.startswith(f"measures are of {len(some)} of {len(given)} samples")
+
+
+def _in_part(net: FloatNet, x: SSAValue) -> SSAValue:
+    roots = net.add("SQRT", net.add("FULLY_CONNECTED", x, net.weights(8, 16), None, name="y"), name="roots")
+    out: SSAValue = net.add("CONCATENATION", net.add("TANH", x, name="z"), roots, name="out", axis=1)
+    return out
+
+
+def test_a_sample_with_what_is_no_number_is_not_measured_by_the_rest() -> None:
+    samples = _normal()
+    verdict = _verdict(_model(_in_part, samples[0][0]), samples, help=False, mixed="off")
+    assert not verdict["passed"]
+    assert any("samples have finite outputs in the float model" in text for text in verdict["problems"])
