@@ -21,7 +21,8 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 _STEPS = 512
 _LOW, _HIGH = -(1 << 15), (1 << 15) - 1
-LARGEST_ERROR = 32  # codes by which an interpolated table may be off: 1/1024 of the largest result
+LARGEST_ERROR = 32  # codes by which an interpolated table may be off: 1/1024 of all, where results fill them
+_FEW_CODES = 2  # the same where results fill few
 _TRIED_STEP = 32  # of the codes that this is asked of
 _EXP_RANGE = 10.0  # softmax tabulates e^x on [-10, 0]
 _SIGMOID_SIZE = 256
@@ -70,7 +71,7 @@ def real_table16(
 ) -> NDArray[np.int16] | None:
     """Results of a real float32 function for all int16 codes, ordered by their bits; zero points are 0.
 
-    None where interpolating is off by more than :data:`LARGEST_ERROR`, near a pole or of a steep function; not
+    None where interpolating is off by more than 1/1024 of the largest result, near a pole or of a steep function; not
     ``by_reference``, which does not look.
     """
 
@@ -86,7 +87,8 @@ def real_table16(
         return found.astype(np.int16)
     tried = slice(_TRIED_STEP // 2, None, _TRIED_STEP)
     exact = real_codes16(function, (in_scale, 0), (out_scale, 0))(codes[tried])
-    if int(np.abs(found[tried] - exact).max()) > LARGEST_ERROR:
+    allowed = max(_FEW_CODES, LARGEST_ERROR * int(np.abs(exact.astype(np.int64)).max()) // _HIGH)
+    if int(np.abs(found[tried] - exact).max()) > allowed:
         return None
     return found.astype(np.int16)
 

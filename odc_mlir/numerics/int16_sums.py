@@ -4,7 +4,8 @@ A table of 513 entries has one each 128 codes, and straight lines between them. 
 than that near zero. Table ``k`` is of the codes within ``2^15 / 4^k`` of zero, which become positions in it when they
 are multiplied by ``4^k``: its entries lie so much closer. It tells by how much results differ from what the tables
 before it give; beyond its codes that is 0. Within the codes of the next table it stays what it was at their ends, so
-that what the next one has to tell is smooth, but for a rise between its last entry below zero and zero.
+that what the next one has to tell is smooth, but for a rise between its last entry below zero and zero. No rise is
+larger than 16 bits hold, as slopes have so many: half of a larger one comes a step earlier.
 
 Where results are cut off at the largest code, lines would cut the corner: the first table follows the function beyond
 that, as far as 16 bits hold it less ``base``, and the sum with that is cut off.
@@ -71,13 +72,15 @@ def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum
     coarse, best, least = list[NDArray[np.int16]](), None, LARGEST_ERROR + 1
     for place in range(_MOST):
         before = _total(coarse, _CODES)
-        made = TableSum(exact.base, (*coarse, _table(exact, before, place, is_last=True)))
-        error = int(np.abs(made(_CODES) - wanted).max())
-        if error < least:
-            best, least = made, error
-        if least <= _EXACT:
+        last, more = (_table(exact, before, place, is_last=is_last) for is_last in (True, False))
+        if last is not None:
+            made = TableSum(exact.base, (*coarse, last))
+            error = int(np.abs(made(_CODES) - wanted).max())
+            if error < least:
+                best, least = made, error
+        if least <= _EXACT or more is None:
             break
-        coarse.append(_table(exact, before, place, is_last=False))
+        coarse.append(more)
     return best
 
 
@@ -107,9 +110,10 @@ def _total(tables: Any, codes: NDArray[Any]) -> NDArray[np.int64]:
     return total
 
 
-def _table(exact: _Exact, before: NDArray[np.int64], place: int, *, is_last: bool) -> NDArray[np.int16]:
+def _table(exact: _Exact, before: NDArray[np.int64], place: int, *, is_last: bool) -> NDArray[np.int16] | None:
     """What the tables ``before`` this one, whose results for all codes are given, leave to be told.
 
+    None where it rises by more from one entry to the next than 16 bits hold.
     Entries are corrected by half the error that linear interpolation makes in the middle of their step, if there are
     codes between them; not that of zero, which is to stay what it is.
     """
@@ -130,6 +134,10 @@ def _table(exact: _Exact, before: NDArray[np.int64], place: int, *, is_last: boo
         reach = len(found) // 8
         found[zero : zero + reach] = found[zero + reach]
         found[zero - reach : zero] = found[zero - reach]
+    if abs(found[zero] - found[zero - 1]) > HIGH:
+        found[zero - 1] = (found[zero - 2] + found[zero]) // 2
+    if np.abs(np.diff(found)).max() > HIGH:
+        return None
     table: NDArray[np.int16] = found.astype(np.int16)
     table.flags.writeable = False
     return table

@@ -43,7 +43,7 @@ _REFUSED: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("SQUARED_DIFFERENCE", "RELU_N1_TO_1", "RELU_0_TO_1", "HARD_SWISH"), _NONE),
         **dict.fromkeys(("SPACE_TO_DEPTH", "DEPTH_TO_SPACE"), _NONE),
         **dict.fromkeys(("ARG_MAX", "ARG_MIN", "ONE_HOT", "SPARSE_TO_DENSE"), _NONE),
-        **dict.fromkeys(("EXP", "RSQRT", "PRELU"), _OTHER),
+        **dict.fromkeys(("EXP", "LOG", "RSQRT", "PRELU"), _OTHER),
         "SQRT": "no kernel that takes codes below zero",  # which rounding makes even of what is never negative
         # It compares codes without their scales.
         **dict.fromkeys(("LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"), _OTHER),

@@ -9,9 +9,9 @@ result in its place and every weight fetched, takes less. It is the largest of
   or all that our program stores where codes of runs make that less, through the off-chip port, in memory mode ``sram``
   through the SRAM port; and there what goes in and comes out.
 
-``ideal_cycles`` knows our program: its own instructions and constants as stored have to pass the ports as well. It is
-never below the floor, which holds of every program. What is between it and the cycles is lost in our schedule, what is
-between the two bounds in our code.
+``ideal_cycles`` knows our program: its own instructions, and constants as stored, of tables the rows that are looked
+up, have to pass the ports as well. It is never below the floor, which holds of every program. What is between it and
+the cycles is lost in our schedule, what is between the two bounds in our code.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def ideal_cycles(
 ) -> int:
     """The bound of the program that gave ``counters``, of a model with this floor; see the module's text."""
     moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
-    fixed = counters["constant_bytes"] + counters["program_bytes"]
+    read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of tables a few rows
+    fixed = read + counters["program_bytes"]
     macs: int = sum(operator["macs"] for operator in counters["operators"])
     cycles = _port_cycles(target, counters["memory"], moved, fixed)
     return max(floor_cycles, math.ceil(macs / target.array.macs_per_cycle), *cycles)

@@ -57,6 +57,7 @@ from odc_mlir.transforms.quant.common.conversion import conversion
 from odc_mlir.transforms.quant.common.ir import PRECISION, constant_of, is_real, operators, read_word
 from odc_mlir.transforms.quant.common.tables import is_moved_only, look_up, takes_codes, takes_rows
 
+_WIDE = "int16"
 DIRECT = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
 
 # Bytes that a file has for one more operator with its tensor, and for each scale with its zero point.
@@ -171,24 +172,32 @@ def _weights(function: FuncOp, default: str) -> Iterator[_Use]:
             if constant is None or not is_real(constant.result) or not is_real(op.results[0]):
                 continue
             shape = info_of(constant.result).static_shape
-            if takes_codes(op, index, dtype):
-                dtype, axis = _table_codes(op, constant, axis, dtype)
+            if takes_codes(op, index, dtype) and not takes_rows(op, dtype):
+                axis = None
             axis = None if axis is None else axis % max(len(shape), 1)
-            if len(shape) > 1 and (index in weights or _saves(shape, axis, dtype)):
+            if _is_smaller_wide(constant, axis, dtype):
+                axis, dtype = None, _WIDE
+            if len(shape) > 1 and (index in weights or _is_coded_by_layers(constant) or _saves(shape, axis, dtype)):
                 yield _Use(op, index, axis, constant, dtype)
 
 
-def _table_codes(op: CircleOp, table: ConstOp, axis: int | None, dtype: str) -> tuple[str, int | None]:
-    """Type and channel axis of the codes of a table that ``op`` looks up.
+def _is_smaller_wide(table: ConstOp, axis: int | None, dtype: str) -> bool:
+    """Whether a table that is looked up alone takes fewer bytes in 16 bits with one scale than with a scale a row.
 
-    Short rows take fewer bytes in 16 bits with one scale for all than in fewer with a scale each, and lose less.
-    Tables that layers read as well stay one constant.
+    Then it loses less as well.
     """
-    if not takes_rows(op, dtype):
-        return dtype, None
     shape = info_of(table.result).static_shape
-    is_wide_smaller = _bytes(shape, None, "int16") <= _bytes(shape, axis, dtype)
-    return ("int16", None) if is_wide_smaller and is_moved_only(table.result) else (dtype, axis)
+    return _bytes(shape, None, _WIDE) < _bytes(shape, axis, dtype) and is_moved_only(table.result)
+
+
+def _is_coded_by_layers(constant: ConstOp) -> bool:
+    """Whether a layer has the constant as weights, which get codes anyway: what else reads it shares them."""
+    return any(
+        isinstance(op := use.operation, CircleOp)
+        and use.index in op.SPEC.quant.weights
+        and read_word(op, PRECISION) != FLOAT
+        for use in constant.result.uses
+    )
 
 
 def _saves(shape: tuple[int, ...], axis: int | None, dtype: str) -> bool:

@@ -75,6 +75,19 @@ def test_one_table_is_not_near_a_corner() -> None:
     assert tables.base
 
 
+@given(
+    st.sampled_from([root, square_root, np.log, np.exp, np.tanh, special.elu, special.gelu_exact]),
+    st.floats(-20, 12),
+    st.floats(-40, 20),
+)
+@settings(max_examples=60)
+def test_no_slope_has_more_than_16_bits(function: Function, in_octaves: float, out_octaves: float) -> None:
+    """What an NPU cuts off would be another number than the host's."""
+    tables = table_sum(function, 2.0**in_octaves / 32767, 2.0**out_octaves / 32767)
+    for table in () if tables is None else tables.tables:
+        assert np.abs(np.diff(table.astype(int))).max() <= 32767
+
+
 def test_what_no_tables_are_near_has_none() -> None:
     """Waves of twenty codes."""
     assert table_sum(np.sin, 0.3, 1 / 32767) is None

@@ -177,6 +177,20 @@ def test_no_program_is_below_the_floor_where_runs_beat_entropy() -> None:
     assert 0 < found["model_floor_cycles"] <= found["ideal_cycles"] <= found["cycles_total"] < weights.size // 8
 
 
+def test_of_a_table_only_the_rows_count_that_are_looked_up() -> None:
+    builder = ModelBuilder()
+    rows = np.random.default_rng(0).integers(-128, 128, (3000, 16)).astype(np.int8)
+    ids = builder.tensor("ids", (1,), "int32")
+    table = builder.tensor("t", (3000, 16), "int8", quant=(0.5, 0), data=rows)
+    y = builder.tensor("y", (1, 16), "int8", quant=(0.5, 0))
+    builder.operator("GATHER", [table, ids], [y], options={"axis": 0, "batch_dims": 0})
+    model = model_bytes(builder.finish([ids], [y]))
+    for memory in ("flash", "sram"):
+        package = odc_mlir.compile(model, target="npu-256", memory=memory, placement={"strategy": "supported"})
+        check_report(found := build_report(package, quick=True))
+        assert 0 < found["ideal_cycles"] < rows.size / 16
+
+
 def test_what_is_measured_is_named_so(package: Package, report: dict[str, Any]) -> None:
     assert set(report["measured"]) == {"compile_seconds", "compile_peak_rss_bytes"}
     assert report["measured"]["compile_seconds"] > 0

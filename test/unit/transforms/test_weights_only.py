@@ -218,18 +218,29 @@ def test_a_table_is_never_real_as_a_whole() -> None:
     assert weights == 2 * 400 * 32 + 10 * 32
 
 
-@pytest.mark.parametrize(("width", "is_tied", "dtype"), [(8, False, "i16"), (8, True, "i8"), (16, False, "i8")])
-def test_short_rows_of_a_table_have_wide_codes(width: int, is_tied: bool, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("width", "is_tied", "weights", "dtype"),
+    [
+        (8, False, "int8", "i16"),
+        (8, True, "int8", "i8"),
+        (16, False, "int8", "i8"),
+        (3, False, "int4", "i16"),
+        (12, False, "int4", "i4"),
+        (2, True, "int8", "i8"),
+    ],
+)
+def test_short_rows_of_a_table_have_wide_codes(width: int, is_tied: bool, weights: str, dtype: str) -> None:
     """A scale for each row would take more bytes than the codes; a layer that reads the table as well keeps it one."""
     net = FloatNet(8)
-    table = net.weights(60, width)
+    table = net.weights(60 if width > 3 else 300, width)
     found = net.add("GATHER", table, _ids(net, 6, below=60), axis=0)
     if is_tied:
         found = net.add("FULLY_CONNECTED", found, table)
     module = net.module(found)
     expected = _host(export_model(module), net.inputs)
-    run_pass(module, "quant-weights-only")
-    (coded,) = [op for op in module.walk() if isinstance(op, ConstOp) and "quant.uniform" in str(op.result.type)]
+    run_pass(module, "quant-weights-only", dtype=weights)
+    tables = [op for op in module.walk() if isinstance(op, ConstOp) and len(op.blob.data) >= 60 * width // 2]
+    (coded,) = tables
     assert f"!quant.uniform<{dtype}:" in str(coded.result.type)
     error = np.abs(_host(export_model(module), net.inputs) - expected).max()
     assert (error < 1e-4) == (dtype == "i16")
