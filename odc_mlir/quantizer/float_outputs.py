@@ -30,7 +30,7 @@ from odc_mlir.quantizer.deciding import (
     share_of_ties,
 )
 from odc_mlir.quantizer.label_scores import Scorer
-from odc_mlir.quantizer.labels import check_answers, check_class_numbers, misfit
+from odc_mlir.quantizer.labels import check_answers, check_class_numbers, meant_for, misfit
 from odc_mlir.quantizer.missing import tells
 from odc_mlir.quantizer.policy.limits import Answers, measure_key
 from odc_mlir.quantizer.units import check_unit
@@ -78,12 +78,13 @@ class FloatOutputs:
         firsts: Sequence[Array] = self.answers(self.outputs)
         if labels is not None and like is None:
             self._yes_above = yes_above(firsts, labels)
-            check_class_numbers(firsts, labels)
-            check_unit(
-                graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
-            )
-            firsts, labels = compared(firsts, labels)
-            check_answers(firsts, labels)
+            with meant_for([info.name for info in graph.output_infos()], self._answering.output):
+                check_class_numbers(firsts, labels)
+                check_unit(
+                    graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
+                )
+                firsts, labels = compared(firsts, labels)
+                check_answers(firsts, labels)
         self.labels, self._firsts = labels, firsts
         self.scorer = None if labels is None else Scorer(firsts, labels)
         self.misfit = None if labels is None else misfit(firsts, labels)
