@@ -112,7 +112,7 @@ def unscored_text(places: Sequence[int]) -> str:
 
 @contextmanager
 def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
-    """Says in errors about labels that they are compared with one output alone, that at ``place``, where there are several."""
+    """Says in errors about labels that they are compared with the output at ``place`` alone, where there are more."""
     try:
         yield
     except InputError as error:
