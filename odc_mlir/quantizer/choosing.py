@@ -203,8 +203,7 @@ class Choosing:
         kept = {name for name, choice in self._fixed.items() if choice.precision == FLOAT}
         kept |= {*self._options.parameters, *self._options.copied_parameters}
         asked = {name: axis for name, axis in axes.items() if name not in kept}
-        logits = reference.classifier is not None
-        moved = {info.name for place, info in enumerate(infos) if place or not logits} - kept
+        moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
         return outputs_normalized(model, asked, moved, self._making.statistics_of(model), self._data.fit)
 
     def _refined(self, best: BestCandidate) -> BestCandidate:

@@ -91,18 +91,19 @@ def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> 
     return len(set(winners)) >= min(LEAST_WINNERS, classes) and won <= most * len(winners)
 
 
-def are_scores(rows: NDArray[np.float64]) -> bool:
-    """Whether ``rows``, [samples, classes], look like scores of classes.
+def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
+    """Whether ``rows``, [samples, classes], of an output, ``alone`` or beside others, look like scores of classes.
 
     Different ones win. Where one wins more often than not, as a frequent class and the largest of several numbers do,
     what one gains the others must lose: steps of the cross entropy by which classifiers are trained leave the sum as
-    it is, which then varies less than that of numbers that have nothing to do with each other. Steps of a series, as
-    forecasts are, rise and fall together, and neighbours most.
+    it is, which then varies less than that of numbers that have nothing to do with each other. Beside other outputs,
+    which may be boxes or the like, the sum has to show it anyway. Steps of a series, as forecasts are, rise and fall
+    together, and neighbours most.
     """
     winners = np.argmax(rows, axis=1).tolist()
     if _are_steps(rows):
         return False
-    if is_varied(winners, rows.shape[1]):
+    if alone and is_varied(winners, rows.shape[1]):
         return True
     return is_varied(winners, rows.shape[1], _MOST_WON_BY_A_SCORE) and _part_of_sum(rows) <= _LEAST_OF_SUM
 
@@ -128,28 +129,35 @@ def _are_steps(rows: NDArray[np.float64]) -> bool:
     return _part_of_sum(rows) >= _LEAST_OF_STEPS and _are_like_neighbours(rows)
 
 
-def doubt_of_scores(name: str, rows: NDArray[np.float64]) -> str | None:
-    """What is said of output ``name`` that may or may not have scores of classes; None where there is no doubt."""
+def remedy_of_guess(has_labels: bool) -> str:
+    """What to do about a wrong guess, before the metric to give; ``has_labels``: as :func:`doubt_of_scores` has it."""
+    return "give labels, or" if has_labels else "give"
+
+
+def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, has_labels: bool = True) -> str | None:
+    """What is said of output ``name`` that may or may not have scores of classes; None where there is no doubt.
+
+    ``alone``: as :func:`are_scores` has it; ``has_labels``: whether labels would be compared with it.
+    """
+    remedy = remedy_of_guess(has_labels)
     winners = np.argmax(rows, axis=1).tolist()
-    if are_scores(rows):
+    if are_scores(rows, alone):
         if not _are_like_neighbours(rows):
             return None
         return (
             f"output {name!r} is taken for scores of classes, though neighbouring columns are alike, as steps of a "
-            "series are; if it has numbers, give labels, or --metric mpeir"
+            f"series are; if it has numbers, {remedy} --metric mpeir"
         )
     if not is_varied(winners, rows.shape[1], 1.0):
         return None
     if _are_steps(rows):
-        return (
-            f"output {name!r} is not taken for scores of classes, as its columns rise and fall together, neighbours "
-            "most, as steps of a series do; if it has such, give labels, or --metric top1"
-        )
-    best, won = max(((place, winners.count(place)) for place in set(winners)), key=lambda found: found[1])
-    return (
-        f"output {name!r} is not taken for scores of classes, as column {best} is the largest for {won} of "
-        f"{len(winners)} samples; if it has such, give labels, or --metric top1"
-    )
+        why = "its columns rise and fall together, neighbours most, as steps of a series do"
+    elif is_varied(winners, rows.shape[1]):
+        why = "it is beside others, and the sum of its columns varies as that of numbers does"
+    else:
+        best, won = max(((place, winners.count(place)) for place in set(winners)), key=lambda found: found[1])
+        why = f"column {best} is the largest for {won} of {len(winners)} samples"
+    return f"output {name!r} is not taken for scores of classes, as {why}; if it has such, {remedy} --metric top1"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from odc_mlir.quantizer.deciding import remedy_of_guess
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.policy.ladders import LADDERS, wider_values
 from odc_mlir.quantizer.policy.limits import OF_ANSWERS, Limit, Measures
@@ -53,22 +54,26 @@ def _bits(scheme: str) -> tuple[int, int]:
 
 def are_not_asked_for(driver: Driver, place: int) -> bool:
     """Whether classes of output ``place`` are but a guess, and who gave limits asked for none of answers."""
-    is_guess = place == 0 and driver.reference.classifier == "logits"
-    return is_guess and all(limit.metric not in OF_ANSWERS for limit in driver.limits)
+    return place in driver.reference.logits and all(limit.metric not in OF_ANSWERS for limit in driver.limits)
 
 
 def _taken_for_scores(driver: Driver, missed: Sequence[Limit]) -> list[str]:
     """That a limit which was missed, or which layers have other precisions for, is of classes by a guess."""
     reference = driver.reference
-    is_guessed = reference.classifier == "logits" and reference.labels is None and driver.options.metric is None
-    if not is_guessed or reference.doubt_of_scores is not None:
-        return []
-    changed = _widened_for(driver, _OF_GUESS)
-    if not changed and all(limit.metric != _OF_GUESS for limit in missed):
-        return []
-    name = reference.graph.tensors[reference.graph.outputs[0]].name
-    why = ", for which layers have other precisions" if changed else ""
-    return [f"output {name!r} is taken for scores of classes{why}; if it has numbers, give labels, or --metric mpeir"]
+    labelled = {0} if reference.labels is not None else set()
+    guessed = [] if driver.options.metric is not None else sorted(reference.logits - labelled)
+    doubted = reference.doubts_of_scores if guessed else {}
+    changed = bool(guessed) and _widened_for(driver, _OF_GUESS)
+    why, found = ", for which layers have other precisions" if changed else "", []
+    for place in guessed:
+        name = reference.graph.tensors[reference.graph.outputs[place]].name
+        is_missed = any(limit.metric == _OF_GUESS and limit.output in (None, name) for limit in missed)
+        if place not in doubted and (changed or is_missed):
+            remedy = remedy_of_guess(place == 0)
+            found.append(
+                f"output {name!r} is taken for scores of classes{why}; if it has numbers, {remedy} --metric mpeir"
+            )
+    return found
 
 
 def _widened_for(driver: Driver, metric: str) -> bool:

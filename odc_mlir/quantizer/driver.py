@@ -71,8 +71,11 @@ class Driver:
             self.findings.append(misfit_text(self.reference.misfit, len(self.reference.samples), FLOAT_MODEL))
         if self.reference.scorer is not None and self.reference.scorer.unscored:
             self.findings.append(unscored_text(self.reference.scorer.unscored))
-        if options.metric is None and self.reference.labels is None and self.reference.doubt_of_scores is not None:
-            self.findings.append(self.reference.doubt_of_scores)
+        if options.metric is None:
+            # Labels say what the output is that they are compared with.
+            labelled = {0} if self.reference.labels is not None else set()
+            doubts = self.reference.doubts_of_scores
+            self.findings += [text for place, text in doubts.items() if place not in labelled]
         if self.data.fit:
             self.making.record(self.base)
             self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 
@@ -25,14 +26,15 @@ from odc_mlir.quantizer.deciding import (
     are_scores,
     decisive_tensor,
     doubt_of_scores,
+    is_varied,
     last_operator,
     places_of,
     share_of_ties,
 )
 from odc_mlir.quantizer.label_scores import Scorer
-from odc_mlir.quantizer.labels import check_answers, check_class_numbers, misfit
+from odc_mlir.quantizer.labels import check_answers, check_class_numbers, meant_for, misfit
 from odc_mlir.quantizer.missing import tells
-from odc_mlir.quantizer.policy.limits import Answers, measure_key
+from odc_mlir.quantizer.policy.limits import OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
 from odc_mlir.quantizer.units import check_unit
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
@@ -50,17 +52,25 @@ class FloatOutputs:
 
     ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`. ``like``: the
     same model's for other samples, by which it is known what outputs are, such as scores of classes; labels are
-    then some of its own, as :attr:`labels` has them, which are checked already.
+    then some of its own, as :attr:`labels` has them, which are checked already. ``metric``: what the user limits; one
+    of answers says that outputs have such which may have.
     """
 
     def __init__(
-        self, graph: Graph, samples: Samples, labels: Array | None = None, *, like: FloatOutputs | None = None
+        self,
+        graph: Graph,
+        samples: Samples,
+        labels: Array | None = None,
+        *,
+        like: FloatOutputs | None = None,
+        metric: str | None = None,
     ) -> None:
         if not samples:
             raise InputError("there are no samples to compare the models on")
         self.graph = graph
         self.samples = samples
         self._like = like
+        self._asks_for_classes = metric is not None and metric_name(metric) in OF_ANSWERS - OF_LABELS
         self.places = {place: p for place, at in enumerate(graph.outputs) if (p := places_of(graph, at)) is not None}
         self._decisive = [decisive_tensor(graph, at, self.places.get(place)) for place, at in enumerate(graph.outputs)]
         run = _runner(graph, {*self._decisive, *(places.searched for places in self.places.values())})
@@ -78,12 +88,13 @@ class FloatOutputs:
         firsts: Sequence[Array] = self.answers(self.outputs)
         if labels is not None and like is None:
             self._yes_above = yes_above(firsts, labels)
-            check_class_numbers(firsts, labels)
-            check_unit(
-                graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
-            )
-            firsts, labels = compared(firsts, labels)
-            check_answers(firsts, labels)
+            with meant_for([info.name for info in graph.output_infos()], self._answering.output):
+                check_class_numbers(firsts, labels)
+                check_unit(
+                    graph, samples, firsts, labels, lambda others: self.answers([run(sample)[0] for sample in others])
+                )
+                firsts, labels = compared(firsts, labels)
+                check_answers(firsts, labels)
         self.labels, self._firsts = labels, firsts
         self.scorer = None if labels is None else Scorer(firsts, labels)
         self.misfit = None if labels is None else misfit(firsts, labels)
@@ -194,8 +205,8 @@ class FloatOutputs:
 
     def _parts_of(self, place: int) -> list[tuple[int, int | None]]:
         """Output ``place`` as a whole, or its columns where each has its own size: noise of one is none of another."""
-        columns, is_logits = self.columns(place), place == 0 and self.classifier is not None
-        if not is_logits and columns.differ and self.has_own_columns(place):
+        columns = self.columns(place)
+        if not self.has_scores(place) and columns.differ and self.has_own_columns(place):
             return [(place, column) for column in range(len(columns.low))]
         return [(place, None)]
 
@@ -225,37 +236,74 @@ class FloatOutputs:
             return other
         if node.node.spec.name in SOFTMAX:
             return "softmax"
-        return "logits" if self._may_have_scores and are_scores(self._rows) else other
+        return "logits" if 0 in self.logits else other
+
+    @cached_property
+    def logits(self) -> frozenset[int]:
+        """The outputs whose values are taken for scores of classes, by place; a SOFTMAX says so itself."""
+        if self._like is not None:
+            return self._like.logits
+        return frozenset(place for place in range(len(self.graph.outputs)) if self._has_logits(place))
+
+    def _has_logits(self, place: int) -> bool:
+        if self._asks_for_classes and self._may_have_rows(place):
+            rows = self._rows(place, self.classes(place))
+            return is_varied(np.argmax(rows, axis=1).tolist(), rows.shape[1], 1.0)
+        return self._may_have_scores(place) and are_scores(self._rows(place), self._is_alone)
+
+    def has_scores(self, place: int) -> bool:
+        """Whether columns of output ``place`` are scores of one unit, whatever their sizes."""
+        return place in self.logits or (place == 0 and self.classifier is not None)
 
     @property
-    def doubt_of_scores(self) -> str | None:
-        """What is said of a first output that may or may not have scores of classes; else None."""
-        name = self.graph.tensors[self.graph.outputs[0]].name if self.graph.outputs else ""
-        in_doubt = self._may_have_scores and self.classifier in (None, "logits")
-        return doubt_of_scores(name, self._rows) if in_doubt else None
+    def doubts_of_scores(self) -> dict[int, str]:
+        """What is said of outputs, by place, that may or may not have scores of classes."""
+        found = {}
+        for place in range(len(self.graph.outputs)):
+            if self._may_have_scores(place) and not self._is_searched(place):
+                name = self.graph.tensors[self.graph.outputs[place]].name
+                found[place] = doubt_of_scores(name, self._rows(place), self._is_alone, place == 0)
+        return {place: text for place, text in found.items() if text is not None}
 
     @property
-    def _rows(self) -> NDArray[np.float64]:
-        """The first output of all samples, [samples, elements]."""
-        return np.stack([np.ravel(outputs[0]) for outputs in self.outputs]).astype(np.float64)
+    def _is_alone(self) -> bool:
+        """Whether there is one output, beside places."""
+        return len(self.graph.outputs) - len(self.places) <= 1
+
+    def _is_searched(self, place: int) -> bool:
+        """Whether what computes output ``place`` is searched for places, which are the answers."""
+        node = last_operator(self.graph, self.graph.outputs[place])
+        return any(last_operator(self.graph, self._decisive[at]) is node for at in self.places)
+
+    def _rows(self, place: int, classes: int | None = None) -> NDArray[np.float64]:
+        """Output ``place`` of all samples, [samples, elements], or all its rows of so many ``classes``."""
+        values = np.stack([np.ravel(outputs[place]) for outputs in self.outputs]).astype(np.float64)
+        return values if classes is None else values.reshape(-1, classes)
 
     def classifies(self, place: int) -> bool:
         """Whether the largest value of output ``place`` is an answer, or the output is of such answers."""
         node = last_operator(self.graph, self.graph.outputs[place])
         shares = node is not None and node.node.spec.name in SOFTMAX
-        return shares or place in self.places or (place == 0 and self.classifier == "logits")
+        return shares or place in self.places or place in self.logits
 
     def classes(self, place: int) -> int | None:
         """How many elements of output ``place`` one answer is chosen from, row after row; None: all that it has."""
         node = last_operator(self.graph, self.graph.outputs[place])
         if node is None or node.node.spec.name not in SOFTMAX:
-            return None
+            return self._width(place)
         found = [outputs[place] for outputs in self.outputs]
         is_direct = self.graph.outputs[place] == node.outputs[0]
         shapes = {array.shape[-1:] for array in found} if is_direct else {self.graph.tensors[node.outputs[0]].shape}
         width = next(iter(shapes)) if len(shapes) == 1 else None  # rows of several lengths are no classes
         classes = (width[-1] if width else None) or 0
         return classes if classes > 0 and not any(array.size % classes for array in found) else None
+
+    def _width(self, place: int) -> int | None:
+        """How long each of several rows of output ``place`` is; None: there is one, or none that have a length."""
+        shapes = {outputs[place].shape for outputs in self.outputs}
+        widths: set[int] = {shape[-1] for shape in shapes if shape}
+        width = widths.pop() if len(widths) == 1 else 0
+        return width if width > 1 and any(math.prod(shape) != width for shape in shapes) else None
 
     @cached_property
     def answers_of_one(self) -> list[Answers]:
@@ -317,27 +365,27 @@ class FloatOutputs:
         least = expected.max(axis=-1) - UNDECIDED_NATS
         return float(share_of_ties(expected, least, reals, reals.max(axis=-1)).mean())
 
-    @cached_property
-    def _may_have_scores(self) -> bool:
-        """Whether the one output [1, classes] beside places may be logits by its form.
+    def _may_have_rows(self, place: int) -> bool:
+        """Whether output ``place`` may be logits by its form, in one row or several.
 
-        An image's code has as many elements as the image, logits are of one unit, and labels that are as many numbers
-        say that it has these.
+        Logits are of one unit, and labels that are as many numbers say that it has these.
         """
-        node = last_operator(self.graph, self.graph.outputs[0]) if self.graph.outputs else None
-        if node is None or node.node.spec.name not in LOGITS:
-            return False
-        first = self.outputs[0][0]
-        inputs = {np.size(array) for array in self.samples[0]}
+        node = last_operator(self.graph, self.graph.outputs[place])
+        first = self.outputs[0][place]
         return not (
-            self.metric in OF_NUMBERS
-            or len(self.outputs[0]) - len(self.places) > 1
-            or first.ndim != 2
-            or first.shape[0] != 1
-            or first.size in {1, *inputs}
-            or any(outputs[0].shape != first.shape for outputs in self.outputs)
-            or self.columns(0).are_of_kinds
+            node is None
+            or node.node.spec.name not in LOGITS
+            or (place == 0 and self.metric in OF_NUMBERS)
+            or first.shape[-1:] in ((), (0,), (1,))
+            or any(outputs[place].shape != first.shape for outputs in self.outputs)
+            or self.columns(place).are_of_kinds
         )
+
+    def _may_have_scores(self, place: int) -> bool:
+        """Whether output ``place`` may be logits of one answer by its form; an image's code has as many elements."""
+        first, inputs = self.outputs[0][place], {np.size(array) for array in self.samples[0]}
+        is_row = first.ndim == 2 and first.shape[0] == 1 and first.size not in inputs
+        return is_row and self._may_have_rows(place)
 
     def _span(self, place: int) -> float | None:
         """What errors of output ``place`` are parts of: its operator's range, else that over all samples.

@@ -145,7 +145,7 @@ def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]
             **found,
             "interval": reference.spans[place],
             "classifies": reference.classifies(place),
-            "classes": reference.classes(place),
+            "classes": reference.classes(place) if reference.classifies(place) else None,
         }
         for place, found in enumerate(measured.by_output())
     ]

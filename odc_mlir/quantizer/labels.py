@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,6 +108,18 @@ def unscored_text(places: Sequence[int]) -> str:
         f"{same_labels_text(places)} and say nothing of these: limits hold as without labels as well; give samples for "
         "which they vary"
     )
+
+
+@contextmanager
+def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
+    """Says in errors about labels that they are compared with the output at ``place`` alone, where there are more."""
+    try:
+        yield
+    except InputError as error:
+        if len(names) < 2:
+            raise
+        only = f"labels are compared with output {names[place]!r} alone, none of the other {len(names) - 1}"
+        raise InputError(error.message, hint=only if error.hint is None else f"{only}: {error.hint}") from error
 
 
 def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MODEL) -> None:

@@ -74,7 +74,7 @@ class Making:
         """What verdicts are by, and choices; raises InputError for labels that cannot be right."""
         data, lacks_labels = self.data, self.data.labels is not None and self.data.fit_labels is None
         if data.separate or lacks_labels or not self._has_judges:
-            reference = Reference(self._original, data.held, data.labels)
+            reference = Reference(self._original, data.held, data.labels, metric=self.options.metric)
             _check_labels(self._original, data)
             return reference, reference
         # What takes turns in them is in every fold.
@@ -83,7 +83,7 @@ class Making:
         if labels is not None:
             assert data.fit_labels is not None
             labels = np.concatenate([data.fit_labels, labels])[order]
-        judging = Reference(self._original, [samples[i] for i in order], labels)
+        judging = Reference(self._original, [samples[i] for i in order], labels, metric=self.options.metric)
         if judging.labels is not None:
             labels = judging.labels[np.argsort(order)][len(data.fit) :]
         return judging, Reference(self._original, data.held, labels, like=judging)

@@ -77,7 +77,7 @@ def test_a_frequent_class_is_told_from_the_largest_number_by_the_sum(
 ) -> None:
     reference = Reference(*rows_of(frequent, trained))
     assert reference.classifier == found
-    text = reference.doubt_of_scores or ""
+    text = reference.doubts_of_scores.get(0, "")
     assert text.startswith("output 'y' is not taken for scores of classes, as column 2 is the largest for ") is doubted
     assert ("of 64 samples; if it has such, give labels, or --metric top1" in text) is doubted
 
@@ -111,7 +111,7 @@ _INDEPENDENT = np.random.default_rng(2).normal(size=(16, 10))
 def test_steps_of_a_series_are_told_from_classes(weights: np.ndarray, found: str | None, doubt: str | None) -> None:
     reference = _rows_by(weights)
     assert reference.classifier == found
-    said = reference.doubt_of_scores
+    said = reference.doubts_of_scores.get(0)
     assert said is None if doubt is None else said is not None and doubt in said
 
 
@@ -119,7 +119,7 @@ def test_steps_of_a_series_are_told_from_classes(weights: np.ndarray, found: str
 def test_labels_that_are_a_number_for_each_column_say_that_these_are_numbers(weights: np.ndarray) -> None:
     labels = np.concatenate([outputs[0] for outputs in _rows_by(weights).outputs])
     numbers = _rows_by(weights, labels * 1.01)
-    assert (numbers.classifier, numbers.doubt_of_scores) == (None, None)
+    assert (numbers.classifier, numbers.doubts_of_scores) == (None, {})
     assert not numbers.classifies(0)
     assert _rows_by(weights, labels.argmax(axis=1)).classifier == "logits"
 
