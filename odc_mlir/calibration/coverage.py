@@ -10,6 +10,7 @@ import numpy as np
 
 from odc_mlir.calibration.recorded import InputFacts, RecordFinding, Records, Severity, TensorKey
 from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.formats.quantities import counted
 
 FEWEST_RUNS = 10
 FEW_RUNS = "few-runs"
@@ -115,12 +116,17 @@ def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[RecordFind
         ("infinite", statistics.infinite_count, "infinite"),
     ):
         if count:
-            yield _about(key, "warning", kind, f"{count} elements are {what}; the range is that of the others")
+            yield _about(key, "warning", kind, f"{_elements(count)} {what}; the range is that of the others")
     if statistics.lowest_count:
-        text = f"{statistics.lowest_count} elements are the lowest float, as masks have them; the range leaves them out"
+        text = f"{_elements(statistics.lowest_count)} the lowest float, as masks have it; the range leaves that out"
         yield _about(key, "note", "masked", text)
     if statistics.runs_seen and not statistics.runs:
         yield _about(key, "warning", "no-values", "no element of any run counts; it has no range")
+
+
+def _elements(count: int) -> str:
+    """``1 element is``, ``2 elements are``."""
+    return f"{counted(count, 'element')} {'is' if count == 1 else 'are'}"
 
 
 def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iterator[RecordFinding]:

@@ -21,6 +21,8 @@ _MODEL_SUFFIXES = (".circle", ".tflite", ".mlir", ".zip", ".nnpackage")
 
 NOTHING = "–"
 
+_MOST_MORE = 3  # digits that tell what is not the same apart
+
 
 def time_text(nanoseconds: float | None) -> str:
     """``12.3 ms``, ``0.00412 ms``: three significant digits, and never fewer than whole microseconds of long times."""
@@ -62,14 +64,19 @@ def bytes_of(size: int | str) -> int:
     return int(number, 0) if unit is None else int(number) * _UNITS[unit.upper()]
 
 
-def share_text(value: float | None) -> str:
-    """``12.3 %`` of a fraction of 1."""
-    return NOTHING if value is None else f"{100 * value:z.1f} %"
+def share_text(value: float | None, more: int = 0) -> str:
+    """``12.3 %`` of a fraction of 1, and ``more`` digits; they get more where what is not all would be ``100.0 %``."""
+    return NOTHING if value is None else _percent_text(100 * value, more)
 
 
-def decibel_text(value: float | None) -> str:
-    """``32.1 dB``."""
-    return NOTHING if value is None else f"{value:z.1f} dB"
+def _percent_text(percent: float, more: int = 0) -> str:
+    texts = [f"{percent:z.{1 + digits}f} %" for digits in range(more, _MOST_MORE + 1)]
+    return next((text for text in texts if percent >= 100.0 or not text.startswith("100.")), texts[0])
+
+
+def decibel_text(value: float | None, more: int = 0) -> str:
+    """``32.1 dB``, with so many ``more`` digits."""
+    return NOTHING if value is None else f"{value:z.{1 + more}f} dB"
 
 
 def counted(number: int, noun: str) -> str:
@@ -96,9 +103,9 @@ _QUALITY = {
     "top1_match": ("top1_match", share_text),
     "top5_match": ("top5_match", share_text),
     "top1_decided": ("top1_decided", share_text),
-    "top1_percent": ("right answers", lambda value: f"{value:z.1f} %"),
+    "top1_percent": ("right answers", _percent_text),
     "psnr_db": ("PSNR", decibel_text),
-    "r2": ("R²", lambda value: f"{value:.3g}"),
+    "r2": ("R²", lambda value, more=0: f"{value:.{3 + more}g}"),
 }
 
 
@@ -122,8 +129,16 @@ def without_far_text(count: int) -> str:
     return f"without {counted(count, 'label')} far out"
 
 
-def quality_text(metric: str, value: float | None) -> str:
-    """A measure of quality with its unit."""
+def quality_text(metric: str, value: float | None, beside: float | None = None) -> str:
+    """A measure of quality with its unit; ``beside`` another one, it has the digits that tell them apart."""
     if value is None:
         return NOTHING
-    return _QUALITY[metric][1](value) if metric in _QUALITY else f"{value:z.4g}"
+    write = _QUALITY[metric][1] if metric in _QUALITY else _plain_text
+    if beside is None or value == beside:
+        return write(value)
+    pairs = ((write(value, more), write(beside, more)) for more in range(_MOST_MORE + 1))
+    return next((text for text, other in pairs if text != other), write(value))
+
+
+def _plain_text(value: float, more: int = 0) -> str:
+    return f"{value:z.{4 + more}g}"

@@ -8,6 +8,7 @@ import numpy as np
 
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.intervals import output_ends
+from odc_mlir.quantizer.policy.names import escaped
 from odc_mlir.runtime.execution.graph import Graph
 
 # Of what the values of a tensor span, the part beyond the codes' range that does harm; and the part of that range
@@ -32,7 +33,8 @@ def likely_causes(driver: Driver, graph: Graph) -> list[str]:
     for name in options.parameters:
         found += _misfit(f"--parameters of {name!r}", ends.get(name), seen.get(name))
     for name, source in options.copied_parameters.items():
-        found += _misfit(f"--copy-parameters {name}={source}", ends.get(name), seen.get(name))
+        copied = f"{escaped(name, '=')}={escaped(source, '=')}"
+        found += _misfit(f"--copy-parameters {copied}", ends.get(name), seen.get(name))
     return found
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from odc_mlir.errors import OdcError
+from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.coverage import LEAST_COVERAGE
 from odc_mlir.quantizer.folds import HALVES, JUDGES
@@ -73,6 +74,7 @@ class Choosing:
     def __init__(self, making: Making, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
         self._making, self._fixed, self._findings = making, fixed, findings
         self._options, self._data = making.options, making.data
+        self._given = {*self._options.parameters, *self._options.copied_parameters}
         self.plain: BestCandidate | None = None
         self.rounding_helps = False
 
@@ -170,9 +172,17 @@ class Choosing:
         if self._options.normalization not in (AUTO, OFF) and model is self._making.base:
             self._findings.append(
                 f"normalize {self._options.normalize} changes nothing: no input has channels that differ in size where "
-                "layers can make up for it, and no layer that may have codes gives outputs such columns"
+                f"layers can make up for it, and {self._why_no_outputs(model)}"
             )
         return model, recipe
+
+    def _why_no_outputs(self, model: FloatModel) -> str:
+        """Why no output of ``model`` is normalised."""
+        if self._options.output_types:
+            return "beside types that are given for outputs these stay as they are"
+        given = [repr(info.name) for info in model.graph.output_infos() if info.name in self._given]
+        other = f" but {listed(given)}, whose parameters are given," if given else ""
+        return f"no layer{other} that may have codes gives outputs such columns"
 
     def _normalized(self, model: FloatModel, kind: str) -> FloatModel | None:
         """``model`` whose inputs, or outputs, are normalised, recorded; None where that is not to be, or no other one.
@@ -201,7 +211,7 @@ class Choosing:
         infos = model.graph.output_infos()
         axes = {info.name: reference.columns(place).axis for place, info in enumerate(infos) if reference.splits(place)}
         kept = {name for name, choice in self._fixed.items() if choice.precision == FLOAT}
-        kept |= {*self._options.parameters, *self._options.copied_parameters}
+        kept |= self._given
         asked = {name: axis for name, axis in axes.items() if name not in kept}
         moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
         return outputs_normalized(model, asked, moved, self._making.statistics_of(model), self._data.fit)

@@ -347,7 +347,8 @@ def _drops(reference: Reference, measured: Measurement, of_more: int | None = No
 def deciding(limits: Sequence[Limit], certainty: Certainty) -> dict[str, int]:
     """How many samples like those seen would decide whether a limit holds that these leave open, by its key.
 
-    Without those that no so many would decide, as what was measured is too near to them.
+    Without those that no so many would decide, as what was measured is too near to them. Fewer than are trusted at all
+    decide nothing.
     """
     open_limits = [limit for limit in limits if _is_open(limit, certainty)]
     if certainty.of_more is None or not open_limits:
@@ -356,7 +357,7 @@ def deciding(limits: Sequence[Limit], certainty: Certainty) -> dict[str, int]:
     for factor in _FACTORS:
         for limit in open_limits:
             wanted = factor * certainty.count
-            if limit.key not in found and wanted <= _MOST_ADVISED:
+            if limit.key not in found and FEWEST_TO_TRUST <= wanted <= _MOST_ADVISED:
                 strict, ends = limit.of_more(factor), of_more(wanted).get(limit.key, ())
                 if len(set(map(strict.allows, ends))) == 1:
                     found[limit.key] = wanted

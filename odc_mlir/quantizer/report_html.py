@@ -98,7 +98,7 @@ def _figures(verdict: Mapping[str, Any]) -> Iterator[Figure]:
         metric = check["metric"]
         limit = f"limit {quality_text(metric, check['limit'])}"
         mark = "good" if check["passed"] else "bad"
-        yield _measure(metric, check["value"], check["interval"], limit, mark, check_name(check))
+        yield _measure(metric, check["value"], check["interval"], limit, mark, check_name(check), check["limit"])
     if (scores := verdict["scores"]) is not None:
         values = " → ".join(quality_text(scores["metric"], scores[side]) for side in _SIDES)
         spans = scores.get("intervals")
@@ -124,9 +124,10 @@ def _measure(
     note: str,
     mark: str = "",
     name: str | None = None,
+    limit: float | None = None,
 ) -> Figure:
     """One measure: the interval is what is known of it, the value what these samples happened to give."""
-    name, text = name or quality_name(metric), quality_text(metric, value)
+    name, text = name or quality_name(metric), quality_text(metric, value, limit)
     if interval:
         return Figure(name, _span(metric, interval), f"95 %; measured {text}; {note}", mark)
     return Figure(name, text, note, mark)
@@ -142,7 +143,7 @@ def _limits(verdict: Mapping[str, Any]) -> Html:
         (
             check_name(check),
             _span(check["metric"], check["interval"]) if check["interval"] else "",
-            TableCell(quality_text(check["metric"], check["value"]), check["value"]),
+            TableCell(quality_text(check["metric"], check["value"], check["limit"]), check["value"]),
             TableCell(quality_text(check["metric"], check["limit"]), check["limit"]),
             "kept" if check["passed"] else "missed",
         )

@@ -211,7 +211,8 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         metric = check["metric"]
         mark = "" if check["passed"] else "  <- not kept"
         limit = f" (limit {quality_text(metric, check['limit'])})"
-        yield f"  {check_name(check)} {_measured(metric, check['value'], check['interval'], count)}{limit}{mark}"
+        seen = _measured(metric, check["value"], check["interval"], count, check["limit"])
+        yield f"  {check_name(check)} {seen}{limit}{mark}"
     value = verdict["metrics"].get("sqnr_db")
     if value is not None and all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
         yield f"  {quality_name('sqnr_db')} {_measured('sqnr_db', value, verdict['intervals'].get('sqnr_db'), count)}"
@@ -260,11 +261,13 @@ def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
             yield f"  and {count} in other precisions, which the search finds again and no option gives"
 
 
-def _measured(metric: str, value: float | None, interval: Sequence[float] | None, count: str) -> str:
+def _measured(
+    metric: str, value: float | None, interval: Sequence[float] | None, count: str, limit: float | None = None
+) -> str:
     """A measure of the worst output: the interval is what is known of it, the value what these samples gave."""
     from odc_mlir.formats.quantities import quality_text
 
-    text = "unknown" if value is None else quality_text(metric, value)
+    text = "unknown" if value is None else quality_text(metric, value, limit)
     if interval is None:
         return f"{text} on {count}"
     return f"{' to '.join(quality_text(metric, end) for end in interval)} (95 %), {text} on {count}"
@@ -272,19 +275,20 @@ def _measured(metric: str, value: float | None, interval: Sequence[float] | None
 
 def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
     """What is in which precision, what the target runs and leaves to the host, and what more accuracy would cost."""
+    from odc_mlir.formats.quantities import share_text
     from odc_mlir.quantizer.coverage import UNIT_NAMES
     from odc_mlir.quantizer.times import how_known, times_text
 
     units = ("layers", "weights", "macs")
     totals = {unit: sum(counts[unit] for counts in coverage["precisions"].values()) for unit in units}
     for name, counts in coverage["precisions"].items():
-        shares = (f"{100 * counts[u] / totals[u]:.1f} % of {UNIT_NAMES[u]}" for u in units if totals[u])
+        shares = (f"{share_text(counts[u] / totals[u])} of {UNIT_NAMES[u]}" for u in units if totals[u])
         yield f"  {name}: {', '.join(shares)}"
     if (target := coverage.get("target")) is None:
         return
     if target["runs"] is not None:
         yield (
-            f"  {target['name']} runs {100 * target['runs']:.1f} % of the products; {how_known(target)} time "
+            f"  {target['name']} runs {share_text(target['runs'])} of the products; {how_known(target)} time "
             f"{times_text(target['time_ns'], digits)}"
         )
     if left := target["on_host"]:

@@ -195,14 +195,14 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:
-    """The types that there are, that of the most products first; of a model that failed the scheme that was asked for.
+    """The types that there are, that of the most products first.
 
     Of layers without products, or without weights where no layer has products, only the scheme itself is named, and
     where other layers have its values already, not even that. Where most is real though values were to be codes, the
     shares that are.
     """
     scheme, found = str(verdict["choices"]["scheme"]), verdict["coverage"].get("precisions", {})
-    if verdict["status"] == FAILED or not found:
+    if not found:
         return scheme
     unit = next((unit for unit in ("macs", "weights") if any(counts[unit] for counts in found.values())), "layers")
     names = sorted((name for name, counts in found.items() if counts[unit]), key=lambda name: -found[name][unit])
@@ -246,5 +246,5 @@ def check_text(
 ) -> str:
     """One limit beside what was measured, of one ``column`` or ``output`` or of all; None: it could not be."""
     allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
-    seen = "unknown" if value is None else quality_text(metric, value)
+    seen = "unknown" if value is None else quality_text(metric, value, bound)
     return f"{quality_name(metric, column, output)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"

@@ -11,7 +11,8 @@ After ``quant-assign-params{scheme=uint8}``::
                                      quant.results = [!quant.uniform<u8:f32, 0.00607843>]} : …
 
 Parameters given for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
-samples has no unit of its own: it gets the range of the nearest one that it is combined with, made into or made of.
+samples has no unit of its own: it gets the range of the nearest one that it is combined with, made into or made of, or,
+as a factor, the one that makes its product fit the result.
 Constants get types from their contents: weights have one scale per channel or one in all, that of the grid that they
 lie on if there is one (:mod:`odc_mlir.quantizer.policy.grids`). Biases are skipped, because their scales follow from
 those of input and weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays

@@ -36,3 +36,17 @@ func.func @main(%x: !x) -> !z {
   func.return %0 : !z
 }
 // CHECK: circle.mul({{.*}}quant.results = [!quant.uniform<u8:f32, 0.01:100>]
+
+// -----
+
+// A factor of zeros does not have the unit of what it scales: its product has the unit of the result.
+!z = tensor<1x2xf32, #circle.qparams<min = [0.0], max = [0.0]>>
+!x = tensor<1x2xf32, #circle.qparams<min = [0.0], max = [2.55e-20]>>
+!y = tensor<1x2xf32, #circle.qparams<min = [0.0], max = [2.55e-18]>>
+func.func @main(%x: !x, %y: !y) -> !y {
+  %zeros = circle.const [0.0, 0.0] : tensor<1x2xf32>
+  %0 = circle.mul(%x, %zeros) : (!x, tensor<1x2xf32>) -> !z loc("product")
+  %1 = circle.add(%0, %y) : (!z, !y) -> !y loc("sum")
+  func.return %1 : !y
+}
+// CHECK: circle.mul({{.*}}quant.operands = [!quant.uniform<u8:f32, 1.0e-22>, !quant.uniform<u8:f32, 0.39215684>], quant.results = [!quant.uniform<u8:f32, 1.0e-20>]

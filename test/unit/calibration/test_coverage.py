@@ -146,3 +146,13 @@ def test_facts_are_joined() -> None:
     ):
         first.merge(second)
         assert (first.identical, first.whole) == (identical, whole)
+
+
+def test_elements_that_are_left_out_are_counted() -> None:
+    odd = _normal()
+    odd[0][:3] = np.nan, np.inf, LOWEST
+    odd[1][:2] = np.inf, -np.inf
+    found = _found(_records(_normal(), odd))
+    assert found["not-a-number"].text.startswith("1 element is NaN; ")
+    assert found["infinite"].text.startswith("3 elements are infinite; ")
+    assert found["masked"].text.startswith("1 element is the lowest float, ")

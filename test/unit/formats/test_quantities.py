@@ -33,6 +33,37 @@ def test_zero_has_no_sign(value: float) -> None:
     assert quality_text("mpeir", -1e-9) == "-1e-09"
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1.0, "100.0 %"),
+        (0.9998, "99.98 %"),
+        (0.99998, "99.998 %"),
+        (1 - 1e-12, "100.0 %"),
+        (0.9994, "99.9 %"),
+        (1.2, "120.0 %"),
+    ],
+)
+def test_what_is_not_all_is_not_rounded_to_it(value: float, text: str) -> None:
+    assert share_text(value) == quality_text("top1_match", value) == quality_text("top1_percent", 100 * value) == text
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "beside", "text"),
+    [
+        ("top1_match", 95 / 96, 0.99, "98.96 %"),
+        ("top1_match", 0.99, 0.99, "99.0 %"),
+        ("top1_match", 0.99 - 1e-12, 0.99, "99.0 %"),
+        ("top1_match", 0.95, 0.99, "95.0 %"),
+        ("sqnr_db", 19.97, 20.0, "19.97 dB"),
+        ("mpeir", 0.100004, 0.1, "0.100004"),
+        ("r2", 0.7496, 0.75, "0.7496"),
+    ],
+)
+def test_what_is_not_the_same_does_not_look_so(metric: str, value: float, beside: float, text: str) -> None:
+    assert quality_text(metric, value, beside) == text
+
+
 @pytest.mark.parametrize("text", ["", "K", "1.5M", "100KB", "1 0", "0x", "0x1K", "ten", "١", True, None, 1.0])
 def test_what_is_no_size(text: str) -> None:
     with pytest.raises(OptionError, match="is not a size; write a number of bytes, 100K, 2M or 0x19000"):

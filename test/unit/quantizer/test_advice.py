@@ -98,6 +98,17 @@ def test_an_option_that_does_the_harm_is_named_alone(options: dict[str, Any], sa
     assert "allow more" not in hint
 
 
+def test_an_option_that_does_the_harm_is_written_as_commands_take_it() -> None:
+    file, samples = model()
+    renamed = read_model(file)
+    for tensor in renamed.subgraphs[0].tensors:
+        tensor.name = {"hidden": "a=b"}.get(tensor.name, tensor.name)
+    given: dict[str, Any] = {"calibration": samples, "help": False, "limit": 0.01, "copied_parameters": {"a=b": "x"}}
+    hint = hint_of(odc_mlir.quantize(bytes(write_model(renamed)), **given).verdict)
+    assert hint is not None
+    assert hint.startswith("leave out --copy-parameters a\\=b=x, whose codes")
+
+
 @pytest.mark.parametrize("options", [{"headroom": 0.5}, {"parameters": {"hidden": (0.12, 0)}}, {}])
 def test_an_option_that_does_no_harm_is_not_blamed(options: dict[str, Any]) -> None:
     made = _made(**options, limit=1e-9)

@@ -15,8 +15,9 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer import intervals
 from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.intervals import wilson
+from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, wilson
 from odc_mlir.quantizer.measurement import Measurement, Powers
+from odc_mlir.quantizer.policy.limits import Limit
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.reporting.metrics import Errors
 
@@ -165,3 +166,11 @@ def test_an_output_of_one_number_has_no_largest_element_and_no_interval_of_it() 
     made = odc_mlir.quantize(bytes(write_model(builder.finish([x], [y]))), calibration=samples, help=False)
     assert made.verdict["metrics"]["top1_match"] is None
     assert "top1_match" not in made.verdict["intervals"]
+
+
+@pytest.mark.parametrize(("count", "wanted"), [(2, 8), (3, 12), (12, 24)])
+def test_no_fewer_samples_are_advised_than_are_trusted(count: int, wanted: int) -> None:
+    limit = Limit("mpeir", 0.1)
+    certainty = Certainty({limit.key: (0.05, 0.2)}, count, lambda count: {limit.key: (0.05, 0.05 + 0.1 / count)})
+    assert wanted >= FEWEST_TO_TRUST
+    assert deciding([limit], certainty) == {limit.key: wanted}

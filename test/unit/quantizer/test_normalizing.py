@@ -259,6 +259,24 @@ def test_logits_in_another_shape_have_no_units(size: float, are_logits: bool) ->
     assert (is_unchanged, found.verdict["metrics"]["top1_decided"] is not None) == (are_logits, are_logits)
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"output_types": {"last": "int8"}}, "beside types that are given for outputs these stay as they are"),
+        ({"parameters": {"last": (20.0, 0)}}, "no layer but 'last', whose parameters are given, that may have codes"),
+        ({"overrides": {"last": "float"}}, "no layer that may have codes gives outputs such columns"),
+    ],
+)
+def test_what_was_given_is_said_to_keep_outputs_as_they_are(options: dict[str, Any], why: str) -> None:
+    rng, net = np.random.default_rng(0), FloatNet(0)
+    weights = net.const(rng.normal(size=(4, 8)) * np.geomspace(1e-3, 1e3, 4)[:, None])
+    hidden = net.add("FULLY_CONNECTED", net.real(1, 8), net.const(rng.normal(size=(8, 8))), None)
+    model = import_model(export_model(net.module(net.add("FULLY_CONNECTED", hidden, weights, None, name="last"))))
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(COUNT)]
+    found = odc_mlir.quantize(model, calibration=samples, mixed="off", normalize="outputs", **options, **PLAIN)
+    assert any("changes nothing" in text and why in text for text in found.verdict["findings"])
+
+
 @pytest.mark.parametrize("moved", [False, True])
 @pytest.mark.parametrize("mixed", ["off", "auto"])
 def test_a_layer_whose_outputs_are_normalised_has_the_precision_asked_for(moved: bool, mixed: str) -> None:

@@ -55,7 +55,10 @@ def test_where_products_of_scales_vanish_layers_stay_in_float_and_say_why() -> N
 
 
 def with_zeros(unit: float, where: str) -> bytes:
-    """Two layers with values in this unit between them: one has a row of zeros, or a dead RELU is added to it."""
+    """Two layers with values in this unit between them: one has a row of zeros, or what is added to them are zeros.
+
+    These are a dead RELU, or come of a factor of zeros.
+    """
     random, builder = np.random.default_rng(0), ModelBuilder()
     tensors = {name: builder.tensor(name, (1, 16)) for name in ("hidden", "negative", "dead", "sum")}
     x, y = builder.tensor("x", (1, 8)), builder.tensor("y", (1, 4))
@@ -75,17 +78,22 @@ def with_zeros(unit: float, where: str) -> bytes:
         builder.operator("RELU", [tensors["negative"]], [tensors["dead"]])
         builder.operator("ADD", [tensors["hidden"], tensors["dead"]], [tensors["sum"]])
         last_input = tensors["sum"]
+    if where == "factor":
+        zeros = builder.tensor("zeros", (1, 16), data=np.zeros((1, 16), np.float32))
+        builder.operator("MUL", [tensors["hidden"], zeros], [tensors["dead"]])
+        builder.operator("ADD", [tensors["hidden"], tensors["dead"]], [tensors["sum"]])
+        last_input = tensors["sum"]
     layer(last_input, last, 0.0, y)
     return bytes(write_model(builder.finish([x], [y])))
 
 
-@pytest.mark.parametrize("where", ["row", "dead"])
+@pytest.mark.parametrize("where", ["row", "dead", "factor"])
 @pytest.mark.parametrize("scheme", ["int8", "uint8", "int16x8"])
-def test_zeros_beside_tiny_values_do_no_harm(scheme: str, where: str) -> None:
+def test_zeros_do_no_harm_in_any_unit(scheme: str, where: str) -> None:
     samples = [[sample] for sample in SAMPLES]
     qualities = []
-    for unit in (1.0, 1e-20):
+    for unit in (1.0, 1e-20, 1e15):
         found = odc_mlir.quantize(with_zeros(unit, where), scheme=scheme, calibration=samples, help=False)
         assert not found.verdict["float_reasons"]
         qualities.append(found.verdict["metrics"]["sqnr_db"])
-    assert qualities[1] == pytest.approx(qualities[0], abs=0.5)
+    assert qualities[1:] == pytest.approx(qualities[:1] * 2, abs=0.5)

@@ -72,20 +72,43 @@ class Ranges:
         return self._known[value]
 
     def beside(self, value: SSAValue) -> tuple[float, float] | None:
-        """The range of the nearest neighbour of ``value`` that is not zero everywhere, None where there is none.
+        """The range that suits ``value``, which is zero everywhere, None where nothing tells one.
 
-        Those in the same unit come first, as far as neighbours that are zero themselves lead to them; then any.
+        That of the nearest value in the same unit; else, of a factor, one that makes its product fit the result; else
+        that of any value near.
         """
-        for across_products in (False, True):
-            zeros, seen = [value], {value}
-            for zero in zeros:
-                for other in _neighbours(zero, across_products=across_products):
-                    found = self.of(other)
-                    if found is not None and any(found) and np.isfinite(found).all():
-                        return found
-                    if found == (0.0, 0.0) and other not in seen:
-                        zeros.append(other)
-                        seen.add(other)
+        return (
+            self._nearest(value, across_products=False)
+            or self._as_factor(value)
+            or self._nearest(value, across_products=True)
+        )
+
+    def _nearest(self, value: SSAValue, *, across_products: bool) -> tuple[float, float] | None:
+        """The range of the nearest value that is not zero everywhere, as far as those that are lead to one."""
+        zeros, seen = [value], {value}
+        for zero in zeros:
+            for other in _neighbours(zero, across_products=across_products):
+                found = self.of(other)
+                if _tells_unit(found):
+                    return found
+                if found == (0.0, 0.0) and other not in seen:
+                    zeros.append(other)
+                    seen.add(other)
+        return None
+
+    def _as_factor(self, value: SSAValue) -> tuple[float, float] | None:
+        """What ``value``, if it is the factor of a product, may have for the product to have the unit of the result."""
+        for use in value.uses:
+            op = use.operation
+            factors = FACTORS.get(op.SPEC.name, ()) if isinstance(op, CircleOp) else ()
+            if use.index not in factors:
+                continue
+            other = op.operands[factors[1 - factors.index(use.index)]]
+            beside, made = self.of(other), self.of(op.results[0])
+            beside = beside if _tells_unit(beside) else self._nearest(other, across_products=False)
+            made = made if _tells_unit(made) else self.beside(op.results[0])
+            if beside is not None and made is not None:
+                return 0.0, max(map(abs, made)) / max(map(abs, beside))
         return None
 
     def _of_result(self, op: CircleOp) -> tuple[float, float] | None:
@@ -103,6 +126,11 @@ class Ranges:
         if not known or len(known) < len(parts):
             return None
         return min(low for low, _ in known), max(high for _, high in known)
+
+
+def _tells_unit(found: tuple[float, float] | None) -> bool:
+    """Whether a range is that of values which are not all zero."""
+    return found is not None and any(found) and bool(np.isfinite(found).all())
 
 
 def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]:

@@ -15,6 +15,7 @@ from odc_mlir.quantizer.policy.verdict import (
     UNCHECKED,
     Evidence,
     caution,
+    check_text,
     describe,
     make_verdict,
     types_text,
@@ -217,7 +218,7 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
             0.0,
             "int16x8, int16 and float instead of int8",
         ),
-        ({"float": (1, 1, 1), "int16x8": (1, 8, 8)}, 1.0, "int8"),
+        ({"float": (1, 1, 1), "int16x8": (1, 8, 8)}, 1.0, "int16x8 and float instead of int8"),
         ({"int8": (2, 0, 5), "float": (1, 0, 2)}, 0.0, "int8 and float"),
         ({"int8": (2, 0, 0), "float": (1, 0, 0)}, 0.0, "int8 and float"),
         ({}, 0.0, "int8"),
@@ -230,7 +231,7 @@ def test_a_verdict_that_passes_tells_the_first_limit() -> None:
             "float and int8 (float: 2 of 5 layers and 75.0 % of the products)",
         ),
         ({"int8": (1, 0, 0), "float": (2, 0, 0)}, 0.0, "float and int8 (float: 2 of 3 layers)"),
-        ({"float": (4, 0, 0), "int8": (3, 9, 9)}, 1.0, "int8"),
+        ({"float": (4, 0, 0), "int8": (3, 9, 9)}, 1.0, "int8 (float: 4 of 7 layers and 0.0 % of the products)"),
     ],
 )
 def test_types_are_those_that_there_are(precisions: dict[str, tuple[int, ...]], value: float, text: str) -> None:
@@ -281,3 +282,7 @@ def test_a_limit_is_far_where_errors_are_more_than_twice_as_large(
 
 def test_shares_of_answers_are_never_far() -> None:
     assert not Limit("top1_match", 0.99).is_far({"top1_match": 0.0})
+
+
+def test_a_missed_limit_does_not_look_kept() -> None:
+    assert check_text("top1_match", 0.99, 95 / 96) == "top1_match 98.96 % (at least 99.0 % allowed)"
