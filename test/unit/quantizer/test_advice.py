@@ -17,8 +17,10 @@ from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.quantizer.advice import hint_of, leaves_some
 from odc_mlir.quantizer.judging import distinct
 from odc_mlir.quantizer.policy.limits import Answers, choose_limits
+from odc_mlir.quantizer.report_html import render
 from odc_mlir.quantizer.result import Quantized
 from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.tools.odc_quantize import summary
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
 
 Samples = list[list[np.ndarray]]
@@ -107,6 +109,15 @@ def test_an_option_that_does_the_harm_is_written_as_commands_take_it() -> None:
     hint = hint_of(odc_mlir.quantize(bytes(write_model(renamed)), **given).verdict)
     assert hint is not None
     assert hint.startswith("leave out --copy-parameters a\\=b=x, whose codes")
+
+
+def test_a_value_that_misses_its_limit_does_not_look_as_if_it_kept_it() -> None:
+    verdict = _made().verdict
+    (check,) = verdict["limits"]
+    check |= {"metric": "top1_match", "limit": 0.99, "value": 95 / 96, "interval": [0.943, 0.998], "passed": False}
+    said = "  top1_match 94.3 % to 99.8 % (95 %), 98.96 % on 24 samples (limit 99.0 %)  <- not kept"
+    assert said in summary("m.circle", verdict)
+    assert ">98.96 %<" in render(verdict, {})
 
 
 @pytest.mark.parametrize("options", [{"headroom": 0.5}, {"parameters": {"hidden": (0.12, 0)}}, {}])
