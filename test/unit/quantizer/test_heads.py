@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,11 @@ COUNT, INPUTS = 64, 12
 Samples = list[list[np.ndarray]]
 
 
-def _head(builder: ModelBuilder, source: int, name: str, weights: np.ndarray) -> int:
-    """A layer ``name`` of these ``weights``, [outputs, inputs]."""
+def _head(builder: ModelBuilder, source: int, name: str, weights: np.ndarray, bias: float = 0.0) -> int:
+    """A layer ``name`` of these ``weights``, [outputs, inputs], and the same ``bias`` for each output."""
     result = builder.tensor(name, (1, len(weights)))
-    given = builder.tensor("", weights.shape, data=weights.astype(np.float32))
-    builder.operator("FULLY_CONNECTED", [source, given, -1], [result])
+    arrays = (weights.astype(np.float32), np.full(len(weights), bias, np.float32))
+    builder.operator("FULLY_CONNECTED", [source, *(builder.tensor("", a.shape, data=a) for a in arrays)], [result])
     return result
 
 
@@ -35,11 +37,13 @@ def _samples() -> Samples:
     return [[rng.normal(size=(1, INPUTS)).astype(np.float32)] for _ in range(COUNT)]
 
 
-def _model(heads: dict[str, np.ndarray], shares: str | None = None) -> bytes:
+def _model(
+    heads: dict[str, np.ndarray], shares: str | None = None, biases: Mapping[str, float] = MappingProxyType({})
+) -> bytes:
     """Layers by name beside each other; ``shares``: one more output, a SOFTMAX of the head with this name."""
     builder = ModelBuilder()
     x = builder.tensor("x", (1, INPUTS))
-    found = {name: _head(builder, x, name, weights) for name, weights in heads.items()}
+    found = {name: _head(builder, x, name, weights, biases.get(name, 0.0)) for name, weights in heads.items()}
     if shares is not None:
         found["shares"] = builder.tensor("shares", (1, len(heads[shares])))
         builder.operator("SOFTMAX", [found.pop(shares)], [found["shares"]], options={"beta": 1.0})
@@ -143,3 +147,21 @@ def test_rows_of_numbers_are_not_taken_for_scores() -> None:
     verdict = odc_mlir.quantize(file, calibration=samples, help=False).verdict
     assert [check["metric"] for check in verdict["limits"]] == ["mpeir"]
     assert [(output["classifies"], output["classes"]) for output in verdict["outputs"]] == [(False, None)]
+
+
+def test_labels_say_what_the_first_output_is_and_nothing_of_others() -> None:
+    samples, file = _samples(), _model({"first": _BOX, "second": _BOX[::-1], "class": _trained(10, seed=8)})
+    labels = np.array([int(odc_mlir.run(file, sample)[0].argmax()) for sample in samples])
+    verdict = odc_mlir.quantize(file, calibration=samples, labels=labels, help=False).verdict
+    doubted = [text.split("'")[1] for text in verdict["findings"] if "is not taken for scores" in text]
+    assert doubted == ["second"]
+    assert ("class", True) in [(output["name"], output["classifies"]) for output in verdict["outputs"]]
+
+
+def test_a_missed_limit_names_the_output_that_is_taken_for_scores() -> None:
+    """What all scores have in common takes most of the codes."""
+    verdict, alike = _quantized(_model({"box": _BOX, "class": _trained(10)}, biases={"class": 100.0}))
+    assert alike[1] < 0.98
+    assert [check["metric"] for check in verdict["limits"] if not check["passed"]] == ["top1_decided"]
+    said = "output 'class' is taken for scores of classes; if it has numbers, give --metric mpeir"
+    assert said in verdict["findings"]
