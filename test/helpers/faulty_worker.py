@@ -41,7 +41,7 @@ PASSED = {
     "problems": [],
     "samples": {"telling": True},
 }
-CHECK = {"metric": "mpeir", "column": None, "limit": 0.1, "value": 0.5, "passed": False}
+CHECK = {"metric": "mpeir", "output": None, "column": None, "limit": 0.1, "value": 0.5, "passed": False}
 FAILED = {**PASSED, "status": "failed", "passed": False, "value": 0.5, "limits": [CHECK]}
 
 

@@ -34,7 +34,7 @@ def _choice(ranges: str) -> Any:
 def test_other_ranges_must_be_as_good_on_all_samples(of_all: bool) -> None:
     """Few of those held back may have what ranges clip."""
     making = SimpleNamespace(
-        options=None,
+        options=SimpleNamespace(parameters={}, copied_parameters={}),
         data=SimpleNamespace(separate=False),
         foreseen=0,
         measured_by_halves=lambda model, candidate: _measured(holds=True),
