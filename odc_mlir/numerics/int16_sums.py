@@ -23,17 +23,18 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
 from odc_mlir.numerics.int16 import LARGEST_ERROR, look_up, real_codes16
-from odc_mlir.numerics.pieces import in_pieces
+from odc_mlir.numerics.pieces import in_pieces, limit
 
 Function = Callable[[NDArray[Any]], NDArray[Any]]
 
-LOW, HIGH = code_range("int16")
+_LOW, _HIGH = code_range("int16")
 _STEP = 128  # codes from one entry of the first table to the next
 _MOST = 5  # tables: entries of the last lie half a code apart
 _KEPT = 256  # sums: what is quantised in many ways has the same scales in most of them
 _EXACT = 2  # codes that results may be off by, where more tables would help
-_POSITIONS = np.arange(LOW, HIGH + 2, _STEP)
-_CODES = np.arange(LOW, HIGH + 1, dtype=np.int16)
+_POSITIONS = np.arange(_LOW, _HIGH + 2, _STEP)
+_ZERO = len(_POSITIONS) // 2  # the place of code 0 among them
+_CODES = np.arange(_LOW, _HIGH + 1, dtype=np.int16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +49,20 @@ class TableSum:
         return in_pieces(self._results, codes, np.dtype(np.int16))
 
     def _results(self, codes: NDArray[Any]) -> NDArray[np.int64]:
-        return limited(_total(self.tables, codes) + self.base)
+        total = np.zeros(codes.shape, np.int64)
+        for place, table in enumerate(self.tables):
+            total = _with(total, table, codes, place)
+        return _limited(total + self.base)
 
 
-def positions(codes: NDArray[Any], place: int) -> NDArray[np.int64]:
-    """Where in the table at this ``place`` codes are looked up."""
-    return limited(codes.astype(np.int64) << 2 * place)
+def _with(total: NDArray[np.int64], table: NDArray[np.int16], codes: NDArray[Any], place: int) -> NDArray[np.int64]:
+    """``total`` with what the table at this ``place`` tells of ``codes``, cut off to int16 as instructions do."""
+    positions = _limited(codes.astype(np.int64) << 2 * place)
+    return _limited(total + look_up(table.astype(np.int64), positions))
 
 
-def limited(values: NDArray[Any]) -> NDArray[Any]:
-    """``values`` cut off to what int16 holds."""
-    return np.asarray(np.clip(values, LOW, HIGH))
+def _limited(values: NDArray[Any]) -> NDArray[Any]:
+    return limit(values, _LOW, _HIGH)
 
 
 @lru_cache(maxsize=_KEPT)
@@ -70,17 +74,18 @@ def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum
     exact = _Exact(function, in_scale, out_scale)
     wanted = real_codes16(function, (in_scale, 0), (out_scale, 0))(_CODES).astype(np.int64)
     coarse, best, least = list[NDArray[np.int16]](), None, LARGEST_ERROR + 1
+    before = np.zeros(_CODES.shape, np.int64)  # what the coarse ones tell of all codes
     for place in range(_MOST):
-        before = _total(coarse, _CODES)
-        last, more = (_table(exact, before, place, is_last=is_last) for is_last in (True, False))
+        entries = _entries(exact, before, place)
+        last, more = _table(entries), _table(_flattened(entries))
         if last is not None:
-            made = TableSum(exact.base, (*coarse, last))
-            error = int(np.abs(made(_CODES) - wanted).max())
+            error = int(np.abs(_limited(_with(before, last, _CODES, place) + exact.base) - wanted).max())
             if error < least:
-                best, least = made, error
+                best, least = TableSum(exact.base, (*coarse, last)), error
         if least <= _EXACT or more is None:
             break
         coarse.append(more)
+        before = _with(before, more, _CODES, place)
     return best
 
 
@@ -92,28 +97,19 @@ class _Exact:
         self.base = 0
         found = self(_POSITIONS.astype(np.float64))
         low, most = float(found.min()), float(found.max())
-        if low > LOW and most > HIGH:  # else what is cut off has no room
-            self.base = min(int(low) - LOW, int(most) - HIGH)
+        if low > _LOW and most > _HIGH:  # else what is cut off has no room
+            self.base = min(int(low) - _LOW, int(most) - _HIGH)
 
     def __call__(self, codes: NDArray[np.float64]) -> NDArray[np.float64]:
         with np.errstate(all="ignore"):
             reals = self._function((codes * self._in_scale).astype(np.float32)).astype(np.float64)
-            steps = np.nan_to_num(reals / np.float64(np.float32(self._out_scale)), nan=LOW)
-        return np.clip(steps, LOW, 2 * HIGH) - self.base
+            steps = np.nan_to_num(reals / np.float64(np.float32(self._out_scale)), nan=_LOW)
+        return np.clip(steps, _LOW, 2 * _HIGH) - self.base
 
 
-def _total(tables: Any, codes: NDArray[Any]) -> NDArray[np.int64]:
-    """The sum of what tables tell, cut off to int16 after each."""
-    total = np.zeros(codes.shape, np.int64)
-    for place, table in enumerate(tables):
-        total = limited(total + look_up(table.astype(np.int64), positions(codes, place)))
-    return total
+def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np.int64]:
+    """What the tables ``before`` the one at this ``place``, whose results for all codes are given, leave to be told.
 
-
-def _table(exact: _Exact, before: NDArray[np.int64], place: int, *, is_last: bool) -> NDArray[np.int16] | None:
-    """What the tables ``before`` this one, whose results for all codes are given, leave to be told.
-
-    None where it rises by more from one entry to the next than 16 bits hold.
     Entries are corrected by half the error that linear interpolation makes in the middle of their step, if there are
     codes between them; not that of zero, which is to stay what it is.
     """
@@ -122,21 +118,31 @@ def _table(exact: _Exact, before: NDArray[np.int64], place: int, *, is_last: boo
         return exact(codes) - np.interp(codes, _CODES, before)
 
     at = _POSITIONS / 4.0**place
-    entries, zero = left(at), len(at) // 2
+    entries = left(at)
     if at[1] - at[0] > 1.0:
         errors = (entries[1:] + entries[:-1]) / 2 - left((at[:-1] + at[1:]) / 2)
-        errors[zero] = 0.0
+        errors[_ZERO] = 0.0
         entries[:-1] -= errors / 2
-    found = limited(round_half_away(entries))
+    found: NDArray[np.int64] = _limited(round_half_away(entries)).astype(np.int64)
     if place:
         found[[0, -1]] = 0
-    if not is_last:
-        reach = len(found) // 8
-        found[zero : zero + reach] = found[zero + reach]
-        found[zero - reach : zero] = found[zero - reach]
-    if abs(found[zero] - found[zero - 1]) > HIGH:
-        found[zero - 1] = (found[zero - 2] + found[zero]) // 2
-    if np.abs(np.diff(found)).max() > HIGH:
+    return found
+
+
+def _flattened(entries: NDArray[np.int64]) -> NDArray[np.int64]:
+    """``entries`` that stay what they are at the ends of the next table's codes, within these."""
+    found, reach = entries.copy(), len(entries) // 8
+    found[_ZERO : _ZERO + reach] = found[_ZERO + reach]
+    found[_ZERO - reach : _ZERO] = found[_ZERO - reach]
+    return found
+
+
+def _table(entries: NDArray[np.int64]) -> NDArray[np.int16] | None:
+    """A table of ``entries``, None where these rise by more from one to the next than 16 bits hold."""
+    found = entries.copy()
+    if abs(found[_ZERO] - found[_ZERO - 1]) > _HIGH:
+        found[_ZERO - 1] = (found[_ZERO - 2] + found[_ZERO]) // 2
+    if np.abs(np.diff(found)).max() > _HIGH:
         return None
     table: NDArray[np.int16] = found.astype(np.int16)
     table.flags.writeable = False

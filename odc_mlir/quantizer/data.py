@@ -63,12 +63,12 @@ class Data:
     left_out: int = 0
 
     def without(self, silent: Sequence[Sequence[Array]]) -> Data:
-        """The data without these samples; as it is where that would leave nothing to check on."""
+        """The data without these samples; as it is where there are none, or nothing would be left to check on."""
         numbers = set(map(id, silent))
         fit, held = (
             [i for i, sample in enumerate(samples) if id(sample) not in numbers] for samples in (self.fit, self.held)
         )
-        if not held:
+        if not silent or not held:
             return self
         kept = [self.held[i] for i in held]
         return replace(

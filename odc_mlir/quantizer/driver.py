@@ -61,8 +61,9 @@ class Driver:
         self._fixed = self._fixed_precisions()
         self._known_errors = self._errors_told()
         self.making = Making(original, base, data, options, progress)
-        if silent := self.making.judging.silent:  # which have no measure, and no answer
-            self.making = Making(original, base, data.without(silent), options, progress)
+        told = data.without(self.making.judging.silent)  # of these there is no measure, and no answer
+        if told is not data:
+            self.making = Making(original, base, told, options, progress)
         self.data = data = self.making.data
         self.reference = self.making.judging
         self.limits, self.outputs_vary = self._limits(len(self.reference.samples))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -196,7 +196,7 @@ def log(node: Node) -> Execute:
     return real_function(node, logarithm)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _logarithm_from(least: float) -> Function:
     """The logarithm of what is at least ``least``; the same one each time, as its tables are kept."""
     return lambda x: np.log(np.maximum(x, np.float32(least)))

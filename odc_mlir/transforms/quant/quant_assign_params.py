@@ -12,12 +12,12 @@ After ``quant-assign-params{scheme=uint8}``::
 
 Parameters given for a value in the module's ``quant.given`` take precedence over its range. A value that is zero in all
 samples has no unit of its own: it gets the range of the nearest one that it is combined with, made into or made of, or,
-as a factor, the one that makes its product fit the result.
-Constants get types from their contents: weights have one scale per channel or one in all, that of the grid that they
-lie on if there is one (:mod:`odc_mlir.quantizer.policy.grids`). Biases are skipped, because their scales follow from
-those of input and weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays
-float, with the reason. Constraints between operators are left to the next pass (``quant-propagate-params``). Does
-nothing if no scheme is named, by option or configuration.
+as a factor, the one that makes its product fit the result. Constants get types from their contents: weights have one
+scale per channel or one in all, that of the grid that they lie on if there is one
+(:mod:`odc_mlir.quantizer.policy.grids`). Biases are skipped, because their scales follow from those of input and
+weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays float, with the
+reason. Constraints between operators are left to the next pass (``quant-propagate-params``). Does nothing if no scheme
+is named, by option or configuration.
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ After: the layer gives columns from -1 to 1, which share a scale well::
 An output of several quantities, each in its unit, has one scale for all its columns, which leaves nothing of the small
 ones. Units that a model gives its answers by operators of its own are folded into the last layer before, so that this
 is where they come back. Both operators stay float; the last one takes the output's name, and the layer that with
-``/normalised`` behind it. Columns that RELU has cut
-off at zero get a factor only.
+``/normalised`` behind it. Columns that RELU has cut off at zero get a factor only.
 
 Applies only to outputs of layers with constant weights and no other activation that nothing else reads, and whose
 columns differ in size by more than a factor of sixteen, or one column from what its scale must hold, which is zero too.
