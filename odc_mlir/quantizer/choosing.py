@@ -13,8 +13,8 @@ from typing import Any
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.quantizer.coverage import LEAST_COVERAGE
-from odc_mlir.quantizer.folds import HALVES, JUDGES
+from odc_mlir.quantizer.criteria import LEAST_GAIN_DB, Criteria, has_same_ranges
+from odc_mlir.quantizer.folds import JUDGES
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.options import AUTO, INPUTS, OFF, OUTPUTS
@@ -31,13 +31,8 @@ from odc_mlir.quantizer.stages import (
 
 LOG = logging.getLogger(__name__)
 
-# A choice must improve the outputs by this much to be kept, and by more than what chance does.
-LEAST_GAIN_DB = 0.1
-# The same of ranges that clip what was seen: others have rarer and larger values, which few samples do not show.
+# What ranges that clip what was seen must gain: others have rarer and larger values, which few samples do not show.
 _LEAST_CLIPPED_DB = 1.0
-
-# The part of a gain that samples which chose no ranges may lose, if not beyond chance, for columns that are told again.
-_FORGIVEN = 0.1
 
 # By how much ranges may be wider than what was seen, and how much worse samples that did not choose them must be for
 # that to be tried.
@@ -74,6 +69,7 @@ class Choosing:
     def __init__(self, making: Making, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
         self._making, self._fixed, self._findings = making, fixed, findings
         self._options, self._data = making.options, making.data
+        self._criteria = Criteria(making)
         self._given = {*self._options.parameters, *self._options.copied_parameters}
         self.plain: BestCandidate | None = None
         self.rounding_helps = False
@@ -282,7 +278,7 @@ class Choosing:
                 ours, theirs = (folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
                 kept = ours.better_than(theirs, LEAST_GAIN_DB)
                 kept = kept or (is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
-            kept = kept and not self._leaves_more(made, best)
+            kept = kept and not self._criteria.leaves_more(made, best)
         except OdcError:
             LOG.info("the model cannot be made without some of the samples", exc_info=True)
             return best
@@ -321,7 +317,8 @@ class Choosing:
         found = replace(best.recipe, ranges=tried.recipe.ranges)
         if found in (best.recipe, tried.recipe):
             return best if found == best.recipe else tried
-        return self.better(best, model, found, "refined ranges", found.ranges)
+        # Models that lack samples have judged the ranges; of large ones that they do so again takes long.
+        return self.better(best, model, found, "refined ranges", found.ranges, is_judged=self._making.is_large)
 
     def _roomier(self, best: BestCandidate) -> BestCandidate:
         """The choice with wider ranges, where samples that did not choose them show that they hold too little.
@@ -344,8 +341,8 @@ class Choosing:
                 continue
             helps = kept = ours.better_than(seen, LEAST_GAIN_DB)
             if is_presumed and not kept:
-                kept = ours.quality_db > seen.quality_db or not self._harms(found, best)
-            kept = kept and not self._leaves_more(found, best)
+                kept = ours.quality_db > seen.quality_db or not self._criteria.harms(found, best)
+            kept = kept and not self._criteria.leaves_more(found, best)
             self._noted(found, "headroom", headroom, kept=kept)
             if kept:
                 best, seen = found, ours
@@ -365,7 +362,7 @@ class Choosing:
         if found is None or ours is None:
             return best
         seen = making.measured_unseen(best.model, best.candidate)
-        kept = ours.quality_db >= seen.quality_db - _MOST_FOR_ROOM_DB and not self._leaves_more(found, best)
+        kept = ours.quality_db >= seen.quality_db - _MOST_FOR_ROOM_DB and not self._criteria.leaves_more(found, best)
         self._noted(found, "output room", True, kept=kept)
         return found if kept else best
 
@@ -421,15 +418,24 @@ class Choosing:
         what: str,
         value: Any,
         least_db: float = LEAST_GAIN_DB,
+        *,
+        is_judged: bool = False,
     ) -> BestCandidate:
-        """The choice with this recipe if its outputs are better than those of the best so far, else that."""
+        """The choice with this recipe if its outputs are better than those of the best so far, else that.
+
+        ``is_judged``: whether it is known to hold other samples no worse.
+        """
         found = self._tried(model, recipe, what, value)
         if found is None:
             return best
         kept = found.measured.better_than(best.measured, least_db)
-        kept = kept and not self._leaves_more(found, best)
-        kept = kept and self._holds_others(found, best) and not self._loses_more(found, best)
-        kept = kept or self._covers(found, best)
+        kept = kept and not self._criteria.leaves_more(found, best)
+        kept = (
+            kept
+            and (is_judged or self._criteria.holds_others(found, best))
+            and not self._criteria.loses_more(found, best)
+        )
+        kept = kept or self._criteria.covers(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 
@@ -440,12 +446,12 @@ class Choosing:
         found = self._tried(model, recipe, what, value)
         if found is None:
             return best
-        if self._data.separate or _has_same_ranges(found, best):
+        if self._data.separate or has_same_ranges(found, best):
             kept = not best.measured.better_than(found.measured, LEAST_GAIN_DB)
         else:
-            kept = not self._harms(found, best)
-        kept = kept and not self._leaves_more(found, best) and not self._loses_more(found, best)
-        kept = kept or self._covers(found, best)
+            kept = not self._criteria.harms(found, best)
+        kept = kept and not self._criteria.leaves_more(found, best) and not self._criteria.loses_more(found, best)
+        kept = kept or self._criteria.covers(found, best)
         self._noted(found, what, value, kept=kept)
         return found if kept else best
 
@@ -458,59 +464,6 @@ class Choosing:
         except OdcError:
             LOG.info("%s=%s cannot be used", what, value, exc_info=True)
             return None
-
-    def _holds_others(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether other ranges or channels are no worse than ``best`` for samples that they were not chosen by.
-
-        Channels that are all as large as the largest, and ranges that clip, leave less room for what was not seen.
-        """
-        if self._data.separate or _has_same_ranges(choice, best):  # samples that chose nothing have judged both already
-            return True
-        theirs, ours = self._by_halves(best, choice)
-        if choice.recipe.ranges == best.recipe.ranges:
-            most_lost_db = 0.0
-            if choice.measured.tells_more(best.measured):
-                most_lost_db = _FORGIVEN * (choice.measured.quality_db - best.measured.quality_db)
-            return ours.confirms(theirs, LEAST_GAIN_DB, most_lost_db)
-        if not ours.confirms(theirs, LEAST_GAIN_DB):
-            return False
-        # What is clipped of samples to choose by tells as much of others, and they are more.
-        theirs, ours = (self._making.measured_itself(each.candidate) for each in (best, choice))
-        return ours.confirms(theirs, LEAST_GAIN_DB)
-
-    def _harms(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether ``choice`` is worse, beyond chance, for samples held back that did not choose its ranges."""
-        theirs, ours = self._by_halves(best, choice)
-        return theirs.better_than(ours, LEAST_GAIN_DB)
-
-    def _by_halves(self, *choices: BestCandidate) -> list[Measurement]:
-        """What models that lack half of the samples held back tell of each choice."""
-        self._making.foreseen += HALVES * len(choices)
-        return [self._making.measured_by_halves(each.model, each.candidate) for each in choices]
-
-    def _leaves_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether ``choice`` has products in float that ``best`` has in codes, which is no gain of what was chosen, or
-        lacks numbers of more samples.
-
-        A reader may run no codes with the scales that a choice leads to.
-        """
-        ours, theirs = (self._making.coverage(each.candidate).left("macs") for each in (choice, best))
-        return ours > theirs or choice.measured.lacking > best.measured.lacking
-
-    def _covers(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether enough of ``choice`` has codes to pass, and of ``best`` not: what is real for lack of a kernel is no
-        accuracy to keep. Ranges that clip for that are none."""
-        least = LEAST_COVERAGE if self._options.min_coverage is None else self._options.min_coverage
-        is_like = choice.recipe.ranges == best.recipe.ranges
-        return is_like and self._share(best) < least <= self._share(choice)
-
-    def _share(self, choice: BestCandidate) -> float:
-        return self._making.coverage(choice.candidate).share() or 0.0
-
-    def _loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""
-        ours, theirs = (self._making.lost_witnesses(each.candidate) for each in (choice, best))
-        return len(ours) > len(theirs)
 
     def _noted(self, choice: BestCandidate, what: str, value: Any, *, kept: bool) -> BestCandidate:
         quality = choice.measured.quality_db
@@ -528,7 +481,3 @@ class Choosing:
         ranges = len(options.range_modes) if len(options.range_modes) > 1 else 0
         folds = 0 if self._making.folds is None else self._making.folds.count(JUDGES)
         return tried + len(options.equalizations) + ranges + 1 + held + folds
-
-
-def _has_same_ranges(choice: BestCandidate, best: BestCandidate) -> bool:
-    return choice.model is best.model and choice.recipe.ranges == best.recipe.ranges

@@ -271,6 +271,7 @@ class Driver:
             layer_names(model.module),
             choosing.rounding_helps and may_correct,
             first.ranges != plain.recipe.ranges,
+            making.is_large,
             self._known_errors,
             steps=making.steps,
         )

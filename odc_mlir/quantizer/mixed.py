@@ -100,6 +100,11 @@ class Point:
     cost: float
     noise: float
 
+    @property
+    def noise_db(self) -> float:
+        """The noise in dB, that of none far below all others."""
+        return 10.0 * math.log10(max(self.noise, 1e-30))
+
 
 def front(problem: Problem) -> list[Point]:
     """The choices that no other beats in cost and noise, from the cheapest to the least noisy; see the module's text.
@@ -226,20 +231,39 @@ def _connect_border(network: Network, nodes: Mapping[tuple[int, int], int], bord
             network.connect(one, _SINK, cost)
 
 
-def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
+def thinned(points: Sequence[Point], part: float) -> list[Point]:
+    """``points``, from the cheapest on, without those that cost less than the next one by no more than this part."""
+    found = list(points[-1:])
+    for point in points[-2::-1]:
+        if point.cost < found[-1].cost * (1.0 - part):
+            found.append(point)
+    return found[::-1]
+
+
+def first_good(
+    count: int,
+    good_enough: Callable[[int], bool],
+    in_time: Callable[[], bool],
+    guess: Callable[[int, int], int | None] = lambda low, high: None,
+) -> int | None:
     """The first of ``count`` points that is good enough, by bisection; None where the last is not, or for lack of time.
 
-    What has not been measured is not taken. Points are taken to get better from one to the next.
+    What has not been measured is not taken. Points are taken to get better from one to the next. ``guess`` says which
+    one between two is expected to be the first, None where it does not know; -1 stands for what is before all points.
+    After a guess that leaves more than half of them the middle one has its turn.
     """
     if not count or not in_time() or not good_enough(count - 1):
         return None
-    low, high = -1, count - 1
+    low, high, guesses = -1, count - 1, True
     while high - low > 1 and in_time():
-        middle = (low + high) // 2
-        if good_enough(middle):
-            high = middle
+        between = high - low
+        expected = guess(low, high) if guesses else None
+        place = (low + high) // 2 if expected is None else min(max(expected, low + 1), high - 1)
+        if good_enough(place):
+            high = place
         else:
-            low = middle
+            low = place
+        guesses = not guesses or 2 * (high - low) <= between
     return high
 
 

@@ -20,11 +20,12 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
-from odc_mlir.quantizer.mixed import Levels, Point, Problem, RoundingNoise, first_good, front, without_needless
+from odc_mlir.quantizer.mixed import Levels, Point, Problem, RoundingNoise, first_good, front, thinned, without_needless
 from odc_mlir.quantizer.options import ON, Options
 from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, wider_values, with_wide_weights
 from odc_mlir.quantizer.policy.limits import Limit
@@ -57,6 +58,7 @@ _MOST_REFINED = 8  # points that are measured with codes refined by samples, whi
 _EXPLORED = 5
 _LEAST_EXPLORED = 0.5
 _NEXT_TO_NOTHING = 1e-3  # of the noise: more is not looked for
+_ABOUT_THE_SAME = 0.02  # of the cost, that are not worth measuring one more where each takes long
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,10 @@ class Widening:
     ``may_refine`` says can be of use, and with ranges that hold all values, where ``clips`` says that chosen ones do
     not. ``draft`` makes it with no code refined: where layers run does not depend on these, and for how long hardly.
     ``measure`` measures a candidate, ``holds_unseen`` whether limits hold of models made without the samples they are
-    judged on. ``plain``: what the target runs of it as it is, None without target; ``names``: of the layers of the
-    float model in order; ``plain_db``: the outputs' SQNR without any help; ``known_errors``: metric and errors by layer
-    that stand in for measuring. ``share`` of a candidate is what coverage is measured by, of which ``least_share`` must
-    be left.
+    judged on. ``is_large``: whether each model takes long. ``plain``: what the target runs of it as it is, None without
+    target; ``names``: of the layers of the float model in order; ``plain_db``: the outputs' SQNR without any help;
+    ``known_errors``: metric and errors by layer that stand in for measuring. ``share`` of a candidate is what coverage
+    is measured by, of which ``least_share`` must be left.
     """
 
     options: Options
@@ -116,6 +118,7 @@ class Widening:
     names: list[str]
     may_refine: bool
     clips: bool
+    is_large: bool
     known_errors: tuple[str, Mapping[str, float]] | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     tried: dict[_Key, Tried] = field(default_factory=dict)
@@ -273,6 +276,8 @@ class Widening:
             problem, every = fronts[host]
             most = longer * problem.point(problem.plain).cost
             points = [point for point in every if point.cost <= most]
+            if self.is_large:
+                points = thinned(points, _ABOUT_THE_SAME)
             self._choose_ranges(points, least)
             for refines in (False, True) if self.may_refine else (False,):
                 if refines and self._is_far(points, limits, least):
@@ -338,7 +343,12 @@ class Widening:
         def good_enough(levels: Levels) -> bool:
             return self._made(levels).holds(limits, aims)
 
-        place = first_good(len(points), lambda place: good_enough(points[place].levels), self.in_time)
+        place = first_good(
+            len(points),
+            lambda place: good_enough(points[place].levels),
+            self.in_time,
+            partial(self._expected, points, problem.point(problem.plain), aims),
+        )
         if place is None:
             return None
         # Models that do not know the samples are made for few points alone: each is several models.
@@ -350,6 +360,21 @@ class Widening:
         fewer = without_needless(levels, problem.costs, good_enough, self.in_time)
         levels = fewer if self.confirmed(self._made(fewer)) else levels
         return levels if self.share(self._made(levels).candidate) >= self.least_share else None
+
+    def _expected(
+        self, points: Sequence[Point], plain: Point, aims: Sequence[float], low: int, high: int
+    ) -> int | None:
+        """Which point between two that were measured has the SQNR, if that goes with the noise; ``plain`` is at -1.
+
+        None where what was measured does not say.
+        """
+        before, at_low = (plain, self._first) if low < 0 else (points[low], self._made(points[low].levels))
+        lacking, spare = at_low.lacks(aims), -self._made(points[high].levels).lacks(aims)
+        if not (0.0 < lacking < math.inf and 0.0 <= spare < math.inf):
+            return None
+        start, end = before.noise_db, points[high].noise_db
+        wanted = start + (end - start) * lacking / (lacking + spare)
+        return min(range(low + 1, high), key=lambda place: abs(points[place].noise_db - wanted))
 
     def _within_budget(self, problem: Problem) -> Levels | None:
         """The most accurate choice within the budget; None where there is none.

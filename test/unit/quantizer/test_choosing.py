@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.choosing import Choosing
+from odc_mlir.quantizer.criteria import Criteria
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.folds import Folds
 from odc_mlir.quantizer.making import BestCandidate
@@ -40,8 +42,27 @@ def test_other_ranges_must_be_as_good_on_all_samples(of_all: bool) -> None:
         measured_by_halves=lambda model, candidate: _measured(holds=True),
         measured_itself=lambda candidate: _measured(holds=of_all),
     )
-    choosing = Choosing(making, {}, [])  # type: ignore[arg-type]
-    assert choosing._holds_others(_choice("percentile"), _choice("minmax")) is of_all
+    criteria = Criteria(making)  # type: ignore[arg-type]
+    assert criteria.holds_others(_choice("percentile"), _choice("minmax")) is of_all
+
+
+@pytest.mark.parametrize("is_large", [True, False])
+def test_ranges_of_large_models_are_judged_without_refined_codes_alone(is_large: bool) -> None:
+    """They are taken up again with refined codes, for which models that lack samples take long."""
+    choosing: Any = object.__new__(Choosing)
+    choosing._options = SimpleNamespace(range_modes=("minmax", "mse"))
+    choosing._making = SimpleNamespace(is_large=is_large, in_time=lambda: True)
+    choosing._first = lambda model, recipe, what, value, *known: replace(best, recipe=recipe)
+    judged = {}
+
+    def better(best: BestCandidate, model: Any, recipe: Recipe, what: str, *rest: Any, is_judged: bool = False) -> Any:
+        judged[what] = is_judged
+        return replace(best, recipe=recipe)
+
+    best = replace(_choice("minmax"), recipe=Recipe(ranges="minmax", rounding=True))
+    choosing.better = better
+    assert choosing._ranged(best, _choice("minmax")).recipe == Recipe(ranges="mse", rounding=True)
+    assert judged == {"ranges": False, "refined ranges": is_large}
 
 
 @pytest.mark.parametrize("holds", [True, False])

@@ -9,7 +9,17 @@ from hypothesis import strategies as st
 
 from odc_mlir.quantizer import mixed
 from odc_mlir.quantizer.cuts import Network
-from odc_mlir.quantizer.mixed import Border, Levels, Point, Problem, RoundingNoise, first_good, front, without_needless
+from odc_mlir.quantizer.mixed import (
+    Border,
+    Levels,
+    Point,
+    Problem,
+    RoundingNoise,
+    first_good,
+    front,
+    thinned,
+    without_needless,
+)
 from odc_mlir.quantizer.policy.ladders import LADDERS, ladder_of, with_wide_weights
 
 _AMOUNTS = st.integers(0, 12).map(float)
@@ -112,6 +122,34 @@ def test_bisection_finds_the_first_good_point(count: int, data: st.DataObject) -
 
     assert first_good(count, good, lambda: True) == (None if first == count else first)
     assert len(tried) <= 1 + count.bit_length()
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 200), st.data())
+def test_guesses_change_what_is_looked_at_and_nothing_else(count: int, data: st.DataObject) -> None:
+    first, tried = data.draw(st.integers(0, count)), []
+    is_right = data.draw(st.booleans())
+
+    def good(place: int) -> bool:
+        tried.append(place)
+        return place >= first
+
+    def guess(low: int, high: int) -> int | None:
+        assert high - low > 1
+        return first if is_right else data.draw(st.none() | st.integers(-2, count + 1))
+
+    assert first_good(count, good, lambda: True, guess) == (None if first == count else first)
+    assert len(tried) == len(set(tried)) <= (4 if is_right else 1 + 2 * count.bit_length())
+
+
+@given(st.lists(st.floats(1.0, 1e6), max_size=30), st.sampled_from((0.0, 0.02, 0.5)))
+def test_of_points_that_cost_the_same_the_last_stays(costs: list[float], part: float) -> None:
+    points = [Point((number,), cost, 1.0 / (1 + number)) for number, cost in enumerate(sorted(costs))]
+    kept = thinned(points, part)
+    assert kept[-1:] == points[-1:]
+    assert all(low.cost < high.cost * (1.0 - part) for low, high in itertools.pairwise(kept))
+    for point in points:  # one that stays costs hardly more and is no noisier
+        assert any(other.noise <= point.noise and other.cost * (1.0 - part) <= point.cost for other in kept)
 
 
 def test_when_time_is_over_nothing_that_was_not_measured_is_taken() -> None:

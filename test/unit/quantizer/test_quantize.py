@@ -16,7 +16,7 @@ from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.choosing import Choosing
+from odc_mlir.quantizer.criteria import Criteria
 from odc_mlir.quantizer.folds import HALVES, JUDGES
 from odc_mlir.quantizer.options import EQUALIZE
 from odc_mlir.quantizer.quantize import embed_ranges, quantize
@@ -193,7 +193,7 @@ def test_progress_tells_what_is_done(helped_steps: tuple[Quantized, list[tuple[s
 def test_what_holds_other_samples_less_well_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equalised channels gain on samples that ranges were chosen by: that alone does not keep them."""
     file, samples = _plain(rescaled_mobilenet)
-    monkeypatch.setattr(Choosing, "_holds_others", lambda choosing, choice, best: False)
+    monkeypatch.setattr(Criteria, "holds_others", lambda criteria, choice, best: False)
     made = quantize(file, calibration=samples, ranges="minmax", rounding="off", correction="off", mixed="off")
     assert made.verdict["choices"]["equalize"] == "none"
 

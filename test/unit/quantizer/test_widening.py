@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from odc_mlir.quantizer import widening
 from odc_mlir.quantizer.mixed import Problem, RoundingNoise
 from odc_mlir.quantizer.options import make_options
 from odc_mlir.quantizer.policy.limits import Limit
@@ -24,11 +26,13 @@ PLAIN_DB = 10.0
 class _Search(Widening):
     """A model of six layers that are worth the more bits the earlier they come, on a target that runs both widths."""
 
+    wide_cost = 2.0
+
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
         return []
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
-        costs = [[1.0, 2.0, math.inf, math.inf]] * LAYERS
+        costs = [[1.0, self.wide_cost, math.inf, math.inf]] * LAYERS
         return Problem(costs, [RoundingNoise((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
 
 
@@ -40,12 +44,15 @@ def _search(
     unclipped_db: Callable[[int], float] | None = None,
     sizes: Sequence[int] = (0,) * (LAYERS + 1),
     macs: int = 1,
+    is_large: bool = False,
+    wide_cost: float = 2.0,
     **chosen: Any,
 ) -> tuple[_Search, list[bool]]:
     """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
 
     ``unclipped_db``: with ranges that hold all values, where those that are chosen clip some. ``sizes``: of models with
-    so many layers in another precision. ``macs`` of a run, and options that were ``chosen``.
+    so many layers in another precision. ``macs`` of a run, whether the model is large, what a wide layer costs, and
+    options that were ``chosen``.
     """
     refined: list[bool] = []
 
@@ -82,7 +89,9 @@ def _search(
         names=[f"layer{i}" for i in range(LAYERS)],
         may_refine=may_refine,
         clips=unclipped_db is not None,
+        is_large=is_large,
     )
+    search.wide_cost = wide_cost
     return search, refined
 
 
@@ -128,6 +137,31 @@ def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> 
     search, refined = _search(lambda count: -count, lambda count: 0.01, sizes=sizes, macs=1 << 26, max_bytes=145)
     assert sizes[_taken(search)] == 140
     assert len(refined) < LAYERS
+
+
+@pytest.mark.parametrize("wide", range(1, 2 * LAYERS))
+def test_who_knows_how_noise_falls_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one, the first that gains enough, one between, and the one before."""
+    monkeypatch.setattr(widening, "without_needless", lambda levels, *rest: levels)
+    monkeypatch.setattr(sys.modules[__name__], "LAYERS", 2 * LAYERS)
+    noise = [sum(2.0**-i for i in range(count, LAYERS)) for count in range(LAYERS)]
+    gains = [10.0 * math.log10(noise[0] / part) for part in noise]
+    scale = (GAIN_DB + 0.01) / gains[wide]
+    search, refined = _search(lambda count: PLAIN_DB + scale * gains[count], lambda count: 0.01)
+    assert _taken(search) == wide
+    assert len(refined) <= 4
+
+
+@pytest.mark.parametrize(("is_large", "wide"), [(False, 2), (True, 3)])
+def test_of_a_large_model_hardly_cheaper_points_are_not_measured(
+    is_large: bool, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(widening, "without_needless", lambda levels, *rest: levels)
+    search, refined = _search(
+        lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, is_large=is_large, wide_cost=1.1
+    )
+    assert _taken(search) == wide
+    assert len(refined) == (3 if is_large else 4)
 
 
 def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
