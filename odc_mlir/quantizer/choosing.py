@@ -20,6 +20,7 @@ from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.options import AUTO, INPUTS, OFF, OUTPUTS
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import FLOAT
+from odc_mlir.quantizer.rooms import takes_room
 from odc_mlir.quantizer.stages import (
     FloatModel,
     Recipe,
@@ -356,7 +357,7 @@ class Choosing:
         making, options = self._making, self._options
         may_ask = bool(self._data.fit) and self._data.held is not self._data.fit and not making.is_large
         is_fixed = best.recipe.output_room or len(options.switched(options.output_room)) == 1
-        if is_fixed or not may_ask or options.has_codes_to_spare:
+        if is_fixed or not may_ask or options.has_codes_to_spare or not takes_room(best.model.module):
             return best
         found, ours = self._with_room(best, replace(best.recipe, output_room=True), "output room", True)
         if found is None or ours is None:

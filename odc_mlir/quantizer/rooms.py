@@ -3,7 +3,9 @@
 What an output has beyond its range is cut off in what the user gets. Inside a network that matters less: activations
 saturate, and other channels make up for it, while steps of all layers add up.
 
-What LOGISTIC and TANH make of values far out has one code: their operands get no room beyond that.
+What LOGISTIC and TANH make of values far out has one code: their operands get no room beyond that. A score that SOFTMAX
+gives depends on differences: of a logit that is larger than any that was seen it makes nearly one, cut off or not, and
+the others lose from coarser steps. Its operands get no room.
 
 Scores by LOGISTIC that are all below a half in samples, or all above, have logits of one sign, whose codes end at zero.
 There tails do not tell what is beyond: what a detector is to find is no rare value of what it is not to find. Such
@@ -15,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from xdsl.dialects.builtin import TensorType
+from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
 
@@ -27,8 +29,10 @@ from odc_mlir.quantizer.policy.tails import with_room
 from odc_mlir.quantizer.stages import Statistics
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.tensor_names import outputs_of
+from odc_mlir.transforms.quant.common.ir import main_function
 
 _OTHER_LAYERS = frozenset({"TRANSPOSE_CONV", "BATCH_MATMUL"})
+_UNTOLD = frozenset({"SOFTMAX"})  # whose results hardly tell how large the largest operands were
 # The logit of a score of 0.9.
 _CLEAR = math.log(9.0)
 
@@ -54,9 +58,18 @@ def roomy(
     return found
 
 
+def takes_room(module: ModuleOp) -> bool:
+    """Whether there are outputs, or values that they are made of, whose tails may ask for room."""
+    function = main_function(module)
+    if function is None:
+        return False
+    owners = (value.owner for value in _behind_layers(function))
+    return not all(isinstance(op, CircleOp) and (op.SPEC.name in _UNTOLD or _moves(op)) for op in owners)
+
+
 def _behind_layers(function: FuncOp) -> Iterator[SSAValue]:
-    """What the function returns, and what that is made of by operators that have no products."""
-    return _back(outputs_of(function), lambda op: op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS)
+    """What the function returns, and what that is made of by operators that have no products and tell of its tails."""
+    return _back(outputs_of(function), lambda op: op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS | _UNTOLD)
 
 
 def _squashed(function: FuncOp, kind: str) -> Iterator[SSAValue]:

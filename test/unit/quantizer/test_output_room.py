@@ -12,7 +12,7 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.rooms import roomy
+from odc_mlir.quantizer.rooms import roomy, takes_room
 from odc_mlir.runtime.api import run
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import main_function, operators
@@ -90,9 +90,9 @@ def test_weights_alone_have_no_ranges() -> None:
         _made(scheme="int8_wo", output_room="on")
 
 
-@pytest.mark.parametrize(("kind", "most"), [("EXP", 60.0), ("LOGISTIC", 6.3), ("TANH", 5.0)])
+@pytest.mark.parametrize(("kind", "most"), [("EXP", 60.0), ("LOGISTIC", 6.3), ("TANH", 5.0), ("SOFTMAX", 5.0)])
 def test_what_saturates_gets_no_room_beyond(kind: str, most: float) -> None:
-    """Codes of 0 to 1 are the same from a logit of 6.2 on; 5 was seen."""
+    """Codes of 0 to 1 are the same from a logit of 6.2 on; 5 was seen. Of SOFTMAX only differences tell."""
     net = FloatNet(1)
     logit = net.add("FULLY_CONNECTED", net.real(1, 8), net.const(np.ones((1, 8))), None)
     module = net.module(net.add(kind, logit))
@@ -103,3 +103,12 @@ def test_what_saturates_gets_no_room_beyond(kind: str, most: float) -> None:
     found = roomy(function, {name: (-1.0, 5.0)}, {name: TensorStatistics.of_extremes(-largest / 5, largest)}, 8)
     assert (found[name][1] > 6.3) == (kind == "EXP")
     assert 5.0 <= found[name][1] <= most
+
+
+@pytest.mark.parametrize(("kinds", "takes"), [(("SOFTMAX",), False), (("SOFTMAX", "EXP"), True), ((), True)])
+def test_scores_of_softmax_alone_ask_for_no_room(kinds: tuple[str, ...], takes: bool) -> None:
+    net = FloatNet(1)
+    value = net.add("FULLY_CONNECTED", net.real(1, 8), net.const(np.ones((4, 8))), None)
+    for kind in kinds:
+        value = net.add(kind, value)
+    assert takes_room(net.module(value)) is takes
