@@ -357,7 +357,9 @@ class Choosing:
         making, options = self._making, self._options
         may_ask = bool(self._data.fit) and self._data.held is not self._data.fit and not making.is_large
         is_fixed = best.recipe.output_room or len(options.switched(options.output_room)) == 1
-        if is_fixed or not may_ask or options.has_codes_to_spare or not takes_room(best.model.module):
+        if is_fixed or not may_ask or options.has_codes_to_spare:
+            return best
+        if not takes_room(best.model.module, making.statistics_of(best.model)):
             return best
         found, ours = self._with_room(best, replace(best.recipe, output_room=True), "output room", True)
         if found is None or ours is None:

@@ -3,9 +3,8 @@
 What an output has beyond its range is cut off in what the user gets. Inside a network that matters less: activations
 saturate, and other channels make up for it, while steps of all layers add up.
 
-What LOGISTIC and TANH make of values far out has one code: their operands get no room beyond that. A score that SOFTMAX
-gives depends on differences: of a logit that is larger than any that was seen it makes nearly one, cut off or not, and
-the others lose from coarser steps. Its operands get no room.
+What LOGISTIC and TANH make of values far out has one code: their operands get no room beyond that. Nor do those of
+SOFTMAX that gives many samples a score of nearly one: it makes that of larger logits as well, cut off or not.
 
 Scores by LOGISTIC that are all below a half in samples, or all above, have logits of one sign, whose codes end at zero.
 There tails do not tell what is beyond: what a detector is to find is no rare value of what it is not to find. Such
@@ -17,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import SSAValue
@@ -25,16 +25,16 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.ops.spec import Trait
 from odc_mlir.quantizer.policy.products import LAYERS, SEQUENCES
 from odc_mlir.quantizer.policy.ranges import Range
-from odc_mlir.quantizer.policy.tails import with_room
+from odc_mlir.quantizer.policy.tails import TAIL, with_room
 from odc_mlir.quantizer.stages import Statistics
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.tensor_names import outputs_of
 from odc_mlir.transforms.quant.common.ir import main_function
 
 _OTHER_LAYERS = frozenset({"TRANSPOSE_CONV", "BATCH_MATMUL"})
-_UNTOLD = frozenset({"SOFTMAX"})  # whose results hardly tell how large the largest operands were
 # The logit of a score of 0.9.
 _CLEAR = math.log(9.0)
+_SURE = 0.9  # a score of SOFTMAX that larger logits do not change much
 
 
 def roomy(
@@ -45,7 +45,7 @@ def roomy(
     # Where the last half of a step begins that scores between 0 and 1, or -1 and 1, have.
     saturated = {"LOGISTIC": math.log(2.0 ** (bits + 1) - 1.0), "TANH": math.atanh(1.0 - 2.0**-bits)}
     most = {value_name(value): end for kind, end in saturated.items() for value in _squashed(function, kind)}
-    for value in _behind_layers(function):
+    for value in _behind_layers(function, statistics):
         name = value_name(value)
         if name in found and name in statistics:
             low, high = with_room(statistics[name], _elements(value), bits)
@@ -58,18 +58,28 @@ def roomy(
     return found
 
 
-def takes_room(module: ModuleOp) -> bool:
+def takes_room(module: ModuleOp, statistics: Statistics) -> bool:
     """Whether there are outputs, or values that they are made of, whose tails may ask for room."""
     function = main_function(module)
     if function is None:
         return False
-    owners = (value.owner for value in _behind_layers(function))
-    return not all(isinstance(op, CircleOp) and (op.SPEC.name in _UNTOLD or _moves(op)) for op in owners)
+    owners = (value.owner for value in _behind_layers(function, statistics))
+    return not all(isinstance(op, CircleOp) and (_moves(op) or _is_sure(op, statistics)) for op in owners)
 
 
-def _behind_layers(function: FuncOp) -> Iterator[SSAValue]:
+def _behind_layers(function: FuncOp, statistics: Statistics) -> Iterator[SSAValue]:
     """What the function returns, and what that is made of by operators that have no products and tell of its tails."""
-    return _back(outputs_of(function), lambda op: op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS | _UNTOLD)
+
+    def goes_through(op: CircleOp) -> bool:
+        return op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS and not _is_sure(op, statistics)
+
+    return _back(outputs_of(function), goes_through)
+
+
+def _is_sure(op: CircleOp, statistics: Statistics) -> bool:
+    """Whether ``op`` is a SOFTMAX that gives a score of nearly one to all samples in the tail of the scores."""
+    seen = statistics.get(value_name(op.results[0])) if op.SPEC.name == "SOFTMAX" else None
+    return seen is not None and seen.maxima.size > 0 and float(np.quantile(seen.maxima, 1.0 - TAIL)) >= _SURE
 
 
 def _squashed(function: FuncOp, kind: str) -> Iterator[SSAValue]:

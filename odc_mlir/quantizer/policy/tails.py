@@ -21,7 +21,7 @@ from odc_mlir.calibration.statistics import TensorStatistics
 _Reals = NDArray[np.float64]
 
 # Which part of the runs is the tail, and how many at least.
-_TAIL, _FEWEST = 1 / 3, 6
+TAIL, _FEWEST = 1 / 3, 6
 # Few extremes say little of the index: it is drawn to that of a tail slightly heavier than exponential, as by so many
 # of them; less so where they seem to end, which rare ones among few do not imitate.
 _INDEX, _HEAVIER_WEIGHT, _LIGHTER_WEIGHT = 0.1, 40, 20
@@ -49,7 +49,7 @@ class Tail:
     def of(cls, values: _Reals) -> Tail:
         """The upper tail of at least two ``values``."""
         ordered = np.sort(values)
-        count = min(max(_FEWEST, int(np.ceil(_TAIL * len(ordered)))), len(ordered) - 1)
+        count = min(max(_FEWEST, int(np.ceil(TAIL * len(ordered)))), len(ordered) - 1)
         threshold, share = float(ordered[-count - 1]), count / len(ordered)
         excess = ordered[-count:] - threshold
         places = (np.arange(1, count + 1) - _POSITION) / count

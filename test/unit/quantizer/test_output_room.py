@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ModuleOp
 
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, model_bytes
@@ -90,25 +92,46 @@ def test_weights_alone_have_no_ranges() -> None:
         _made(scheme="int8_wo", output_room="on")
 
 
-@pytest.mark.parametrize(("kind", "most"), [("EXP", 60.0), ("LOGISTIC", 6.3), ("TANH", 5.0), ("SOFTMAX", 5.0)])
-def test_what_saturates_gets_no_room_beyond(kind: str, most: float) -> None:
-    """Codes of 0 to 1 are the same from a logit of 6.2 on; 5 was seen. Of SOFTMAX only differences tell."""
-    net = FloatNet(1)
-    logit = net.add("FULLY_CONNECTED", net.real(1, 8), net.const(np.ones((1, 8))), None)
-    module = net.module(net.add(kind, logit))
+@pytest.mark.parametrize(
+    ("kind", "scores", "most"),
+    [("EXP", 1.0, 60.0), ("LOGISTIC", 1.0, 6.3), ("TANH", 1.0, 5.0), ("SOFTMAX", 0.95, 5.0), ("SOFTMAX", 0.8, 60.0)],
+)
+def test_what_saturates_gets_no_room_beyond(kind: str, scores: float, most: float) -> None:
+    """Codes of 0 to 1 are the same from a logit of 6.2 on; 5 was seen. SOFTMAX has one scale, but no more to tell where
+    many scores are nearly one."""
+    module = _scored([kind])
     function = main_function(module)
     assert function is not None
     (name,) = (value_name(op.results[0]) for op in operators(function) if op.SPEC.name == "FULLY_CONNECTED")
+    (result,) = (value_name(op.results[0]) for op in operators(function) if op.SPEC.name == kind)
     largest = np.array([0.1] * 12 + [0.5, 1.0, 2.0, 5.0])
-    found = roomy(function, {name: (-1.0, 5.0)}, {name: TensorStatistics.of_extremes(-largest / 5, largest)}, 8)
-    assert (found[name][1] > 6.3) == (kind == "EXP")
+    seen = {name: TensorStatistics.of_extremes(-largest / 5, largest), result: _seen_scores(scores)}
+    found = roomy(function, {name: (-1.0, 5.0)}, seen, 8)
+    assert (found[name][1] > 6.3) == (most == 60.0)
     assert 5.0 <= found[name][1] <= most
 
 
-@pytest.mark.parametrize(("kinds", "takes"), [(("SOFTMAX",), False), (("SOFTMAX", "EXP"), True), ((), True)])
-def test_scores_of_softmax_alone_ask_for_no_room(kinds: tuple[str, ...], takes: bool) -> None:
+@pytest.mark.parametrize(
+    ("kinds", "score", "takes"),
+    [(("SOFTMAX",), 0.95, False), (("SOFTMAX",), 0.8, True), (("SOFTMAX", "EXP"), 0.95, True), ((), 0.95, True)],
+)
+def test_scores_of_softmax_alone_ask_for_no_room(kinds: tuple[str, ...], score: float, takes: bool) -> None:
+    module = _scored(kinds)
+    function = main_function(module)
+    assert function is not None
+    seen = {value_name(op.results[0]): _seen_scores(score) for op in operators(function)}
+    assert takes_room(module, seen) is takes
+    assert takes_room(module, {})
+
+
+def _scored(kinds: Sequence[str]) -> ModuleOp:
     net = FloatNet(1)
     value = net.add("FULLY_CONNECTED", net.real(1, 8), net.const(np.ones((4, 8))), None)
     for kind in kinds:
         value = net.add(kind, value)
-    assert takes_room(net.module(value)) is takes
+    return net.module(value)
+
+
+def _seen_scores(largest: float) -> TensorStatistics:
+    """A third of the samples has so large a score."""
+    return TensorStatistics.of_extremes(np.zeros(16), np.array([0.5] * 10 + [largest] * 6))
