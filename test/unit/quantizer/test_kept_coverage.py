@@ -11,7 +11,7 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.choosing import Choosing
+from odc_mlir.quantizer.criteria import Criteria
 from odc_mlir.quantizer.result import Quantized
 
 PIXELS, HIDDEN, EMBEDDED, COUNT = 64, 64, 16, 64
@@ -96,7 +96,7 @@ def test_a_step_that_gives_enough_products_codes_is_kept_whatever_it_loses() -> 
 def test_no_step_is_kept_that_leaves_more_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the step: here every model that is tried leaves more than the best so far."""
     assert _choices_kept()
-    monkeypatch.setattr(Choosing, "_leaves_more", lambda *_: True)
+    monkeypatch.setattr(Criteria, "leaves_more", lambda *_: True)
     assert not _choices_kept()
 
 
