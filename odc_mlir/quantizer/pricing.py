@@ -68,6 +68,16 @@ class Pricing:
         self.pinned = {name for name, row in zip(self.names, rows, strict=True) if not math.isfinite(row[1])}
         return rows
 
+    def of_scheme(self, free: Sequence[int]) -> list[int]:
+        """Which of the layers that have a choice are in the scheme while they have its level.
+
+        Beside a wider level that differs in weights alone those without weights are not: they are the same in both.
+        """
+        if len(self.levels) < 2 or not self._keep_values()[0]:
+            return list(free)
+        weights = self.examination.weights()
+        return [place for place in free if weights.get(self.names[place])] or list(free)
+
     def _keep_values(self) -> list[bool]:
         """Of each level but the first, whether it differs from that before in weights alone."""
         return [values_of(low) == values_of(high) for low, high in itertools.pairwise(self.levels)]

@@ -333,7 +333,8 @@ class Widening:
         points = [point for point in points if any(point.levels)]
         if self.fixed:
             return points
-        return [p for p in points if not all(p.levels[i] for i in problem.free)]
+        own = self._pricing.of_scheme(problem.free)
+        return [point for point in points if not all(point.levels[i] for i in own)]
 
     def _cheapest(
         self, points: Sequence[Point], problem: Problem, limits: tuple[Limit, ...], aims: Sequence[float]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,9 @@ import odc_mlir
 from helpers.float_models import recurrent, squeeze_excite
 from helpers.float_nets import FloatNet
 from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.quantizer.options import make_options
 from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, values_of, wider_values
+from odc_mlir.quantizer.pricing import Pricing
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 SCHEME = "int8x4"
@@ -111,3 +114,14 @@ def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
     assert small.passed, small
     assert len(small.to_circle()) <= budget
     assert "int4_wo" in small.verdict["choices"]["precisions"].values()
+
+
+@pytest.mark.parametrize(("scheme", "places"), [("int8x4", [1, 3]), ("int8", [0, 1, 3])])
+def test_who_asks_for_four_bits_keeps_some_weights_of_four(scheme: str, places: list[int]) -> None:
+    """A search may not take them all: layers without weights are no part of what was asked for."""
+    examination: Any = SimpleNamespace(weights=lambda: {"conv": 100, "add": 0, "dense": 10})
+    levels = [scheme, *ladder_of(scheme)]
+    names = ["add", "conv", "mul", "dense"]
+    pricing = Pricing(make_options(scheme=scheme), {}, examination, lambda _: None, None, None, names, levels)  # type: ignore[arg-type, return-value]
+    assert pricing.of_scheme([0, 1, 3]) == places
+    assert pricing.of_scheme([0, 2]) == [0, 2]
