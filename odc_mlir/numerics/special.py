@@ -121,6 +121,19 @@ def gelu_exact(x: Array) -> NDArray[np.float32]:
     return np.asarray(_HALF * x * tails)
 
 
+def exp_exact(x: Array) -> NDArray[np.float32]:
+    """``e^x`` of a few float32 values, rounded once: for tables, as above."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(x.astype(np.float64)), np.float32)
+
+
+def gelu_tanh_exact(x: Array) -> NDArray[np.float32]:
+    """:func:`gelu_tanh` of a few float32 values with the tangent rounded once: for tables, as above."""
+    inner = _ROOT_2_OVER_PI * (x + _CUBIC * x * x * x)
+    tangent = np.tanh(inner.astype(np.float64)).astype(np.float32)
+    return np.asarray(_HALF * x * (_ONE + tangent))
+
+
 def gelu_tanh(x: Array) -> NDArray[np.float32]:
     """The common approximation of GELU by a hyperbolic tangent, for float32."""
 

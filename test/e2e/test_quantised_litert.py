@@ -11,6 +11,7 @@ import pytest
 
 import odc_mlir
 from helpers.data import Array
+from helpers.models import ModelBuilder
 from odc_mlir import pipelines, transforms
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
@@ -107,3 +108,16 @@ def test_weights_only_models_are_small(test_data: Path, name: str) -> None:
     codes = sum(len(model.buffers[item.buffer]) for item in coded)
     channels = sum(item.quantization.scale.size for item in coded if item.quantization is not None)
     assert len(write_model(model)) <= before - 3 * codes + 12 * channels + 1024
+
+
+@pytest.mark.parametrize(("most", "largest"), [(1.0, 3.0), (3.0, 20.0), (8.0, 1.0)])
+def test_litert_makes_the_same_table_of_an_exponential(most: float, largest: float) -> None:
+    """Entries come of exponentials that are rounded once: those of a few units less may be a code off."""
+    builder = ModelBuilder()
+    x = builder.tensor("x", (1, 1 << 16), "int16", quant=(most / 32768, 0))
+    y = builder.tensor("y", (1, 1 << 16), "int16", quant=(largest / 32768, 0))
+    builder.operator("EXP", [x], [y])
+    model = builder.finish([x], [y])
+    codes = np.arange(1 << 16, dtype=np.uint16).view(np.int16)[None]
+    ours = odc_mlir.run(bytes(write_model(model)), [codes], numerics="litert")[0]
+    np.testing.assert_array_equal(ours, litert_outputs(interpreter(model), codes))

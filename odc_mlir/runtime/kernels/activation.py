@@ -128,7 +128,7 @@ def elu(node: Node) -> Execute:
 def gelu(node: Node) -> Execute:
     """``x`` times the normal distribution function of ``x``."""
     if bool(option(node, "approximate")):
-        return real_function(node, special.gelu_tanh)
+        return real_function(node, special.gelu_tanh, tabulated=special.gelu_tanh_exact)
     return real_function(node, special.gelu, tabulated=special.gelu_exact)
 
 

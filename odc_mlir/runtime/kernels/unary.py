@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import numpy as np
 
-from odc_mlir.numerics import lut
+from odc_mlir.numerics import lut, special
 from odc_mlir.numerics.activation import rsqrt_codes, rsqrt_params, sqrt_codes
 from odc_mlir.numerics.elementwise import scale_params, scale_quantized
 from odc_mlir.numerics.fixed import code_range
@@ -171,7 +171,7 @@ def sign(node: Node) -> Execute:
 
 def exp(node: Node) -> Execute:
     """``e^x``."""
-    return real_function(node, np.exp)
+    return real_function(node, np.exp, tabulated=special.exp_exact)
 
 
 def log(node: Node) -> Execute:

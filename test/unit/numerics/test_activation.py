@@ -20,6 +20,7 @@ def test_gelu() -> None:
     np.testing.assert_allclose(special.gelu(x), exact, rtol=3e-6, atol=1e-8)
     np.testing.assert_allclose(special.gelu_exact(x), exact, rtol=1e-5, atol=1e-30)
     assert np.abs(special.gelu_tanh(x) - exact).max() < 5e-4
+    np.testing.assert_allclose(special.gelu_tanh_exact(x), special.gelu_tanh(x), rtol=1e-5, atol=1e-6)
 
 
 def test_gelu_at_the_ends() -> None:
