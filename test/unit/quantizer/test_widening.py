@@ -68,9 +68,10 @@ def _search(
 
     module: Any = None
     rules: Any = SimpleNamespace(takes=lambda scheme: True)
-    examination: Any = SimpleNamespace(macs=macs, samples=1)
+    weights = {f"layer{i}": 100 for i in range(LAYERS - 1)}
+    examination: Any = SimpleNamespace(macs=macs, samples=1, weights=lambda: weights)
     search = _Search(
-        make_options(scheme="int8", **chosen),
+        make_options(**{"scheme": "int8", **chosen}),
         (Limit("mpeir", 0.1),),
         {},
         examination,
@@ -117,6 +118,13 @@ def _taken(search: _Search) -> int:
 def test_what_comes_near_what_outputs_should_gain_is_taken(gains: Sequence[float], wide: int) -> None:
     assert GAIN_DB == 10.0
     search, _ = _search(lambda count: PLAIN_DB + gains[count], lambda count: 0.01)
+    assert _taken(search) == wide
+
+
+@pytest.mark.parametrize(("scheme", "wide"), [("int8", LAYERS - 1), ("int8x4", LAYERS - 2)])
+def test_some_of_what_was_asked_for_is_left(scheme: str, wide: int) -> None:
+    """The last layer has no weights: it is no part of a scheme that differs from the next in weights alone."""
+    search, _ = _search(lambda count: PLAIN_DB + 2.1 * count, lambda count: 0.01, scheme=scheme)
     assert _taken(search) == wide
 
 
