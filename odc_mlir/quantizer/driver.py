@@ -81,13 +81,13 @@ class Driver:
             self.making.record(self.base)
             self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]
         self.model, self.statistics = self.base, self.making.statistics_of(self.base)
-        self.differing_units: list[str] = []  # of inputs, between samples to choose by and those to check on
+        self.differing_units: dict[str, str] = {}  # what is said of inputs in samples to choose by and to check on
         if data.separate and not data.made_up:
             by = "calibration samples" if data.fit else "recorded ranges"
             self.differing_units = units_that_differ(
                 self.base.graph, self.statistics, data.held, by=by, among="the samples to check on"
             )
-            self.findings += self.differing_units
+            self.findings += self.differing_units.values()
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.widening: Widening | None = None

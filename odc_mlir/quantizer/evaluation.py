@@ -18,7 +18,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.baselines import constant_outputs, variation
 from odc_mlir.quantizer.batches import BatchRunner
 from odc_mlir.quantizer.columns import Columns, Lost
-from odc_mlir.quantizer.deciding import DECIDED, SHARE, PlaceMeter, is_in_order
+from odc_mlir.quantizer.deciding import DECIDED, SHARE, PlaceMeter, is_in_order, last_operator
 from odc_mlir.quantizer.float_outputs import FloatOutputs, Samples
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, Powers, signal_and_noise
@@ -40,6 +40,10 @@ def _column(array: Array, place: int | None, axis: int) -> Array:
     return array if place is None else np.take(array, place, axis)
 
 
+# How much of a logit's squared error shows in scores of a half: of SOFTMAX in two scores, by two logits.
+_SQUARED_SLOPES = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
+
+
 class Reference(FloatOutputs):
     """The float model's answers, which candidates are compared with."""
 
@@ -55,6 +59,20 @@ class Reference(FloatOutputs):
             )
         parts = [self._runs(graph, self.samples[place :: len(graphs)]) for place, graph in enumerate(graphs)]
         return self._compared(parts, [info.name for info in outputs], keep)
+
+    def unsettled(self, measured: Measurement) -> dict[int, float]:
+        """By output of scores the square of the error in one of a half, between two answers, as logits' errors have it.
+
+        Of samples that are all sure, scores show nothing of that: errors of logits hardly change what is nearly one.
+        """
+        found = {}
+        for part, (place, at) in enumerate(self._parts):
+            node = last_operator(self.graph, self.graph.outputs[place])
+            slope = 0.0 if node is None or at is not None else _SQUARED_SLOPES.get(node.node.spec.name, 0.0)
+            if slope:
+                size = self._expected[0][self._decisive[place]].size
+                found[place] = slope * float(np.median(measured.decisive.noise[part])) / max(1, size)
+        return found
 
     @cached_property
     def constant_measures(self) -> list[dict[str, float | None]]:

@@ -12,7 +12,9 @@ errors are much the same for all samples that is hardly more than the largest; w
 noise it is much more. Errors do not foretell what no sample shows: values beyond an output's range, which are cut off.
 There the share that was not seen lies as far out as the tail of the output's own values reaches, with an index as
 large as so few may hide (:mod:`odc_mlir.quantizer.policy.tails`); that counts for powers, which few large values make
-up. ``benchmarks/verdict_ranks.py`` measures how often intervals hold, on trained networks.
+up. Nor do scores that are sure in all samples foretell those of a sample that is not, in which errors of logits show:
+there the share that was not seen has scores of a half, with the errors that logits had. ``benchmarks/verdict_ranks.py``
+measures how often intervals hold, on trained networks.
 
 The range that MPEIR's errors are parts of is drawn again too: that of a few samples could be another.
 
@@ -108,7 +110,7 @@ def intervals_of(
         return {}
     judged = measured if judged is None else judged
     count = of_more or reference.measurable
-    result = _ends(reference, judged.reals, count, ends)
+    result = _ends(reference, judged.reals, count, ends, reference.unsettled(judged))
     if itself is not None:
         result = _bettered(result, _ends(reference, itself.reals, count))
     pairs = list(zip(reference.outputs, judged.reals, strict=True))
@@ -142,11 +144,16 @@ def _numbers(reference: Reference) -> list[int]:
 
 
 def _ends(
-    reference: Reference, reals: Outputs, count: int, ranges: Sequence[Interval | None] = ()
+    reference: Reference,
+    reals: Outputs,
+    count: int,
+    ranges: Sequence[Interval | None] = (),
+    unsettled: Mapping[int, float] | None = None,
 ) -> dict[str, Interval]:
     """The interval of each measure, of the output for which that is worst, for ``count`` samples like these.
 
-    ``reals`` are what was found of those of ``reference``, and ``ranges`` what outputs cannot leave.
+    ``reals`` are what was found of those of ``reference``, ``ranges`` what outputs cannot leave, and ``unsettled`` what
+    :meth:`Reference.unsettled` says of them.
     """
     draws = _Draws(count)
     variations = variation(list(zip(*reference.outputs, strict=True)), list(reference.places))
@@ -159,7 +166,8 @@ def _ends(
         if spans is not None and not reference.is_bounded(place):
             spans = draws.spans([a for a, _ in pairs], len(reference.samples), spans)
         cut = draws.cut_off([a for a, _ in pairs], ranges[place]) if place < len(ranges) else None
-        for metric, interval in _of_output(pairs, spans, variations[place][told], draws, cut).items():
+        half = 0.0 if unsettled is None else unsettled.get(place, 0.0)
+        for metric, interval in _of_output(pairs, spans, variations[place][told], draws, cut, half).items():
             found.setdefault(metric, []).append(interval)
     worst = {m: (min if HIGHER_IS_BETTER[m] else max) for m in found}
     ends = {m: (worst[m](low for low, _ in every), worst[m](high for _, high in every)) for m, every in found.items()}
@@ -237,16 +245,21 @@ class _Draws:
         is_larger = self._random.random(_DRAWS) < 0.5
         return np.asarray(np.where(is_larger, spans**2 / found, found))
 
-    def unseen(self, errors: Reals, most: float, power: float = 1.0) -> Reals:
-        """The error of one more sample at worst: hardly more than ``most``; ``errors`` are powers to ``power``."""
+    def unseen(self, errors: Reals, most: float, power: float = 1.0, unsettled: float = 0.0) -> Reals:
+        """The error of one more sample at worst: hardly more than ``most``; ``errors`` are powers to ``power``.
+
+        Or of one whose scores are a half, that on the average.
+        """
+        half = (unsettled * -np.log(self._odds)) ** power
         ordered = np.sort(errors[errors > 0])[::-1]
         if not ordered.size:
-            return np.zeros(_DRAWS)
+            return np.asarray(half)
         tail = min(ordered.size // 2, math.ceil(math.sqrt(_KNOWING * ordered.size) / 2))
         logs = float(np.log(ordered[:tail] / ordered[tail]).sum())
         index = (logs + power * _INDEX * _INDEX_WEIGHT) / (tail + _INDEX_WEIGHT)
         largest = float(ordered[0])
-        return np.asarray(np.minimum(self._factor**power * largest * self._odds**-index, max(most, largest)))
+        beyond = np.minimum(self._factor**power * largest * self._odds**-index, max(most, largest))
+        return np.asarray(np.maximum(beyond, half))
 
     def cut_off(self, values: Sequence[Array], ends: Interval | None) -> CutOff | None:
         """What lies beyond the ``ends`` of an output's range, of values farther out than any of these ``values``."""
@@ -284,10 +297,12 @@ def _of_output(
     variation: Reals,
     draws: _Draws,
     cut: CutOff | None = None,
+    unsettled: float = 0.0,
 ) -> dict[str, Interval]:
     """The intervals of one output's measures.
 
     MPEIR is in parts of ``spans`` in each draw, and R² of the ``variation`` of each sample; ``cut``: off by its range.
+    ``unsettled``: the square of the error in scores of a half, which two scores share.
     """
 
     def by_sample(values: Iterable[float]) -> Reals:
@@ -299,15 +314,15 @@ def _of_output(
     total = by_sample(error.sum() for error in errors)
     signal = by_sample(np.square(a).sum() for a, _ in pairs)
     magnitude = max(float(np.abs(a).sum()) for a, _ in pairs)
-    odd = draws.unseen(noise, float(signal.max()))
+    odd = draws.unseen(noise, float(signal.max()), unsettled=unsettled)
     result = {
-        "mae": draws.ends(total, sizes, draws.unseen(total, magnitude, 0.5)),
+        "mae": draws.ends(total, sizes, draws.unseen(total, magnitude, 0.5, 2.0 * unsettled)),
         "mse": draws.ends(noise, sizes, odd),
     }
     if spans is not None:
         largest = by_sample(error.max(initial=0.0) for error in errors)
         result["mpeir"] = draws.ends(
-            largest, np.ones(draws.count), draws.unseen(largest, float(np.median(spans)), 0.5), spans
+            largest, np.ones(draws.count), draws.unseen(largest, float(np.median(spans)), 0.5, unsettled), spans
         )
     if noise.any() and signal.any():
         low, high = draws.ends(noise, signal, odd, cut=cut)

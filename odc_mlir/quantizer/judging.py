@@ -102,6 +102,8 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
                 "same_inputs": same,
                 "unreal_inputs": unreal_inputs(driver.base.records, _input_keys(driver.base.graph)),
                 "one_sided": one_sided(driver.base.graph, driver.base.complete),
+                "other_units": list(driver.differing_units),
+                "labels_tell": None if reference.labels is None else reference.misfit is None,
             },
             saturated_biases(candidate.graph),
             driver.findings

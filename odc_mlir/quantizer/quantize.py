@@ -115,7 +115,7 @@ def quantize(
         if data.fit and known is not None:
             of_file = known.statistics()
             by, among = "the ranges that the model's file has", "calibration samples"
-            driver.findings += units_that_differ(original, of_file, data.fit, by=by, among=among)
+            driver.findings += units_that_differ(original, of_file, data.fit, by=by, among=among).values()
         candidate = driver.run()
         driver.findings += lost(candidate.graph, brought)
         verdict = {"model": model_name(model), **verdict_of(driver, candidate)}

@@ -78,12 +78,12 @@ def _percent(answers: Sequence[Array], labels: Array) -> float:
 
 def units_that_differ(
     graph: Graph, known: Mapping[str, TensorStatistics], samples: Samples, *, by: str, among: str
-) -> list[str]:
-    """What is said of inputs ten times as large, or as small, in ``samples`` as what is ``known`` of them.
+) -> dict[str, str]:
+    """What is said, by name, of inputs ten times as large, or as small, in ``samples`` as what is ``known`` of them.
 
     ``known``: statistics by tensor name; ``by`` and ``among`` name where both are from.
     """
-    found = []
+    found = {}
     for place, info in enumerate(graph.input_infos()):
         seen = known.get(info.name)
         if info.dtype != "float32" or seen is None or not seen.runs:
@@ -91,7 +91,7 @@ def units_that_differ(
         before = max(abs(seen.minimum), abs(seen.maximum))
         now = max((float(np.abs(sample[place]).max(initial=0.0)) for sample in samples), default=0.0)
         if before and now and not 1 / _FAR <= now / before <= _FAR:
-            found.append(
+            found[info.name] = (
                 f"input {info.name!r} reaches {now:.3g} in {among}, {before:.3g} in {by}: one of both is in another "
                 "unit, or shows something else; give both in the unit that the model was trained for"
             )

@@ -53,7 +53,7 @@ def one_sided(graph: Graph, statistics: Statistics) -> list[str]:
 
 def _score(graph: Graph, node: GraphNode, logit: float) -> float:
     """The score of ``logit``, as codes have it where the result is one of these."""
-    exact, info = 1.0 / (1.0 + math.exp(-logit)), graph.tensors[node.outputs[0]]
+    exact, info = 0.5 + 0.5 * math.tanh(0.5 * logit), graph.tensors[node.outputs[0]]  # no exponential to overflow
     if info.quant is None or not info.info.is_integer:
         return exact
     return float(to_reals(info, to_codes(info, np.array(exact, np.float32))))

@@ -181,7 +181,8 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
     """What the ``samples`` of a verdict, perhaps of a file, do not show, whatever was measured on them.
 
     Inputs that are the same in all of them, though outputs depend on these, or whose values are none that occur,
-    outputs that hardly change, and scores that are all on one side of a half.
+    outputs that hardly change, scores that are all on one side of a half, inputs in another unit than those to choose
+    by, and labels that fit no better than luck.
     """
     samples = samples or {}
     found = [f"the values of input {name!r} are no real data" for name in samples.get("unreal_inputs", ())]
@@ -191,6 +192,11 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
     if names := samples.get("one_sided"):
         of = f"output{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
         found.append(f"in no sample is a score of {of} on the other side of a half")
+    if others := samples.get("other_units"):
+        which, were = ("inputs", "were") if len(others) > 1 else ("input", "was")
+        found.append(f"{which} {', '.join(map(repr, others))} {were} in another unit in those to calibrate by")
+    if samples.get("labels_tell") is False:
+        found.append("labels fit the float model no better than luck may have it")
     return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found
 
 

@@ -21,7 +21,10 @@ from odc_mlir.quantizer.policy.limits import Limit
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.reporting.metrics import Errors
 
-_NO_POWERS = [Powers(np.zeros((0, 1)), np.zeros((0, 1)))] * 2
+
+def _powers(count: int, noise: float = 0.0) -> list[Powers]:
+    """Of one output's logits, and of itself, for so many samples."""
+    return [Powers(np.ones((1, count)), np.full((1, count), noise))] * 2
 
 
 def _sqnr(noise: np.ndarray) -> tuple[float, float]:
@@ -51,6 +54,42 @@ def test_intervals_hold_what_one_sample_of_fifty_decides() -> None:
         low, high = _sqnr(np.minimum(1e-4 * np.exp(random.exponential(2.0, 48)), 1.0))
         held += low <= truth <= high
     assert held >= 0.95 * 60
+
+
+@pytest.mark.parametrize("kind", ["SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("count", [16, 48])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_intervals_hold_though_nearly_all_scores_are_sure(kind: str, count: int, bits: int) -> None:
+    """Of these the codes are the same for all samples; errors of logits show in the few others."""
+    builder, random, held, error = ModelBuilder(), np.random.default_rng(9), 0, 0.2
+    x, y = (builder.tensor(name, (1, 2)) for name in "xy")
+    options = {"options": {"beta": 1.0}} if kind == "SOFTMAX" else {}
+    builder.operator(kind, [x], [y], **options)
+    graph = build_graph(read_model(model_bytes(builder.finish([x], [y]))))
+
+    def drawn(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        logits = random.normal(0.0, 60.0, (number, 1, 2)).astype(np.float32)
+        logits = logits if kind == "LOGISTIC" else logits * np.float32([1.0, 0.0])
+        others = logits + random.normal(0.0, error, logits.shape).astype(np.float32)
+        right, found = (odc_mlir.run(write_model(wide), [v.reshape(number, 2)])[0] for v in (logits, others))
+        codes = np.minimum(np.round(found * 2.0**bits), 2.0**bits - 1.0)
+        return logits, right.reshape(logits.shape), codes.reshape(logits.shape) / 2.0**bits
+
+    wide_builder = ModelBuilder()
+    a, b = (wide_builder.tensor(name, (1, 2), signature=(-1, 2)) for name in "xy")
+    wide_builder.operator(kind, [a], [b], **options)
+    wide = wide_builder.finish([a], [b])
+    _, right, found = drawn(200_000)
+    truth = 10.0 * np.log10((right**2).sum() / ((right - found) ** 2).sum())
+    for _ in range(60):
+        logits, _, found = drawn(count)
+        reference = Reference(graph, [[value] for value in logits])
+        measured = Measurement(
+            [Errors(2, 1, max_abs=1.0)], *_powers(count, 2 * error**2), ["y"], decided={}, reals=[[v] for v in found]
+        )
+        low, high = intervals.intervals_of(reference, measured)["sqnr_db"]
+        held += low <= truth <= high
+    assert held >= 0.9 * 60
 
 
 def test_even_errors_have_narrow_intervals_and_uneven_ones_wide() -> None:
@@ -114,7 +153,11 @@ def test_intervals_of_shares_hold_the_truth_though_rows_of_a_sample_agree(
         found = [[np.where(np.resize(row, rows)[:, None], right[..., ::-1], right)] for row in wrong]
         alike = float(1.0 - wrong.mean())
         measured = Measurement(
-            [Errors(right.size, 1, max_abs=1.0, top1_match=alike)], *_NO_POWERS, ["y"], decided={0: alike}, reals=found
+            [Errors(right.size, 1, max_abs=1.0, top1_match=alike)],
+            *_powers(count),
+            ["y"],
+            decided={0: alike},
+            reals=found,
         )
         ends = intervals.intervals_of(reference, measured)
         assert ends["top1_match"] == ends["top1_decided"]

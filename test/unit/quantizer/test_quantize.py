@@ -136,6 +136,8 @@ def test_weights_only_needs_no_data_and_is_not_checked_then(caplog: pytest.LogCa
         "same_inputs": [],
         "unreal_inputs": [],
         "one_sided": [],
+        "other_units": [],
+        "labels_tell": None,
         "chosen_by": 0,
         "checked_on": 8,
         "telling": True,

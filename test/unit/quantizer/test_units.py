@@ -15,6 +15,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.advice import hint_of
 from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.policy.verdict import unshown
 from odc_mlir.quantizer.quantize import embed_ranges
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
@@ -98,6 +99,9 @@ def test_samples_to_check_on_in_another_unit_are_told() -> None:
     bright, plain = _in_unit(pictures[:24], "0..255"), _in_unit(pictures, "0..1")
     found = odc_mlir.quantize(file, calibration=bright, evaluation=plain[24:], **PLAIN)
     assert [t for t in found.verdict["findings"] if "in the samples to check on, 254 in calibration samples: one" in t]
+    assert found.verdict["samples"]["other_units"] == ["in0"]
+    assert not found.verdict["certain"]
+    assert "input 'in0' was in another unit in those to calibrate by" in unshown(found.verdict["samples"])
     clipped = odc_mlir.quantize(file, calibration=plain[:24], evaluation=_in_unit(pictures[24:], "0..255"), **PLAIN)
     assert not clipped.passed
     assert (hint_of(clipped.verdict) or "").startswith(
@@ -105,6 +109,7 @@ def test_samples_to_check_on_in_another_unit_are_told() -> None:
     )
     alike = odc_mlir.quantize(file, calibration=plain[:24], evaluation=plain[24:], **PLAIN)
     assert not [t for t in alike.verdict["findings"] if "another unit" in t]
+    assert alike.verdict["samples"]["other_units"] == []
 
 
 def test_samples_that_contradict_ranges_are_told() -> None:

@@ -103,3 +103,11 @@ def test_values_of_16_bits_reach_both_sides() -> None:
     made = odc_mlir.quantize(detector(), calibration=scenes(1), help=False, scheme="int16x8")
     assert made.verdict["problems"] == []
     assert not made.verdict["certain"]
+
+
+@pytest.mark.parametrize("scale", [1e4, 1e9, 1e30])
+def test_logits_may_be_as_large_as_they_like(scale: float) -> None:
+    """Their exponentials are no numbers."""
+    samples = [[x * np.float32(scale)] for (x,) in scenes(1)]
+    problems = odc_mlir.quantize(detector(), calibration=samples, help=False).verdict["problems"]
+    assert [text for text in problems if text.startswith("scores of output 'a/score' are ")]
