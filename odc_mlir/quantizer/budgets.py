@@ -8,9 +8,7 @@ from typing import Any
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.stages import Candidate
 from odc_mlir.quantizer.times import decimals, how_known, times_text
-from odc_mlir.quantizer.widening import Tried
-
-_MOST_CONFIRMED = 4  # models within a budget that are checked as the verdict checks the one that was chosen
+from odc_mlir.quantizer.widening import MOST_CONFIRMED, Tried
 
 
 def over_budget_text(driver: Driver, candidate: Candidate, coverage: Mapping[str, Any]) -> list[str]:
@@ -35,7 +33,7 @@ def least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str
     made: list[tuple[Candidate, Tried | None]] = [(candidate, None)]
     made += [(item.candidate, item) for item in tried if driver.share(item.candidate) >= driver.min_coverage]
     ordered = sorted(made, key=lambda pair: _cost(driver, pair[0]))
-    left = _MOST_CONFIRMED
+    left = MOST_CONFIRMED
     for one, item in ordered:
         if item is None or widening is None:
             kept = holds

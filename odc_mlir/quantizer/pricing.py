@@ -53,7 +53,7 @@ class Pricing:
         precisions = self.examination.precisions(candidate.graph)
         weights, hiding = self.examination.weights(), self.examination.hiding()
         self._leaving = self._left(candidate)
-        rows = self._bytes() if self._counts_bytes else self._times(candidate, host=host)
+        rows = self._bytes(host=host) if self._counts_bytes else self._times(candidate, host=host)
         for name, row in zip(self.names, rows, strict=True):
             if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
                 row[1:] = [math.inf] * (len(row) - 1)
@@ -87,11 +87,15 @@ class Pricing:
         """Whether bytes of weights are what layers cost: codes of weights alone save nothing else."""
         return self.options.max_bytes is not None or self.options.definition.weights_only
 
-    def _bytes(self) -> list[list[float]]:
+    def _bytes(self, *, host: bool) -> list[list[float]]:
         """Bytes of weights at each level."""
         elements = self.examination.weights()
         sizes = [(bits_of(name, True) or 32) / 8 for name in self.levels]
-        return [[elements.get(name, 0) * size for size in sizes] for name in self.names]
+        leaving = [[False] * len(sizes)] * len(self.names) if host or not self._leaving else self._leaving
+        return [
+            [math.inf if level and gone[level] else elements.get(name, 0) * size for level, size in enumerate(sizes)]
+            for name, gone in zip(self.names, leaving, strict=True)
+        ]
 
     def _times(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
         """Modelled nanoseconds with a target, else work."""

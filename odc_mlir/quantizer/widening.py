@@ -52,6 +52,7 @@ _MOST_TIME = 4.0  # of the plain model's, that this may take
 _MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
 _MOST_IN_BUDGET, _FEWEST_IN_BUDGET = 48, 12  # points that are measured
 _MOST_BUDGET_MACS = 1 << 28  # of all of these together
+MOST_CONFIRMED = 4  # models within a budget that are judged as the verdict does, in place of one that misses limits
 _MOST_COMPILED = 6  # choices whose packages tell what a budget of time holds
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
@@ -154,12 +155,10 @@ class Widening:
         self._first = self.tried[False, False, ()] = self.chosen = first
         self.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
-        if self.options.has_budget:
-            chosen = self._within_budget(self._problem(candidate, host=True))
-        else:
-            chosen = self._accurate(candidate, aims)
+        chosen = self._of_budget(candidate) if self.options.has_budget else self._accurate(candidate, aims)
         if chosen is not None:
-            self.chosen = found = self._made(chosen)
+            found = self._made(chosen)
+            self.chosen = found = self._holding(found) if self.options.has_budget else found
             self.steps.append(
                 {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
             )
@@ -377,6 +376,34 @@ class Widening:
         wanted = start + (end - start) * lacking / (lacking + spare)
         return min(range(low + 1, high), key=lambda place: abs(points[place].noise_db - wanted))
 
+    def _of_budget(self, candidate: Candidate) -> Levels | None:
+        """The most accurate choice within the budget; None where there is none.
+
+        Bytes say nothing of time: for these layers leave the target only if limits are kept in no other way.
+        """
+        hosts = (True,) if self.rules is None or self.options.max_time_ms is not None else (False, True)
+        found: Levels | None = None
+        for host in hosts:
+            levels = self._within_budget(self._problem(candidate, host=host))
+            if levels is not None and (found is None or self.confirmed(self._made(levels))):
+                found = levels
+            if found is not None and self.confirmed(self._made(found)):
+                break
+        return found
+
+    def _holding(self, chosen: Tried) -> Tried:
+        """``chosen``, or where limits do not hold of it another within the budget of which they do.
+
+        Of a few the most accurate, else of a few the cheapest.
+        """
+        if self.confirmed(chosen):
+            return chosen
+        others = [tried for tried in self.tried.values() if tried.holds(self.limits) and self._fits(tried)]
+        accurate = sorted(others, key=lambda tried: -min(tried.outputs_db, default=math.inf))
+        cheap = sorted(others, key=self._cost)
+        asked = (*accurate[:MOST_CONFIRMED], *cheap[:MOST_CONFIRMED])
+        return next((tried for tried in asked if self.in_time() and self.confirmed(tried)), chosen)
+
     def _within_budget(self, problem: Problem) -> Levels | None:
         """The most accurate choice within the budget; None where there is none.
 
@@ -390,7 +417,9 @@ class Widening:
         timed: list[Levels] = []
         for _ in range(_MOST_COMPILED):
             found = self._most_accurate(self._affordable(points, [plain, *timed]))
-            asked = found or min([plain, *(point.levels for point in points[-1:])], key=self._time_ns)
+            asked = found or min(
+                [plain, *(point.levels for point in points[-1:])], key=lambda levels: self._time_ns(self._made(levels))
+            )
             if asked in timed or not self.in_time():
                 return found
             self._compile(asked)
@@ -422,10 +451,10 @@ class Widening:
         estimate = self.rules.time(module).ns
         self._slower = self.rules.time(module, compiled=True).ns / max(estimate, 1.0)
 
-    def _time_ns(self, levels: Levels) -> float:
+    def _time_ns(self, tried: Tried) -> float:
         """How long an inference takes, as far as is known."""
         assert self.rules is not None
-        module = self._made(levels).candidate.module
+        module = tried.candidate.module
         return self.rules.time(module).ns * (1.0 if self.rules.is_timed(module) else self._slower)
 
     @property
@@ -436,13 +465,20 @@ class Widening:
         return 0 if self.options.max_bytes is None or most < _FEWEST_IN_BUDGET else most
 
     def _is_affordable(self, levels: Levels) -> bool:
-        candidate = self._made(levels).candidate
-        if self.share(candidate) < self.least_share:
+        return self._fits(self._made(levels))
+
+    def _fits(self, tried: Tried) -> bool:
+        """Whether the model is within the budget, and enough of it covered."""
+        if self.share(tried.candidate) < self.least_share:
             return False
         if self.options.max_bytes is not None:
-            return self.size(candidate) <= self.options.max_bytes
+            return self._cost(tried) <= self.options.max_bytes
         assert self.options.max_time_ms is not None
-        return self._time_ns(levels) <= 1e6 * self.options.max_time_ms
+        return self._cost(tried) <= 1e6 * self.options.max_time_ms
+
+    def _cost(self, tried: Tried) -> float:
+        """Bytes or nanoseconds, whichever have a budget."""
+        return self.size(tried.candidate) if self.options.max_bytes is not None else self._time_ns(tried)
 
     def _explore(self, problem: Problem) -> None:
         """Measure what other choices would bring, in equal steps of dB, until limits hold or most left the target."""

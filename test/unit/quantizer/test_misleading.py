@@ -399,9 +399,7 @@ def test_few_labels_that_luck_may_explain_do_not_count_alone(wrong: bool) -> Non
     )
     text = f"labels of {len(given)} samples fit what the float model answers no better than luck may have it"
     assert any(finding.startswith(text) for finding in verdict["findings"]) is wrong
-    assert verdict["samples"]["labels_tell"] is not wrong
     assert ("labels fit the float model no better than luck may have it" in unshown(verdict["samples"])) is wrong
-    assert not (wrong and verdict["certain"])
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int16x8"])

@@ -27,11 +27,13 @@ class _Search(Widening):
     """A model of six layers that are worth the more bits the earlier they come, on a target that runs both widths."""
 
     wide_cost = 2.0
+    hosts: list[bool]  # whether layers could leave the target, each time that was asked
 
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
         return []
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
+        self.hosts.append(host)
         costs = [[1.0, self.wide_cost, math.inf, math.inf]] * LAYERS
         return Problem(costs, [RoundingNoise((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
 
@@ -92,7 +94,7 @@ def _search(
         clips=unclipped_db is not None,
         is_large=is_large,
     )
-    search.wide_cost = wide_cost
+    search.wide_cost, search.hosts = wide_cost, []
     return search, refined
 
 
@@ -138,6 +140,22 @@ def test_a_larger_file_is_no_worse() -> None:
         assert found[-1] == max(db for size, db in zip(sizes, decibels, strict=True) if size <= budget)
         assert len(refined) == LAYERS  # all but the plain one
     assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("errors", "wide", "hosts"),
+    [
+        pytest.param([0.01] * 7, 3, [False], id="the most accurate keeps limits"),
+        pytest.param([0.01, 0.01, 0.01, 0.2, 0.2, 0.2, 0.2], 2, [False, True], id="another keeps them"),
+        pytest.param([0.2] * 7, 3, [False, True], id="none keeps them"),
+    ],
+)
+def test_of_what_fits_a_budget_what_keeps_limits_is_taken(errors: list[float], wide: int, hosts: list[bool]) -> None:
+    """Layers leave the target for limits alone: bytes do not say how long that takes."""
+    sizes = [110, 120, 130, 140, 150, 160, 170]
+    search, _ = _search(lambda count: PLAIN_DB + count, errors.__getitem__, sizes=sizes, max_bytes=140)
+    assert _taken(search) == wide
+    assert search.hosts == hosts
 
 
 def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> None:
