@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from odc_mlir.formats.quantities import listed
 from odc_mlir.quantizer.deciding import remedy_of_guess
 from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.options import Options
+from odc_mlir.quantizer.policy.boundaries import QUANTIZED
 from odc_mlir.quantizer.policy.ladders import LADDERS, wider_values
 from odc_mlir.quantizer.policy.limits import OF_ANSWERS, Limit, Measures
 from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 from odc_mlir.quantizer.pricing import bits_of
 from odc_mlir.quantizer.widening import Tried, Widening
+from odc_mlir.runtime.execution.graph import Graph
 
 _OF_GUESS = "top1_decided"  # what logits are limited by
 
@@ -50,6 +54,20 @@ def _refused_step(scheme: str) -> str | None:
 
 def _bits(scheme: str) -> tuple[int, int]:
     return bits_of(scheme, of_weights=False), bits_of(scheme, of_weights=True)
+
+
+def real_ends(options: Options, graph: Graph) -> list[str]:
+    """That inputs and outputs which were to have codes are real, as of layers that stay so."""
+    if options.io != QUANTIZED:
+        return []
+    ends = {"input": (graph.input_infos(), options.input_types), "output": (graph.output_infos(), options.output_types)}
+    kept = {
+        kind: [repr(info.name) for info in infos if info.dtype == "float32" and not {info.name, ""} & given.keys()]
+        for kind, (infos, given) in ends.items()
+    }
+    texts = [f"{kind}{'s' if len(names) > 1 else ''} {listed(names)}" for kind, names in kept.items() if names]
+    what = "what reads or makes them" if sum(map(len, kept.values())) > 1 else "what reads or makes it"
+    return [f"--io quantized: real numbers stay in {' and '.join(texts)}, for {what} stays float"] if texts else []
 
 
 def are_not_asked_for(driver: Driver, place: int) -> bool:

@@ -16,7 +16,7 @@ from odc_mlir.quantizer.budgets import least_cost, over_budget_text
 from odc_mlir.quantizer.causes import likely_causes
 from odc_mlir.quantizer.columns import lost_output_text
 from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
-from odc_mlir.quantizer.doubts import are_not_asked_for, doubts_of
+from odc_mlir.quantizer.doubts import are_not_asked_for, doubts_of, real_ends
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
@@ -91,23 +91,11 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             layers,
             {layer.name: layer.precision for layer in layers},
             _float_reasons(driver, candidate),
-            {
-                "chosen_by": data.known,
-                "checked_on": reference.measurable,
-                "telling": tells,
-                "outputs_vary": driver.outputs_vary,
-                "layers_examined_on": examination.samples,
-                "stands_out": data.stands_out,
-                "made_up": data.made_up,
-                "same_inputs": same,
-                "unreal_inputs": unreal_inputs(driver.base.records, _input_keys(driver.base.graph)),
-                "one_sided": one_sided(driver.base.graph, driver.base.complete),
-                "other_units": list(driver.differing_units),
-                "labels_tell": None if reference.labels is None else reference.misfit is None,
-            },
+            _samples(driver, same) | {"telling": tells, "layers_examined_on": examination.samples},
             saturated_biases(candidate.graph),
             driver.findings
             + doubts_of(driver, missed)
+            + real_ends(options, candidate.graph)
             + _never_varied(same)
             + _in_vain(driver, front, layers)
             + notes
@@ -138,6 +126,23 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             doubts,
         )
     )
+
+
+def _samples(driver: Driver, same: Sequence[str]) -> dict[str, Any]:
+    """How many samples there are for what, and what they do not show; inputs that are the ``same`` in all of them."""
+    data, base, reference = driver.data, driver.base, driver.reference
+    return {
+        "chosen_by": data.known,
+        "checked_on": reference.measurable,
+        "outputs_vary": driver.outputs_vary,
+        "stands_out": data.stands_out,
+        "made_up": data.made_up,
+        "same_inputs": list(same),
+        "unreal_inputs": unreal_inputs(base.records, _input_keys(base.graph)),
+        "one_sided": one_sided(base.graph, base.complete),
+        "other_units": list(driver.differing_units),
+        "labels_tell": None if reference.labels is None else reference.misfit is None,
+    }
 
 
 def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]]:

@@ -337,7 +337,7 @@ def _check(options: Options) -> None:
             "budgets for time and for size are both given", hint="give only one; accuracy limits can be added"
         )
     if options.max_time_ms is not None and options.target is None:
-        raise OptionError("a time budget needs a target", hint="give target")
+        raise OptionError("a time budget needs a target", hint="give a target (--target)")
     if options.has_budget and options.mixed == OFF and not options.plan.layers:
         raise OptionError("a budget needs mixed precision, which is off", hint="omit mixed")
     if not set(PRECISIONS).issuperset(choice.choice.precision for choice in options.plan.layers):
@@ -355,7 +355,7 @@ def _check_numbers(options: Options) -> None:
         ("max_bytes", options.max_bytes, math.inf),
     ):
         if number is not None and not (0 <= number <= most and number < math.inf):
-            allowed = "of at least 0" if most == math.inf else f"from 0 to {most:g}"
+            allowed = "of at least 0 that is finite" if most == math.inf else f"from 0 to {most:g}"
             raise OptionError(f"{name} is {number}, expected a number {allowed}")
 
 

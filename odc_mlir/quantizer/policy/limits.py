@@ -281,16 +281,16 @@ def _chosen_limits(
 ) -> tuple[Limit, ...]:
     """What the user asks for, or what known answers do; none without either."""
     if max_drop is not None and score is None:
-        raise OptionError("max_drop needs labels", hint="give labels")
+        raise OptionError("max_drop needs labels", hint="give labels (--labels)")
     if metric is not None:
         name = metric_name(metric)
         if name in OF_LABELS and score is None:
-            raise OptionError(f"the metric {name!r} needs labels", hint="give labels")
+            raise OptionError(f"the metric {name!r} needs labels", hint="give labels (--labels)")
         bound = limit if limit is not None else max_drop if name == "drop" else _DEFAULT_BOUNDS.get(name)
         if bound is None and name == "drop":
             chosen = [_default_drop(score, labels)]
         elif bound is None:
-            raise OptionError(f"the metric {name!r} has no default limit", hint="give a limit")
+            raise OptionError(f"the metric {name!r} has no default limit", hint="give a limit (--limit)")
         else:
             is_drop = name == "drop" and limit is None
             chosen = [Limit(name, float(bound), option=OF_DROP if is_drop else OF_LIMIT)]
