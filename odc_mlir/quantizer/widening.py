@@ -155,10 +155,13 @@ class Widening:
         self._first = self.tried[False, False, ()] = self.chosen = first
         self.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
-        chosen = self._of_budget(candidate) if self.options.has_budget else self._accurate(candidate, aims)
-        if chosen is not None:
-            found = self._made(chosen)
-            self.chosen = found = self._holding(found) if self.options.has_budget else found
+        if self.options.has_budget:
+            found = self._of_budget(candidate)
+        else:
+            levels = self._accurate(candidate, aims)
+            found = None if levels is None else self._made(levels)
+        if found is not None:
+            self.chosen = found
             self.steps.append(
                 {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
             )
@@ -376,19 +379,20 @@ class Widening:
         wanted = start + (end - start) * lacking / (lacking + spare)
         return min(range(low + 1, high), key=lambda place: abs(points[place].noise_db - wanted))
 
-    def _of_budget(self, candidate: Candidate) -> Levels | None:
-        """The most accurate choice within the budget; None where there is none.
+    def _of_budget(self, candidate: Candidate) -> Tried | None:
+        """What is most accurate within the budget and keeps the limits, or at least the first; None where nothing is.
 
         Bytes say nothing of time: for these layers leave the target only if limits are kept in no other way.
         """
-        hosts = (True,) if self.rules is None or self.options.max_time_ms is not None else (False, True)
-        found: Levels | None = None
-        for host in hosts:
+        found: Tried | None = None
+        for host in (True,) if self.rules is None or self.options.max_time_ms is not None else (False, True):
             levels = self._within_budget(self._problem(candidate, host=host))
-            if levels is not None and (found is None or self.confirmed(self._made(levels))):
-                found = levels
-            if found is not None and self.confirmed(self._made(found)):
-                break
+            if levels is None:
+                continue
+            tried = self._holding(self._made(levels))
+            if self.confirmed(tried):
+                return tried
+            found = found or tried
         return found
 
     def _holding(self, chosen: Tried) -> Tried:
