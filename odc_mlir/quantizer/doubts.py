@@ -8,7 +8,7 @@ from odc_mlir.formats.quantities import listed
 from odc_mlir.quantizer.deciding import remedy_of_guess
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.options import Options
-from odc_mlir.quantizer.policy.boundaries import QUANTIZED
+from odc_mlir.quantizer.policy.boundaries import FLOAT
 from odc_mlir.quantizer.policy.ladders import LADDERS, wider_values
 from odc_mlir.quantizer.policy.limits import OF_ANSWERS, Limit, Measures
 from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
@@ -58,16 +58,19 @@ def _bits(scheme: str) -> tuple[int, int]:
 
 def real_ends(options: Options, graph: Graph) -> list[str]:
     """That inputs and outputs which were to have codes are real, as of layers that stay so."""
-    if options.io != QUANTIZED:
-        return []
     ends = {"input": (graph.input_infos(), options.input_types), "output": (graph.output_infos(), options.output_types)}
     kept = {
-        kind: [repr(info.name) for info in infos if info.dtype == "float32" and not {info.name, ""} & given.keys()]
+        kind: [
+            repr(info.name)
+            for info in infos
+            if info.dtype == "float32" and given.get(info.name, given.get("", options.io)) != FLOAT
+        ]
         for kind, (infos, given) in ends.items()
     }
     texts = [f"{kind}{'s' if len(names) > 1 else ''} {listed(names)}" for kind, names in kept.items() if names]
-    what = "what reads or makes them" if sum(map(len, kept.values())) > 1 else "what reads or makes it"
-    return [f"--io quantized: real numbers stay in {' and '.join(texts)}, for {what} stays float"] if texts else []
+    them = "them" if sum(map(len, kept.values())) > 1 else "it"
+    what = f"codes were asked for, but what reads or makes {them} stays float"
+    return [f"real numbers stay in {' and '.join(texts)}: {what}"] if texts else []
 
 
 def are_not_asked_for(driver: Driver, place: int) -> bool:

@@ -253,13 +253,13 @@ class _Draws:
         half = (unsettled * -np.log(self._odds)) ** power
         ordered = np.sort(errors[errors > 0])[::-1]
         if not ordered.size:
-            return np.asarray(half)
+            return np.asarray(np.minimum(half, most))
         tail = min(ordered.size // 2, math.ceil(math.sqrt(_KNOWING * ordered.size) / 2))
         logs = float(np.log(ordered[:tail] / ordered[tail]).sum())
         index = (logs + power * _INDEX * _INDEX_WEIGHT) / (tail + _INDEX_WEIGHT)
         largest = float(ordered[0])
-        beyond = np.minimum(self._factor**power * largest * self._odds**-index, max(most, largest))
-        return np.asarray(np.maximum(beyond, half))
+        beyond = np.maximum(self._factor**power * largest * self._odds**-index, half)
+        return np.asarray(np.minimum(beyond, max(most, largest)))
 
     def cut_off(self, values: Sequence[Array], ends: Interval | None) -> CutOff | None:
         """What lies beyond the ``ends`` of an output's range, of values farther out than any of these ``values``."""

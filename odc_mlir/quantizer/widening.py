@@ -53,6 +53,7 @@ _MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
 _MOST_IN_BUDGET, _FEWEST_IN_BUDGET = 48, 12  # points that are measured
 _MOST_BUDGET_MACS = 1 << 28  # of all of these together
 MOST_CONFIRMED = 4  # models within a budget that are judged as the verdict does, in place of one that misses limits
+_TOO_HIGH = 1.1  # times what packages take, which some estimates are
 _MOST_COMPILED = 6  # choices whose packages tell what a budget of time holds
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
@@ -402,11 +403,12 @@ class Widening:
         """
         if self.confirmed(chosen):
             return chosen
-        others = [tried for tried in self.tried.values() if tried.holds(self.limits) and self._fits(tried)]
+        others = [tried for tried in self.tried.values() if tried.holds(self.limits) and self._may_fit(tried)]
         accurate = sorted(others, key=lambda tried: -min(tried.outputs_db, default=math.inf))
         cheap = sorted(others, key=self._cost)
         asked = (*accurate[:MOST_CONFIRMED], *cheap[:MOST_CONFIRMED])
-        return next((tried for tried in asked if self.in_time() and self.confirmed(tried)), chosen)
+        kept = (tried for tried in asked if self.in_time() and self.confirmed(tried) and self._fits_indeed(tried))
+        return next(kept, chosen)
 
     def _within_budget(self, problem: Problem) -> Levels | None:
         """The most accurate choice within the budget; None where there is none.
@@ -415,12 +417,13 @@ class Widening:
         """
         points = self._points(problem)[::-1]
         as_asked = self._levels.index(self.options.scheme)
+        # The cheapest may be on no front: what costs no bytes by estimate has some, as parameters of wider values.
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
         if self.options.max_time_ms is None:
-            return self._most_accurate(self._affordable(points, [plain]))
+            return self._most_accurate(self._affordable(points, [plain, problem.plain]))
         timed: list[Levels] = []
         for _ in range(_MOST_COMPILED):
-            found = self._most_accurate(self._affordable(points, [plain, *timed]))
+            found = self._most_accurate(self._affordable(points, [plain, problem.plain, *timed]))
             asked = found or min(
                 [plain, *(point.levels for point in points[-1:])], key=lambda levels: self._time_ns(self._made(levels))
             )
@@ -479,6 +482,21 @@ class Widening:
             return self._cost(tried) <= self.options.max_bytes
         assert self.options.max_time_ms is not None
         return self._cost(tried) <= 1e6 * self.options.max_time_ms
+
+    def _may_fit(self, tried: Tried) -> bool:
+        """The same, as far as estimates of time, of which some are too high, do not deny it."""
+        if self.options.max_time_ms is None:
+            return self._fits(tried)
+        assert self.rules is not None
+        is_near = self.rules.time(tried.candidate.module).ns <= _TOO_HIGH * 1e6 * self.options.max_time_ms
+        return is_near and self.share(tried.candidate) >= self.least_share
+
+    def _fits_indeed(self, tried: Tried) -> bool:
+        """Whether it does by its package."""
+        if self.options.max_time_ms is None:
+            return True
+        assert self.rules is not None
+        return self.rules.time(tried.candidate.module, compiled=True).ns <= 1e6 * self.options.max_time_ms
 
     def _cost(self, tried: Tried) -> float:
         """Bytes or nanoseconds, whichever have a budget."""

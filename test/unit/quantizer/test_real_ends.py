@@ -10,14 +10,15 @@ import pytest
 import odc_mlir
 from helpers.float_nets import FloatNet
 
+TOLD = "real numbers stay in output 'y': codes were asked for, but what reads or makes it stays float"
+
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        (
-            {"io": "quantized"},
-            ["--io quantized: real numbers stay in output 'y', for what reads or makes it stays float"],
-        ),
+        ({"io": "quantized"}, [TOLD]),
+        ({"output_types": "quantized"}, [TOLD]),
+        ({"output_types": {"y": "quantized"}}, [TOLD]),
         ({"io": "quantized", "output_types": "float"}, []),
         ({}, []),
     ],
@@ -29,4 +30,4 @@ def test_what_stays_real_though_codes_were_asked_for_is_told(options: dict[str, 
     module = net.module(net.add("L2_NORMALIZATION", hidden, name="y"))
     samples = [[np.random.default_rng(seed).normal(size=(1, 8)).astype(np.float32)] for seed in range(12)]
     made = odc_mlir.quantize(module, scheme="int16x8", reader="litert", calibration=samples, help=False, **options)
-    assert [text for text in made.verdict["findings"] if text.startswith("--io")] == told
+    assert [text for text in made.verdict["findings"] if text.startswith("real numbers stay")] == told

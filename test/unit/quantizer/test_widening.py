@@ -158,6 +158,23 @@ def test_of_what_fits_a_budget_what_keeps_limits_is_taken(errors: list[float], w
     assert search.hosts == hosts
 
 
+@pytest.mark.parametrize(("real", "is_taken"), [(135.0, True), (145.0, False)])
+def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: float, is_taken: bool) -> None:
+    """Its package says how long it takes."""
+
+    def time(module: float, *, compiled: bool = False) -> Any:
+        return SimpleNamespace(ns=real if compiled else module)
+
+    search, _ = _search(lambda count: 0.0, lambda count: 0.0, max_time_ms=140e-6, target="npu-256")
+    search.rules = SimpleNamespace(time=time, is_timed=lambda module: False)  # type: ignore[assignment]
+    chosen, other = (
+        Tried({}, Candidate(Recipe(), estimate), {"mpeir": error}, (10.0,))  # type: ignore[arg-type]
+        for estimate, error in ((130.0, 0.2), (150.0, 0.01))
+    )
+    search.tried = {(False, False, (("layer", str(number)),)): tried for number, tried in enumerate((chosen, other))}
+    assert search._holding(chosen) is (other if is_taken else chosen)
+
+
 def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> None:
     sizes = list(range(170, 100, -10))
     search, refined = _search(lambda count: -count, lambda count: 0.01, sizes=sizes, macs=1 << 26, max_bytes=145)
