@@ -34,14 +34,12 @@ _Runs = Iterator[_MayRun]
 
 _EXACT = Tolerance(0.0, 0.0)
 _MOST_TOGETHER = 1 << 16  # elements of outputs of several samples that are metered at once
+# How much of a logit's squared error shows in scores of a half: of SOFTMAX in two scores, by two logits.
+_SQUARED_SLOPES = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
 
 
 def _column(array: Array, place: int | None, axis: int) -> Array:
     return array if place is None else np.take(array, place, axis)
-
-
-# How much of a logit's squared error shows in scores of a half: of SOFTMAX in two scores, by two logits.
-_SQUARED_SLOPES = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
 
 
 class Reference(FloatOutputs):

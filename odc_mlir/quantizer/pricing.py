@@ -53,7 +53,9 @@ class Pricing:
         precisions = self.examination.precisions(candidate.graph)
         weights, hiding = self.examination.weights(), self.examination.hiding()
         self._leaving = self._left(candidate)
-        rows = self._bytes(host=host) if self._counts_bytes else self._times(candidate, host=host)
+        rows = self._bytes() if self._counts_bytes else self._times(candidate)
+        for row, gone in zip(rows, [] if host else self._leaving, strict=False):  # which is of all layers, or of none
+            row[1:] = [math.inf if left else cost for cost, left in zip(row[1:], gone[1:], strict=True)]
         for name, row in zip(self.names, rows, strict=True):
             if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
                 row[1:] = [math.inf] * (len(row) - 1)
@@ -87,17 +89,13 @@ class Pricing:
         """Whether bytes of weights are what layers cost: codes of weights alone save nothing else."""
         return self.options.max_bytes is not None or self.options.definition.weights_only
 
-    def _bytes(self, *, host: bool) -> list[list[float]]:
+    def _bytes(self) -> list[list[float]]:
         """Bytes of weights at each level."""
         elements = self.examination.weights()
         sizes = [(bits_of(name, True) or 32) / 8 for name in self.levels]
-        leaving = [[False] * len(sizes)] * len(self.names) if host or not self._leaving else self._leaving
-        return [
-            [math.inf if level and gone[level] else elements.get(name, 0) * size for level, size in enumerate(sizes)]
-            for name, gone in zip(self.names, leaving, strict=True)
-        ]
+        return [[elements.get(name, 0) * size for size in sizes] for name in self.names]
 
-    def _times(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
+    def _times(self, candidate: Candidate) -> list[list[float]]:
         """Modelled nanoseconds with a target, else work."""
         if self.rules is None or self.plain is None:
             work = self.examination.work()
@@ -106,11 +104,7 @@ class Pricing:
             return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
         columns = [self._placement(candidate, step) for step in self.levels]
         return [
-            [
-                math.inf if placed is None or (level and gone[level] and not host) else placed.layers[i].ns
-                for level, placed in enumerate(columns)
-            ]
-            for i, gone in enumerate(self._leaving)
+            [math.inf if placed is None else placed.layers[i].ns for placed in columns] for i in range(len(self.names))
         ]
 
     def _left(self, candidate: Candidate) -> list[list[bool]]:

@@ -417,13 +417,14 @@ class Widening:
         """
         points = self._points(problem)[::-1]
         as_asked = self._levels.index(self.options.scheme)
-        # The cheapest may be on no front: what costs no bytes by estimate has some, as parameters of wider values.
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
+        # The cheapest may be on no front: what costs no bytes by estimate has some, as parameters of wider values.
+        always = [plain, problem.plain]
         if self.options.max_time_ms is None:
-            return self._most_accurate(self._affordable(points, [plain, problem.plain]))
+            return self._most_accurate(self._affordable(points, always))
         timed: list[Levels] = []
         for _ in range(_MOST_COMPILED):
-            found = self._most_accurate(self._affordable(points, [plain, problem.plain, *timed]))
+            found = self._most_accurate(self._affordable(points, [*always, *timed]))
             asked = found or min(
                 [plain, *(point.levels for point in points[-1:])], key=lambda levels: self._time_ns(self._made(levels))
             )
@@ -476,19 +477,14 @@ class Widening:
 
     def _fits(self, tried: Tried) -> bool:
         """Whether the model is within the budget, and enough of it covered."""
-        if self.share(tried.candidate) < self.least_share:
-            return False
-        if self.options.max_bytes is not None:
-            return self._cost(tried) <= self.options.max_bytes
-        assert self.options.max_time_ms is not None
-        return self._cost(tried) <= 1e6 * self.options.max_time_ms
+        return self.share(tried.candidate) >= self.least_share and self._cost(tried) <= self._budget
 
     def _may_fit(self, tried: Tried) -> bool:
         """The same, as far as estimates of time, of which some are too high, do not deny it."""
         if self.options.max_time_ms is None:
             return self._fits(tried)
         assert self.rules is not None
-        is_near = self.rules.time(tried.candidate.module).ns <= _TOO_HIGH * 1e6 * self.options.max_time_ms
+        is_near = self.rules.time(tried.candidate.module).ns <= _TOO_HIGH * self._budget
         return is_near and self.share(tried.candidate) >= self.least_share
 
     def _fits_indeed(self, tried: Tried) -> bool:
@@ -496,10 +492,18 @@ class Widening:
         if self.options.max_time_ms is None:
             return True
         assert self.rules is not None
-        return self.rules.time(tried.candidate.module, compiled=True).ns <= 1e6 * self.options.max_time_ms
+        return self.rules.time(tried.candidate.module, compiled=True).ns <= self._budget
+
+    @property
+    def _budget(self) -> float:
+        """Bytes or nanoseconds, whichever are limited."""
+        if self.options.max_bytes is not None:
+            return self.options.max_bytes
+        assert self.options.max_time_ms is not None
+        return 1e6 * self.options.max_time_ms
 
     def _cost(self, tried: Tried) -> float:
-        """Bytes or nanoseconds, whichever have a budget."""
+        """What the model takes of that."""
         return self.size(tried.candidate) if self.options.max_bytes is not None else self._time_ns(tried)
 
     def _explore(self, problem: Problem) -> None:

@@ -7,11 +7,11 @@ measure of distance shows that.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from odc_mlir.numerics.lut import logistic
 from odc_mlir.ops.spec import Trait
 from odc_mlir.quantizer.intervals import ends_of
 from odc_mlir.quantizer.stages import Statistics
@@ -53,7 +53,7 @@ def one_sided(graph: Graph, statistics: Statistics) -> list[str]:
 
 def _score(graph: Graph, node: GraphNode, logit: float) -> float:
     """The score of ``logit``, as codes have it where the result is one of these."""
-    exact, info = 0.5 + 0.5 * math.tanh(0.5 * logit), graph.tensors[node.outputs[0]]  # no exponential to overflow
+    exact, info = float(logistic(np.asarray(logit, np.float64))), graph.tensors[node.outputs[0]]
     if info.quant is None or not info.info.is_integer:
         return exact
     return float(to_reals(info, to_codes(info, np.array(exact, np.float32))))

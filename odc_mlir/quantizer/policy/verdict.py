@@ -9,7 +9,7 @@ them is "unchecked": nobody knows what it does on real inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -187,17 +187,20 @@ def unshown(samples: Mapping[str, Any] | None) -> list[str]:
     samples = samples or {}
     found = [f"the values of input {name!r} are no real data" for name in samples.get("unreal_inputs", ())]
     if same := samples.get("same_inputs"):
-        which, were = ("inputs", "were") if len(same) > 1 else ("input", "was")
-        found.append(f"{which} {', '.join(map(repr, same))} {were} the same in all of them")
+        found.append(f"{_inputs_were(same)} the same in all of them")
     if names := samples.get("one_sided"):
         of = f"output{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
         found.append(f"in no sample is a score of {of} on the other side of a half")
     if others := samples.get("other_units"):
-        which, were = ("inputs", "were") if len(others) > 1 else ("input", "was")
-        found.append(f"{which} {', '.join(map(repr, others))} {were} in another unit in those to calibrate by")
+        found.append(f"{_inputs_were(others)} in another unit in those to calibrate by")
     if samples.get("labels_tell") is False:
         found.append("labels fit the float model no better than luck may have it")
     return [*found, KEPT_BY_CONSTANTS] if samples.get("outputs_vary") is False else found
+
+
+def _inputs_were(names: Sequence[str]) -> str:
+    which, were = ("inputs", "were") if len(names) > 1 else ("input", "was")
+    return f"{which} {', '.join(map(repr, names))} {were}"
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:
