@@ -34,11 +34,7 @@ def hint_of(verdict: Mapping[str, Any]) -> str | None:
     front = () if _is_cut_short(verdict) else verdict["front"]
     kept = (_of_point(verdict, point) for point in front if point["layers"] and point["holds"])
     others = next(filter(None, kept), None)
-    if missed and not verdict["problems"] and all(map(_is_open, missed)):
-        return _remedies(verdict, missed, others)  # what other precisions would bring is as open
-    if not missed:
-        return None
-    return others or _remedies(verdict, missed)
+    return _remedies(verdict, missed, others) if missed else None
 
 
 def _is_cut_short(verdict: Mapping[str, Any]) -> bool:
@@ -77,28 +73,38 @@ def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | Non
     return f"{listed(found)} layers keep the limits in {cost}; --scheme {found[-1]} has as many bits in all of them"
 
 
-def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], others: str | None = None) -> str:
+def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], others: str | None) -> str:
     """What may help a model that missed these limits, without what was tried, the likeliest first.
 
     More samples do, where the limits hold on those that the model was made by; where they do not, more change
-    nothing. Less is to be asked for only there, and where more of them would not decide, unless ``others``, which
-    says how to get other precisions, would do.
+    nothing. So may ``others``, which says how to get other precisions, or a larger budget. Less is to be asked for only
+    where nothing else would do.
     """
     alone = verdict["samples"].get("stands_out")
     found = [] if alone is None else [f"look at sample {alone}, whose values lie far from all others'"]
     found += [_LONGER] if _is_cut_short(verdict) else []
     found += [] if verdict["choices"]["help"] else ["let help find better choices"]
     is_open, counts = all(map(_is_open, missed)), [check["deciding"] for check in missed]
+    samples = None
     if is_open and all(counts):
-        found.append(f"give more samples, about {max(counts)}, as these leave open whether the limit holds")
+        samples = f"give more samples, about {max(counts)}, as these leave open whether the limit holds"
     elif all(check["inherent"] is False for check in missed):
-        found.append("give more samples, as on those that ranges were chosen by the limit holds")
-    elif others is not None:
-        found.append(others)
-    elif not _is_cut_short(verdict):
+        samples = "give more samples, as on those that ranges were chosen by the limit holds"
+    found += [way for way in (samples, others) if way is not None]
+    if samples is None and others is None and not _is_cut_short(verdict):
+        found += _larger_budget(verdict)
         why = ", as more samples would hardly decide whether this one holds" if is_open else ""
         found.append(f"{_allow_more(missed)}{why}")
     return ", or ".join(found)
+
+
+def _larger_budget(verdict: Mapping[str, Any]) -> list[str]:
+    """The budget that a model keeps which is not accurate enough; empty without one."""
+    budget = verdict["coverage"].get("budget")
+    if budget is None:
+        return []
+    flag = "--max-size (in Python max_bytes)" if "bytes" in budget else "--max-time (in Python max_time_ms)"
+    return [f"raise {flag}"]
 
 
 def _allow_more(missed: Sequence[Mapping[str, Any]]) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.stages import Candidate
 from odc_mlir.quantizer.times import decimals, how_known, times_text
-from odc_mlir.quantizer.widening import MOST_CONFIRMED, Tried
+from odc_mlir.quantizer.within_budget import WithinBudget
 
 
 def over_budget_text(driver: Driver, candidate: Candidate, coverage: Mapping[str, Any]) -> list[str]:
@@ -28,31 +28,9 @@ def least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str
 
     ``candidate`` keeps these if it ``holds``. The least of all, and that it does not hold, where none does.
     """
-    widening = driver.widening
-    tried = [] if widening is None else [item for item in widening.tried.values() if item is not widening.chosen]
-    made: list[tuple[Candidate, Tried | None]] = [(candidate, None)]
-    made += [(item.candidate, item) for item in tried if driver.share(item.candidate) >= driver.min_coverage]
-    ordered = sorted(made, key=lambda pair: _cost(driver, pair[0]))
-    left = MOST_CONFIRMED
-    for one, item in ordered:
-        if item is None or widening is None:
-            kept = holds
-        elif widening.is_known(item):
-            kept = widening.confirmed(item)
-        else:  # which takes models of its own
-            left -= 1
-            kept = left >= 0 and driver.making.in_time() and widening.confirmed(item)
-        if kept:
-            return _told(driver, one) | {"holds": True}
-    return _told(driver, ordered[0][0]) | {"holds": False}
-
-
-def _cost(driver: Driver, candidate: Candidate) -> float:
-    """What is limited of a model: the bytes of its file, else its time in ns, by its package where that was made."""
-    if driver.options.max_bytes is not None:
-        return driver.size(candidate)
-    assert driver.target is not None
-    return driver.target.time(candidate.module).ns
+    search = driver.widening
+    found, kept = search.least(candidate, holds=holds) if isinstance(search, WithinBudget) else (candidate, holds)
+    return _told(driver, found) | {"holds": kept}
 
 
 def _told(driver: Driver, candidate: Candidate) -> dict[str, Any]:

@@ -6,6 +6,7 @@ Each kind is tried on top of the best so far, on the samples held back.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -47,6 +48,8 @@ _LEAST_LOST_DB = 0.5
 _FEW_SAMPLES = {0.1: 99, 0.3: 16, 3.0: 99, 7.0: 16}
 # What room for rare values of outputs may cost of what samples show: these seldom show what it gains.
 _MOST_FOR_ROOM_DB = 1.0
+# The same of such ranges, where samples are enough to tell: most of what steps can cost, as where these are all noise.
+_MOST_FOR_HEADROOM_DB = {0.1: 0.5}
 
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
@@ -324,8 +327,9 @@ class Choosing:
     def _roomier(self, best: BestCandidate) -> BestCandidate:
         """The choice with wider ranges, where samples that did not choose them show that they hold too little.
 
-        Where few samples chose them, that is presumed, unless all of them are worse on the average and those held
-        back, which leave more in doubt, beyond chance: rarer values cost more than finer steps gain.
+        Where few samples chose them, that is presumed, unless all of them are much worse on the average, or worse and
+        those held back, which leave more in doubt, beyond chance: rarer values cost more than finer steps gain, but
+        where noise of steps is most of it.
         """
         making, options, data = self._making, self._options, self._data
         if not options.help or options.headroom is not None or not data.fit or data.held is data.fit:
@@ -342,7 +346,9 @@ class Choosing:
                 continue
             helps = kept = ours.better_than(seen, LEAST_GAIN_DB)
             if is_presumed and not kept:
-                kept = ours.quality_db > seen.quality_db or not self._criteria.harms(found, best)
+                gain = ours.quality_db - seen.quality_db
+                most = _MOST_FOR_HEADROOM_DB.get(headroom, math.inf)
+                kept = gain > 0.0 or (gain > -most and not self._criteria.harms(found, best))
             kept = kept and not self._criteria.leaves_more(found, best)
             self._noted(found, "headroom", headroom, kept=kept)
             if kept:

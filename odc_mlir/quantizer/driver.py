@@ -42,6 +42,7 @@ from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names, precisions_in
 from odc_mlir.quantizer.units import units_that_differ
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
+from odc_mlir.quantizer.within_budget import WithinBudget
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors, without_factors
 from odc_mlir.transforms.quant.quant_limit_far import limited
@@ -251,7 +252,8 @@ class Driver:
             making.count_one_more()
             return making.builder.build(model, recipe, self.statistics)
 
-        self.widening = Widening(
+        search = WithinBudget if self.options.has_budget else Widening
+        self.widening = search(
             self.options,
             self.search_limits,
             fixed,

@@ -11,7 +11,7 @@ the bytes of weights.
   errors half as large; where the target gives layers more bits within four times the time, outputs of less
   than 25 dB also get 10 dB more than plain quantising gives them. If no point does all that, less is asked for: what
   comes within a decibel of the nearest to it, at least the limits themselves;
-* with a budget of time or bytes the most accurate point within it.
+* with a budget of time or bytes the most accurate point within it (:mod:`.within_budget`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.mixed import Levels, Point, Problem, RoundingNoise, first_good, front, thinned, without_needless
 from odc_mlir.quantizer.options import ON, Options
-from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, wider_values, with_wide_weights
+from odc_mlir.quantizer.policy.ladders import NARROWER, WIDE_WEIGHTS_ALONE, ladder_of, wider_values, with_wide_weights
 from odc_mlir.quantizer.policy.limits import Limit
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
@@ -50,16 +50,11 @@ GAIN_DB = 10.0
 _NEAR_DB = 1.0  # what they may lack of the nearest to that
 _MOST_TIME = 4.0  # of the plain model's, that this may take
 _MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
-_MOST_IN_BUDGET, _FEWEST_IN_BUDGET = 48, 12  # points that are measured
-_MOST_BUDGET_MACS = 1 << 28  # of all of these together
-MOST_CONFIRMED = 4  # models within a budget that are judged as the verdict does, in place of one that misses limits
-_TOO_HIGH = 1.1  # times what packages take, which some estimates are
-_MOST_COMPILED = 6  # choices whose packages tell what a budget of time holds
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
 _EXPLORED = 5
 _LEAST_EXPLORED = 0.5
-_NEXT_TO_NOTHING = 1e-3  # of the noise: more is not looked for
+_NEXT_TO_NOTHING = 1e-3  # of the noise: steps are no larger
 _ABOUT_THE_SAME = 0.02  # of the cost, that are not worth measuring one more where each takes long
 
 
@@ -128,7 +123,6 @@ class Widening:
     _holds_all: bool = False  # ranges of candidates hold all values
     chosen: Tried | None = None  # by the search
     is_in_vain: bool = False  # no choice of precisions that may be taken meets the limits
-    _slower: float = 1.0  # a package than its estimate, as the last one told
     _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
 
     def run(self, candidate: Candidate) -> Candidate:
@@ -136,6 +130,8 @@ class Widening:
         self._ladder = ladder_of(self.options.scheme)
         if self._wide_runs and self.options.reader != LITERT:
             self._ladder = with_wide_weights(self._ladder)
+        if self.options.reader == LITERT:  # which has no kernel for such
+            self._ladder = tuple(step for step in self._ladder if step != WIDE_WEIGHTS_ALONE)
         self._levels = (self.options.scheme, *self._ladder)
         if self.options.has_budget and self.options.scheme in NARROWER:
             self._levels = (NARROWER[self.options.scheme], *self._levels)
@@ -156,11 +152,7 @@ class Widening:
         self._first = self.tried[False, False, ()] = self.chosen = first
         self.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
-        if self.options.has_budget:
-            found = self._of_budget(candidate)
-        else:
-            levels = self._accurate(candidate, aims)
-            found = None if levels is None else self._made(levels)
+        found = self._found(candidate, aims)
         if found is not None:
             self.chosen = found
             self.steps.append(
@@ -251,6 +243,11 @@ class Widening:
         return tuple(by_bits[more] for more in bits)
 
     # Measuring along the front.
+
+    def _found(self, candidate: Candidate, aims: Sequence[float]) -> Tried | None:
+        """What is taken in place of ``candidate``; None where nothing is."""
+        levels = self._accurate(candidate, aims)
+        return None if levels is None else self._made(levels)
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> Levels | None:
         """The cheapest choice that is accurate enough; None where none is, or the plain one already."""
@@ -380,147 +377,29 @@ class Widening:
         wanted = start + (end - start) * lacking / (lacking + spare)
         return min(range(low + 1, high), key=lambda place: abs(points[place].noise_db - wanted))
 
-    def _of_budget(self, candidate: Candidate) -> Tried | None:
-        """What is most accurate within the budget and keeps the limits, or at least the first; None where nothing is.
-
-        Bytes say nothing of time: for these layers leave the target only if limits are kept in no other way.
-        """
-        found: Tried | None = None
-        for host in (True,) if self.rules is None or self.options.max_time_ms is not None else (False, True):
-            levels = self._within_budget(self._problem(candidate, host=host))
-            if levels is None:
-                continue
-            tried = self._holding(self._made(levels))
-            if self.confirmed(tried):
-                return tried
-            found = found or tried
-        return found
-
-    def _holding(self, chosen: Tried) -> Tried:
-        """``chosen``, or where limits do not hold of it another within the budget of which they do.
-
-        Of a few the most accurate, else of a few the cheapest.
-        """
-        if self.confirmed(chosen):
-            return chosen
-        others = [tried for tried in self.tried.values() if tried.holds(self.limits) and self._may_fit(tried)]
-        accurate = sorted(others, key=lambda tried: -min(tried.outputs_db, default=math.inf))
-        cheap = sorted(others, key=self._cost)
-        asked = (*accurate[:MOST_CONFIRMED], *cheap[:MOST_CONFIRMED])
-        kept = (tried for tried in asked if self.in_time() and self.confirmed(tried) and self._fits_indeed(tried))
-        return next(kept, chosen)
-
-    def _within_budget(self, problem: Problem) -> Levels | None:
-        """The most accurate choice within the budget; None where there is none.
-
-        What estimates say of time is scaled as the last package tells, until that of the choice itself is known.
-        """
-        points = self._points(problem)[::-1]
-        as_asked = self._levels.index(self.options.scheme)
-        plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
-        # The cheapest may be on no front: what costs no bytes by estimate has some, as parameters of wider values.
-        always = [plain, problem.plain]
-        if self.options.max_time_ms is None:
-            return self._most_accurate(self._affordable(points, always))
-        timed: list[Levels] = []
-        for _ in range(_MOST_COMPILED):
-            found = self._most_accurate(self._affordable(points, [*always, *timed]))
-            asked = found or min(
-                [plain, *(point.levels for point in points[-1:])], key=lambda levels: self._time_ns(self._made(levels))
-            )
-            if asked in timed or not self.in_time():
-                return found
-            self._compile(asked)
-            timed.append(asked)
-        return self._most_accurate(filter(self._is_affordable, timed))
-
-    def _affordable(self, points: Sequence[Point], others: Iterable[Levels]) -> list[Levels]:
-        """What was measured of ``points``, from the most accurate on, and is within the budget, and such ``others``."""
-        # What a point really takes and gives is not as estimated: of those that were measured the best is taken. Where
-        # the budget has no say in which these are, a larger one gets no worse a model.
-        if (most := self._most_in_budget) and points:
-            every = [point.levels for point in points[:: -(-len(points) // most)]]
-            within = [levels for levels in every if self.in_time() and self._is_affordable(levels)]
-        else:
-            place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.in_time)
-            cheap = () if place is None else points[place:]
-            within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
-            if self.options.max_time_ms is not None:  # as cheaper by estimate need not be faster
-                within = list(filter(self._is_affordable, within))
-        return [*within, *filter(self._is_affordable, others)]
-
-    def _most_accurate(self, among: Iterable[Levels]) -> Levels | None:
-        return max(among, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf), default=None)
-
-    def _compile(self, levels: Levels) -> None:
-        """Let the package say how long ``levels`` take, and so how much slower than estimated others are."""
-        assert self.rules is not None
-        module = self._made(levels).candidate.module
-        estimate = self.rules.time(module).ns
-        self._slower = self.rules.time(module, compiled=True).ns / max(estimate, 1.0)
-
-    def _time_ns(self, tried: Tried) -> float:
-        """How long an inference takes, as far as is known."""
-        assert self.rules is not None
-        module = tried.candidate.module
-        return self.rules.time(module).ns * (1.0 if self.rules.is_timed(module) else self._slower)
-
-    @property
-    def _most_in_budget(self) -> int:
-        """How many points of the front are measured for a budget of bytes; 0: so few that bisection finds more."""
-        work = max(1, self.examination.macs * self.examination.samples)
-        most = min(_MOST_IN_BUDGET, _MOST_BUDGET_MACS // work)
-        return 0 if self.options.max_bytes is None or most < _FEWEST_IN_BUDGET else most
-
-    def _is_affordable(self, levels: Levels) -> bool:
-        return self._fits(self._made(levels))
-
-    def _fits(self, tried: Tried) -> bool:
-        """Whether the model is within the budget, and enough of it covered."""
-        return self.share(tried.candidate) >= self.least_share and self._cost(tried) <= self._budget
-
-    def _may_fit(self, tried: Tried) -> bool:
-        """The same, as far as estimates of time, of which some are too high, do not deny it."""
-        if self.options.max_time_ms is None:
-            return self._fits(tried)
-        assert self.rules is not None
-        is_near = self.rules.time(tried.candidate.module).ns <= _TOO_HIGH * self._budget
-        return is_near and self.share(tried.candidate) >= self.least_share
-
-    def _fits_indeed(self, tried: Tried) -> bool:
-        """Whether it does by its package."""
-        if self.options.max_time_ms is None:
-            return True
-        assert self.rules is not None
-        return self.rules.time(tried.candidate.module, compiled=True).ns <= self._budget
-
-    @property
-    def _budget(self) -> float:
-        """Bytes or nanoseconds, whichever are limited."""
-        if self.options.max_bytes is not None:
-            return self.options.max_bytes
-        assert self.options.max_time_ms is not None
-        return 1e6 * self.options.max_time_ms
-
-    def _cost(self, tried: Tried) -> float:
-        """What the model takes of that."""
-        return self.size(tried.candidate) if self.options.max_bytes is not None else self._time_ns(tried)
-
     def _explore(self, problem: Problem) -> None:
-        """Measure what other choices would bring, in equal steps of dB, until limits hold or most left the target."""
+        """Measure what other choices would bring, in equal steps of dB, until limits hold or most left the target.
+
+        At last codes of the most bits everywhere, and what is most accurate.
+        """
         plain = problem.point(problem.plain)
         points = [point for point in front(problem) if any(point.levels) and point.noise < plain.noise]
         if not points:
             return
-        for step in range(1, _EXPLORED + 1):
-            wanted = plain.noise * (max(points[-1].noise, _NEXT_TO_NOTHING * plain.noise) / plain.noise) ** (
-                step / _EXPLORED
-            )
+        least = max(points[-1].noise, _NEXT_TO_NOTHING * plain.noise) / plain.noise
+        wanted = [plain.noise * least ** (step / _EXPLORED) for step in range(1, _EXPLORED + 1)]
+        steps = [next((point for point in points if point.noise <= most), points[-1]).levels for most in wanted]
+        for levels in (*steps, self._widest(problem), points[-1].levels):
             if not self.in_time():
                 return
-            made = self._made(next((point for point in points if point.noise <= wanted), points[-1]).levels)
+            made = self._made(levels)
             if self.confirmed(made) or self.share(made.candidate) < _LEAST_EXPLORED:
                 return
+
+    def _widest(self, problem: Problem) -> Levels:
+        """Codes of the most bits in each layer."""
+        codes = [level for level, step in enumerate(self._levels) if step != FLOAT]
+        return tuple(max(level for level in codes if math.isfinite(row[level])) for row in problem.costs)
 
     def _key(self, levels: Levels) -> _Key:
         """How candidates are built, and the precisions that these levels mean, by layer name."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
+WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # weights of 16 bits, beside values of as many or real ones
+
 # What layers of each scheme are taken to, one after the other. A wider scheme is of the same family, whose readers
 # know both.
 LADDERS: Mapping[str, tuple[str, ...]] = {
@@ -14,14 +16,12 @@ LADDERS: Mapping[str, tuple[str, ...]] = {
     "uint8": ("int16", FLOAT),
     "int16": (FLOAT,),
     "int16x8": (FLOAT,),
-    "int4_wo": ("int8_wo", FLOAT),
-    "int8_wo": (FLOAT,),
+    "int4_wo": ("int8_wo", WIDE_WEIGHTS_ALONE, FLOAT),
+    "int8_wo": (WIDE_WEIGHTS_ALONE, FLOAT),
 }
 
 NARROWER: Mapping[str, str] = {"int8": "int8x4", "int8_wo": "int4_wo"}
 """What layers of a scheme may be taken to where a budget asks for less: weights of half the bits."""
-
-WIDE_WEIGHTS = "int16"  # values and weights of 16 bits
 
 
 def ladder_of(scheme: str) -> tuple[str, ...]:

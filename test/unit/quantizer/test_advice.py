@@ -185,6 +185,47 @@ def test_what_keeps_the_limits_is_advised(scheme: str, precisions: tuple[str, ..
         assert hint_of({**verdict, "front": [point, better]}) == "--scheme int16 keeps the limits in 99 bytes"
 
 
+def _missed(**changes: Any) -> dict[str, Any]:
+    """A verdict that misses a limit, which it would keep on samples that it knows, with these ``changes``."""
+    check = {"metric": "mpeir", "limit": 0.1, "option": "limit", "passed": False, "interval": None}
+    check |= {"inherent": changes.pop("inherent", False), "deciding": None}
+    verdict: dict[str, Any] = {**_made().verdict, "limits": [check], "problems": [], "front": []}
+    verdict |= {"scheme": {"a": "int8"}, "coverage": {"least": 0.5}, "choices": {"scheme": "int8", "help": True}}
+    return verdict | changes
+
+
+def test_more_samples_do_not_hide_other_precisions() -> None:
+    point = {"layers": 1, "bytes": 99, "time_ns": None, "share": 1.0, "holds": True, "precisions": {"a": "int16x8"}}
+    samples = "give more samples, as on those that ranges were chosen by the limit holds"
+    assert hint_of(_missed()) == samples
+    assert hint_of(_missed(front=[point])) == f"{samples}, or --scheme int16x8 keeps the limits in 99 bytes"
+
+
+@pytest.mark.parametrize(
+    ("budget", "flag"),
+    [({"bytes": 99}, "--max-size (in Python max_bytes)"), ({"time_ns": 99.0}, "--max-time (in Python max_time_ms)")],
+)
+def test_a_model_that_keeps_its_budget_and_misses_limits_asks_for_a_larger_one(
+    budget: dict[str, float], flag: str
+) -> None:
+    coverage = {"least": 0.5, "budget": {**budget, "holds": False}}
+    assert hint_of(_missed(coverage=coverage, inherent=True)) == f"raise {flag}, or allow more loss (--limit)"
+
+
+def test_codes_of_16_bits_are_found_where_fewer_miss_a_limit() -> None:
+    hint = hint_of(_made(scheme="int4_wo", help=True, metric="sqnr", limit=60.0, mixed="auto").verdict)
+    assert hint is not None
+    assert hint.startswith("--scheme int16_wo keeps the limits in ")
+
+
+@pytest.mark.parametrize("reader", [None, "litert"])
+def test_weights_alone_get_16_bits_where_the_reader_has_kernels(reader: str | None) -> None:
+    made = _made(scheme="int8_wo", help=True, metric="sqnr", limit=45.0, reader=reader)
+    found = {step for point in made.verdict["front"] for step in point["precisions"].values()}
+    assert "float" in found
+    assert ("int16_wo" in found) == (reader is None)
+
+
 @pytest.mark.parametrize(
     ("scheme", "reader", "said"), [("uint8", "litert", 1), ("uint8", None, 0), ("int8", "litert", 0)]
 )

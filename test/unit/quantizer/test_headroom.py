@@ -9,6 +9,7 @@ import pytest
 
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.quantizer import choosing, evaluation, making
+from odc_mlir.quantizer.criteria import Criteria
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.api import run
 
@@ -109,6 +110,15 @@ def test_room_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pyte
     monkeypatch.setattr(choosing, "_FEW_SAMPLES", {8.0: 99})
     made = quantize(_layers(), calibration=_samples(24, 0.2, 1), mixed="off")
     assert _tried(made.verdict) == [8.0]
+    assert made.verdict["choices"]["headroom"] == 0.0
+
+
+def test_room_that_costs_all_samples_much_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the few held back leave in doubt: where ranges hold all values, wider ones make steps coarser."""
+    monkeypatch.setattr(Criteria, "harms", lambda *chosen: False)
+    samples = [[0.98**turn * sample[0]] for turn in range(12) for sample in _samples(4, 0.5, 1)]
+    made = quantize(_layers(), calibration=samples, mixed="off", output_room="off")
+    assert _tried(made.verdict) == [0.1]
     assert made.verdict["choices"]["headroom"] == 0.0
 
 

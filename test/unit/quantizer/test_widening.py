@@ -18,12 +18,13 @@ from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.roundings import Effect
 from odc_mlir.quantizer.stages import Candidate, Recipe
 from odc_mlir.quantizer.widening import GAIN_DB, Tried, Widening
+from odc_mlir.quantizer.within_budget import WithinBudget
 
 LAYERS = 6
 PLAIN_DB = 10.0
 
 
-class _Search(Widening):
+class _Made:
     """A model of six layers that are worth the more bits the earlier they come, on a target that runs both widths."""
 
     wide_cost = 2.0
@@ -38,6 +39,14 @@ class _Search(Widening):
         return Problem(costs, [RoundingNoise((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
 
 
+class _Search(_Made, Widening):
+    """What is cheapest and keeps the limits."""
+
+
+class _Budgeted(_Made, WithinBudget):
+    """What is most accurate within a budget."""
+
+
 def _search(
     db: Callable[[int], float],
     mpeir: Callable[[int], float],
@@ -49,7 +58,7 @@ def _search(
     is_large: bool = False,
     wide_cost: float = 2.0,
     **chosen: Any,
-) -> tuple[_Search, list[bool]]:
+) -> tuple[_Search | _Budgeted, list[bool]]:
     """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
 
     ``unclipped_db``: with ranges that hold all values, where those that are chosen clip some. ``sizes``: of models with
@@ -72,8 +81,9 @@ def _search(
     rules: Any = SimpleNamespace(takes=lambda scheme: True)
     weights = {f"layer{i}": 100 for i in range(LAYERS - 1)}
     examination: Any = SimpleNamespace(macs=macs, samples=1, weights=lambda: weights)
-    search = _Search(
-        make_options(**{"scheme": "int8", **chosen}),
+    options = make_options(**{"scheme": "int8", **chosen})
+    search = (_Budgeted if options.has_budget else _Search)(
+        options,
         (Limit("mpeir", 0.1),),
         {},
         examination,
@@ -98,7 +108,7 @@ def _search(
     return search, refined
 
 
-def _taken(search: _Search) -> int:
+def _taken(search: _Search | _Budgeted) -> int:
     """How many layers are wide in what the search takes; 0: it takes the plain model."""
     plain = Candidate(Recipe(ranges="mse"), None)  # type: ignore[arg-type]
     found = search.run(plain)
@@ -158,6 +168,20 @@ def test_of_what_fits_a_budget_what_keeps_limits_is_taken(errors: list[float], w
     assert search.hosts == hosts
 
 
+@pytest.mark.parametrize("kept", range(LAYERS))
+def test_what_alone_keeps_limits_is_looked_for_below_the_most_accurate(kept: int) -> None:
+    """Scores need not follow the noise, and bisection does not measure all that is cheaper."""
+    sizes = list(range(110, 180, 10))
+    search, _ = _search(
+        lambda count: PLAIN_DB + count,
+        lambda count: 0.01 if count == kept else 0.2,
+        sizes=sizes,
+        macs=1 << 26,
+        max_bytes=sizes[LAYERS - 1],
+    )
+    assert _taken(search) == kept
+
+
 @pytest.mark.parametrize(("real", "is_taken"), [(135.0, True), (145.0, False)])
 def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: float, is_taken: bool) -> None:
     """Its package says how long it takes."""
@@ -172,7 +196,8 @@ def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: floa
         for estimate, error in ((130.0, 0.2), (150.0, 0.01))
     )
     search.tried = {(False, False, (("layer", str(number)),)): tried for number, tried in enumerate((chosen, other))}
-    assert search._holding(chosen) is (other if is_taken else chosen)
+    assert isinstance(search, _Budgeted)
+    assert search._holding() is (other if is_taken else None)
 
 
 def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> None:
