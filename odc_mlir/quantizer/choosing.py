@@ -371,7 +371,8 @@ class Choosing:
         if found is None or ours is None:
             return best
         seen = making.measured_unseen(best.model, best.candidate)
-        kept = ours.quality_db >= seen.quality_db - _MOST_FOR_ROOM_DB and not self._criteria.leaves_more(found, best)
+        kept = ours.quality_db >= seen.quality_db - _MOST_FOR_ROOM_DB or self._criteria.reaches_more(found, best)
+        kept = kept and not self._criteria.leaves_more(found, best)
         self._noted(found, "output room", True, kept=kept)
         return found if kept else best
 

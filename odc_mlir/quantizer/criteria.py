@@ -6,6 +6,7 @@ from odc_mlir.quantizer.coverage import LEAST_COVERAGE
 from odc_mlir.quantizer.folds import HALVES
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.yes_scores import unreached
 
 # A choice must improve the outputs by this much to be kept, and by more than what chance does.
 LEAST_GAIN_DB = 0.1
@@ -67,6 +68,11 @@ class Criteria:
 
     def _share(self, choice: BestCandidate) -> float:
         return self._making.coverage(choice.candidate).share() or 0.0
+
+    def reaches_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
+        """Whether ``choice`` gives more outputs scores on both sides of a half, which ``best`` cannot on any input."""
+        ours, theirs = (unreached(each.candidate.graph) for each in (choice, best))
+        return len(ours) < len(theirs)
 
     def loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""

@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 FOLDS, JUDGES = 4, 8
 # Into how many parts those held back are divided, each of which a model judges that is made without it.
 HALVES = 2
-_MOST_KNOWN = 2  # candidates: what is best so far, and what is compared with it
+_MOST_KNOWN = 3  # candidates: what is best so far, and the last two that were compared with it
 
 
 @dataclass(frozen=True, slots=True)
