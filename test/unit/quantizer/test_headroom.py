@@ -11,7 +11,7 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.quantizer import choosing, evaluation, making
 from odc_mlir.quantizer.criteria import Criteria
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.runtime.api import run
+from odc_mlir.runtime.api import open_executor
 
 Samples = list[list[np.ndarray]]
 WIDTH = 32
@@ -41,7 +41,8 @@ def _samples(count: int, spread: float, seed: int) -> Samples:
 
 
 def _sqnr_db(model: bytes, quantised: bytes, samples: Samples) -> float:
-    pairs = [(run(model, sample)[0], run(quantised, sample)[0]) for sample in samples]
+    executors = [open_executor(file) for file in (model, quantised)]
+    pairs = [[executor.run(sample)[0] for executor in executors] for sample in samples]
     return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
 
 

@@ -15,7 +15,7 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.quantizer.rooms import roomy, takes_room
-from odc_mlir.runtime.api import run
+from odc_mlir.runtime.api import open_executor
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import main_function, operators
 
@@ -49,7 +49,8 @@ def _samples(count: int, seed: int) -> Samples:
 
 
 def _sqnr_db(model: bytes, quantised: bytes, samples: Samples) -> float:
-    pairs = [(run(model, sample)[0], run(quantised, sample)[0]) for sample in samples]
+    executors = [open_executor(file) for file in (model, quantised)]
+    pairs = [[executor.run(sample)[0] for executor in executors] for sample in samples]
     return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
 
 
