@@ -351,10 +351,11 @@ class Choosing:
                 kept = gain > 0.0 or (gain > -most and not self._criteria.harms(found, best))
             kept = kept and not self._criteria.leaves_more(found, best)
             self._noted(found, "headroom", headroom, kept=kept)
-            if kept:
-                best, seen = found, ours
-            if making.is_large and not helps:
-                break  # what some room does not show, more of it hardly does, and takes as long
+            # What some room makes worse, more of it does; what some does not show, in large models, takes long to ask.
+            does_harm = not kept and ours.quality_db < seen.quality_db
+            best, seen = (found, ours) if kept else (best, seen)
+            if does_harm or (making.is_large and not helps):
+                break
         return best
 
     def _roomier_outputs(self, best: BestCandidate) -> BestCandidate:
