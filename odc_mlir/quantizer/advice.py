@@ -19,6 +19,14 @@ _IN_USE = "in use"  # as samples should be, where a problem says what to give
 
 def hint_of(verdict: Mapping[str, Any]) -> str | None:
     """What to do about a verdict that is not passed; None where its problems, such as a budget, say it."""
+    hint = _hint_of(verdict)
+    missed = not all(check["passed"] for check in verdict["limits"])
+    if hint is None or not (missed and verdict["samples"].get("made_up")):
+        return hint
+    return f"give samples (--calibration or --evaluation), as made-up inputs tell little, or {hint}"
+
+
+def _hint_of(verdict: Mapping[str, Any]) -> str | None:
     if causes := verdict["causes"]:
         return f"leave out {', and '.join(causes)}"
     every = verdict["limits"]
@@ -51,26 +59,39 @@ def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme:
 
 
 def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | None:
-    """What to ask for to get a model of the front that keeps the limits; None where that is asked for already."""
-    cost = cost_text(point, decimals_of(verdict))
+    """What to ask for to get a model of the front that keeps the limits; None where that is asked for already.
+
+    Another scheme gets help of its own, so that costs are about the same.
+    """
     share = math.floor(100 * point["share"]) / 100
     scheme, precisions = verdict["choices"]["scheme"], point["precisions"]
     lacks = share < verdict["coverage"]["least"]
-    if not share and "target" not in verdict["coverage"]:  # nothing that computes is quantised, whatever it is called
+    if not point["share"] and "target" not in verdict["coverage"]:  # nothing that computes is quantised
         return None
+    cost, coverage = cost_text(point, decimals_of(verdict)), f"--min-coverage {share:g} (in Python min_coverage)"
+    cost += ", which is beyond the budget" if _is_beyond_budget(verdict, point) else ""
     if leaves_some(precisions, verdict["scheme"], scheme):
         layers = counted(point["layers"], "layer")
-        wanted = f"--min-coverage {share:g} (in Python min_coverage)"
-        return f"{wanted} lets {layers} have other precisions, which keeps the limits in {cost}" if lacks else None
+        return f"{coverage} lets {layers} have other precisions, which keeps the limits in {cost}" if lacks else None
     found = sorted(set(precisions.values()) - {FLOAT}, key=lambda name: bits_of(name, of_weights=True))
     if not found:
         return None
     if FLOAT in precisions.values():
-        flags = f"--scheme {found[-1]}" + (f" --min-coverage {share:g} (in Python min_coverage)" if lacks else "")
-        return f"{listed([*found, FLOAT])} layers keep the limits in {cost}; {flags} looks for such"
+        flags = f"--scheme {found[-1]}" + (f" {coverage}" if lacks else "")
+        return f"{listed([*found, FLOAT])} layers keep the limits in about {cost}; {flags} looks for such"
     if len(found) == 1:
-        return f"--scheme {found[0]} keeps the limits in {cost}"
-    return f"{listed(found)} layers keep the limits in {cost}; --scheme {found[-1]} has as many bits in all of them"
+        return f"--scheme {found[0]} keeps the limits in about {cost}"
+    return (
+        f"{listed(found)} layers keep the limits in about {cost}; --scheme {found[-1]} has as many bits in all of them"
+    )
+
+
+def _is_beyond_budget(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> bool:
+    """Whether a model of the front takes more than the budget that was given, if any."""
+    most_bytes, most_ms = (verdict["choices"].get(name) for name in ("max_bytes", "max_time_ms"))
+    if most_bytes is not None:
+        return bool(point["bytes"] > most_bytes)
+    return most_ms is not None and bool(point["time_ns"] > 1e6 * most_ms)
 
 
 def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], others: str | None) -> str:
@@ -99,9 +120,9 @@ def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], o
 
 
 def _larger_budget(verdict: Mapping[str, Any]) -> list[str]:
-    """The budget that a model keeps which is not accurate enough; empty without one."""
+    """The budget that a model keeps which is not accurate enough; empty without one, or where more brings nothing."""
     budget = verdict["coverage"].get("budget")
-    if budget is None:
+    if budget is None or not budget["tight"]:
         return []
     flag = "--max-size (in Python max_bytes)" if "bytes" in budget else "--max-time (in Python max_time_ms)"
     return [f"raise {flag}"]

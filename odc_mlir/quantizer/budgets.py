@@ -26,11 +26,13 @@ def over_budget_text(driver: Driver, candidate: Candidate, coverage: Mapping[str
 def least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str, Any]:
     """The fewest bytes, or the least time, of the models that were made, are covered and keep the limits.
 
-    ``candidate`` keeps these if it ``holds``. The least of all, and that it does not hold, where none does.
+    ``candidate`` keeps these if it ``holds``. The least of all, and that it does not hold, where none does. ``tight``
+    tells whether a larger budget has more.
     """
     search = driver.widening
     found, kept = search.least(candidate, holds=holds) if isinstance(search, WithinBudget) else (candidate, holds)
-    return _told(driver, found) | {"holds": kept}
+    is_tight = isinstance(search, WithinBudget) and search.is_tight
+    return _told(driver, found) | {"holds": kept, "tight": is_tight}
 
 
 def _told(driver: Driver, candidate: Candidate) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,7 +27,14 @@ from odc_mlir.quantizer.layers import Examination
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.mixed import Levels, Point, Problem, RoundingNoise, first_good, front, thinned, without_needless
 from odc_mlir.quantizer.options import ON, Options
-from odc_mlir.quantizer.policy.ladders import NARROWER, WIDE_WEIGHTS_ALONE, ladder_of, wider_values, with_wide_weights
+from odc_mlir.quantizer.policy.ladders import (
+    NARROWER,
+    WIDE_WEIGHTS,
+    WIDE_WEIGHTS_ALONE,
+    ladder_of,
+    wider_values,
+    with_wide_weights,
+)
 from odc_mlir.quantizer.policy.limits import Limit
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
@@ -53,6 +60,7 @@ _MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
 _EXPLORED = 5
+_WIDE_VALUES = "int16x8"  # values of 16 bits, beside which weights may have as many
 _LEAST_EXPLORED = 0.5
 _NEXT_TO_NOTHING = 1e-3  # of the noise: steps are no larger
 _ABOUT_THE_SAME = 0.02  # of the cost, that are not worth measuring one more where each takes long
@@ -158,13 +166,12 @@ class Widening:
             self.steps.append(
                 {"step": "mixed", "value": dict(found.precisions), "tried": len(self.tried), "kept": True}
             )
-            return found.candidate
         # As the verdict will say, which counts what the candidate does on samples that it does not know. A search that
         # was cut short has found nothing out.
-        if self.in_time() and not self.holds_unseen(candidate):
+        if self.in_time() and not self.holds_unseen(self.chosen.candidate):
             self.is_in_vain = True
             self._explore(self._problem(candidate, host=True))
-        return candidate
+        return self.chosen.candidate
 
     def replace_chosen(self, tried: Tried) -> None:
         """Let the model that was chosen be ``tried``, the same with something more."""
@@ -389,31 +396,53 @@ class Widening:
         least = max(points[-1].noise, _NEXT_TO_NOTHING * plain.noise) / plain.noise
         wanted = [plain.noise * least ** (step / _EXPLORED) for step in range(1, _EXPLORED + 1)]
         steps = [next((point for point in points if point.noise <= most), points[-1]).levels for most in wanted]
-        for levels in (*steps, self._widest(problem), points[-1].levels):
-            if not self.in_time():
+        may_leave = True
+        for precisions in map(self._precisions, steps):
+            if not may_leave or not self.in_time():
+                break
+            made = self._made_with(precisions)
+            may_leave = self.share(made.candidate) >= _LEAST_EXPLORED
+            if may_leave and self.confirmed(made):
                 return
-            made = self._made(levels)
-            if self.confirmed(made) or self.share(made.candidate) < _LEAST_EXPLORED:
+        for precisions in (*self._of_most_bits(problem), *([self._precisions(points[-1].levels)] if may_leave else [])):
+            if not self.in_time() or self.confirmed(self._made_with(precisions)):
                 return
+
+    def _of_most_bits(self, problem: Problem) -> Iterator[dict[str, str]]:
+        """Codes of the most bits in each layer: what the search may take, then weights of 16 bits beside such values.
+
+        Without a target nothing says what these cost.
+        """
+        widest = self._precisions(self._widest(problem))
+        yield widest
+        if self.rules is None and self.options.reader != LITERT and _WIDE_VALUES in self._levels:
+            places = {name: place for place, name in enumerate(self.names)}
+            movable = {self.names[place] for place in problem.free}
+            yield dict.fromkeys(sorted({*widest, *movable}, key=places.__getitem__), WIDE_WEIGHTS)
 
     def _widest(self, problem: Problem) -> Levels:
         """Codes of the most bits in each layer."""
         codes = [level for level, step in enumerate(self._levels) if step != FLOAT]
         return tuple(max(level for level in codes if math.isfinite(row[level])) for row in problem.costs)
 
-    def _key(self, levels: Levels) -> _Key:
-        """How candidates are built, and the precisions that these levels mean, by layer name."""
+    def _precisions(self, levels: Levels) -> dict[str, str]:
+        """The precisions that these levels mean, by layer name."""
         named = sorted(zip(self.names, levels, strict=True))
         steps = ((name, self._levels[level]) for name, level in named if level or name not in self._pricing.pinned)
-        return (
-            self._refines,
-            self._holds_all,
-            tuple((name, step) for name, step in steps if step != self.options.scheme),
-        )
+        return {name: step for name, step in steps if step != self.options.scheme}
+
+    def _key(self, levels: Levels) -> _Key:
+        """How candidates are built, and their precisions."""
+        return self._key_of(self._precisions(levels))
+
+    def _key_of(self, precisions: Mapping[str, str]) -> _Key:
+        return self._refines, self._holds_all, tuple(sorted(precisions.items()))
 
     def _made(self, levels: Levels) -> Tried:
-        key = self._key(levels)
-        precisions = dict(key[-1])
+        return self._made_with(self._precisions(levels))
+
+    def _made_with(self, precisions: dict[str, str]) -> Tried:
+        key = self._key_of(precisions)
         if key not in self.tried:
             self.tried[key] = self.measure(precisions, self.build(precisions, self._refines, self._holds_all))
             self.say(f"{len(precisions)} layers in other precisions")

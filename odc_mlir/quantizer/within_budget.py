@@ -43,6 +43,11 @@ class WithinBudget(Widening):
             return kept.candidate, True
         return (cheaper[0].candidate if cheaper and not holds else candidate), holds
 
+    @property
+    def is_tight(self) -> bool:
+        """Whether something that was measured, and is covered, is beyond the budget."""
+        return any(self._is_covered(tried) and self._cost(tried) > self._budget for tried in self.tried.values())
+
     def _found(self, candidate: Candidate, aims: Sequence[float]) -> Tried | None:
         """What is most accurate within the budget and keeps the limits, or at least the first; None where nothing is.
 
@@ -167,7 +172,10 @@ class WithinBudget(Widening):
         return self._fits(self._made(levels))
 
     def _is_covered(self, tried: Tried) -> bool:
-        return self.share(tried.candidate) >= self.least_share
+        """Whether the search may take it: enough of it is quantised, and something at all, in precisions it knows."""
+        share = self.share(tried.candidate)
+        is_known = set(tried.precisions.values()) <= {*self._levels}
+        return is_known and share > 0.0 and share >= self.least_share
 
     def _fits(self, tried: Tried) -> bool:
         """Whether the model is within the budget, and enough of it covered."""

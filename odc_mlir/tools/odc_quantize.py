@@ -219,7 +219,7 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
     yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
     digits = decimals_of(verdict)
     yield from _coverage(verdict["coverage"], digits)
-    yield from _front(verdict["front"], digits)
+    yield from _front(verdict["front"], digits, verdict["coverage"]["least"])
     if verdict["scores"]:
         scores = verdict["scores"]
         which = f" of column {scores['column']}, which loses most," if "column" in scores else ""
@@ -297,8 +297,12 @@ def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
         yield f"  on the host: {', '.join([*named, *more])}"
 
 
-def _front(points: Sequence[Mapping[str, Any]], digits: int) -> Iterator[str]:
-    """The accuracy that time or bytes buy, a line for each model that was measured on the way."""
+def _front(points: Sequence[Mapping[str, Any]], digits: int, least: float) -> Iterator[str]:
+    """The accuracy that time or bytes buy, a line for each model that was measured on the way.
+
+    ``least``: the share of products that has to be quantised, which without a target those say that have less.
+    """
+    from odc_mlir.formats.quantities import share_text
     from odc_mlir.quantizer.times import cost_text
 
     if points:
@@ -306,6 +310,8 @@ def _front(points: Sequence[Mapping[str, Any]], digits: int) -> Iterator[str]:
     for point in points:
         cost = cost_text(point, digits)
         share = "" if point["runs"] is None else f", {100 * point['runs']:.1f} % of the products"
+        if point["runs"] is None and point["share"] < least:
+            share = f", {share_text(point['share'])} of the products quantised, too few"
         kept = f", keeps the limits{'' if point['confirmed'] else ' in the search'}" if point["holds"] else ""
         notes = f"{kept}{', chosen' if point['chosen'] else ''}"
         found = point["search"]["sqnr_db"]

@@ -190,6 +190,7 @@ def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: floa
         return SimpleNamespace(ns=real if compiled else module)
 
     search, _ = _search(lambda count: 0.0, lambda count: 0.0, max_time_ms=140e-6, target="npu-256")
+    search._levels = ("int8", "int16x8", "float")
     search.rules = SimpleNamespace(time=time, is_timed=lambda module: False)  # type: ignore[assignment]
     chosen, other = (
         Tried({}, Candidate(Recipe(), estimate), {"mpeir": error}, (10.0,))  # type: ignore[arg-type]
