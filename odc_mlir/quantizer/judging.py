@@ -348,7 +348,7 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
         what = "the only sample both chose the ranges and checked" if of_both else "a single sample checked"
         problems.append(f"{what} the model, which says nothing of others")
     # Who limits time or bytes takes any type that keeps them.
-    others = (NARROWER.get(scheme, scheme), *with_wide_weights(ladder_of(scheme))[:-1])
+    others = (NARROWER.get(scheme, scheme), *with_wide_weights(scheme)[:-1])
     if not any(map(found.has, (scheme, *(others if driver.options.has_budget else ())))):
         moving = " but operators that only move values" if scheme in found.by_precision else ""
         problems.append(f"nothing{moving} is quantised to {scheme}")

@@ -29,6 +29,7 @@ from odc_mlir.quantizer.mixed import Levels, Point, Problem, RoundingNoise, firs
 from odc_mlir.quantizer.options import ON, Options
 from odc_mlir.quantizer.policy.ladders import (
     NARROWER,
+    WIDE_VALUES,
     WIDE_WEIGHTS,
     WIDE_WEIGHTS_ALONE,
     ladder_of,
@@ -60,7 +61,6 @@ _MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
 _MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
 # How many points are measured to show what the host could do better, and with how much left of the target's share.
 _EXPLORED = 5
-_WIDE_VALUES = "int16x8"  # values of 16 bits, beside which weights may have as many
 _LEAST_EXPLORED = 0.5
 _NEXT_TO_NOTHING = 1e-3  # of the noise: steps are no larger
 _ABOUT_THE_SAME = 0.02  # of the cost, that are not worth measuring one more where each takes long
@@ -135,11 +135,10 @@ class Widening:
 
     def run(self, candidate: Candidate) -> Candidate:
         """``candidate``, or one in which some layers have other precisions; see the module's text."""
-        self._ladder = ladder_of(self.options.scheme)
-        if self._wide_runs and self.options.reader != LITERT:
-            self._ladder = with_wide_weights(self._ladder)
+        scheme, is_wide = self.options.scheme, self.options.scheme == WIDE_VALUES and self.rules is not None
+        self._ladder = with_wide_weights(scheme) if self._wide_runs or is_wide else ladder_of(scheme)
         if self.options.reader == LITERT:  # which has no kernel for such
-            self._ladder = tuple(step for step in self._ladder if step != WIDE_WEIGHTS_ALONE)
+            self._ladder = tuple(step for step in self._ladder if step not in (WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE))
         self._levels = (self.options.scheme, *self._ladder)
         if self.options.has_budget and self.options.scheme in NARROWER:
             self._levels = (NARROWER[self.options.scheme], *self._levels)
@@ -367,7 +366,12 @@ class Widening:
         levels = points[place].levels
         fewer = without_needless(levels, problem.costs, good_enough, self.in_time)
         levels = fewer if self.confirmed(self._made(fewer)) else levels
-        return levels if self.share(self._made(levels).candidate) >= self.least_share else None
+        return levels if self._is_covered(self._made(levels)) else None
+
+    def _is_covered(self, tried: Tried) -> bool:
+        """Whether enough of it is quantised, and something at all."""
+        share = self.share(tried.candidate)
+        return share > 0.0 and share >= self.least_share
 
     def _expected(
         self, points: Sequence[Point], plain: Point, aims: Sequence[float], low: int, high: int
@@ -415,7 +419,7 @@ class Widening:
         """
         widest = self._precisions(self._widest(problem))
         yield widest
-        if self.rules is None and self.options.reader != LITERT and _WIDE_VALUES in self._levels:
+        if self.rules is None and self.options.reader != LITERT and WIDE_VALUES in self._levels:
             places = {name: place for place, name in enumerate(self.names)}
             movable = {self.names[place] for place in problem.free}
             yield dict.fromkeys(sorted({*widest, *movable}, key=places.__getitem__), WIDE_WEIGHTS)

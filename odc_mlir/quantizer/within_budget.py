@@ -172,10 +172,8 @@ class WithinBudget(Widening):
         return self._fits(self._made(levels))
 
     def _is_covered(self, tried: Tried) -> bool:
-        """Whether the search may take it: enough of it is quantised, and something at all, in precisions it knows."""
-        share = self.share(tried.candidate)
-        is_known = set(tried.precisions.values()) <= {*self._levels}
-        return is_known and share > 0.0 and share >= self.least_share
+        """The same of what the search may take, which is in precisions that it knows."""
+        return super()._is_covered(tried) and {*self._levels}.issuperset(tried.precisions.values())
 
     def _fits(self, tried: Tried) -> bool:
         """Whether the model is within the budget, and enough of it covered."""

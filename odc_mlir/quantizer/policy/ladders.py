@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
+WIDE_VALUES = "int16x8"  # values of 16 bits, beside weights of 8
 WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # weights of 16 bits, beside values of as many or real ones
 
 # What layers of each scheme are taken to, one after the other. A wider scheme is of the same family, whose readers
@@ -39,9 +40,10 @@ def values_of(precision: str) -> str | None:
     return None if precision == FLOAT else SCHEMES[precision].activations
 
 
-def with_wide_weights(ladder: tuple[str, ...]) -> tuple[str, ...]:
-    """``ladder`` with a step for weights that are too coarse where values are of 16 bits: a target prices it."""
-    if "int16x8" not in ladder:
+def with_wide_weights(scheme: str) -> tuple[str, ...]:
+    """The ladder of ``scheme`` with a step for weights too coarse beside values of 16 bits: a target prices it."""
+    ladder = ladder_of(scheme)
+    if WIDE_VALUES not in (scheme, *ladder):
         return ladder
-    place = ladder.index("int16x8") + 1
+    place = 0 if scheme == WIDE_VALUES else ladder.index(WIDE_VALUES) + 1
     return (*ladder[:place], WIDE_WEIGHTS, *ladder[place:])

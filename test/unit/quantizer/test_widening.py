@@ -140,6 +140,35 @@ def test_some_of_what_was_asked_for_is_left(scheme: str, wide: int) -> None:
     assert _taken(search) == wide
 
 
+@pytest.mark.parametrize(
+    ("scheme", "reader", "levels"),
+    [
+        ("int8", None, ("int8", "int16x8", "int16", "float")),
+        ("int8", "litert", ("int8", "int16x8", "float")),
+        ("int16x8", None, ("int16x8", "int16", "float")),
+        ("int16x8", "litert", ("int16x8", "float")),
+        ("uint8", None, ("uint8", "int16", "float")),
+        ("uint8", "litert", ("uint8", "float")),
+        ("int8_wo", None, ("int8_wo", "int16_wo", "float")),
+        ("int8_wo", "litert", ("int8_wo", "float")),
+    ],
+)
+def test_layers_are_taken_to_what_the_target_and_the_reader_run(
+    scheme: str, reader: str | None, levels: tuple[str, ...]
+) -> None:
+    search, _ = _search(lambda count: PLAIN_DB, lambda count: 0.01, scheme=scheme, reader=reader)
+    search.run(Candidate(Recipe(), None))  # type: ignore[arg-type]
+    assert search._levels == levels
+
+
+@pytest.mark.parametrize("budget", [{}, {"max_bytes": 1000}])
+def test_nothing_is_taken_of_which_nothing_is_quantised(budget: dict[str, int]) -> None:
+    """Also where no coverage is asked for."""
+    search, _ = _search(lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, **budget)
+    search.share, search.least_share = lambda candidate: float(len(candidate.recipe.precisions) < 2), 0.0
+    assert _taken(search) == (1 if budget else 0)
+
+
 def test_a_larger_file_is_no_worse() -> None:
     """Neither sizes nor errors are as estimated: more layers of 4 bits may take more bytes, and give less noise."""
     sizes, decibels = [170, 160, 150, 120, 140, 110, 100], [19.0, 18.0, 15.0, 20.0, 13.0, 14.0, 10.0]
