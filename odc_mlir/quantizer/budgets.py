@@ -30,9 +30,10 @@ def least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str
     tells whether a larger budget has more.
     """
     search = driver.widening
-    found, kept = search.least(candidate, holds=holds) if isinstance(search, WithinBudget) else (candidate, holds)
-    is_tight = isinstance(search, WithinBudget) and search.is_tight
-    return _told(driver, found) | {"holds": kept, "tight": is_tight}
+    if not isinstance(search, WithinBudget):
+        return _told(driver, candidate) | {"holds": holds, "tight": False}
+    found, kept = search.least(candidate, holds=holds)
+    return _told(driver, found) | {"holds": kept, "tight": search.is_tight}
 
 
 def _told(driver: Driver, candidate: Candidate) -> dict[str, Any]:

@@ -191,10 +191,7 @@ class Driver:
         may_tell = bool(self.data.fit) or not weights_only or self.options.has_budget
         if self.options.searches_precisions and may_tell:
             candidate = self._widened(choosing, best)
-            is_moved = (
-                self.widening is not None and self.widening.chosen is not None and self.widening.chosen.precisions
-            )
-            if self.data.made_up and (self.options.has_budget or is_moved):
+            if self.data.made_up and (self.options.has_budget or candidate is not best.candidate):
                 self.findings.append("made-up inputs say which layers need more bits; give samples, which know better")
         return self._fitting(self.making.builder.verify(candidate))
 

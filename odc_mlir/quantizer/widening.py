@@ -420,9 +420,7 @@ class Widening:
         widest = self._precisions(self._widest(problem))
         yield widest
         if self.rules is None and self.options.reader != LITERT and WIDE_VALUES in self._levels:
-            places = {name: place for place, name in enumerate(self.names)}
-            movable = {self.names[place] for place in problem.free}
-            yield dict.fromkeys(sorted({*widest, *movable}, key=places.__getitem__), WIDE_WEIGHTS)
+            yield dict.fromkeys(sorted({*widest, *(self.names[place] for place in problem.free)}), WIDE_WEIGHTS)
 
     def _widest(self, problem: Problem) -> Levels:
         """Codes of the most bits in each layer."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 from odc_mlir.quantizer.mixed import Levels, Point, Problem, first_good
 from odc_mlir.quantizer.stages import Candidate
@@ -143,7 +142,7 @@ class WithinBudget(Widening):
             within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
             if self.options.max_time_ms is not None:  # as cheaper by estimate need not be faster
                 within = list(filter(self._is_affordable, within))
-        return list(chain(within, filter(self._is_affordable, others)))
+        return [*within, *filter(self._is_affordable, others)]
 
     def _most_accurate(self, among: Iterable[Levels]) -> Levels | None:
         return max(among, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf), default=None)

@@ -45,5 +45,5 @@ def with_wide_weights(scheme: str) -> tuple[str, ...]:
     ladder = ladder_of(scheme)
     if WIDE_VALUES not in (scheme, *ladder):
         return ladder
-    place = 0 if scheme == WIDE_VALUES else ladder.index(WIDE_VALUES) + 1
+    place = (scheme, *ladder).index(WIDE_VALUES)
     return (*ladder[:place], WIDE_WEIGHTS, *ladder[place:])
