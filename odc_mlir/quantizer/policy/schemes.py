@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from odc_mlir.errors import OptionError
+from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.readers import NPU
@@ -19,8 +20,12 @@ GRANULARITIES = ("channel", "tensor")
 WEIGHT_FORMS = ("symmetric", "asymmetric")
 TFLITE = "tflite"
 FLOAT = "float"  # the precision of an operator that is to stay as it is
-# An NPU adds biases of 32 bits to sums of 16-bit codes too. Half of that leaves room to correct them.
+# An NPU adds biases of 32 bits to sums of 16-bit codes too. Half of that leaves room to correct them. Accumulators must
+# hold products beside any bias.
 _LARGEST_BIAS_OF_NPUS = 1 << 30
+_LARGEST_SUM_OF_NPUS = (1 << ACCUMULATOR_BITS - 1) - (1 << 31)
+# One step of such a sum may be nearly as many steps of the result as scales can bring it to.
+_MOST_STEPS_OF_NPUS = LARGEST_WIDE_FACTOR - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +62,21 @@ class Scheme:
     def largest_bias(self) -> int:
         """The largest code that a bias may have; raises KeyError for schemes without biases."""
         largest = DTYPES[self.bias or ""].range[1]
-        return min(largest, _LARGEST_BIAS_OF_NPUS) if self.reader == NPU and self.bias == "int64" else largest
+        return min(largest, _LARGEST_BIAS_OF_NPUS) if self._has_wide_sums_on_npu else largest
+
+    @property
+    def largest_sum(self) -> int | None:
+        """The largest sum of products without bias, None where there is nothing to mind."""
+        return _LARGEST_SUM_OF_NPUS if self._has_wide_sums_on_npu else None
+
+    @property
+    def most_steps(self) -> int | None:
+        """How many steps of a result one step of a sum of products may be, None where there is nothing to mind."""
+        return _MOST_STEPS_OF_NPUS if self._has_wide_sums_on_npu else None
+
+    @property
+    def _has_wide_sums_on_npu(self) -> bool:
+        return self.reader == NPU and self.bias == "int64"
 
     def fixed(self, table: str) -> QuantParams | None:
         """Parameters of a result that the operator fixes, None where it takes them from its range."""

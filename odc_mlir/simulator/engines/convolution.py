@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.isa.fields import ACCUMULATOR_BITS
+from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_EXPONENT
 from odc_mlir.isa.table.convolution import INITS
 from odc_mlir.isa.windows import depthwise_rows_read
 from odc_mlir.numerics.convolution import ConvFilter, DepthwiseFilter, Window, conv2d, depthwise, depthwise_filter
@@ -28,8 +28,6 @@ from odc_mlir.simulator.engines.machine import (
     require,
     typed,
 )
-
-_LARGEST_WIDE_EXPONENT = 7  # numerics.fixed.multiply64
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +292,8 @@ def _scaled(
     if v["wide"]:
         most = int(params[:, 2].max())
         require(
-            most <= _LARGEST_WIDE_EXPONENT, f"exponent {most} of a 16-bit convolution's scale, at most 7 is allowed"
+            most <= LARGEST_WIDE_EXPONENT,
+            f"exponent {most} of a 16-bit convolution's scale, at most {LARGEST_WIDE_EXPONENT} is allowed",
         )
         return lambda sums: requantize64(sums, params[:, 1], params[:, 2], zero, *clamp, dtype)
     key = ("requantizer", v["param"], g.channels, zero, clamp, dtype)

@@ -11,7 +11,9 @@
 4. Each operator requires its operands in the resulting types, or in its own precision if that differs.
 5. Each operator's kernel is asked whether it supports these types. If not, the operator stays float, and so do
    operators that only move values between such operators. ``quant.reason`` says why.
-6. Weight scales are increased if a bias would overflow its type, or the accumulator of the file's reader.
+6. Weight scales are increased if a bias would overflow its type, or sums the accumulator of the file's reader, and
+   scales of results where sums of any codes, scaled to so fine steps, would overflow 32 bits, or the reader has no such
+   multipliers.
 
 Before (scales of ``%1`` and ``%2`` from their own ranges)::
 
@@ -31,7 +33,7 @@ Does nothing to a module without an assigned scheme.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,6 +50,7 @@ from odc_mlir.ops.quantization import QuantKind, StateParameters
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.grids import on_grid
 from odc_mlir.quantizer.policy.parameters import least_weight_scales, represented_range, weight_params
+from odc_mlir.quantizer.policy.readers import FACTORS, LITERT
 from odc_mlir.quantizer.policy.schemes import Scheme, scheme
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.quant.common.given import Types, given_type, read_given
@@ -78,6 +81,7 @@ from odc_mlir.transforms.quant.common.ir import (
 )
 from odc_mlir.transforms.quant.common.kernels import refusal
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
+from odc_mlir.transforms.quant.common.sums import coarse_enough, least_scales_of_weights
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,20 @@ class Propagation:
 
     def run(self) -> None:
         """Bring all assignments together and write them."""
+        self._form_groups()
+        self._write()
+        for op in self._ops:
+            self._ask_kernel(op)
+        self._stay_real_between()
+        for op in self._ops:
+            if REASON in op.attributes:
+                continue
+            if op.SPEC.quant.biases:
+                set_operand_types(op, self._with_room_for_sums(op, _needs(op)))
+            if op.SPEC.quant.states:
+                self._type_states(op)
+
+    def _form_groups(self) -> None:
         given = read_given(self._function)
         for argument, type in zip(self._function.args, argument_types(self._function) or (), strict=True):
             self._groups.add(argument, type, fixed=_is_given(given, argument, type))
@@ -115,17 +133,8 @@ class Propagation:
         for op in reversed(self._ops):
             if op.SPEC.quant.joins:
                 self._join(op)
-        self._write()
-        for op in self._ops:
-            self._ask_kernel(op)
-        self._stay_real_between()
-        for op in self._ops:
-            if REASON in op.attributes:
-                continue
-            if op.SPEC.quant.biases:
-                self._make_room_for_biases(op)
-            if op.SPEC.quant.states:
-                self._type_states(op)
+        while any(self._make_result_coarser(op) for op in self._ops):
+            pass  # results share their scales with others, which operators before these may read
 
     def _scheme(self, op: CircleOp) -> Scheme:
         name = read_word(op, PRECISION)
@@ -216,6 +225,9 @@ class Propagation:
 
     def _ask_kernel(self, op: CircleOp) -> None:
         seen = refusal(op, _needs(op), result_types(op) or (), self._scheme(op), self._ranges)
+        group = self._groups.of(op.results[0])
+        if seen is None and group is not None and self._coarse_enough(op, group) is None:
+            seen = "its sums may be so far beyond its result that no kernel scales them; scale it in the float model"
         if seen is not None:
             keep_real(op, seen, op.SPEC.quant.left)
 
@@ -236,15 +248,41 @@ class Propagation:
                 set_result_types(variable, [needs[index]])
         op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
 
-    def _make_room_for_biases(self, op: CircleOp) -> None:
-        needs, used = _needs(op), self._scheme(op)
+    def _make_result_coarser(self, op: CircleOp) -> bool:
+        """Let kernels scale whatever sum ``op`` may make; whether the scale of its result had to grow for that."""
+        group = self._groups.of(op.results[0])
+        wanted = None if group is None else self._coarse_enough(op, group)
+        if group is None or wanted is None or wanted == group.type:
+            return False
+        group.type = wanted
+        return True
+
+    def _coarse_enough(self, op: CircleOp, group: Group) -> Attribute | None:
+        """The type of its result with which kernels scale whatever sum ``op`` may make, None where none is."""
+        own = params_of(group.type)
+        if op.SPEC.name not in FACTORS or group.fixed or own is None:
+            return group.type
+        needs = self._with_room_for_sums(op, [self._demand(op, *need) for need in enumerate(_needs(op))])
+        used = self._scheme(op)
+        params = coarse_enough(op, needs, own, used.most_steps)
+        if params is None or params == own[1]:
+            return None if params is None else group.type
+        # What LiteRT does not run as it is stays real, which loses nothing.
+        stays = used.reader == LITERT and refusal(op, needs, [group.type], used, self._ranges) is not None
+        return group.type if stays else quantised(own[0], params)
+
+    def _with_room_for_sums(self, op: CircleOp, needs: Sequence[Attribute]) -> list[Attribute]:
+        """``needs`` with scales of weights that leave room for biases and sums."""
+        found, used = list(needs), self._scheme(op)
         for index, bias in op.SPEC.quant.biases.items():
             has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
-            x, weights = params_of(needs[bias.input]), params_of(needs[bias.weights])
+            x, weights = params_of(found[bias.input]), params_of(found[bias.weights])
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
             contents = contents_of(op.operands[index]) if has_bias else np.zeros(1)
             least = least_weight_scales(contents, x[1].scale, used.largest_bias)
+            if used.largest_sum is not None:
+                least = np.maximum(least, least_scales_of_weights(op, bias.weights, used.largest_sum))
             if (least <= np.asarray(weights[1].scales)).all():
                 continue
             per_axis = not weights[1].per_tensor
@@ -256,8 +294,8 @@ class Propagation:
                 symmetric=weights[0] != "uint8" or self._symmetric_weights,
                 least_scales=least,
             )
-            needs[bias.weights] = quantised(weights[0], on_grid(contents, params, weights[0]), per_axis=per_axis)
-        set_operand_types(op, needs)
+            found[bias.weights] = quantised(weights[0], on_grid(contents, params, weights[0]), per_axis=per_axis)
+        return found
 
 
 def _sums_of_gates(op: CircleOp) -> list[TensorAttr]:

@@ -89,6 +89,70 @@ builtin.module attributes {quant.scheme = "int8"} {
 
 // -----
 
+// Sums may reach 1.024e+08, and 2^30 steps of the result must hold them; its end, where the activation cuts off, keeps a
+// code. What reads the result takes the coarser codes.
+builtin.module attributes {quant.scheme = "int8"} {
+  func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> attributes {quant.arguments = [!quant.uniform<i8:f32, 100.0>]} {
+    %w = circle.const [4000.0, 4000.0, 1.0, 1.0] : tensor<2x2xf32>
+    %0 = circle.fully_connected(%x, %w) {fused_activation_function = relu6} attributes {
+      quant.operands = [!quant.uniform<i8:f32, 100.0>, !quant.uniform<i8:f32:0, {31.5, 0.00787}>],
+      quant.results = [!quant.uniform<i8:f32, 0.0235:-128>]
+    } : (tensor<1x2xf32>, tensor<2x2xf32>) -> tensor<1x2xf32>
+    %1 = circle.neg(%0) attributes {
+      quant.operands = [!quant.uniform<i8:f32, 0.0235:-128>], quant.results = [!quant.uniform<i8:f32, 0.0235>]
+    } : (tensor<1x2xf32>) -> tensor<1x2xf32>
+    func.return %1 : tensor<1x2xf32>
+  }
+}
+// CHECK: circle.fully_connected({{.*}}quant.results = [!quant.uniform<i8:f32, 0.09665{{[0-9]*}}:-128>]
+// CHECK: circle.neg({{.*}}quant.operands = [!quant.uniform<i8:f32, 0.09665{{[0-9]*}}:-128>]
+
+// -----
+
+// Where not even the end would have a code the operator stays real.
+builtin.module attributes {quant.scheme = "int8"} {
+  func.func @main(%x: tensor<1x2xf32>) -> tensor<1x1xf32> attributes {quant.arguments = [!quant.uniform<i8:f32, 1.0e+05>]} {
+    %w = circle.const [1000.0, 0.0] : tensor<1x2xf32>
+    %0 = circle.fully_connected(%x, %w) {fused_activation_function = relu6} attributes {
+      quant.operands = [!quant.uniform<i8:f32, 1.0e+05>, !quant.uniform<i8:f32:0, {7.874}>],
+      quant.results = [!quant.uniform<i8:f32, 0.0235:-128>]
+    } : (tensor<1x2xf32>, tensor<1x2xf32>) -> tensor<1x1xf32>
+    func.return %0 : tensor<1x1xf32>
+  }
+}
+// CHECK: circle.fully_connected({{.*}}quant.reason = "its sums may be so far beyond its result
+
+// -----
+
+// An NPU takes no step of a sum of 16-bit codes for more than 126 of the result. Another reader does.
+builtin.module attributes {quant.scheme = "int16x8", quant.reader = "npu"} {
+  func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> attributes {quant.arguments = [!quant.uniform<i16:f32, 1.0>]} {
+    %w = circle.const [12.7, 0.0, 1.27, 0.0] : tensor<2x2xf32>
+    %0 = circle.fully_connected(%x, %w) attributes {
+      quant.operands = [!quant.uniform<i16:f32, 1.0>, !quant.uniform<i8:f32:0, {0.1, 0.01}>],
+      quant.results = [!quant.uniform<i16:f32, 0.0006>]
+    } : (tensor<1x2xf32>, tensor<2x2xf32>) -> tensor<1x2xf32>
+    func.return %0 : tensor<1x2xf32>
+  }
+}
+// CHECK: circle.fully_connected({{.*}}quant.results = [!quant.uniform<i16:f32, 0.00079{{[0-9]*}}>]
+
+// -----
+
+builtin.module attributes {quant.scheme = "int16x8"} {
+  func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> attributes {quant.arguments = [!quant.uniform<i16:f32, 1.0>]} {
+    %w = circle.const [12.7, 0.0, 1.27, 0.0] : tensor<2x2xf32>
+    %0 = circle.fully_connected(%x, %w) attributes {
+      quant.operands = [!quant.uniform<i16:f32, 1.0>, !quant.uniform<i8:f32:0, {0.1, 0.01}>],
+      quant.results = [!quant.uniform<i16:f32, 0.0006>]
+    } : (tensor<1x2xf32>, tensor<2x2xf32>) -> tensor<1x2xf32>
+    func.return %0 : tensor<1x2xf32>
+  }
+}
+// CHECK: circle.fully_connected({{.*}}quant.results = [!quant.uniform<i16:f32, 0.0006>]
+
+// -----
+
 // Nothing happens without a scheme.
 func.func @main(%x: tensor<1x2xf32>) -> tensor<1x2xf32> {
   %0 = circle.neg(%x) : (tensor<1x2xf32>) -> tensor<1x2xf32>

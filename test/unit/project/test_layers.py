@@ -21,7 +21,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "formats": frozenset({"errors", "ops"}),
     "calibration": frozenset({"errors", "ops", "numerics", "formats"}),
     # What is decided about numbers, without IR: the passes and the session's worker follow it.
-    "quantizer.policy": frozenset({"errors", "ops", "numerics", "formats", "calibration"}),
+    "quantizer.policy": frozenset({"errors", "isa", "ops", "numerics", "formats", "calibration"}),
     # How reports look to people; what they say is their own.
     "pages": frozenset({"errors", "formats"}),
     "simulator": frozenset({"errors", "isa", "targets", "numerics"}),

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from odc_mlir.isa.fields import ACCUMULATOR_BITS
+from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
 from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.wide_functions import wide_function
@@ -14,7 +14,6 @@ from odc_mlir.transforms.partition.rules.checks import PlacementLimits, activati
 from odc_mlir.transforms.partition.rules.weight_checks import centred
 
 LARGEST_BIAS = (1 << 31) - 1
-LARGEST_WIDE_FACTOR = 127  # of sums of 16-bit codes: their scale has an exponent of 7 at most
 
 
 def bias_operand(node: Node) -> int:

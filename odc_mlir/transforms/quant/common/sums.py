@@ -1,0 +1,118 @@
+"""What sums of products may reach, and which scales this asks for.
+
+Kernels scale a sum to 32 bits before they clamp it to codes of the result. What is larger wraps around, and comes out
+anywhere: so it matters how far sums of any codes reach, not those of samples alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import Attribute, SSAValue
+
+from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.readers import FACTORS
+from odc_mlir.transforms.quant.common.ir import constant_of, params_of
+from odc_mlir.transforms.quant.common.roles import Role, contents_of, role_of
+
+_LARGEST = 1 << 30  # that a sum may be scaled to: shifts to the left, before multipliers, may double it
+_WIDE = 1 << 15  # the largest magnitude of 16-bit codes
+
+
+def coarse_enough(
+    op: CircleOp, needs: Sequence[Attribute], element: tuple[str, QuantParams], most_steps: int | None
+) -> QuantParams | None:
+    """Parameters of the result, an ``element``, with which kernels scale all sums that ``op`` can make of ``needs``.
+
+    ``most_steps``: of the result, that one step of a sum may be. Where the scale must grow, the end of the range keeps
+    a code of its own: it may be where an activation cuts off. None where it would have none.
+    """
+    own, end = element[1], _end(*element)
+    least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
+    if least <= own.scale:
+        return own
+    if least > end:
+        return None
+    return replace(own, scales=(max(least, float(np.float32(end / math.floor(end / least)))),))
+
+
+def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_steps: int | None) -> float:
+    """The least scale of the result, which ``scale`` may be."""
+    places = FACTORS[op.SPEC.name]
+    found, depth = [params_of(needs[place]) for place in places], _depth(op)
+    elements = [element for element in found if element is not None]
+    if depth is None or len(elements) < len(places):
+        return scale
+    if most_steps is not None and op.SPEC.quant.weights:
+        scale = max(scale, math.prod(max(params.scales) for _, params in elements) / most_steps)
+    ends, bias = [_end(*element) for element in elements], _bias(op)
+    if depth * math.prod(ends) + np.abs(bias).max() <= scale * _LARGEST:
+        return scale
+    totals: NDArray[Any] = np.array([depth * math.prod(ends)])
+    for place, (_, params), end in zip(places, elements, ends, strict=True):
+        axis = op.SPEC.quant.weights.get(place)
+        if axis is not None and role_of(op, place) is Role.WEIGHTS:
+            rounded = depth * np.asarray(params.scales)  # no code is farther from its weight
+            totals = (_magnitudes(op.operands[place], axis) + rounded) * math.prod(ends) / end
+    return max(scale, float((totals + np.abs(bias)).max()) / _LARGEST)
+
+
+def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
+    """The least scales with which sums of 16-bit codes and constant weights stay below ``largest``, 0 if all do."""
+    axis, depth = op.SPEC.quant.weights[place], _depth(op)
+    if axis is None or depth is None or depth * _WIDE * _WIDE < largest:
+        return np.zeros(1)
+    # However codes are rounded, none moves by more than a step.
+    return np.asarray(_magnitudes(op.operands[place], axis) / max(largest / _WIDE - depth, 1.0))
+
+
+def _magnitudes(weights: SSAValue, axis: int) -> NDArray[np.float64]:
+    """The sum of the magnitudes of constant ``weights`` for each index of ``axis``."""
+    constant = constant_of(weights)
+    assert constant is not None
+
+    def found() -> NDArray[np.float64]:
+        contents = np.moveaxis(contents_of(weights), axis, 0)
+        return np.asarray(np.abs(contents, dtype=np.float64).reshape(len(contents), -1).sum(axis=1))
+
+    key = ("magnitudes", axis, weights.type, constant.sparsity)
+    sums: NDArray[np.float64] = constant.blob.found(key, found)
+    return sums
+
+
+def _end(dtype: str, params: QuantParams) -> float:
+    """The largest magnitude that has a code."""
+    low, high = DTYPES[dtype].range
+    return max(
+        scale * max(high - zero, zero - low) for scale, zero in zip(params.scales, params.zero_points, strict=True)
+    )
+
+
+def _bias(op: CircleOp) -> NDArray[Any]:
+    for index in op.SPEC.quant.biases:
+        if index < len(op.operands) and role_of(op, index) is Role.BIAS:
+            return contents_of(op.operands[index]).astype(np.float64).reshape(-1)
+    return np.zeros(1)
+
+
+def _depth(op: CircleOp) -> int | None:
+    """How many products ``op`` adds up to one sum at most; None where that is not known."""
+    node, weights = node_of(op), op.SPEC.quant.weights
+    if op.SPEC.name == "BATCH_MATMUL":
+        shape = node.operand(0).shape or (None,)
+        return shape[-2 if node.options.get("adjoint_lhs") else -1]
+    depth = 1
+    for place, axis in weights.items():
+        sizes = node.operand(place).shape or ()
+        for size in (size for along, size in enumerate(sizes) if along != axis):
+            if size is None:
+                return None
+            depth *= size
+    return depth
