@@ -42,14 +42,12 @@ HEADROOMS = (0.1, 0.3)
 # The same of 16 bits, beyond what they always have: where weights have 8, steps do not show.
 WIDER_HEADROOMS = (3.0, 7.0)
 _LEAST_LOST_DB = 0.5
-# Up to how many samples each is kept unless it does harm: what few samples show others exceed, mostly by more the fewer
-# they are. It costs at most 0.8 and 2.3 dB of steps, or two bits of 16; values cut off cost more, and few samples held
-# back show none.
-_FEW_SAMPLES = {0.1: 99, 0.3: 16, 3.0: 99, 7.0: 16}
+# Up to how many samples each is kept unless it does harm, or costs so many dB of what all samples show: what few show
+# others exceed, mostly by more the fewer they are. It costs at most 0.8 and 2.3 dB of steps, or two bits of 16; values
+# cut off cost more, and few samples held back show none. Where steps are all noise, all samples show what they cost.
+_PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
 # What room for rare values of outputs may cost of what samples show: these seldom show what it gains.
 _MOST_FOR_ROOM_DB = 1.0
-# The same of such ranges, where samples are enough to tell: most of what steps can cost, as where these are all noise.
-_MOST_FOR_HEADROOM_DB = {0.1: 0.5}
 
 _NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
 
@@ -337,7 +335,8 @@ class Choosing:
         seen = making.measured_unseen(best.model, best.candidate)
         shows = seen.quality_db <= making.measured_itself(best.candidate).quality_db - _LEAST_LOST_DB
         for headroom in WIDER_HEADROOMS if options.has_codes_to_spare else HEADROOMS:
-            is_presumed = data.known <= _FEW_SAMPLES.get(headroom, 0)
+            few, most = _PRESUMED.get(headroom, (0, 0.0))
+            is_presumed = data.known <= few
             if not (shows or is_presumed):
                 continue
             recipe = replace(best.recipe, headroom=headroom)
@@ -347,7 +346,6 @@ class Choosing:
             helps = kept = ours.better_than(seen, LEAST_GAIN_DB)
             if is_presumed and not kept:
                 gain = ours.quality_db - seen.quality_db
-                most = _MOST_FOR_HEADROOM_DB.get(headroom, math.inf)
                 kept = gain > 0.0 or (gain > -most and not self._criteria.harms(found, best))
             kept = kept and not self._criteria.leaves_more(found, best)
             self._noted(found, "headroom", headroom, kept=kept)

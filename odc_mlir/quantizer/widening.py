@@ -135,13 +135,13 @@ class Widening:
 
     def run(self, candidate: Candidate) -> Candidate:
         """``candidate``, or one in which some layers have other precisions; see the module's text."""
-        scheme, is_wide = self.options.scheme, self.options.scheme == WIDE_VALUES and self.rules is not None
-        self._ladder = with_wide_weights(scheme) if self._wide_runs or is_wide else ladder_of(scheme)
+        scheme = self.options.scheme
+        self._ladder = with_wide_weights(scheme) if self._runs(WIDE_VALUES) else ladder_of(scheme)
         if self.options.reader == LITERT:  # which has no kernel for such
             self._ladder = tuple(step for step in self._ladder if step not in (WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE))
-        self._levels = (self.options.scheme, *self._ladder)
-        if self.options.has_budget and self.options.scheme in NARROWER:
-            self._levels = (NARROWER[self.options.scheme], *self._levels)
+        self._levels = (scheme, *self._ladder)
+        if self.options.has_budget and scheme in NARROWER:
+            self._levels = (NARROWER[scheme], *self._levels)
         self._pricing = Pricing(
             self.options,
             self.fixed,
@@ -187,15 +187,13 @@ class Widening:
 
     def _aims(self) -> tuple[float, ...]:
         """The SQNR that each output should have: where the target's modelled time prices that, else none."""
-        if self.rules is None or not self._wide_runs:
+        if self.options.definition.weights_only or not self._runs(wider_values(self.options.scheme)):
             return ()
         return tuple(-math.inf if db >= GOOD_DB else min(GOOD_DB + GAIN_DB, db + GAIN_DB) for db in self.plain_db)
 
-    @property
-    def _wide_runs(self) -> bool:
-        """Whether the target computes with values of the first wider scheme."""
-        wider = FLOAT if self.options.definition.weights_only else wider_values(self.options.scheme)
-        return self.rules is not None and wider != FLOAT and self.rules.takes(wider)
+    def _runs(self, precision: str) -> bool:
+        """Whether there is a target that computes with values in this precision."""
+        return self.rules is not None and precision != FLOAT and self.rules.takes(precision)
 
     def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
         limits = self.limits if self.options.mixed != ON else self._with_margin()

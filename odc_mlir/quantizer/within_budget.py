@@ -123,7 +123,9 @@ class WithinBudget(Widening):
         timed: list[Levels] = []
         for _ in range(_MOST_COMPILED):
             found = self._most_accurate(self._affordable(points, [*always, *timed]))
-            asked = found or min([plain, *(point.levels for point in points[-1:])], key=self._cost_at)
+            asked = found or min(
+                [plain, *(point.levels for point in points[-1:])], key=lambda levels: self._cost(self._made(levels))
+            )
             if asked in timed or not self.in_time():
                 return found
             self._compile(asked)
@@ -206,6 +208,3 @@ class WithinBudget(Widening):
 
     def _cost(self, tried: Tried) -> float:
         return self._cost_of(tried.candidate)
-
-    def _cost_at(self, levels: Levels) -> float:
-        return self._cost(self._made(levels))

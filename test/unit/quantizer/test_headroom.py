@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,7 @@ def test_few_samples_leave_out_more_than_twice_as_large_values() -> None:
 
 def test_room_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choosing, "HEADROOMS", (8.0,))
-    monkeypatch.setattr(choosing, "_FEW_SAMPLES", {8.0: 99})
+    monkeypatch.setattr(choosing, "_PRESUMED", {8.0: (99, math.inf)})
     made = quantize(_layers(), calibration=_samples(24, 0.2, 1), mixed="off")
     assert _tried(made.verdict) == [8.0]
     assert made.verdict["choices"]["headroom"] == 0.0
@@ -135,7 +136,7 @@ def test_room_that_is_only_presumed_to_help_asks_large_models_for_no_more(
     is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choosing, "HEADROOMS", (0.001, 0.3))  # the first changes next to nothing
-    monkeypatch.setattr(choosing, "_FEW_SAMPLES", {0.001: 99, 0.3: 99})
+    monkeypatch.setattr(choosing, "_PRESUMED", {0.001: (99, math.inf), 0.3: (99, math.inf)})
     monkeypatch.setattr(making, "_MOST_JUDGING_MACS", 0 if is_large else 1 << 30)
     made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off")
     first = next(step for step in made.verdict["steps"] if step["step"] == "headroom")
