@@ -50,7 +50,7 @@ from odc_mlir.ops.quantization import QuantKind, StateParameters
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.grids import on_grid
 from odc_mlir.quantizer.policy.parameters import least_weight_scales, represented_range, weight_params
-from odc_mlir.quantizer.policy.readers import FACTORS, LITERT
+from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import Scheme, scheme
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.quant.common.given import Types, given_type, read_given
@@ -81,7 +81,7 @@ from odc_mlir.transforms.quant.common.ir import (
 )
 from odc_mlir.transforms.quant.common.kernels import refusal
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
-from odc_mlir.transforms.quant.common.sums import coarse_enough, least_scales_of_weights
+from odc_mlir.transforms.quant.common.sums import coarse_enough, is_scaled, least_scales_of_weights
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Propagation:
         op.properties["intermediates"] = ArrayAttr(_sums_of_gates(op))
 
     def _make_result_coarser(self, op: CircleOp) -> bool:
-        """Let kernels scale whatever sum ``op`` may make; whether the scale of its result had to grow for that."""
+        """Let kernels scale whatever ``op`` may compute; whether the scale of its result had to grow for that."""
         group = self._groups.of(op.results[0])
         wanted = None if group is None else self._coarse_enough(op, group)
         if group is None or wanted is None or wanted == group.type:
@@ -258,9 +258,9 @@ class Propagation:
         return True
 
     def _coarse_enough(self, op: CircleOp, group: Group) -> Attribute | None:
-        """The type of its result with which kernels scale whatever sum ``op`` may make, None where none is."""
+        """The type of its result to which kernels scale whatever ``op`` may compute, None where there is none."""
         own = params_of(group.type)
-        if op.SPEC.name not in FACTORS or group.fixed or own is None:
+        if not is_scaled(op) or group.fixed or own is None:
             return group.type
         needs = self._with_room_for_sums(op, [self._demand(op, *need) for need in enumerate(_needs(op))])
         used = self._scheme(op)

@@ -19,12 +19,13 @@ SCHEMES = ("int8", "uint8", "int16x8", "int16")
 PLAIN: dict[str, Any] = {"target": "npu-256", "help": False}
 RELU6 = {"fused_activation_function": "relu6"}
 SAME = {"padding": "same", "stride_h": 1, "stride_w": 1}
-# Shapes of the input, of weights and of the bias, or of another factor and none, and of the result.
+# Shapes of the input, of weights and of the bias, or of another operand and none, and of the result.
 LAYERS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, tuple[int, ...], dict[str, Any]]] = {
     "FULLY_CONNECTED": ((1, 40), (5, 40), 5, (1, 5), {}),
     "CONV_2D": ((1, 4, 4, 6), (5, 3, 3, 6), 5, (1, 4, 4, 5), SAME),
     "DEPTHWISE_CONV_2D": ((1, 4, 4, 6), (1, 3, 3, 6), 6, (1, 4, 4, 6), SAME | {"depth_multiplier": 1}),
     "MUL": ((1, 4, 4, 6), (1, 4, 4, 6), 0, (1, 4, 4, 6), {}),
+    "ADD": ((1, 4, 4, 6), (1, 4, 4, 6), 0, (1, 4, 4, 6), {}),
 }
 
 
@@ -67,7 +68,7 @@ def on_host(made: Quantized) -> list[str]:
     return [layer["reason"] for layer in made.verdict["coverage"]["target"]["on_host"]]
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(
     st.sampled_from(SCHEMES), st.sampled_from(sorted(LAYERS)), st.floats(0, 6), st.floats(0, 4), st.integers(0, 1000)
 )
@@ -85,7 +86,22 @@ def test_what_is_far_beyond_a_limit_is_cut_off_there(
     np.testing.assert_allclose(found[far], real[far], atol=0.1)
 
 
-@settings(max_examples=400)
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize(("name", "least", "most"), [("RELU6", 0.0, 6.0), ("RELU_N1_TO_1", -1.0, 1.0)])
+@pytest.mark.parametrize("magnitude", [1e5, 1e9, 1e13])
+def test_what_an_activation_alone_cuts_off_is_cut_off(
+    name: str, least: float, most: float, scheme: str, magnitude: float
+) -> None:
+    builder = ModelBuilder()
+    x, y = builder.tensor("x", (1, 32)), builder.tensor("y", (1, 32))
+    builder.operator(name, [x], [y])
+    samples = drawn(lambda: magnitude * np.random.default_rng(3).choice([-1.0, 1.0], (1, 32)), 8)
+    made = quantised(bytes(write_model(builder.finish([x], [y]))), samples, scheme, target=None)
+    (found,) = odc_mlir.run(made.model, samples[0])
+    np.testing.assert_allclose(found, np.clip(samples[0][0], least, most), atol=0.1)
+
+
+@settings(max_examples=20)
 @given(
     st.sampled_from(["int16x8", "int16"]),
     st.floats(-6, 4),

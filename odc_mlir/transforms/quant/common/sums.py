@@ -1,13 +1,13 @@
-"""What sums of products may reach, and which scales this asks for.
+"""What operators may compute before they clamp it, and which scales of results this asks for.
 
-Kernels scale a sum to 32 bits before they clamp it to codes of the result. What is larger wraps around, and comes out
+Kernels scale sums to 32 bits before they clamp them to codes of the result. What is larger wraps around, and comes out
 anywhere: so it matters how far sums of any codes reach, not those of samples alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,15 +24,27 @@ from odc_mlir.transforms.quant.common.roles import Role, contents_of, role_of
 
 _LARGEST = 1 << 30  # that a sum may be scaled to: shifts to the left, before multipliers, may double it
 _WIDE = 1 << 15  # the largest magnitude of 16-bit codes
+# How large a result without limits can be, by the largest magnitudes of operands; products have more to them.
+_REACH: Mapping[str, Callable[[Sequence[float]], float]] = {
+    **dict.fromkeys(("ADD", "SUB"), sum),
+    **dict.fromkeys(("RELU", "RELU6", "RELU_N1_TO_1", "RELU_0_TO_1", "LEAKY_RELU", "ABS", "MEAN"), max),
+    "PRELU": lambda ends: ends[0] * max(1.0, *ends[1:]),
+    "SQUARED_DIFFERENCE": lambda ends: sum(ends) ** 2,
+}
+
+
+def is_scaled(op: CircleOp) -> bool:
+    """Whether kernels scale what ``op`` computes of its operands to the result."""
+    return op.SPEC.name in _REACH or op.SPEC.name in FACTORS
 
 
 def coarse_enough(
     op: CircleOp, needs: Sequence[Attribute], element: tuple[str, QuantParams], most_steps: int | None
 ) -> QuantParams | None:
-    """Parameters of the result, an ``element``, with which kernels scale all sums that ``op`` can make of ``needs``.
+    """Parameters of the result, an ``element``, to which kernels scale whatever ``op`` can make of codes of ``needs``.
 
-    ``most_steps``: of the result, that one step of a sum may be. Where the scale must grow, the end of the range keeps
-    a code of its own: it may be where an activation cuts off. None where it would have none.
+    ``most_steps``: of the result, that one step of a sum of products may be. Where the scale must grow, the end of the
+    range keeps a code of its own: it may be where an activation cuts off. None where it would have none.
     """
     own, end = element[1], _end(*element)
     least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
@@ -45,23 +57,27 @@ def coarse_enough(
 
 def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_steps: int | None) -> float:
     """The least scale of the result, which ``scale`` may be."""
+    reach = _REACH.get(op.SPEC.name)
+    if reach is not None:
+        ends = [_end(*element) for element in map(params_of, needs) if element is not None]
+        return max(scale, reach(ends) / _LARGEST)
     places = FACTORS[op.SPEC.name]
-    found, depth = [params_of(needs[place]) for place in places], _depth(op)
-    elements = [element for element in found if element is not None]
+    elements = [element for place in places if (element := params_of(needs[place])) is not None]
+    depth = _depth(op)
     if depth is None or len(elements) < len(places):
         return scale
     if most_steps is not None and op.SPEC.quant.weights:
         scale = max(scale, math.prod(max(params.scales) for _, params in elements) / most_steps)
-    ends, bias = [_end(*element) for element in elements], _bias(op)
-    if depth * math.prod(ends) + np.abs(bias).max() <= scale * _LARGEST:
+    ends, bias = [_end(*element) for element in elements], _largest_bias(op)
+    total = depth * math.prod(ends)
+    if total + bias <= scale * _LARGEST:
         return scale
-    totals: NDArray[Any] = np.array([depth * math.prod(ends)])
     for place, (_, params), end in zip(places, elements, ends, strict=True):
         axis = op.SPEC.quant.weights.get(place)
         if axis is not None and role_of(op, place) is Role.WEIGHTS:
             rounded = depth * np.asarray(params.scales)  # no code is farther from its weight
-            totals = (_magnitudes(op.operands[place], axis) + rounded) * math.prod(ends) / end
-    return max(scale, float((totals + np.abs(bias)).max()) / _LARGEST)
+            total = float((_magnitudes(op.operands[place], axis) + rounded).max()) * math.prod(ends) / end
+    return max(scale, (total + bias) / _LARGEST)
 
 
 def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
@@ -95,11 +111,11 @@ def _end(dtype: str, params: QuantParams) -> float:
     )
 
 
-def _bias(op: CircleOp) -> NDArray[Any]:
+def _largest_bias(op: CircleOp) -> float:
     for index in op.SPEC.quant.biases:
         if index < len(op.operands) and role_of(op, index) is Role.BIAS:
-            return contents_of(op.operands[index]).astype(np.float64).reshape(-1)
-    return np.zeros(1)
+            return float(np.abs(contents_of(op.operands[index])).max(initial=0.0))
+    return 0.0
 
 
 def _depth(op: CircleOp) -> int | None:
