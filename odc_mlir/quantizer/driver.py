@@ -23,7 +23,7 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.calibration.coverage import FEW_RUNS, amount
 from odc_mlir.calibration.recorded import RecordFinding
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
@@ -35,11 +35,11 @@ from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text, unscored_text
 from odc_mlir.quantizer.making import BestCandidate, Making
 from odc_mlir.quantizer.options import Options, Progress
 from odc_mlir.quantizer.patterns import layers_of
-from odc_mlir.quantizer.policy.ladders import wider_values
+from odc_mlir.quantizer.policy.ladders import NARROW, wider_values
 from odc_mlir.quantizer.policy.limits import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.policy.precision import PrecisionChoice
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.stages import Candidate, FloatModel, layer_names, precisions_in
+from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, layer_names, precisions_in
 from odc_mlir.quantizer.units import units_that_differ
 from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
 from odc_mlir.quantizer.within_budget import WithinBudget
@@ -91,6 +91,8 @@ class Driver:
             self.findings += self.differing_units.values()
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
+        self.possible: list[bool] | None = None  # which layers the target could run
+        self.narrow_alone: list[str] = []  # those of them that it does not run as asked for, but with codes of 8 bits
         self.widening: Widening | None = None
 
     def _of_records(self) -> list[RecordFinding]:
@@ -187,6 +189,7 @@ class Driver:
             recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)
             free = self.making.builder.build(best.model, recipe, self.statistics) if self._fixed else candidate
             self.plain = self.target.judge(free.module)
+            self.possible = self._possible(best.model, recipe)
         # Made-up inputs tell nothing of the accuracy that weights need, but bytes must be kept.
         may_tell = bool(self.data.fit) or not weights_only or self.options.has_budget
         if self.options.searches_precisions and may_tell:
@@ -194,6 +197,26 @@ class Driver:
             if self.data.made_up and (self.options.has_budget or candidate is not best.candidate):
                 self.findings.append("made-up inputs say which layers need more bits; give samples, which know better")
         return self._fitting(self.making.builder.verify(candidate))
+
+    def _possible(self, model: FloatModel, recipe: Recipe) -> list[bool]:
+        """Which layers the target runs in the scheme, and which layers of products at least with codes of 8 bits.
+
+        Sums of many products of 16-bit codes exceed its accumulators. ``recipe``: without precisions.
+        """
+        assert self.target is not None
+        assert self.plain is not None
+        found, names = self.plain.taken(), layer_names(model.module)
+        lost = [bool(layer.reason and layer.macs) for layer in self.plain.layers]
+        if self.options.scheme == NARROW or not self.scheme_is_taken or not any(lost):
+            return found
+        try:
+            narrow = recipe.with_precisions(dict.fromkeys(names, NARROW), {})
+            others = self.target.judge(self.making.builder.build(model, narrow, self.statistics).module).taken()
+        except OdcError:
+            return found
+        gained = [was_lost and runs for was_lost, runs in zip(lost, others, strict=True)]
+        self.narrow_alone = [name for name, is_gained in zip(names, gained, strict=True) if is_gained]
+        return [a or b for a, b in zip(found, gained, strict=True)]
 
     def size(self, candidate: Candidate) -> int:
         """The length of the candidate's file; beyond the budget without factors of channels."""
@@ -301,8 +324,8 @@ class Driver:
 
     def share(self, candidate: Candidate) -> float:
         """The part of the model that coverage is about: what is not float, or what the target runs of what it could."""
-        if self.plain is not None and self.target is not None and self.scheme_is_taken:
-            found = self.target.judge(candidate.module).share(self.plain.taken())
+        if self.possible is not None and self.target is not None and self.scheme_is_taken:
+            found = self.target.judge(candidate.module).share(self.possible)
         else:
             found = self.making.coverage(candidate).share()
         return 0.0 if found is None else found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,10 @@ from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, s
 from odc_mlir.quantizer.layers import float_names
 from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
-from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, with_wide_weights
+from odc_mlir.quantizer.policy.ladders import NARROW, NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.layer_errors import LayerError
 from odc_mlir.quantizer.policy.limits import FOLLOWING, OF_LABELS, Measures
+from odc_mlir.quantizer.policy.names import escaped
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Evidence, kept_by_constants, make_verdict
@@ -214,7 +216,7 @@ def _coverage_entry(driver: Driver, candidate: Candidate, found: Coverage) -> di
         "target": {
             "name": driver.target.name,
             "runs": placed.share(),
-            "runs_of_possible": None if driver.plain is None else placed.share(driver.plain.taken()),
+            "runs_of_possible": None if driver.possible is None else placed.share(driver.possible),
             "planned": plan.share(),
             "time_ns": time.ns,
             "modelled": time.modelled,
@@ -357,9 +359,11 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
         if share is None:
             problems.append(f"{target.name} can run nothing of the model")
         elif share < driver.min_coverage:
+            narrow = ",".join(f"{escaped(name, ',')}:{NARROW}" for name in driver.narrow_alone)
             problems.append(
                 f"{target.name} runs {100 * share:.1f} % of the products that it could, at least "
                 f"{100 * driver.min_coverage:g} % wanted"
+                + (f"; --overrides {shlex.quote(narrow)} (in Python overrides) has it run more" if narrow else "")
             )
     elif (share := found.share()) is None or share < driver.min_coverage:
         unit = UNIT_NAMES[found.unit]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
+NARROW = "int8"  # what targets run most of
 WIDE_VALUES = "int16x8"  # values of 16 bits, beside weights of 8
 WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # weights of 16 bits, beside values of as many or real ones
 

@@ -30,7 +30,7 @@ _NEARLY = 0.99  # of a bound: products of clipped numbers are rounded
 _LARGEST_FACTOR = 64.0  # of scores; what is multiplied by more says where to hide, and is no term of its own
 _DEEPEST = 64
 # Move values as codes, but make new ones of several, or care for their order.
-_MIXING = frozenset({"AVERAGE_POOL_2D", "RESIZE_BILINEAR", "TOPK_V2", "UNIQUE"})
+MIXING = frozenset({"AVERAGE_POOL_2D", "RESIZE_BILINEAR", "TOPK_V2", "UNIQUE"})
 _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED", "BATCH_MATMUL"})
 
 Bounds = Mapping[int, float]
@@ -202,7 +202,7 @@ def _linear_operands(op: CircleOp) -> tuple[int, ...]:
 def moved_operands(op: CircleOp) -> tuple[int, ...]:
     """The real operands whose elements are those of the results of ``op``, which keeps codes; none if it makes new."""
     rule = op.SPEC.quant
-    if op.SPEC.name in _MIXING:
+    if op.SPEC.name in MIXING:
         return ()
     moved = range(len(op.operands)) if rule.source is None else (rule.source,)
     real = (i for i in moved if isinstance(op.operands[i].type, TensorType) and is_real(op.operands[i]))

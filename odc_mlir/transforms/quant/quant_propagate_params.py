@@ -6,8 +6,8 @@
    ``quant.given`` are kept, and propagate from results of data movement to their operands.
 2. Operators that move data (reshape, pooling, slices …) pass their operand's parameters on to their results.
 3. Operators that combine several values (concatenation, padding with a value, maximum …) pass the result's parameters
-   back to operands without other users; if all others agree, the result adopts theirs. Remaining operands are
-   requantised for this operator alone.
+   back to operands without other users, but not through averages of what these do not cover; if all others agree, the
+   result adopts theirs. Remaining operands are requantised for this operator alone.
 4. Each operator requires its operands in the resulting types, or in its own precision if that differs.
 5. Each operator's kernel is asked whether it supports these types. If not, the operator stays float, and so do
    operators that only move values between such operators. ``quant.reason`` says why.
@@ -53,6 +53,7 @@ from odc_mlir.quantizer.policy.parameters import least_weight_scales, represente
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import Scheme, scheme
 from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.common.masks import MIXING
 from odc_mlir.transforms.quant.common.given import Types, given_type, read_given
 from odc_mlir.transforms.quant.common.groups import Group, Groups
 from odc_mlir.transforms.quant.common.ir import (
@@ -81,7 +82,15 @@ from odc_mlir.transforms.quant.common.ir import (
 )
 from odc_mlir.transforms.quant.common.kernels import refusal
 from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
-from odc_mlir.transforms.quant.common.sums import coarse_enough, is_scaled, least_scales_of_weights
+from odc_mlir.transforms.quant.common.sums import (
+    coarse_enough,
+    is_scaled,
+    largest_beside_products,
+    least_scales_of_weights,
+)
+
+_LEAST_KEPT = 3 / 4  # of a range: averages have smaller ends, which another rounding costs more than
+_MOST_COARSER = 1.5  # than those of its range codes of a result may be that save another rounding
 
 
 @dataclass(frozen=True)
@@ -162,7 +171,7 @@ class Propagation:
         groups = [group for value in met if (group := self._groups.of(value)) is not None and group.dtype == own.dtype]
         others = []
         for group in groups:
-            if group is own or (not group.fixed and self._only_feeds(group, op)):
+            if group is own or (not group.fixed and self._only_feeds(group, op) and self._may_have(own.type, group)):
                 self._groups.merge(own, group)
                 own.settled = own.settled or group.settled
             else:
@@ -170,7 +179,10 @@ class Propagation:
         types = {group.type for group in others}
         if len(types) == 1 and not own.settled and not own.fixed:
             found = types.pop()
-            if all(self._covers(found, value) for value in met):
+            # What is cut off here alone has far finer codes than what it was averaged from.
+            alone = not others[0].fixed and self._only_feeds(others[0], op)
+            is_fine = not alone or _scale(found) <= _MOST_COARSER * _scale(own.type)
+            if is_fine and all(self._covers(found, value) for value in met):
                 own.type = found
         own.settled = True
 
@@ -186,14 +198,20 @@ class Propagation:
                     return False
         return True
 
-    def _covers(self, type: Attribute, value: SSAValue) -> bool:
-        """Whether ``value`` has codes of ``type`` all over its range, but for half a step."""
+    def _may_have(self, type: Attribute, group: Group) -> bool:
+        """Whether ``group`` may have codes of ``type``: of what others are averaged from little is cut off."""
+        users = ((value, use.operation) for value in group.values for use in value.uses)
+        mixed = {value for value, user in users if isinstance(user, CircleOp) and user.SPEC.name in MIXING}
+        return all(self._covers(type, value, _LEAST_KEPT) for value in group.values if value in mixed)
+
+    def _covers(self, type: Attribute, value: SSAValue, part: float = 1.0) -> bool:
+        """Whether ``value`` has codes of ``type`` all over its range, or this part of it, but for half a step."""
         found, element = self._ranges.of(value), params_of(type)
         if found is None or element is None:
             return False
         low, high = represented_range(element[1], element[0])
         slack = element[1].scale / 2
-        return low - slack <= found[0] and found[1] <= high + slack
+        return low - slack <= part * found[0] and part * found[1] <= high + slack
 
     def _write(self) -> None:
         groups = self._groups
@@ -280,7 +298,10 @@ class Propagation:
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
             contents = contents_of(op.operands[index]) if has_bias else np.zeros(1)
-            least = least_weight_scales(contents, x[1].scale, used.largest_bias)
+            largest = used.largest_bias
+            if used.bias == "int32":  # and so sums of products with it
+                largest = largest_beside_products(op, x, weights, largest)
+            least = least_weight_scales(contents, x[1].scale, largest)
             if used.largest_sum is not None:
                 least = np.maximum(least, least_scales_of_weights(op, bias.weights, used.largest_sum))
             if (least <= np.asarray(weights[1].scales)).all():
@@ -306,6 +327,12 @@ def _sums_of_gates(op: CircleOp) -> list[TensorAttr]:
         TensorAttr(StringAttr(f"{op_name(op)}_intermediate{index}"), TensorType(element, [1]), NO_CONTENTS)
         for index, element in enumerate(inside)
     ]
+
+
+def _scale(type: Attribute) -> float:
+    found = params_of(type)
+    assert found is not None
+    return found[1].scale
 
 
 def _needs(op: CircleOp) -> list[Attribute]:

@@ -83,7 +83,7 @@ builtin.module attributes {quant.scheme = "int8"} {
     func.return %2 : tensor<2x1xf32>
   }
 }
-// CHECK: circle.fully_connected({{.*}} !quant.uniform<i8:f32:0, {2.00000{{[0-9]*}}, 0.01}>
+// CHECK: circle.fully_connected({{.*}} !quant.uniform<i8:f32:0, {2.0000{{[0-9]*}}, 0.01}>
 // CHECK: circle.sign({{.*}} attributes {quant.operands = [f32], quant.results = [f32], quant.reason = "{{.*}}int8{{.*}}"}
 // CHECK: circle.reshape({{.*}} attributes {quant.operands = [f32, unit], quant.results = [f32], quant.reason = "all that it takes from and gives to stays real"}
 
@@ -150,6 +150,33 @@ builtin.module attributes {quant.scheme = "int16x8"} {
   }
 }
 // CHECK: circle.fully_connected({{.*}}quant.results = [!quant.uniform<i16:f32, 0.0006>]
+
+// -----
+
+// A limit behind a maximum limits what it is of, not what is averaged before it: that is requantised.
+builtin.module attributes {quant.scheme = "int8"} {
+  func.func @main(%x: tensor<1x2x2x1xf32>, %y: tensor<1x2x2x1xf32>) -> (tensor<1x1x1x1xf32>, tensor<1x1x1x1xf32>) attributes {
+    quant.arguments = [!quant.uniform<i8:f32, 0.125>, !quant.uniform<i8:f32, 0.125>]
+  } {
+    %c = circle.const [1.0] : tensor<1xf32>
+    %0 = circle.average_pool_2d(%x) {padding = valid, stride = [2, 2], filter = [2, 2]} attributes {
+      quant.operands = [!quant.uniform<i8:f32, 0.125>], quant.results = [!quant.uniform<i8:f32, 0.125>]
+    } : (tensor<1x2x2x1xf32>) -> tensor<1x1x1x1xf32, #circle.qparams<min = [-16.0], max = [15.0]>>
+    %1 = circle.minimum(%0, %c) attributes {
+      quant.operands = [!quant.uniform<i8:f32, 0.125>, !quant.uniform<i8:f32, 0.0625>], quant.results = [!quant.uniform<i8:f32, 0.0625>]
+    } : (tensor<1x1x1x1xf32, #circle.qparams<min = [-16.0], max = [15.0]>>, tensor<1xf32>) -> tensor<1x1x1x1xf32>
+    %2 = circle.max_pool_2d(%y) {padding = valid, stride = [2, 2], filter = [2, 2]} attributes {
+      quant.operands = [!quant.uniform<i8:f32, 0.125>], quant.results = [!quant.uniform<i8:f32, 0.125>]
+    } : (tensor<1x2x2x1xf32>) -> tensor<1x1x1x1xf32>
+    %3 = circle.minimum(%2, %c) attributes {
+      quant.operands = [!quant.uniform<i8:f32, 0.125>, !quant.uniform<i8:f32, 0.0625>], quant.results = [!quant.uniform<i8:f32, 0.0625>]
+    } : (tensor<1x1x1x1xf32>, tensor<1xf32>) -> tensor<1x1x1x1xf32>
+    func.return %1, %3 : tensor<1x1x1x1xf32>, tensor<1x1x1x1xf32>
+  }
+}
+// CHECK: circle.average_pool_2d({{.*}}quant.results = [!quant.uniform<i8:f32, 0.125>]
+// CHECK: circle.minimum({{.*}}quant.operands = [!quant.uniform<i8:f32, 0.0625>, !quant.uniform<i8:f32, 0.0625>]
+// CHECK: circle.max_pool_2d({{.*}}quant.results = [!quant.uniform<i8:f32, 0.0625>]
 
 // -----
 

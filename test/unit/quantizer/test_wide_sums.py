@@ -129,6 +129,58 @@ def test_a_result_much_finer_than_its_sums_loses_little(scheme: str, least_db: f
     assert min(made.verdict["metrics"]["sqnr_db"] for made in (free, kept)) > least_db
 
 
+@pytest.mark.parametrize("scheme", ["int8", "uint8"])
+@pytest.mark.parametrize("bias", [-3e6, 3e6])
+def test_a_bias_leaves_room_for_products(scheme: str, bias: float) -> None:
+    """Of a channel that is always cut off: with the finest weights its bias alone would fill 32 bits."""
+    rng, builder = np.random.default_rng(4), ModelBuilder()
+    weights, biases = rng.normal(size=(8, 16)), np.zeros(8)
+    biases[0] = bias
+    x, y = builder.tensor("x", (1, 16)), builder.tensor("y", (1, 8))
+    operands = [builder.tensor(name, a.shape, data=a.astype(np.float32)) for name, a in (("w", weights), ("b", biases))]
+    builder.operator("FULLY_CONNECTED", [x, *operands], [y], options=RELU6)
+    samples = drawn(lambda: rng.normal(size=(1, 16)), 16)
+    made = quantised(bytes(write_model(builder.finish([x], [y]))), samples, scheme, target=None)
+    found = np.stack([odc_mlir.run(made.model, sample)[0] for sample in samples])[..., 0]
+    np.testing.assert_allclose(found, np.clip(bias, 0.0, 6.0), atol=0.05)
+
+
+def test_products_that_only_8_bits_run_count_as_possible() -> None:
+    """Of two computed matrices of 16-bit codes: their sums may need more bits than accumulators have."""
+    rng, builder = np.random.default_rng(5), ModelBuilder()
+    a, b, y = builder.tensor("a", (1, 4, 600)), builder.tensor("b", (1, 600, 4)), builder.tensor("y", (1, 4, 4))
+    z = builder.tensor("z", (1, 4, 4))
+    builder.operator("BATCH_MATMUL", [a, b], [y], options={"adjoint_lhs": False, "adjoint_rhs": False})
+    builder.operator("ADD", [y, y], [z])
+    file = bytes(write_model(builder.finish([a, b], [z])))
+    samples = [[rng.normal(size=shape).astype(np.float32) for shape in ((1, 4, 600), (1, 600, 4))] for _ in range(8)]
+    left = quantised(file, samples, "int16x8")
+    assert not left.passed
+    (problem,) = left.verdict["problems"]
+    assert problem.startswith("npu-256 runs 0.0 % of the products that it could")
+    assert problem.endswith("; --overrides y:int8 (in Python overrides) has it run more")
+    made = quantised(file, samples, "int16x8", overrides="y:int8")
+    assert made.passed
+    assert not on_host(made)
+
+
+@pytest.mark.parametrize("name", ["AVERAGE_POOL_2D", "RESIZE_BILINEAR"])
+def test_what_is_averaged_before_it_is_cut_off_keeps_its_range(name: str) -> None:
+    rng, builder = np.random.default_rng(6), ModelBuilder()
+    x, y, z = builder.tensor("x", (1, 8, 8, 2)), builder.tensor("y", (1, 4, 4, 2)), builder.tensor("z", (1, 4, 4, 2))
+    if name == "AVERAGE_POOL_2D":
+        window = {"filter_height": 2, "filter_width": 2, "stride_h": 2, "stride_w": 2, "padding": "valid"}
+        builder.operator(name, [x], [y], options=window)
+    else:
+        size = builder.tensor("size", (2,), "int32", data=np.array([4, 4], np.int32))
+        builder.operator(name, [x, size], [y], options={"half_pixel_centers": True})
+    limit = builder.tensor("limit", (1,), data=np.array([0.5], np.float32))
+    builder.operator("MINIMUM", [y, limit], [z])
+    file = bytes(write_model(builder.finish([x], [z])))
+    made = quantised(file, drawn(lambda: 4 * rng.normal(size=(1, 8, 8, 2)), 16), "int8", target=None)
+    assert made.verdict["metrics"]["sqnr_db"] > 25.0
+
+
 def test_sums_that_no_scale_brings_down_stay_real() -> None:
     rng = np.random.default_rng(2)
     made = quantised(dense(rng, (6, 5, 3), (1e5, 1.0), 1.0), drawn(lambda: 1e6 * rng.normal(size=(1, 6)), 8), "int8")

@@ -80,6 +80,17 @@ def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_st
     return max(scale, (total + bias) / _LARGEST)
 
 
+def largest_beside_products(
+    op: CircleOp, x: tuple[str, QuantParams], weights: tuple[str, QuantParams], largest: int
+) -> int:
+    """The largest code of a bias of which the sum with products of ``x`` and ``weights`` stays below ``largest``.
+
+    At least half of that: of very many products not all are as large as they can be.
+    """
+    products = (_depth(op) or 0) * _largest_code(*x) * _largest_code(*weights)
+    return largest - min(products, largest // 2)
+
+
 def least_scales_of_weights(op: CircleOp, place: int, largest: int) -> NDArray[Any]:
     """The least scales with which sums of 16-bit codes and constant weights stay below ``largest``, 0 if all do."""
     axis, depth = op.SPEC.quant.weights[place], _depth(op)
@@ -105,10 +116,13 @@ def _magnitudes(weights: SSAValue, axis: int) -> NDArray[np.float64]:
 
 def _end(dtype: str, params: QuantParams) -> float:
     """The largest magnitude that has a code."""
+    return max(params.scales) * _largest_code(dtype, params)
+
+
+def _largest_code(dtype: str, params: QuantParams) -> int:
+    """How far codes may be from their zero point."""
     low, high = DTYPES[dtype].range
-    return max(
-        scale * max(high - zero, zero - low) for scale, zero in zip(params.scales, params.zero_points, strict=True)
-    )
+    return max(max(high - zero, zero - low) for zero in params.zero_points)
 
 
 def _largest_bias(op: CircleOp) -> float:
