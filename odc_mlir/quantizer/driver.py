@@ -92,7 +92,6 @@ class Driver:
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.possible: list[bool] | None = None  # which layers the target could run
-        self.narrow_alone: list[str] = []  # those of them that it does not run as asked for, but with codes of 8 bits
         self.widening: Widening | None = None
 
     def _of_records(self) -> list[RecordFinding]:
@@ -205,18 +204,24 @@ class Driver:
         """
         assert self.target is not None
         assert self.plain is not None
-        found, names = self.plain.taken(), layer_names(model.module)
+        found = self.plain.taken()
         lost = [bool(layer.reason and layer.macs) for layer in self.plain.layers]
         if self.options.scheme == NARROW or not self.scheme_is_taken or not any(lost):
             return found
         try:
-            narrow = recipe.with_precisions(dict.fromkeys(names, NARROW), {})
+            narrow = recipe.with_precisions(dict.fromkeys(layer_names(model.module), NARROW), {})
             others = self.target.judge(self.making.builder.build(model, narrow, self.statistics).module).taken()
         except OdcError:
             return found
-        gained = [was_lost and runs for was_lost, runs in zip(lost, others, strict=True)]
-        self.narrow_alone = [name for name, is_gained in zip(names, gained, strict=True) if is_gained]
-        return [a or b for a, b in zip(found, gained, strict=True)]
+        return [now or (was_lost and then) for now, was_lost, then in zip(found, lost, others, strict=True)]
+
+    @property
+    def narrow_alone(self) -> list[str]:
+        """The layers that the target does not run in the scheme, but with codes of 8 bits."""
+        if self.plain is None or self.possible in (None, self.plain.taken()):
+            return []
+        found = zip(layer_names(self.model.module), self.possible, self.plain.taken(), strict=True)
+        return [name for name, may_run, runs in found if may_run and not runs]
 
     def size(self, candidate: Candidate) -> int:
         """The length of the candidate's file; beyond the budget without factors of channels."""

@@ -27,7 +27,7 @@ from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
 from odc_mlir.quantizer.policy.ladders import NARROW, NARROWER, ladder_of, with_wide_weights
 from odc_mlir.quantizer.policy.layer_errors import LayerError
 from odc_mlir.quantizer.policy.limits import FOLLOWING, OF_LABELS, Measures
-from odc_mlir.quantizer.policy.names import escaped
+from odc_mlir.quantizer.policy.precision import overrides_text
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.schemes import FLOAT
 from odc_mlir.quantizer.policy.verdict import Evidence, kept_by_constants, make_verdict
@@ -359,7 +359,7 @@ def _problems(driver: Driver, found: Coverage, coverage: Mapping[str, Any], shar
         if share is None:
             problems.append(f"{target.name} can run nothing of the model")
         elif share < driver.min_coverage:
-            narrow = ",".join(f"{escaped(name, ',')}:{NARROW}" for name in driver.narrow_alone)
+            narrow = overrides_text(dict.fromkeys(driver.narrow_alone, NARROW))
             problems.append(
                 f"{target.name} runs {100 * share:.1f} % of the products that it could, at least "
                 f"{100 * driver.min_coverage:g} % wanted"

@@ -309,14 +309,14 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 
     Empty where there are none, where they are too many for a line, and where they are only to be had by the search.
     """
-    from odc_mlir.quantizer.policy.names import escaped
+    from odc_mlir.quantizer.policy.precision import overrides_text
 
     precisions = choices["precisions"]
     if not precisions or choices["scheme"] not in FULL_SCHEMES:
         return []
     if file is not None:
         return ["--mixed", shlex.quote(file)]
-    text = ",".join(f"{escaped(name, ',')}:{precision}" for name, precision in precisions.items())
+    text = overrides_text(precisions)
     is_short = len(precisions) <= _MOST_OVERRIDES and len(text) <= _LONGEST_OVERRIDES
     if not is_short or choices.get("granularities"):
         return []

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from odc_mlir.errors import OptionError, parsing
-from odc_mlir.quantizer.policy.names import pieces
+from odc_mlir.quantizer.policy.names import escaped, pieces
 from odc_mlir.quantizer.policy.schemes import GRANULARITIES, PRECISIONS
 
 _FIELDS = ("default_quantization_dtype", "default_granularity", "layers")
@@ -87,6 +87,11 @@ def parse_overrides(text: str) -> tuple[PrecisionEntry, ...]:
             )
         layers.append(PrecisionEntry(((name,),), PrecisionChoice(_known("precision", precision, PRECISIONS))))
     return tuple(layers)
+
+
+def overrides_text(precisions: Mapping[str, str]) -> str:
+    """Precisions by layer as :func:`parse_overrides` reads them."""
+    return ",".join(f"{escaped(name, ',')}:{precision}" for name, precision in precisions.items())
 
 
 def read_config(path: str | os.PathLike[str]) -> PrecisionPlan:

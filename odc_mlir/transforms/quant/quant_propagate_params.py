@@ -81,7 +81,7 @@ from odc_mlir.transforms.quant.common.ir import (
     set_result_types,
 )
 from odc_mlir.transforms.quant.common.kernels import refusal
-from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, role_of
+from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, contents_of_bias, role_of
 from odc_mlir.transforms.quant.common.sums import (
     coarse_enough,
     is_scaled,
@@ -202,7 +202,7 @@ class Propagation:
         """Whether ``group`` may have codes of ``type``: of what others are averaged from little is cut off."""
         users = ((value, use.operation) for value in group.values for use in value.uses)
         mixed = {value for value, user in users if isinstance(user, CircleOp) and user.SPEC.name in MIXING}
-        return all(self._covers(type, value, _LEAST_KEPT) for value in group.values if value in mixed)
+        return all(self._covers(type, value, _LEAST_KEPT) for value in mixed)
 
     def _covers(self, type: Attribute, value: SSAValue, part: float = 1.0) -> bool:
         """Whether ``value`` has codes of ``type`` all over its range, or this part of it, but for half a step."""
@@ -224,8 +224,11 @@ class Propagation:
         )
         for op in self._ops:
             results = [groups.type_of(v, t) for v, t in zip(op.results, result_types(op) or (), strict=True)]
-            set_operand_types(op, [self._demand(op, index, type) for index, type in enumerate(_needs(op))])
+            set_operand_types(op, self._demands(op))
             set_result_types(op, results)
+
+    def _demands(self, op: CircleOp) -> list[Attribute]:
+        return [self._demand(op, index, type) for index, type in enumerate(_needs(op))]
 
     def _demand(self, op: CircleOp, index: int, by_range: Attribute) -> Attribute:
         """Operand ``index`` as the others in its group, else as it is if it has the right codes, else by its range."""
@@ -280,28 +283,26 @@ class Propagation:
         own = params_of(group.type)
         if not is_scaled(op) or group.fixed or own is None:
             return group.type
-        needs = self._with_room_for_sums(op, [self._demand(op, *need) for need in enumerate(_needs(op))])
-        used = self._scheme(op)
+        needs, used = self._with_room_for_sums(op, self._demands(op)), self._scheme(op)
         params = coarse_enough(op, needs, own, used.most_steps)
-        if params is None or params == own[1]:
-            return None if params is None else group.type
+        if params is None:
+            return None
         # What LiteRT does not run as it is stays real, which loses nothing.
-        stays = used.reader == LITERT and refusal(op, needs, [group.type], used, self._ranges) is not None
-        return group.type if stays else quantised(own[0], params)
+        grows = params != own[1]
+        stays = grows and used.reader == LITERT and refusal(op, needs, [group.type], used, self._ranges) is not None
+        return quantised(own[0], params) if grows and not stays else group.type
 
     def _with_room_for_sums(self, op: CircleOp, needs: Sequence[Attribute]) -> list[Attribute]:
         """``needs`` with scales of weights that leave room for biases and sums."""
         found, used = list(needs), self._scheme(op)
         for index, bias in op.SPEC.quant.biases.items():
-            has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
             x, weights = params_of(found[bias.input]), params_of(found[bias.weights])
             if x is None or weights is None or role_of(op, bias.weights) is not Role.WEIGHTS:
                 continue
-            contents = contents_of(op.operands[index]) if has_bias else np.zeros(1)
             largest = used.largest_bias
             if used.bias == "int32":  # and so sums of products with it
                 largest = largest_beside_products(op, x, weights, largest)
-            least = least_weight_scales(contents, x[1].scale, largest)
+            least = least_weight_scales(contents_of_bias(op, index), x[1].scale, largest)
             if used.largest_sum is not None:
                 least = np.maximum(least, least_scales_of_weights(op, bias.weights, used.largest_sum))
             if (least <= np.asarray(weights[1].scales)).all():

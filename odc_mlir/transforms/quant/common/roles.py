@@ -53,6 +53,12 @@ def contents_of(value: SSAValue) -> Array:
     return info_of(value).array()
 
 
+def contents_of_bias(op: CircleOp, index: int) -> Array:
+    """The real values of bias ``index`` of ``op``, a zero where there is none; raises ModelError as above."""
+    has_bias = index < len(op.operands) and role_of(op, index) is Role.BIAS
+    return contents_of(op.operands[index]) if has_bias else np.zeros(1)
+
+
 class Ranges:
     """Ranges of real values: recorded ones, those of constants, and those that follow from others.
 

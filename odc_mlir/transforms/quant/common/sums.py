@@ -20,7 +20,7 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.readers import FACTORS
 from odc_mlir.transforms.quant.common.ir import constant_of, params_of
-from odc_mlir.transforms.quant.common.roles import Role, contents_of, role_of
+from odc_mlir.transforms.quant.common.roles import Role, contents_of, contents_of_bias, role_of
 
 _LARGEST = 1 << 30  # that a sum may be scaled to: shifts to the left, before multipliers, may double it
 _WIDE = 1 << 15  # the largest magnitude of 16-bit codes
@@ -126,10 +126,8 @@ def _largest_code(dtype: str, params: QuantParams) -> int:
 
 
 def _largest_bias(op: CircleOp) -> float:
-    for index in op.SPEC.quant.biases:
-        if index < len(op.operands) and role_of(op, index) is Role.BIAS:
-            return float(np.abs(contents_of(op.operands[index])).max(initial=0.0))
-    return 0.0
+    found = (np.abs(contents_of_bias(op, index)).max(initial=0.0) for index in op.SPEC.quant.biases)
+    return float(max(found, default=0.0))
 
 
 def _depth(op: CircleOp) -> int | None:
