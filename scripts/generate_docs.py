@@ -50,17 +50,30 @@ def stages() -> str:
 
 
 def passes() -> str:
-    """Every pass of ours: what its module says, and its options."""
+    """The passes: one line each, with the names of their options."""
+    from odc_mlir.pipelines import ordered_passes
+    from odc_mlir.transforms import load
+    from odc_mlir.transforms.common.describe import options_of, summary_of
+
+    rows = []
+    for name in ordered_passes():
+        cls = load(name)
+        rows.append((code(name), summary_of(cls), ", ".join(code(option.name) for option in options_of(cls))))
+    return table(("pass", "what it does", "options"), rows)
+
+
+def pass_reference() -> str:
+    """A page of the site: the text of every pass with IR before and after, and its options."""
     from odc_mlir.pipelines import ordered_passes
     from odc_mlir.transforms import load
 
-    return "\n\n".join(_pass(name, load(name)) for name in ordered_passes())
+    return "# Passes\n\n" + "\n\n".join(_pass(name, load(name)) for name in ordered_passes())
 
 
 def _pass(name: str, cls: type[ModulePass]) -> str:
     from odc_mlir.transforms.common.describe import options_of, text_of
 
-    paragraphs = [f"### `{name}`", markdown(text_of(cls))]
+    paragraphs = [f"## `{name}`", markdown(text_of(cls))]
     options = [
         f"- `{option.name}` ({option.type}"
         + (f", default `{option.default}`" if option.default else "")

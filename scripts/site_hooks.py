@@ -3,6 +3,7 @@
 - Pages for documents that stand elsewhere in the repository: README.md is the start.
 - A page for each public name of the package, whose text is its docstring.
 - A notebook beside each tutorial.
+- The reference of passes, from their docstrings.
 - Links to files that are no pages of the site become plain text.
 """
 
@@ -17,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import generate_docs
 import tutorials
 
 if TYPE_CHECKING:
@@ -82,6 +84,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     made = {page: source.read_text() for page, source in pages_of_repository().items()}
     made |= dict(python_pages())
+    made["passes.md"] = generate_docs.pass_reference()
     for path in tutorials.paths():
         notebook = json.dumps(tutorials.notebook(path.read_text()), indent=1)
         made[f"tutorials/{path.stem}.ipynb"] = notebook
