@@ -1,12 +1,13 @@
-"""What a module may hold after each stage: one table of operations and laws, checked at the end of every stage.
+"""Legality: the operations and laws of every stage in one table, and the operations that a conversion leaves.
 
-Verifiers say what an operation may be wherever it stands. Here stands what only the stage decides: that no buffer has
-an address before ``npu-alloc``, that nothing of an earlier level is left, and the like.
+The verifier of an operation checks it regardless of its stage. This table adds the rules of stages: no buffer has an
+address before ``npu-alloc``, no operation of an earlier level is left, and so on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
@@ -66,6 +67,19 @@ def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
     for op in program.block.ops:
         if ("waits" in op.properties or "posts" in op.properties) and is_instruction(op):
             yield Breach(op, "has semaphores already")
+
+
+@dataclass(frozen=True)
+class ConversionTarget:
+    """Operations that are legal after a conversion: those whose names begin so and that meet the condition, if any."""
+
+    conversion: str  # the name of the pass
+    names: tuple[str, ...]
+    condition: Callable[[Operation], bool] | None = None
+
+    def is_legal(self, op: Operation) -> bool:
+        """Return whether ``op`` may be left."""
+        return op.name.startswith(self.names) and (self.condition is None or self.condition(op))
 
 
 class StageLegality(NamedTuple):

@@ -1,7 +1,8 @@
-"""What patterns on ``circle`` operators share: constants as arrays, single uses, replacements that keep names."""
+"""Drivers and listeners of rewrite patterns, and helpers of patterns on ``circle`` operators."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,8 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import (
     GreedyRewritePatternApplier,
     PatternRewriter,
@@ -31,10 +34,21 @@ STORED_WHOLE = frozenset({"float32", "int8", "uint8", "int16", "int32", "int64"}
 """Element types of weights and biases that rewrites take apart."""
 
 
-class OperatorPattern(RewritePattern):
-    """A pattern on operators of certain names; what breaks the table's rules is never given to it."""
+class KindPattern(RewritePattern):
+    """A pattern on certain kinds of operations: others are never given to it."""
+
+    def handles(self, kind: type[Operation], /) -> bool:
+        """Return whether operations of class ``kind`` are of the pattern's kinds."""
+        raise NotImplementedError
+
+
+class OperatorPattern(KindPattern):
+    """A pattern on the circle operators with certain names, except those that break the operator table's rules."""
 
     names: frozenset[str]
+
+    def handles(self, kind: type[Operation], /) -> bool:
+        return issubclass(kind, CircleOp) and kind.SPEC.name in self.names
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
         if isinstance(op, CircleOp) and op.SPEC.name in self.names and op.unverified is None:
@@ -46,7 +60,7 @@ class OperatorPattern(RewritePattern):
 
 
 class RewriteObserver(Protocol):
-    """Is told of every rewrite: see :func:`observed`."""
+    """A listener to rewrites: see :func:`observed`."""
 
     def rewriting(self, op: Operation) -> None:
         """Called before a pattern is tried on ``op``."""
@@ -60,7 +74,7 @@ _OBSERVER: ContextVar[RewriteObserver | None] = ContextVar("observer", default=N
 
 @contextmanager
 def observed(observer: RewriteObserver) -> Generator[None]:
-    """While this is open, ``observer`` is told what :func:`apply_patterns` rewrites."""
+    """Notify ``observer`` of all rewrites by patterns in this block."""
     token = _OBSERVER.set(observer)
     try:
         yield
@@ -68,9 +82,15 @@ def observed(observer: RewriteObserver) -> Generator[None]:
         _OBSERVER.reset(token)
 
 
+def observable(patterns: Sequence[RewritePattern]) -> Sequence[RewritePattern]:
+    """Return ``patterns`` such that they notify the present observer, if there is one."""
+    observer = _OBSERVER.get()
+    return patterns if observer is None else [_Observed(pattern, observer) for pattern in patterns]
+
+
 @dataclass(frozen=True)
 class Wrapped(RewritePattern):
-    """A pattern with something done around it: it applies to the operators that ``pattern`` applies to."""
+    """A pattern around another one, for the same kinds of operations."""
 
     pattern: RewritePattern
 
@@ -86,48 +106,58 @@ class _Observed(Wrapped):
             self.observer.rewrote(self.pattern)
 
 
-class _ByName(RewritePattern):
-    """Tries on each operator those of ``patterns`` that know its name, in their order: tables have dozens."""
+class ByKind(RewritePattern):
+    """The first of ``patterns`` that applies; each is tried on operations of its kinds only, because lists are long."""
 
     def __init__(self, patterns: Sequence[RewritePattern]) -> None:
-        self.patterns = [(_names(pattern), pattern) for pattern in patterns]
-        self.known: dict[str | None, list[RewritePattern]] = {}
+        self.patterns = patterns
+        self._known: dict[type[Operation], list[RewritePattern]] = {}
+
+    def of(self, kind: type[Operation]) -> list[RewritePattern]:
+        """Return the patterns for operations of class ``kind``."""
+        if kind not in self._known:
+            self._known[kind] = [item for item in self.patterns if _handles(unwrapped(item), kind)]
+        return self._known[kind]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        name = op.SPEC.name if isinstance(op, CircleOp) else None
-        if name not in self.known:
-            self.known[name] = [pattern for names, pattern in self.patterns if names is None or name in names]
-        for pattern in self.known[name]:
+        for pattern in self.of(type(op)):
             pattern.match_and_rewrite(op, rewriter)
             if rewriter.has_done_action:
                 return
 
 
 def unwrapped(pattern: RewritePattern) -> RewritePattern:
-    """The pattern itself, without what is done around it."""
+    """Return the innermost pattern."""
     while isinstance(pattern, Wrapped):
         pattern = pattern.pattern
     return pattern
 
 
-def _names(pattern: RewritePattern) -> frozenset[str] | None:
-    """The operators that a pattern is for; None for any operation."""
-    pattern = unwrapped(pattern)
-    return pattern.names if isinstance(pattern, OperatorPattern) else None
+def _handles(pattern: RewritePattern, kind: type[Operation]) -> bool:
+    return pattern.handles(kind) if isinstance(pattern, KindPattern) else True
+
+
+class PatternPass(ModulePass):
+    """A pass that applies rewrite patterns; by default until none applies. ``odc-opt --list-patterns`` lists them."""
+
+    @classmethod
+    @abstractmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        """Return the classes of the patterns, in the order in which they are tried."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        apply_patterns(op, [kind() for kind in self.patterns()])
 
 
 def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern], *, recursively: bool = True) -> None:
-    """Apply ``patterns``, until none applies or once; what nothing uses afterwards goes."""
-    if (observer := _OBSERVER.get()) is not None:
-        patterns = [_Observed(pattern, observer) for pattern in patterns]
-    applier = GreedyRewritePatternApplier([_ByName(patterns)])
+    """Apply ``patterns`` until none applies, or once, and erase operations without uses."""
+    applier = GreedyRewritePatternApplier([ByKind(observable(patterns))])
     PatternRewriteWalker(applier, apply_recursively=recursively).rewrite_module(module)
 
 
 def apply_pattern_to(pattern: RewritePattern, ops: Iterable[Operation]) -> None:
-    """Try ``pattern`` once on each of ``ops``, and look at nothing else: programs have ten thousands of operations."""
-    if (observer := _OBSERVER.get()) is not None:
-        pattern = _Observed(pattern, observer)
+    """Try ``pattern`` once on each of ``ops`` and on nothing else: programs have ten thousands of operations."""
+    (pattern,) = observable([pattern])
     for op in ops:
         pattern.match_and_rewrite(op, PatternRewriter(op))
 

@@ -39,7 +39,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Of a file for other readers it is asked what these run.
     "frontend": IR | {"quantizer.policy"},
     # Native code takes parameters from the host kernels that it has to equal, prepared.
-    "transforms": IR | {"calibration", "quantizer.policy", "runtime.kernels"},
+    "transforms": IR | {"calibration", "quantizer.policy", "runtime.kernels", "legality"},
     "emitter": IR | {"codegen"},
     "interpreters": frozenset({"errors", "ops", "numerics", "support", "dialects", "runtime.kernels"}),
     "legality": IR,

@@ -1,0 +1,139 @@
+"""Dialect conversion: lowering patterns, applied to illegal operations until only legal ones are left.
+
+A conversion is a pass with lowering patterns and a :class:`~odc_mlir.legality.ConversionTarget`. xDSL's walker visits
+every operation once, in program order. An operation that the target calls legal stays; any other one is given to the
+patterns of its kind, and the first that matches lowers it. A pattern creates legal operations only: they are not
+visited again.
+
+A pattern refuses an operation by raising CompileError with a reason. An operation that no pattern matches is a
+CompileError too. The skeleton of a conversion::
+
+    class LowerSoftmax(LoweringPattern[CircleOp]):
+        operators = ("SOFTMAX",)
+
+        def lower(self, op: CircleOp, rewriter: PatternRewriter, /) -> None:
+            rewriter.replace(op, npu.SoftmaxOp(op.operands[0], op.results[0].type, …))
+
+    class ConvertCircleToNpuPass(PatternPass):
+        name = "convert-circle-to-npu"
+
+        @classmethod
+        def patterns(cls) -> Sequence[type[RewritePattern]]:
+            return (LowerSoftmax, …)
+
+        def apply(self, ctx: Context, op: ModuleOp) -> None:
+            target = ConversionTarget(self.name, ("npu.",))
+            apply_conversion(ctx, op.body, target, [kind() for kind in self.patterns()])
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar, cast, get_args, get_origin
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import UnknownLoc
+from xdsl.ir import Operation, Region
+from xdsl.pattern_rewriter import PatternRewriter, PatternRewriteWalker, RewritePattern
+
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.errors import CompileError, OdcError
+from odc_mlir.legality import ConversionTarget
+from odc_mlir.support.deadline import checkpoint
+from odc_mlir.support.locations import op_name
+from odc_mlir.transforms.common.rewriting import ByKind, KindPattern, observable, unwrapped
+
+OpT = TypeVar("OpT", bound=Operation)
+
+
+class LoweringPattern(KindPattern, Generic[OpT]):
+    """A pattern that replaces one kind of operation by operations of a lower level.
+
+    The type argument names the operation classes: ``LoweringPattern[npu.ConvOp]``, or a union of several. Classes of
+    circle operators are built on request: ``LoweringPattern[CircleOp]`` with ``operators = ("CONV_2D",)`` names them
+    by the operator table.
+
+    Operations that :meth:`lower` inserts get the location of the lowered one and its name hint, unless they have some.
+    """
+
+    kinds: ClassVar[tuple[type[Operation], ...]]
+    operators: ClassVar[Sequence[str]] = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for base in cls.__dict__.get("__orig_bases__", ()):
+            if issubclass(get_origin(base), LoweringPattern) and not isinstance(named := get_args(base)[0], TypeVar):
+                cls.kinds = get_args(named) or (named,)  # of a union its members
+
+    def handles(self, kind: type[Operation], /) -> bool:
+        if self.operators:
+            return issubclass(kind, CircleOp) and kind.SPEC.name in self.operators
+        return issubclass(kind, self.kinds)
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if not self.handles(type(op)) or (isinstance(op, CircleOp) and op.unverified is not None):
+            return
+        found = cast(OpT, op)
+        if not self.matches(found):
+            return
+
+        def place(new: Operation) -> None:
+            if isinstance(new.location, UnknownLoc):
+                new.location = location
+
+        location, rewriter.name_hint = op.location, op.results[0].name_hint if op.results else None
+        rewriter.operation_insertion_handler.append(place)
+        try:
+            self.lower(found, rewriter)
+        finally:
+            rewriter.operation_insertion_handler.remove(place)
+
+    def matches(self, op: OpT, /) -> bool:
+        """Return whether the pattern applies to ``op``, an operation of its kind."""
+        return True
+
+    def lower(self, op: OpT, rewriter: PatternRewriter, /) -> None:
+        """Replace ``op``; raise CompileError with the reason if that cannot be done."""
+        raise NotImplementedError
+
+
+class _Conversion(RewritePattern):
+    """Give illegal operations to the patterns of their kind, up to the first refusal."""
+
+    def __init__(self, ctx: Context, target: ConversionTarget, patterns: Sequence[RewritePattern]) -> None:
+        self.ctx, self.target = ctx, target
+        self.patterns = ByKind(observable(patterns))
+        self.refusal: OdcError | None = None
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if self.refusal is not None or self.target.is_legal(op):
+            return
+        try:
+            checkpoint(self.ctx)
+            self.patterns.match_and_rewrite(op, rewriter)
+        except OdcError as error:  # the walker would add a print of the whole module to it
+            error.op, error.tensor = error.op or kind_of(op), error.tensor or op_name(op)
+            self.refusal = error
+
+
+def apply_conversion(
+    ctx: Context, region: Region, target: ConversionTarget, patterns: Sequence[RewritePattern]
+) -> None:
+    """Lower the operations in ``region`` that are illegal; of the patterns that match one, the first is applied.
+
+    Raises CompileError for an operation that a pattern refuses, else for the first one that stays illegal.
+    """
+    conversion = _Conversion(ctx, target, patterns)
+    PatternRewriteWalker(conversion, apply_recursively=False).rewrite_region(region)
+    if conversion.refusal is not None:
+        raise conversion.refusal
+    for op in region.walk():
+        if not target.is_legal(op):
+            tried = [type(unwrapped(pattern)).__name__ for pattern in conversion.patterns.of(type(op))]
+            reason = f"does not match {', '.join(tried)}" if tried else "no pattern lowers this operation"
+            raise CompileError(f"illegal after {target.conversion}: {reason}", op=kind_of(op), tensor=op_name(op))
+
+
+def kind_of(op: Operation) -> str:
+    """The kind of ``op`` as messages name it: ``CONV_2D``, ``npu.conv``."""
+    return op.SPEC.name if isinstance(op, CircleOp) else op.name
