@@ -40,10 +40,10 @@ def main() -> None:
 
 def object_bytes(path: Path, triple: str, cpu: str) -> tuple[int, int, int]:
     """Bytes of code, of the arena, and of inputs and outputs."""
-    from odc_mlir import native_compiler
+    from odc_mlir import compiler
     from odc_mlir.codegen.machine import import_llvm
 
-    code, header = native_compiler.compile_object(path, name="model", triple=triple, cpu=cpu)
+    code, header = compiler.compile_object(path, name="model", triple=triple, cpu=cpu)
     sections = import_llvm().ObjectFileRef.from_data(code).sections()
     sizes = dict(re.findall(r"#define MODEL_(\w+) (\d+)", header))
     ports = sum(int(size) for name, size in sizes.items() if re.fullmatch(r"(IN|OUT)PUT\d+_BYTES", name))

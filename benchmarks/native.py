@@ -52,12 +52,12 @@ def found(paths: Sequence[Path]) -> list[Path]:
 def measure(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     """The figures of one model, printed as well."""
     import odc_mlir
-    from odc_mlir import native_compiler
+    from odc_mlir import compiler
     from odc_mlir.runtime import Session
     from odc_mlir.runtime.package import Package
 
     start = time.process_time()
-    package = Package(native_compiler.compile(path))
+    package = Package(compiler.compile(path))
     compile_seconds = time.process_time() - start
     executor = package.executor()
     inputs = [_example(info, seed) for seed, info in enumerate(executor.graph.input_infos())]

@@ -1,26 +1,40 @@
-"""From a model to a package: import, the pipeline, binaries, the model as written into the package, the plan.
+"""The driver of the compiler: import a model, run the pipeline of a backend, make binaries, write the package.
 
-Nothing here prints or exits. ``odc_mlir.compile`` wraps what :func:`compile` returns for running and reporting.
+One loop serves NPUs, processors and targets of other packages; :mod:`odc_mlir.backends` holds their differences.
+Nothing here prints or exits. ``odc_mlir.compile`` wraps the result of :func:`compile` for running and reporting.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import groupby
-from typing import Any, get_type_hints
+from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir import pipelines, targets
+from odc_mlir import pipelines
 from odc_mlir._version import __version__
+from odc_mlir.backends import (
+    Compiled,
+    CompilerBackend,
+    DefectError,
+    NativeBackend,
+    NpuBackend,
+    placement_passes,
+    segment_binaries,
+    segments,
+)
 from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.emitter.native_object import native_object
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
@@ -30,30 +44,36 @@ from odc_mlir.frontend import export_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
 from odc_mlir.loading import ModelSource, copied, load
 from odc_mlir.ops.work import kernel_names
-from odc_mlir.retries import schedule_segments
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.targets.cpu import is_cpu
 from odc_mlir.targets.host import HostCosts
-from odc_mlir.transforms.common.placement import DEFECTS, HOST, PARTITION, main_function, operators, placed, reason_of
+from odc_mlir.transforms.common.defects import record_defect
+from odc_mlir.transforms.common.placement import (
+    DEFECTS,
+    HOST,
+    PARTITION,
+    main_function,
+    operators,
+    place_on_host,
+    placed,
+    reason_of,
+)
 from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
-from odc_mlir.transforms.partition.npu_choose_segments import NpuChooseSegmentsPass
-from odc_mlir.transforms.partition.odc_apply_annotations import OdcApplyAnnotationsPass
 from odc_mlir.transforms.partition.odc_fix_batch import restore_batch
-from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
-from odc_mlir.transforms.quant.common.ir import SCHEME, read_word
-from odc_mlir.trials import PARTITIONED
 from odc_mlir.universe import make_context
 
-# What passes leave on the module for reports: key in the plan, name of the attribute.
+LOG = logging.getLogger(__name__)
+
+# Records of passes on the module, for reports: key in the plan, name of the attribute.
 _RECORDS = {"partition": PARTITION, "defects": DEFECTS}
 
 _LISTED_OPERATORS = 8  # host operators that one error message names
 
 
 def model_bytes(source: ModelSource | ModuleOp) -> bytes:
-    """The bytes of the model file that a module in the circle dialect, or IR text, stands for; raises OdcError."""
+    """Export a module in the circle dialect, or IR text, as a Circle file; raise OdcError."""
     if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | ModuleOp):
         raise OptionError(f"a {type(source).__name__} is not a model", hint="give a file, its bytes or a module")
     module = source if isinstance(source, ModuleOp) else load(source)
@@ -73,17 +93,14 @@ def lower(
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
 ) -> ModuleOp:
-    """A copy of ``module`` taken to the end of ``stage``; raises OdcError, TimeLimitError after ``time_limit`` s."""
+    """Lower a copy of ``module`` to the end of ``stage``; raise OdcError, TimeLimitError after ``time_limit`` s."""
     pipelines.stages_until(stage)
-    placing = placement_passes(placement or {})
-    chosen: ModulePass
     if is_cpu(target):
-        chosen = NativeSetTargetPass(machine.resolve(target).name)
+        options: Sequence[ModulePass] = [NativeSetTargetPass(machine.resolve(target).name)]
     else:
-        chosen = OdcSetTargetPass(target, memory, prefer, sram_limit, allow_host)
-        chosen.choice()
+        options = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {})).passes()
     lowered = module.clone()
-    pipelines.run(make_context(time_limit=time_limit), lowered, stage, options=[chosen, *placing])
+    pipelines.run(make_context(time_limit=time_limit), lowered, stage, options=options)
     return lowered
 
 
@@ -103,91 +120,134 @@ def compile(
     verify_each: bool = False,
     remember: bool = False,
 ) -> PackageFiles:
-    """Compile a quantised model; the same model and options give the same bytes.
+    """Compile a model for an NPU or a processor; the same model and options give the same bytes.
 
-    What the target cannot run stays on the host; so does what costs less there, and, with the reason, an operator that
-    cannot be scheduled. ``strict`` makes all of that an error. An ``sram_limit`` that is too small for what runs on the
-    NPU is an error that says what would be enough; with ``allow_host`` operators go to the host instead.
+    ``target``: an NPU's name or file, a processor's name, or ``cpu`` for this machine; ``memory`` to ``placement`` are
+    for NPUs. Operators that the target cannot run, that cost less on the host, or that cannot be scheduled stay on the
+    host with the reason; ``strict`` makes that an error. An ``sram_limit`` that is too small is an error that names a
+    sufficient one; with ``allow_host`` operators go to the host instead.
 
-    ``placement`` says what the user wants: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition
-    file), ``strategy`` (``cost``, or ``supported`` for everything that the NPU can run), ``min_operators``,
-    ``min_macs`` and ``max_segments``. Raises OdcError, and TimeLimitError when it takes more than ``time_limit``
-    seconds: a result that depends on the clock would not be the same twice. ``progress`` is told what is being done,
-    how far it is, and out of how much where that is known. ``verify_each``: the IR is verified after every pass, which
-    takes longer, not only after every stage. ``remember``: tilings are looked up in the user's cache and kept there,
-    which changes nothing but the time.
+    Keys of ``placement``: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition file),
+    ``strategy`` (``cost``, or ``supported`` for everything that the NPU can run), ``min_operators``, ``min_macs`` and
+    ``max_segments``.
+
+    Raises OdcError, and TimeLimitError after ``time_limit`` seconds: a result must not depend on the clock.
+    ``progress`` is called with the current activity, the number of steps done, and the total or None. ``verify_each``:
+    verify after every pass instead of every stage. ``remember``: use the user's cache of tilings, which affects only
+    compile time.
     """
+    backend: CompilerBackend
+    if is_cpu(target):
+        processor = machine.resolve(target)
+        backend = NativeBackend(processor.name, processor)
+    else:
+        backend = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {}))
     context = make_context(time_limit=time_limit, progress=progress, verify_each=verify_each, remember=remember)
-    options = OdcSetTargetPass(target, memory, prefer, sram_limit, allow_host)
-    options.choice()
-    placing = placement_passes(placement or {})
-    tell(context, "reading the model")
-    module = copied(model)
-    pipelines.run(context, module, PARTITIONED, options=[options, *placing])
-    if strict:
-        refuse_host_operators(module)
-    made = package_of(context, module, options, strict=strict, placing=placing)
+    made = compile_with(backend, context, model, strict=strict)
     if context.tilings is not None:
         context.tilings.save()
     return made
 
 
-def placement_passes(placement: Mapping[str, Any]) -> list[ModulePass]:
-    """The passes that do what the keys of ``placement`` ask for; raises OptionError for a key or value of no use."""
-    found: list[ModulePass] = []
-    left = dict(placement)
-    for kind in (OdcApplyAnnotationsPass, NpuChooseSegmentsPass):
-        names = [field.name for field in fields(kind)]
-        values = {name: left.pop(name) for name in names if name in left}
-        found.append(build_pass(kind, values))
-    if left:
-        known = ", ".join(f.name for kind in (OdcApplyAnnotationsPass, NpuChooseSegmentsPass) for f in fields(kind))
-        raise OptionError(f"unknown placement option {next(iter(left))!r}", hint=f"use some of {known}")
-    return found
-
-
-def build_pass(kind: type[ModulePass], values: Mapping[str, Any]) -> ModulePass:
-    """A pass with options given as Python values; raises OptionError for one of the wrong type."""
-    hints = get_type_hints(kind)
-    for name, value in values.items():
-        if hints[name] == tuple[str, ...]:
-            fits = not isinstance(value, str) and all(isinstance(item, str) for item in value)
-        else:
-            fits = isinstance(value, hints[name]) and not isinstance(value, bool)
-        if not fits:
-            raise OptionError(f"placement option {name} is {value!r}", hint="see the pass options of odc-opt")
-    return kind(**{name: tuple(v) if hints[name] == tuple[str, ...] else v for name, v in values.items()})
-
-
-def package_of(
-    context: Context,
-    module: ModuleOp,
-    options: OdcSetTargetPass,
-    *,
-    strict: bool = False,
-    placing: Sequence[ModulePass] = (),
+def compile_with(
+    backend: CompilerBackend, context: Context, model: ModelSource | ModuleOp, *, strict: bool = False
 ) -> PackageFiles:
-    """The package of a module at stage ``partition``, which is used up; see :func:`compile`."""
-    compiled = schedule_segments(context, module, strict=strict, passes=placing)
+    """Compile ``model`` with ``backend``: partition, make binaries, write the plan; see :func:`compile`."""
+    options = backend.passes()
+    tell(context, "reading the model")
+    module = copied(model)
+    pipelines.run(context, module, backend.partitioned, options=options)
+    if strict:
+        refuse_host_operators(module)
+    return package_of(context, module, backend, strict=strict)
+
+
+def package_of(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool = False) -> PackageFiles:
+    """Make the package of a partitioned module, which is used up."""
+    compiled = compile_segments(context, module, backend, strict=strict)
     restore_batch(compiled.module)
     records, indices = export_circle.export_with_operators(compiled.module)
-    files = {segment: f"{segment.sym_name.data.replace('_', '-')}.npu" for segment in compiled.binaries}
-    chosen = {
-        "prefer": options.prefer,
-        "quantize": read_word(compiled.module, SCHEME) or "none",
-        "sram_limit_bytes": options.sram_limit,
-    }
-    target = targets.load(options.target)
-    plan = make_plan(
-        compiled.module, records, indices, files, target=target.name, memory=options.memory, options=chosen
+    files = {segment: segment.sym_name.data.replace("_", "-") + backend.suffix for segment in compiled.binaries}
+    plan = make_plan(compiled.module, records, indices, files, **backend.plan_fields(compiled.module))
+    if (host := backend.host) is not None:
+        plan = replace(plan, partition=_partition_record(compiled.module, host))
+    return build_package(
+        write_model(records), plan, {files[segment]: data for segment, data in compiled.binaries.items()}
     )
-    plan = replace(plan, partition=_partition_record(compiled.module, target.host))
-    binaries = {files[segment]: data for segment, data in compiled.binaries.items()}
-    return build_package(write_model(records), plan, binaries)
+
+
+def compile_segments(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool) -> Compiled:
+    """Make binaries of all segments of a partitioned module, which is used up.
+
+    After a failure the backend chooses operators for the host, and segments are formed again; with ``strict`` the
+    error is raised. Segments without changes keep their binaries.
+    """
+    base, attempt = module.clone(), 0
+    known: dict[str, bytes] = {}
+    while True:
+        found = segment_binaries(context, module, backend, known, guarded=not strict)
+        if isinstance(found, Compiled):
+            return found
+        if strict:
+            raise found.error
+        attempt += 1
+        for op, reason in backend.evicted(context, base, found, attempt).items():
+            if isinstance(found.error, DefectError):
+                record_defect(base, replace(found.error.defect, op=op.SPEC.name, tensor=op_name(op)))
+            else:
+                LOG.warning("%s %r stays on the host: %s", op.SPEC.name, op_name(op), found.error)
+            place_on_host(op, reason)
+        for segment in segments(base):
+            _inline(segment)
+        pipelines.run_passes(context, base, pipelines.forming_passes(backend.partitioned, backend.passes()))
+        module = base.clone()
+
+
+def _inline(segment: SegmentOp) -> None:
+    """Replace ``segment`` with the operators of its circle body."""
+    block = segment.circle_block
+    for argument, value in zip(tuple(block.args), segment.operands, strict=True):
+        argument.replace_all_uses_with(value)
+    last = block.last_op
+    assert isinstance(last, YieldOp), "a verified segment ends in its yield"
+    results = list(last.operands)
+    for op in list(block.ops):
+        if op is not last:
+            block.detach_op(op)
+            Rewriter.insert_op(op, InsertPoint.before(segment))
+    Rewriter.erase_op(last)
+    Rewriter.replace_op(segment, [], results)
+
+
+def compile_object(
+    model: ModelSource | ModuleOp,
+    *,
+    name: str,
+    target: str = "cpu",
+    triple: str | None = None,
+    cpu: str = "",
+    time_limit: float | None = None,
+) -> tuple[bytes, str]:
+    """Compile a whole model to an object file, and return it with its C header, which declares ``<name>_run``.
+
+    ``triple`` and ``cpu``: LLVM's names of a processor without a description. Every operator needs a native kernel.
+    Raises OdcError.
+    """
+    if not (name.isascii() and name.isidentifier()):
+        raise OptionError(f"{name!r} is not a name in C", hint="use letters, digits and underscores")
+    processor = machine.resolve(target) if triple is None else machine.for_triple(triple, cpu)
+    module = copied(model)
+    backend = NativeBackend(processor.name, processor)
+    pipelines.run(make_context(time_limit=time_limit), module, NativeBackend.lowered, options=backend.passes())
+    refuse_host_operators(module)
+    found = segments(module)
+    if len(found) != 1:
+        raise UnsupportedError("the model has no compute operator", hint="run it on the host")
+    return native_object(found[0], processor, name)
 
 
 def refuse_host_operators(module: ModuleOp) -> None:
-    """Raise UnsupportedError, naming operators and reasons, when some stay on the host."""
+    """Raise UnsupportedError with operators and reasons if some stay on the host."""
     left = [op for op in operators(module) if placed(op) == HOST]
     if not left:
         return
@@ -209,7 +269,7 @@ def make_plan(
     memory: str | None,
     options: Mapping[str, str | int | None],
 ) -> Plan:
-    """The steps of one inference over ``model``, which ``module`` was written to."""
+    """Make the plan of one inference over ``model``, the exported ``module``."""
     tensors = _TensorIndices(model, indices)
     steps: list[HostStep | SegmentStep] = []
     main = [op for op in main_function(module).body.block.ops if isinstance(op, CircleOp | SegmentOp)]
@@ -234,7 +294,7 @@ def make_plan(
 
 
 def _partition_record(module: ModuleOp, host: HostCosts) -> dict[str, Any]:
-    """What the partitioner wrote down, defects that it met, and the costs of the target's host for its kernels."""
+    """Records of the partitioner and of defects on ``module``, and the host's costs of the module's kernels."""
     kernels = {name for op in module.walk() if isinstance(op, CircleOp) for name in kernel_names(node_of(op))}
     known = {*kernels, *(name.removesuffix("-codes") for name in kernels)}
     record = {key: _plain(module.attributes[name]) for key, name in _RECORDS.items() if name in module.attributes}
@@ -262,18 +322,18 @@ def _segment_step(segment: SegmentOp, file: str, tensors: _TensorIndices) -> Seg
 
 
 class _TensorIndices:
-    """Where values of the main function are among the tensors of the model's first subgraph."""
+    """Tensor indices of the main function's values in the model's first subgraph."""
 
     def __init__(self, model: Model, indices: OperatorIndices) -> None:
         self.graph = model.subgraphs[0]
         self.indices = indices
 
     def operator(self, op: Operation) -> int:
-        """Index of an operator."""
+        """Return the index of an operator."""
         return self.indices[op][1]
 
     def of(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
-        """Tensor index of each value."""
+        """Return the tensor index of each value."""
         return tuple(map(self._of, values))
 
     def _of(self, value: SSAValue) -> int:
@@ -292,7 +352,7 @@ class _TensorIndices:
         return self.graph.operators[self.operator(value.op)].outputs[value.index]
 
     def _of_variable(self, value: SSAValue) -> int:
-        """Index of a variable, as an operator that uses it knows it."""
+        """Tensor index of a variable, read from an operator that uses it."""
         for use in value.uses:
             if isinstance(use.operation, CircleOp):
                 index: int = self.graph.operators[self.operator(use.operation)].inputs[use.index]

@@ -39,6 +39,15 @@ class Stage:
     summary: str
 
 
+FORMING = (
+    "npu-form-groups",
+    "npu-choose-segments",
+    "npu-form-segments",
+    "npu-outline-segments",
+    "odc-verify-boundaries",
+)
+"""The end of stage ``partition``: run again after operators of a segment went to the host."""
+
 STAGES = (
     Stage("circle", ("circle-infer-shapes",), "the imported model with every shape that can be known"),
     Stage(
@@ -77,11 +86,7 @@ STAGES = (
             "odc-fix-batch",
             "odc-apply-annotations",
             "npu-mark-supported",
-            "npu-form-groups",
-            "npu-choose-segments",
-            "npu-form-segments",
-            "npu-outline-segments",
-            "odc-verify-boundaries",
+            *FORMING,
         ),
         "divided into host operators and segments for the target",
     ),
@@ -143,6 +148,15 @@ NATIVE_STAGES = (
     ),
 )
 
+EXTERNAL = "external-partition"
+"""Partition stage of targets of other packages. Only the driver runs it: its passes hold the target's rules."""
+_EXTERNAL_FORMING = ("target-choose-segments", "npu-form-segments", "npu-outline-segments")
+_EXTERNAL_STAGE = Stage(
+    EXTERNAL,
+    ("odc-fix-batch", "odc-apply-annotations", "target-mark-supported", *_EXTERNAL_FORMING),
+    "divided into host operators and segments for a target of another package",
+)
+
 # Stages of instructions, which are verified and checked only where every pass is: a program has ten thousands of them.
 # What would be wrong by then is a defect of ours, and the emitter refuses fields that cannot be encoded.
 ON_REQUEST = frozenset({"npu-sched", "npu-alloc"})
@@ -188,10 +202,11 @@ def ends_stage(stage: str, item: ModulePass) -> bool:
 
 def _way_to(name: str) -> tuple[Stage, ...]:
     """All stages of the way on which stage ``name`` is."""
-    if name not in {stage.name for stage in NATIVE_STAGES}:
-        return STAGES
-    last = [stage.name for stage in STAGES].index(BRANCH)
-    return (*STAGES[: last + 1], *NATIVE_STAGES)
+    for branch in (NATIVE_STAGES, (_EXTERNAL_STAGE,)):
+        if name in {stage.name for stage in branch}:
+            last = [stage.name for stage in STAGES].index(BRANCH)
+            return (*STAGES[: last + 1], *branch)
+    return STAGES
 
 
 def ordered_passes() -> tuple[str, ...]:
@@ -209,7 +224,7 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
     """All stages up to and including ``name``, without those up to and including ``after``; raises OptionError."""
     names = stage_names()
     for wanted in (name, *([after] if after else [])):
-        if wanted not in names:
+        if wanted not in (*names, EXTERNAL):
             raise OptionError(
                 f"unknown stage {wanted!r}", hint=f"{did_you_mean(wanted, names)}use one of {', '.join(names)}"
             )
@@ -279,6 +294,12 @@ def passes_until(
     for stage in stages_until(name, after):
         for pass_name in stage.passes:
             yield stage.name, configured.get(pass_name) or build_pass(ArgSpec(pass_name, {}))
+
+
+def forming_passes(stage: str, options: Sequence[ModulePass]) -> Iterator[tuple[str, ModulePass]]:
+    """Yield the passes that form segments again at the end of a partition stage, with the stage's name."""
+    wanted = _EXTERNAL_FORMING if stage == EXTERNAL else FORMING
+    return (item for item in passes_until(stage, after=BRANCH, options=options) if item[1].name in wanted)
 
 
 def run(

@@ -25,11 +25,9 @@ class CpuCodegen:
 
     def compile(self, request: CodegenRequest) -> int:
         """Write the package; raises OdcError."""
-        from odc_mlir import native_compiler
+        from odc_mlir import compiler
 
-        write_output(
-            native_compiler.compile(model_of(request), target=str(request.target.get("target") or "cpu")), request
-        )
+        write_output(compiler.compile(model_of(request), target=str(request.target.get("target") or "cpu")), request)
         return 0
 
     def validate(self, output: str) -> None:

@@ -33,19 +33,20 @@ class PartitionedCodegen(ABC):
 
     def compile(self, request: CodegenRequest) -> int:
         """Write the package; raises OdcError."""
-        from odc_mlir import segment_compiler
+        from odc_mlir import compiler
+        from odc_mlir.backends import ExternalBackend
+        from odc_mlir.universe import make_context
 
         machine = request.target.get("target")
         named = None if machine is None else str(machine)
-        files = segment_compiler.compile(
-            model_of(request),
+        backend = ExternalBackend(
             target=named or self.target.name,
             extension=self.extension,
             rules=self.target.rules_of(named),
             costs=self.target.costs_of(named),
             compile_segment=lambda segment: self.compile_segment(segment, request),
         )
-        write_output(files, request)
+        write_output(compiler.compile_with(backend, make_context(), model_of(request)), request)
         return 0
 
     def validate(self, output: str) -> None:

@@ -248,10 +248,10 @@ def _native_package(
     verdict: dict[str, Any] | None = None,
 ) -> Package:
     """The package of native code for ``source``, which is the model at ``model``."""
-    from odc_mlir import native_compiler
+    from odc_mlir import compiler
 
     start = time.perf_counter()
-    files = native_compiler.compile(
+    files = compiler.compile(
         source, target=target, strict=strict, time_limit=time_limit, progress=progress, verify_each=verify_each
     )
     files = files.with_members(_linked_files(model))

@@ -186,12 +186,12 @@ def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
 def _emit_object(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
-    from odc_mlir import native_compiler
+    from odc_mlir import compiler
     from odc_mlir.emitter.native_object import needs
     from odc_mlir.formats.quantities import size_text
     from odc_mlir.runtime import api
 
-    code, header = native_compiler.compile_object(
+    code, header = compiler.compile_object(
         api.load(arguments.model),
         name=Path(arguments.output).stem,
         target=arguments.target if arguments.target != "npu-256" else "cpu",

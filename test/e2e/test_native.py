@@ -83,11 +83,11 @@ def test_backend_native_compiles_in_place(tmp_path: Path, monkeypatch: pytest.Mo
 def test_code_compiled_in_place_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And compiled again where it is damaged, or for another model."""
     monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path))
-    from odc_mlir import native_compiler
+    from odc_mlir import compiler
 
     made = []
-    compiling = native_compiler.compile
-    monkeypatch.setattr(native_compiler, "compile", lambda *a, **k: made.append(a) or compiling(*a, **k))
+    compiling = compiler.compile
+    monkeypatch.setattr(compiler, "compile", lambda *a, **k: made.append(a) or compiling(*a, **k))
     expected = odc_mlir.run(DIGITS, ZERO)[0]
     for times, damage in ((1, False), (1, True), (2, False)):
         np.testing.assert_array_equal(odc_mlir.run(DIGITS, ZERO, backend="native")[0], expected)

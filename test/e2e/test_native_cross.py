@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from odc_mlir import native_compiler
+from odc_mlir import compiler
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits_cnn_int8.circle"
 
@@ -54,7 +54,7 @@ void _start(void) {{
 def run_elsewhere(folder: Path, model: Path, values: np.ndarray, machine: Machine) -> bytes:
     described, cpu, linked, (letter, register, *numbers), emulator = machine
     wanted = {"target": described} if cpu is None else {"triple": described, "cpu": cpu}
-    code, header = native_compiler.compile_object(model, name="model", **wanted)
+    code, header = compiler.compile_object(model, name="model", **wanted)
     (folder / "model.o").write_bytes(code)
     (folder / "model.h").write_text(header)
     names = dict(zip(("read", "write", "leave"), numbers, strict=True))

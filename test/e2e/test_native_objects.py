@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from odc_mlir import native_compiler
+from odc_mlir import compiler
 from odc_mlir.codegen.machine import import_llvm
 
 CODE_BYTES = 20 << 10
@@ -16,7 +16,7 @@ CODE_BYTES = 20 << 10
 @pytest.mark.parametrize("name", ["ad01_int8", "pretrainedResnet_quant", "vww_96_int8", "kws_ref_model"])
 def test_layers_share_their_code(name: str, test_data: Path) -> None:
     """A kernel is a function; its copies in every layer would take several times as much."""
-    code, _ = native_compiler.compile_object(
+    code, _ = compiler.compile_object(
         test_data / "models" / "zoo" / f"{name}.circle", name="model", triple="thumbv7em-none-eabi", cpu="cortex-m4"
     )
     llvm = import_llvm()

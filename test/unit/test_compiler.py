@@ -10,6 +10,7 @@ import pytest
 
 import odc_mlir
 from odc_mlir import compiler, emitter
+from odc_mlir.backends import NpuBackend
 from odc_mlir.errors import AllocationError, CompileError, ModelError, OptionError, TargetError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.plan import HostStep, SegmentStep
@@ -144,7 +145,7 @@ def test_strict_raises_what_a_segment_fails_with() -> None:
     text = MIXED.replace("circle.tanh(%f)", "circle.relu(%f)")
     module = odc_mlir.lower(odc_mlir.load(text.encode()), "partition")
     with pytest.raises(AllocationError, match="too much memory"):
-        compiler.schedule_segments(compiler.make_context(), module, strict=True)
+        compiler.compile_segments(compiler.make_context(), module, NpuBackend("npu-256"), strict=True)
 
 
 def test_a_limit_that_nothing_fits_leaves_everything_on_the_host() -> None:

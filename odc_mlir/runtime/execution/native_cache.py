@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 _FOLDER = "native"
 _MAX_BYTES = 256 << 20  # of all packages kept; the longest unused go first
-_COMPILER = PluginSource("cpu", __package__, None, "odc_mlir.native_compiler:compile", None)
+_COMPILER = PluginSource("cpu", __package__, None, "odc_mlir.compiler:compile", None)
 
 
 def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> PackageFiles:

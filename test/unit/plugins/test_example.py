@@ -16,7 +16,8 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from helpers.plugins import install_example
-from odc_mlir import segment_compiler
+from odc_mlir import compiler
+from odc_mlir.backends import ExternalBackend
 from odc_mlir.errors import CompileError, OptionError, TargetError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
@@ -32,6 +33,7 @@ from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.targets.host import load_host
 from odc_mlir.tools import odc_compile, odc_dump, odc_run
 from odc_mlir.tools.diagnosis import diagnose
+from odc_mlir.universe import make_context
 
 
 @pytest.fixture(autouse=True)
@@ -123,8 +125,10 @@ def compiled(model: Model, **options: Any) -> PackageFiles:
     target = choose("mya").description
     assert target is not None
     found = {"rules": target.rules(None), "costs": target.costs(None), **options}
+    strict = found.pop("strict", False)
     found = {"compile_segment": lambda segment: segment.model, **found}
-    return segment_compiler.compile(model_bytes(model), target="mya", extension="mya", **found)
+    backend = ExternalBackend(target="mya", extension="mya", **found)
+    return compiler.compile_with(backend, make_context(), model_bytes(model), strict=strict)
 
 
 def reasons(files: PackageFiles) -> set[str]:

@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Only the plugins of our own compilers import them, in the process that a plugin runs in; our own targets name
     # the rules that their passes follow.
     "plugins": FACTS
-    | {"codegen", "compiler", "native_compiler", "process_limits", "segment_compiler", "runtime.auto.build"}
+    | {"backends", "codegen", "compiler", "process_limits", "runtime.auto.build", "universe"}
     | {"transforms.partition.rules", "transforms.native.lowering.layers"},
     "support": FACTS,
     "dialects": FACTS | {"support"},
@@ -46,17 +46,11 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "pipelines": IR | {"frontend", "transforms", "emitter", "legality"},
     # Which program is the fastest is asked of the simulator.
     "trials": IR | {"transforms", "emitter", "pipelines", "simulator"},
-    "retries": IR | {"transforms", "emitter", "pipelines", "trials"},
     "loading": IR | {"frontend", "transforms", "universe"},
+    "backends": IR | {"frontend", "transforms", "emitter", "pipelines", "trials", "plugins"},
     "compiler": IR
-    | {"frontend", "transforms", "emitter", "pipelines", "retries", "trials", "universe"}
+    | {"backends", "frontend", "transforms", "emitter", "pipelines", "universe"}
     | {"codegen", "loading"},
-    "native_compiler": IR
-    | {"frontend", "transforms", "emitter", "pipelines", "compiler", "universe", "codegen"}
-    | {"loading", "retries"},
-    "segment_compiler": IR
-    | {"frontend", "transforms", "pipelines", "compiler", "universe", "retries", "plugins"}
-    | {"loading"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared, and compiled, to know its time.
     "quantizer": IR
@@ -82,20 +76,18 @@ ENTRANCES = COMMANDS | {"", "_version"}
 
 # The one module of the runtime that compiles on the device, by an import inside a function.
 RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
-_ASKED_FOR = frozenset({"compiler", "loading", "native_compiler", "linter", "optimizer", "quantizer"})
+_ASKED_FOR = frozenset({"compiler", "loading", "linter", "optimizer", "quantizer"})
 
 USES_XDSL = frozenset(
     {"support", "dialects", "frontend", "transforms", "emitter", "interpreters", "pipelines", "compiler", "universe"}
     | {
+        "backends",
         "editing",
         "legality",
         "linter",
         "loading",
-        "native_compiler",
         "optimizer",
         "quantizer",
-        "retries",
-        "segment_compiler",
         "torch_import",
         "trials",
         "viewer",

@@ -10,8 +10,9 @@ import pytest
 from xdsl.passes import ModulePass
 
 from helpers.lit_runner import run_lines
-from helpers.source import PACKAGE, REPOSITORY
+from helpers.source import PACKAGE, REPOSITORY, package_files, tree
 from odc_mlir import transforms
+from odc_mlir.transforms import NAMES
 from odc_mlir.transforms.circle.rewrites.table import rules
 from odc_mlir.transforms.common.describe import options_of
 
@@ -90,3 +91,49 @@ def test_a_lit_file_has_a_function_named_after_each_rewrite(name: str) -> None:
     assert shown, f"{name}: no lit file has a function of that name"
     runs = [re.search(r"rewrites=([\w,]+)", path.read_text()) for path in shown]
     assert any(run is not None and name in run[1].split(",") for run in runs), f"{name}: its file does not ask for it"
+
+
+def _orders(module: ast.Module) -> list[int]:
+    """Lines that put passes in order: a sequence of pass names, or of new passes, or passes applied one by one."""
+    found = []
+    for node in ast.walk(module):
+        if isinstance(node, ast.Tuple | ast.List):
+            names = [item.value for item in node.elts if isinstance(item, ast.Constant) and item.value in NAMES]
+            made = [item for item in node.elts if isinstance(item, ast.Call) and _names_a_pass(item.func)]
+            if len(names) > 1 or len(made) > 1:
+                found.append(node.lineno)
+        elif isinstance(node, ast.FunctionDef):
+            applied = [
+                inner
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.Call)
+                and isinstance(inner.func, ast.Attribute)
+                and inner.func.attr == "apply"
+                and isinstance(inner.func.value, ast.Call)
+                and _names_a_pass(inner.func.value.func)
+            ]
+            if len(applied) > 1:
+                found.append(node.lineno)
+    return found
+
+
+def _names_a_pass(node: ast.expr) -> bool:
+    return ast.unparse(node).rpartition(".")[2].endswith(("Pass", "_pass"))
+
+
+def test_only_the_pipelines_put_passes_in_order() -> None:
+    found = {path.relative_to(PACKAGE).as_posix(): lines for path in package_files() if (lines := _orders(tree(path)))}
+    del found["pipelines.py"]
+    assert not {name for name in found if not name.startswith(("quantizer/", "transforms/partition/plans/"))}, found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'ORDER = ("canonicalize-unused", "circle-simplify", "circle-infer-shapes")',
+        "run([CircleSimplifyPass(), CircleInferShapesPass()])",
+        "def f(m):\n    APass().apply(c, m)\n    BPass().apply(c, m)\n",
+    ],
+)
+def test_orders_are_found(source: str) -> None:
+    assert _orders(ast.parse(source))

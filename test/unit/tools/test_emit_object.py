@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from odc_mlir import native_compiler
+from odc_mlir import compiler
 from odc_mlir.codegen.loading import LoadedObject
 from odc_mlir.codegen.machine import import_llvm, resolve, target_machine
 from odc_mlir.codegen.symbols import read_symbols
@@ -78,7 +78,7 @@ def test_objects_of_two_models_are_linked_together() -> None:
     llvm, machine = import_llvm(), resolve("cpu")
     library = llvm.JITLibraryBuilder()
     for name in ("one", "two"):
-        code, _ = native_compiler.compile_object(str(DIGITS), name=name)
+        code, _ = compiler.compile_object(str(DIGITS), name=name)
         library.add_object_img(code).export_symbol(f"{name}_run")
     linked = library.link(llvm.create_lljit_compiler(target_machine(machine)), "both")  # nothing else is there
     assert linked["one_run"] != linked["two_run"]

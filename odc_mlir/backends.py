@@ -1,0 +1,431 @@
+"""Backends of the compiler: NPUs, processors, and targets of other packages.
+
+The driver in :mod:`odc_mlir.compiler` compiles for all of them in the same way. A :class:`CompilerBackend` names the
+stages, makes the binary of a segment, and chooses the operators that go to the host when that fails.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, NamedTuple, cast, get_type_hints
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr
+from xdsl.dialects.func import FuncOp, ReturnOp
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+from odc_mlir import pipelines, targets
+from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.dialects.npu_program import ProgramOp, distinct_names, make_program
+from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
+from odc_mlir.emitter.native_segment import emit_native_segment
+from odc_mlir.errors import AllocationError, CompileError, OdcError, OptionError, TimeLimitError
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.native_segment import SUFFIX
+from odc_mlir.frontend import export_circle
+from odc_mlir.isa import container
+from odc_mlir.ops.work import tensor_bytes
+from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, reason_against
+from odc_mlir.support.collection import take_apart
+from odc_mlir.support.deadline import in_time, tell
+from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.text import module_text
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.targets.host import HostCosts
+from odc_mlir.transforms.common.defects import Defect, defect_of
+from odc_mlir.transforms.common.placement import (
+    HOST,
+    NPU,
+    functions,
+    main_function,
+    operators,
+    place_on_host,
+    place_on_npu,
+    placed,
+    wanted_place,
+)
+from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
+from odc_mlir.transforms.partition.npu_choose_segments import NpuChooseSegmentsPass, apply_choice, problem_of
+from odc_mlir.transforms.partition.odc_apply_annotations import OdcApplyAnnotationsPass
+from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
+from odc_mlir.transforms.partition.plans.plans import Bounds, OperatorCost, choose
+from odc_mlir.transforms.partition.rules.edges import memory_reason
+from odc_mlir.transforms.quant.common.ir import SCHEME, read_word
+from odc_mlir.trials import scheduled_program
+
+SINGLE_EVICTIONS = 12  # failures of a module after which whole segments go to the host instead of single operators
+
+
+class Compiled(NamedTuple):
+    """A partitioned module with the binaries of its segments in program order."""
+
+    module: ModuleOp
+    binaries: dict[SegmentOp, bytes]
+
+
+class Failed(NamedTuple):
+    """Number of the first segment without a binary, and the error."""
+
+    segment: int
+    error: OdcError
+
+
+class DefectError(CompileError):
+    """An unexpected exception while a segment was compiled: a bug of this compiler."""
+
+    def __init__(self, defect: Defect) -> None:
+        super().__init__(defect.reason)
+        self.defect = defect
+
+
+@dataclass(frozen=True)
+class CompilerBackend(ABC):
+    """One kind of target, for the driver.
+
+    ``partitioned`` is the stage that ends with segments; :meth:`passes` configures passes up to there and after it.
+    ``lowered``: the stage to which all segments are taken together before binaries are made, if any.
+    """
+
+    partitioned: ClassVar[str]
+    lowered: ClassVar[str | None] = None
+    reuses: ClassVar[bool] = False  # whether a segment may get the binary of an equal one, by :meth:`renamed`
+
+    target: str
+
+    @property
+    @abstractmethod
+    def suffix(self) -> str:
+        """Suffix of the files of segments, with its dot."""
+
+    @abstractmethod
+    def passes(self) -> Sequence[ModulePass]:
+        """Configured passes, which replace those of the same names in stages."""
+
+    @abstractmethod
+    def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
+        """Make the binary of a segment of ``module``; raise OdcError."""
+
+    def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
+        """Choose operators of ``module`` for the host after the ``attempt``-th failure, each with the reason.
+
+        Raise an error to stop compiling.
+        """
+        raise failed.error
+
+    def renamed(self, binary: bytes, segment: SegmentOp) -> bytes:
+        """Adapt the binary of an equal segment with another name."""
+        return binary
+
+    def plan_fields(self, module: ModuleOp) -> Mapping[str, Any]:
+        """Fields of the plan of ``module``: ``target``, ``memory`` and ``options``."""
+        return {"target": self.target, "memory": None, "options": {}}
+
+    @property
+    def host(self) -> HostCosts | None:
+        """Costs of the host beside the target, for the plan's record of the partition; None: no record."""
+        return None
+
+
+@dataclass(frozen=True)
+class NpuBackend(CompilerBackend):
+    """NPUs described by a target file. Operators that cannot be scheduled go to the host one by one."""
+
+    partitioned = "partition"
+    suffix = ".npu"
+    reuses = True
+
+    memory: str = "flash"
+    prefer: str = "performance"
+    sram_limit: int | None = None
+    allow_host: bool = False
+    placement: tuple[ModulePass, ...] = ()
+
+    def passes(self) -> Sequence[ModulePass]:
+        chosen = OdcSetTargetPass(self.target, self.memory, self.prefer, self.sram_limit, self.allow_host)
+        chosen.choice()
+        return [chosen, *self.placement]
+
+    def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
+        choice = target_of(module)
+        assert choice is not None, "a partitioned module has a target"
+        try:
+            program = scheduled_program(context, module, segment)
+            tell(context, "package: emitting")
+            made = _emit(segment, program, choice)
+        except AllocationError as error:
+            capacity = targets.load(choice.target).sram.capacity_bytes
+            if error.needed_bytes > capacity:
+                error.hint = f"all of the SRAM of {choice.target} is {capacity} bytes; take a target with more"
+            raise
+        take_apart(program.block)  # the IR of many segments together would be most of the memory of compiling
+        return made
+
+    def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
+        error = failed.error
+        if isinstance(error, AllocationError) and self.sram_limit is not None and not self.allow_host:
+            raise self._least_limit(context, module, error)
+        ops = _culprits(segments(module)[failed.segment], error, single=attempt <= SINGLE_EVICTIONS)
+        return {op: _reason(op, error) for op in ops}
+
+    def renamed(self, binary: bytes, segment: SegmentOp) -> bytes:
+        held = container.read(binary)
+        return container.write(replace(held, metadata={**held.metadata, container.SEGMENT: segment.sym_name.data}))
+
+    def plan_fields(self, module: ModuleOp) -> Mapping[str, Any]:
+        scheme = read_word(module, SCHEME) or "none"
+        options = {"prefer": self.prefer, "quantize": scheme, "sram_limit_bytes": self.sram_limit}
+        return {"target": targets.load(self.target).name, "memory": self.memory, "options": options}
+
+    @property
+    def host(self) -> HostCosts:
+        return targets.load(self.target).host
+
+    def _least_limit(self, context: Context, module: ModuleOp, error: AllocationError) -> AllocationError:
+        """Return ``error`` with the smallest SRAM limit at which all segments are scheduled, found by scheduling."""
+        choice = target_of(module)
+        assert choice is not None, "a partitioned module has a target"
+        limit, needed = choice.sram_limit or 0, error.needed_bytes
+        capacity = targets.load(choice.target).sram.capacity_bytes
+        found: Compiled | Failed | None = None
+        while limit < needed <= capacity and not isinstance(found, Compiled):
+            trial = module.clone()
+            trial.attributes[TARGET] = TargetAttr(replace(choice, sram_limit=needed))
+            found = segment_binaries(context, trial, self, {}, guarded=False)
+            if isinstance(found, Failed):
+                more = found.error.needed_bytes if isinstance(found.error, AllocationError) else 0
+                needed = more if more > needed else 0
+        if not isinstance(found, Compiled):
+            return AllocationError(
+                f"the SRAM limit of {limit} bytes is too small: {error.message}",
+                tensor=error.tensor,
+                hint="let operators go to the host (--allow-host)",
+            )
+        least = AllocationError(
+            f"the SRAM limit of {limit} bytes is too small for what runs on the NPU, {needed} bytes are enough",
+            hint=f"raise it (--sram-limit {needed}), or let operators go to the host (--allow-host)",
+        )
+        least.needed_bytes, least.allowed_bytes = needed, limit
+        return least
+
+
+@dataclass(frozen=True)
+class NativeBackend(CompilerBackend):
+    """Object code for a processor, by LLVM. Operators without a native kernel stay on the host kernels."""
+
+    partitioned = "native-partition"
+    lowered = "native-llvm"
+    suffix = SUFFIX
+
+    processor: CpuTarget
+
+    def passes(self) -> Sequence[ModulePass]:
+        return [NativeSetTargetPass(self.target)]
+
+    def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
+        return emit_native_segment(segment, self.processor)
+
+
+@dataclass(frozen=True)
+class ExternalBackend(CompilerBackend):
+    """A target of another package: its rules, its costs, its compiler of segments.
+
+    A segment that cannot be compiled goes to the host as a whole.
+    """
+
+    partitioned = pipelines.EXTERNAL
+
+    extension: str
+    rules: Rules
+    costs: Costs | None
+    compile_segment: Callable[[SegmentModel], bytes]
+
+    @property
+    def suffix(self) -> str:
+        return f".{self.extension}"
+
+    def passes(self) -> Sequence[ModulePass]:
+        return [_MarkSupported(self), _ChooseSegments(self)]
+
+    def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
+        return self.compile_segment(_model_of(segment))
+
+    def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
+        return dict.fromkeys(operators(segments(module)[failed.segment]), f"compile: {failed.error.message}")
+
+
+@dataclass(frozen=True)
+class _MarkSupported(ModulePass):
+    """Place operators on an external target where its rules allow that."""
+
+    name = "target-mark-supported"
+    backend: ExternalBackend
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        op.attributes[TARGET] = TargetAttr(TargetChoice(self.backend.target))
+        for index, function in enumerate(functions(op)):
+            for item in operators(function):
+                reason = f"function: @{function.sym_name.data} is called by control flow" if index else None
+                reason = reason or self._reason_against(item)
+                if reason is None:
+                    place_on_npu(item)
+                else:
+                    place_on_host(item, reason)
+
+    def _reason_against(self, op: CircleOp) -> str | None:
+        if op.unverified is not None:
+            return f"operator: {op.unverified}"
+        if wanted_place(op) == HOST:
+            return "annotation: placed by the user"
+        return reason_against(self.backend.rules, node_of(op), self.backend.target)
+
+
+@dataclass(frozen=True)
+class _ChooseSegments(ModulePass):
+    """Move operators to the host where that makes an inference faster, transfers included.
+
+    The search is the NPU's, with a clock of 1 GHz: a cycle is a nanosecond.
+    """
+
+    name = "target-choose-segments"
+    backend: ExternalBackend
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        target = self.backend.target
+        costs = check_costs(self.backend.costs, target)
+        if costs is None:
+            return
+        found = list(operators(main_function(op)))
+        works = [OperatorCost(operator_ns(costs, node_of(op), target)) if placed(op) == NPU else None for op in found]
+        if any(work is not None for work in works):
+            problem = problem_of(op, found, works, costs.host, 1_000_000_000, _sum_of_cycles, target)
+            apply_choice(op, found, choose(problem, Bounds(), "performance"))
+
+
+def segment_binaries(
+    context: Context, module: ModuleOp, backend: CompilerBackend, known: dict[str, bytes], *, guarded: bool
+) -> Compiled | Failed:
+    """Make the binaries of all segments of ``module``, until one fails.
+
+    ``known``: binaries by the text of their segments; those made before a failure are added. ``guarded``: an unexpected
+    exception is a failure too.
+    """
+    if backend.lowered is not None:
+        options = backend.passes()
+        pipelines.run(context, module, backend.lowered, after=backend.partitioned, options=options)
+    binaries: dict[SegmentOp, bytes] = {}
+    for number, segment in enumerate(in_time(context, segments(module))):
+        try:
+            made = known.get(_text(segment)) if known else None
+            binaries[segment] = (
+                backend.binary(context, module, segment) if made is None else backend.renamed(made, segment)
+            )
+            continue
+        except TimeLimitError:
+            raise
+        except OdcError as error:
+            failure = error
+        except Exception as error:
+            if not guarded:
+                raise
+            failure = DefectError(defect_of("a segment", "", error))
+            failure.__cause__ = error
+        if backend.reuses:
+            known.update({_text(done): binary for done, binary in binaries.items()})
+        return Failed(number, failure)
+    return Compiled(module, binaries)
+
+
+def segments(module: ModuleOp) -> list[SegmentOp]:
+    """Return the segments of the main function in program order."""
+    return [op for op in main_function(module).body.block.ops if isinstance(op, SegmentOp)]
+
+
+def placement_passes(placement: Mapping[str, Any]) -> tuple[ModulePass, ...]:
+    """Configure the passes for the keys of ``placement``; raise OptionError for an unknown key or a wrong value."""
+    found: list[ModulePass] = []
+    left = dict(placement)
+    kinds: tuple[type[ModulePass], ...] = (OdcApplyAnnotationsPass, NpuChooseSegmentsPass)
+    for kind in kinds:
+        names = [item.name for item in fields(kind)]
+        found.append(_configured(kind, {name: left.pop(name) for name in names if name in left}))
+    if left:
+        known = ", ".join(item.name for kind in kinds for item in fields(kind))
+        raise OptionError(f"unknown placement option {next(iter(left))!r}", hint=f"use some of {known}")
+    return tuple(found)
+
+
+def _configured(kind: type[ModulePass], values: Mapping[str, Any]) -> ModulePass:
+    hints = get_type_hints(kind)
+    for name, value in values.items():
+        if hints[name] == tuple[str, ...]:
+            fits = not isinstance(value, str) and all(isinstance(item, str) for item in value)
+        else:
+            fits = isinstance(value, hints[name]) and not isinstance(value, bool)
+        if not fits:
+            raise OptionError(f"placement option {name} is {value!r}", hint="see the pass options of odc-opt")
+    return kind(**{name: tuple(v) if hints[name] == tuple[str, ...] else v for name, v in values.items()})
+
+
+def _text(segment: SegmentOp) -> str:
+    """Text of a segment's operators, equal for segments whose programs differ in their names only."""
+    program = make_program(segment)
+    program.properties["sym_name"] = StringAttr("any")
+    return module_text(program, constants="elide")
+
+
+def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes:
+    from odc_mlir.emitter import emit_program, operator_kinds
+
+    target, memory = targets.load(choice.target), cast(targets.MemoryMode, choice.memory)
+    with typed_errors("package"):
+        return emit_program(program, target, memory, operator_kinds(segment))
+
+
+def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[CircleOp]:
+    """Choose operators to evict: the one that ``error`` names, the largest when memory is short, else all."""
+    members = list(operators(segment))
+    if single:
+        known = zip(members, distinct_names(segment.circle_block), strict=True)
+        named = [op for op, names in known if error.tensor in names]
+        if len(named) == 1:
+            return named
+        if isinstance(error, AllocationError):
+            return [max(members, key=_tensor_bytes)]
+    return members
+
+
+def _reason(op: CircleOp, error: OdcError) -> str:
+    """Reason for an eviction in the plan; memory has the wording of the placement rule."""
+    if isinstance(error, AllocationError) and error.needed_bytes:
+        return memory_reason(op, error.needed_bytes, error.allowed_bytes)
+    return f"compile: {error}"
+
+
+def _tensor_bytes(op: CircleOp) -> int:
+    """Bytes of the computed operands and results of ``op``, which are in SRAM at once."""
+    node = node_of(op)
+    tensors = [t for t in (*node.operands, *node.results) if t is not None and not t.is_const]
+    return sum(map(tensor_bytes, tensors))
+
+
+def _sum_of_cycles(works: Sequence[OperatorCost]) -> float:
+    return sum(work.cycles for work in works)
+
+
+def _model_of(segment: SegmentOp) -> SegmentModel:
+    """A model of the operators of ``segment``, with the segment's inputs and outputs in order."""
+    block = segment.circle_block
+    last = block.last_op
+    assert isinstance(last, YieldOp), "a verified segment ends in its yield"
+    types = FunctionType.from_lists([value.type for value in block.args], [value.type for value in last.operands])
+    function = FuncOp("main", types, segment.circle.clone())
+    for argument, original in zip(function.body.block.args, block.args, strict=True):
+        argument.name_hint, argument.location = original.name_hint, original.location
+    end = function.body.block.last_op
+    assert isinstance(end, YieldOp), "the copy ends in its yield"
+    Rewriter.replace_op(end, ReturnOp(*end.operands))
+    records = export_circle.export_model(ModuleOp([function]))
+    return SegmentModel(segment.sym_name.data, bytes(write_model(records)))
