@@ -17,7 +17,7 @@ xDSL's own lowering through ``ptr`` turns every address into an integer and does
 lowers upstream dialects to the llvm dialect directly, after xDSL's ``convert-scf-to-cf``. Operations that the llvm
 dialect cannot express become calls of LLVM intrinsics by name.
 
-Rejects operations without such a form, and buffers that are not flat.
+Rejects operations without a form in the llvm dialect, and buffers of more than one dimension.
 """
 
 from __future__ import annotations
@@ -29,25 +29,28 @@ from xdsl.context import Context
 from xdsl.dialects import arith, cf, func, llvm, memref, vector
 from xdsl.dialects.builtin import (
     DenseArrayBase,
+    FixedBitwidthType,
     Float32Type,
     FloatAttr,
     IndexType,
     IntegerAttr,
     IntegerType,
-    LocationAttr,
     MemRefType,
     ModuleOp,
     VectorType,
+    i8,
     i32,
     i64,
 )
-from xdsl.ir import Attribute, Block, Operation, Region, SSAValue
-from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.transforms.convert_scf_to_cf import ConvertScfToCf
 
 from odc_mlir.errors import CompileError
+from odc_mlir.legality import ConversionTarget
 from odc_mlir.support.locations import name_inside
+from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
+from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules
 
 POINTER = llvm.LLVMPointerType()
@@ -77,14 +80,10 @@ _CASTS: dict[type[Operation], Callable[[SSAValue, Attribute], Operation]] = {
     arith.SIToFPOp: llvm.SIToFPOp,
     arith.ExtFOp: llvm.FPExtOp,
     arith.TruncFOp: llvm.FPTruncOp,
-    llvm.SIToFPOp: llvm.SIToFPOp,
-    llvm.SExtOp: llvm.SExtOp,
-    llvm.ZExtOp: llvm.ZExtOp,
-    llvm.TruncOp: llvm.TruncOp,
     vector.BitcastOp: llvm.BitcastOp,
     arith.BitcastOp: llvm.BitcastOp,
 }
-# Operations without a counterpart in the dialect, or without one that is translated: LLVM's intrinsics.
+# Operations without a counterpart that xDSL translates to LLVM IR, by the name of an LLVM intrinsic.
 _INTRINSICS: dict[type[Operation], str] = {
     arith.MinSIOp: "smin",
     arith.MaxSIOp: "smax",
@@ -108,24 +107,261 @@ _REDUCTIONS = {
 
 
 def converted_type(type: Attribute) -> Attribute:
-    """Memory as a pointer, an index as 64 bits; anything else as it is."""
+    """Return the llvm type of a value: a pointer for memory, 64 bits for an index, other types unchanged."""
     if isinstance(type, MemRefType):
         return POINTER
     return i64 if isinstance(type, IndexType) else type
 
 
 def suffix(type: Attribute) -> str:
-    """How LLVM's intrinsics name a type: ``v16i32``."""
+    """Return the name of a type in names of LLVM intrinsics: ``v16i32``."""
     if isinstance(type, VectorType):
         return f"v{type.get_shape()[0]}{suffix(type.element_type)}"
     return str(type)
 
 
+class LowerFunction(LoweringPattern[func.FuncOp]):
+    """``func.func`` to ``llvm.func``, with converted types of parameters, block arguments and results."""
+
+    def lower(self, op: func.FuncOp, rewriter: PatternRewriter, /) -> None:
+        name_inside(op, op.sym_name.data)
+        for argument in [argument for block in op.body.blocks for argument in block.args]:
+            if (type := converted_type(argument.type)) != argument.type:
+                rewriter.replace_value_with_new_type(argument, type)
+        inputs, outputs = op.function_type.inputs, list(op.function_type.outputs)
+        result = converted_type(outputs[0]) if outputs else llvm.LLVMVoidType()
+        public = op.is_declaration or op.sym_visibility is None or op.sym_visibility.data != "private"
+        function = llvm.FuncOp(
+            op.sym_name,
+            llvm.LLVMFunctionType([converted_type(item) for item in inputs], result),
+            llvm.LinkageAttr("external" if public else "internal"),
+            body=op.detach_region(op.body),
+            extra_attrs=op.attributes,
+        )
+        rewriter.replace(op, function)
+
+
+class LowerCall(LoweringPattern[func.CallOp]):
+    """``func.call`` to ``llvm.call``."""
+
+    def lower(self, op: func.CallOp, rewriter: PatternRewriter, /) -> None:
+        type = converted_type(op.results[0].type) if op.results else None
+        rewriter.replace(op, llvm.CallOp(op.callee.root_reference.data, *op.arguments, return_type=type))
+
+
+class LowerReturn(LoweringPattern[func.ReturnOp]):
+    """``func.return`` to ``llvm.return``."""
+
+    def lower(self, op: func.ReturnOp, rewriter: PatternRewriter, /) -> None:
+        rewriter.replace(op, llvm.ReturnOp(*op.operands))
+
+
+class LowerBranch(LoweringPattern[cf.BranchOp]):
+    """``cf.br`` to ``llvm.br``."""
+
+    def lower(self, op: cf.BranchOp, rewriter: PatternRewriter, /) -> None:
+        rewriter.replace(op, llvm.BrOp(op.successor, *op.arguments))
+
+
+class LowerConditionalBranch(LoweringPattern[cf.ConditionalBranchOp]):
+    """``cf.cond_br`` to ``llvm.cond_br``."""
+
+    def lower(self, op: cf.ConditionalBranchOp, rewriter: PatternRewriter, /) -> None:
+        then, other = (op.then_block, op.then_arguments), (op.else_block, op.else_arguments)
+        rewriter.replace(op, llvm.CondBrOp(op.cond, *then, *other))
+
+
+class LowerConstant(LoweringPattern[arith.ConstantOp]):
+    """``arith.constant`` of one number to ``llvm.mlir.constant``; an index becomes a number of 64 bits."""
+
+    def lower(self, op: arith.ConstantOp, rewriter: PatternRewriter, /) -> None:
+        type, value = converted_type(op.result.type), op.value
+        if isinstance(value, IntegerAttr):
+            assert isinstance(type, IntegerType)
+            value = IntegerAttr(value.value.data, type)
+        elif not isinstance(value, FloatAttr):
+            raise CompileError(f"a constant {value} has no form in the llvm dialect")
+        rewriter.replace(op, llvm.ConstantOp(value, type))
+
+
+class LowerBinary(LoweringPattern[Operation]):
+    """An operation of two operands to its counterpart: ``arith.addi`` to ``llvm.add``."""
+
+    def handles(self, kind: type[Operation], /) -> bool:
+        return kind in _BINARY
+
+    def lower(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        rewriter.replace(op, _BINARY[type(op)](*op.operands))
+
+
+class LowerCast(LoweringPattern[Operation]):
+    """A conversion of element types to its counterpart: ``arith.extsi`` to ``llvm.sext``."""
+
+    def handles(self, kind: type[Operation], /) -> bool:
+        return kind in _CASTS
+
+    def lower(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        rewriter.replace(op, _CASTS[type(op)](op.operands[0], op.results[0].type))
+
+
+class LowerToIntrinsic(LoweringPattern[Operation]):
+    """An operation to a call of the LLVM intrinsic for its type: ``arith.minsi`` to ``llvm.smin.v16i32``."""
+
+    def handles(self, kind: type[Operation], /) -> bool:
+        return kind in _INTRINSICS
+
+    def lower(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        type_ = op.operands[0].type
+        name = f"llvm.{_INTRINSICS[type(op)]}.{suffix(type_)}"
+        rewriter.replace(op, llvm.CallIntrinsicOp(name, op.operands, [type_]))
+
+
+class LowerIndexCast(LoweringPattern[arith.IndexCastOp]):
+    """``arith.index_cast`` to a sign extension, a truncation, or nothing between types of the same width."""
+
+    def lower(self, op: arith.IndexCastOp, rewriter: PatternRewriter, /) -> None:
+        value, wanted = op.input, converted_type(op.result.type)
+        assert isinstance(value.type, IntegerType)
+        assert isinstance(wanted, IntegerType)
+        if value.type == wanted:
+            rewriter.replace(op, [], [value])
+        else:
+            wider = value.type.width.data < wanted.width.data
+            rewriter.replace(op, (llvm.SExtOp if wider else llvm.TruncOp)(value, wanted))
+
+
+class LowerIntegerComparison(LoweringPattern[arith.CmpiOp]):
+    """``arith.cmpi`` to ``llvm.icmp`` with the same predicate."""
+
+    def lower(self, op: arith.CmpiOp, rewriter: PatternRewriter, /) -> None:
+        rewriter.replace(op, llvm.ICmpOp(op.lhs, op.rhs, IntegerAttr(op.predicate.value.data, i64)))
+
+
+class LowerFloatComparison(LoweringPattern[arith.CmpfOp]):
+    """``arith.cmpf`` to ``llvm.fcmp`` with the same predicate."""
+
+    def lower(self, op: arith.CmpfOp, rewriter: PatternRewriter, /) -> None:
+        rewriter.replace(op, llvm.FCmpOp(op.lhs, op.rhs, IntegerAttr(op.predicate.value.data, i64)))
+
+
+class LowerSelect(LoweringPattern[arith.SelectOp]):
+    """``arith.select`` to ``llvm.select``."""
+
+    def lower(self, op: arith.SelectOp, rewriter: PatternRewriter, /) -> None:
+        rewriter.replace(op, llvm.SelectOp(*op.operands))
+
+
+class LowerLoad(LoweringPattern[memref.LoadOp | vector.LoadOp]):
+    """``memref.load`` and ``vector.load`` to ``llvm.load`` at the address of the first element."""
+
+    def lower(self, op: memref.LoadOp | vector.LoadOp, rewriter: PatternRewriter, /) -> None:
+        source, *indices = op.operands
+        type = op.results[0].type
+        address = _address(op, source, indices, type)
+        rewriter.replace(op, [address, llvm.LoadOp(address, type, alignment=_alignment(type))])
+
+
+class LowerStore(LoweringPattern[memref.StoreOp | vector.StoreOp]):
+    """``memref.store`` and ``vector.store`` to ``llvm.store`` at the address of the first element."""
+
+    def lower(self, op: memref.StoreOp | vector.StoreOp, rewriter: PatternRewriter, /) -> None:
+        value, target, *indices = op.operands
+        address = _address(op, target, indices, value.type)
+        rewriter.replace(op, [address, llvm.StoreOp(value, address, alignment=_alignment(value.type))])
+
+
+class LowerView(LoweringPattern[memref.ViewOp]):
+    """``memref.view`` to the address of its first byte."""
+
+    def lower(self, op: memref.ViewOp, rewriter: PatternRewriter, /) -> None:
+        rewriter.replace(op, _address(op, op.source, [op.byte_shift], i8))
+
+
+def _address(op: Operation, buffer: SSAValue, indices: Sequence[SSAValue], type: Attribute) -> llvm.GEPOp:
+    """Return the address of an element; ``type`` is the element type or a vector of it."""
+    if len(indices) != 1:
+        raise CompileError(f"{op.name} with {len(indices)} indices has no form in the llvm dialect, only with one")
+    return llvm.GEPOp(buffer, [llvm.GEP_USE_SSA_VAL], _element(type), indices, inbounds=True)
+
+
+def _element(type: Attribute) -> Attribute:
+    return type.element_type if isinstance(type, VectorType) else type
+
+
+def _alignment(type: Attribute) -> int:
+    """Return the alignment in bytes that a buffer of this element type promises."""
+    element = _element(type)
+    if not isinstance(element, FixedBitwidthType):
+        raise CompileError(f"elements of type {element} cannot be in memory")
+    return max(1, element.bitwidth // 8)
+
+
+class LowerBroadcast(LoweringPattern[vector.BroadcastOp]):
+    """``vector.broadcast`` to ``llvm.shufflevector`` of a vector whose first element is the number."""
+
+    def lower(self, op: vector.BroadcastOp, rewriter: PatternRewriter, /) -> None:
+        source, type = op.operands[0], op.results[0].type
+        assert isinstance(type, VectorType)
+        if not isinstance(source.type, VectorType):
+            empty = rewriter.insert(llvm.UndefOp(VectorType(type.element_type, [1])))
+            first = rewriter.insert(llvm.ConstantOp(IntegerAttr(0, i64), i64))
+            source = rewriter.insert(llvm.InsertElementOp(empty.res, source, first.result)).res
+        mask = DenseArrayBase.from_list(i32, [0] * type.get_shape()[0])
+        rewriter.replace(op, llvm.ShuffleVectorOp(source, source, mask, type))
+
+
+class LowerShuffle(LoweringPattern[vector.ShuffleOp]):
+    """``vector.shuffle`` to ``llvm.shufflevector``."""
+
+    def lower(self, op: vector.ShuffleOp, rewriter: PatternRewriter, /) -> None:
+        mask = DenseArrayBase.from_list(i32, list(op.mask.get_values()))
+        rewriter.replace(op, llvm.ShuffleVectorOp(op.v1, op.v2, mask, op.result.type))
+
+
+class LowerReduction(LoweringPattern[vector.ReductionOp]):
+    """``vector.reduction`` to a call of the intrinsic ``llvm.vector.reduce``; sums of reals start with zero."""
+
+    def lower(self, op: vector.ReductionOp, rewriter: PatternRewriter, /) -> None:
+        kind, type, operands = op.kind.data.value, op.dest.type, [op.vector]
+        if kind not in _REDUCTIONS:
+            raise CompileError(f"a reduction by {kind} has no form in the llvm dialect")
+        name = _REDUCTIONS[kind]
+        if kind == "add" and isinstance(type, Float32Type):
+            name, operands = "fadd", [rewriter.insert(llvm.ConstantOp(FloatAttr(0.0, type), type)).result, op.vector]
+        rewriter.replace(
+            op, llvm.CallIntrinsicOp(f"llvm.vector.reduce.{name}.{suffix(op.vector.type)}", operands, [type])
+        )
+
+
 @dataclass(frozen=True)
-class ConvertNativeToLlvmPass(ModulePass):
-    """Rewrite every function in the llvm dialect."""
+class ConvertNativeToLlvmPass(PatternPass):
+    """Lower every function; see the module's text."""
 
     name = "convert-native-to-llvm"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (
+            LowerFunction,
+            LowerCall,
+            LowerReturn,
+            LowerBranch,
+            LowerConditionalBranch,
+            LowerConstant,
+            LowerBinary,
+            LowerCast,
+            LowerToIntrinsic,
+            LowerIndexCast,
+            LowerIntegerComparison,
+            LowerFloatComparison,
+            LowerSelect,
+            LowerLoad,
+            LowerStore,
+            LowerView,
+            LowerBroadcast,
+            LowerShuffle,
+            LowerReduction,
+        )
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for module in segment_modules(op):
@@ -133,249 +369,7 @@ class ConvertNativeToLlvmPass(ModulePass):
 
 
 def convert_functions(context: Context, module: ModuleOp) -> None:
-    """Rewrite the functions of a module."""
+    """Rewrite the functions of ``module``; raise CompileError for an operation without a form in the llvm dialect."""
     ConvertScfToCf().apply(context, module)
-    for function in [item for item in module.ops if isinstance(item, func.FuncOp)]:
-        converted = _Function(function).convert()
-        name_inside(converted, function.sym_name.data)
-        module.body.block.insert_op_before(converted, function)
-        Rewriter.erase_op(function)
-
-
-class _Function:
-    """One function on its way; ``values`` and ``blocks`` map what was to what is."""
-
-    def __init__(self, source: func.FuncOp) -> None:
-        self.source = source
-        self.values: dict[SSAValue, SSAValue] = {}
-        self.blocks: dict[Block, Block] = {}
-        self.block = Block()
-        self.location: LocationAttr = source.location
-
-    def convert(self) -> llvm.FuncOp:
-        source = self.source
-        outputs = list(source.function_type.outputs)
-        result = converted_type(outputs[0]) if outputs else llvm.LLVMVoidType()
-        type = llvm.LLVMFunctionType([converted_type(item) for item in source.function_type.inputs], result)
-        body = Region()
-        for block in source.body.blocks:
-            new = Block(arg_types=[converted_type(item) for item in block.arg_types])
-            self.blocks[block] = new
-            body.add_block(new)
-            for old, arg in zip(block.args, new.args, strict=True):
-                arg.name_hint = old.name_hint
-                self.values[old] = arg
-        for block, new in self.blocks.items():
-            self.block = new
-            for op in block.ops:
-                self.location = op.location
-                self.operation(op)
-        public = source.is_declaration or source.sym_visibility is None or source.sym_visibility.data != "private"
-        linkage = llvm.LinkageAttr("external" if public else "internal")
-        attributes = dict(source.attributes)
-        return llvm.FuncOp(source.sym_name, type, linkage, body=body, extra_attrs=attributes)
-
-    def emit(self, op: Operation) -> SSAValue:
-        self.add(op)
-        return op.results[0]
-
-    def add(self, op: Operation) -> None:
-        """Add an operation in the place of the one that is being converted."""
-        op.location = self.location
-        self.block.add_op(op)
-
-    def of(self, value: SSAValue) -> SSAValue:
-        return self.values[value]
-
-    def all(self, values: Sequence[SSAValue]) -> list[SSAValue]:
-        return [self.values[value] for value in values]
-
-    def integer(self, value: int, type: Attribute = i64) -> SSAValue:
-        assert isinstance(type, IntegerType)
-        return self.emit(llvm.ConstantOp(IntegerAttr(value, type), type))
-
-    def operation(self, op: Operation) -> None:
-        kind = type(op)
-        if kind in _BINARY:
-            new = self.emit(_BINARY[kind](*self.all(op.operands)))
-        elif kind in _CASTS:
-            new = self.emit(_CASTS[kind](self.of(op.operands[0]), op.results[0].type))
-        elif kind in _INTRINSICS:
-            operands = self.all(op.operands)
-            name = f"llvm.{_INTRINSICS[kind]}.{suffix(operands[0].type)}"
-            new = self.emit(llvm.CallIntrinsicOp(name, operands, [operands[0].type]))
-        elif kind in _HANDLERS:
-            found = _HANDLERS[kind](self, op)
-            if found is None:
-                return
-            new = found
-        else:
-            raise CompileError(f"operation {op.name} has no form in the llvm dialect")
-        if op.results:
-            self.values[op.results[0]] = new
-            new.name_hint = op.results[0].name_hint
-
-    def address(self, source: SSAValue, indices: Sequence[SSAValue]) -> tuple[SSAValue, int]:
-        """Pointer to an element of a flat buffer, and the alignment that its type promises."""
-        assert isinstance(source.type, MemRefType)
-        element = source.type.element_type
-        if len(indices) != 1:
-            raise CompileError(f"a buffer of type {source.type} is not flat")
-        pointer = self.emit(
-            llvm.GEPOp(self.of(source), [llvm.GEP_USE_SSA_VAL], element, [self.of(indices[0])], inbounds=True)
-        )
-        return pointer, _size(element)
-
-
-def _size(type: Attribute) -> int:
-    width = getattr(type, "bitwidth", None)
-    if width is None:
-        raise CompileError(f"elements of type {type} cannot be in memory")
-    return max(1, int(width) // 8)
-
-
-def _constant(f: _Function, op: Operation) -> SSAValue:
-    assert isinstance(op, arith.ConstantOp)
-    type, value = converted_type(op.result.type), op.value
-    if isinstance(value, IntegerAttr):
-        assert isinstance(type, IntegerType)
-        value = IntegerAttr(value.value.data, type)
-    elif not isinstance(value, FloatAttr):
-        raise CompileError(f"a constant {op.value} has no form in the llvm dialect")
-    return f.emit(llvm.ConstantOp(value, type))
-
-
-def _cast_index(f: _Function, op: Operation) -> SSAValue:
-    value = f.of(op.operands[0])
-    wanted = converted_type(op.results[0].type)
-    if value.type == wanted:
-        return value
-    assert isinstance(value.type, IntegerType)
-    assert isinstance(wanted, IntegerType)
-    if value.type.width.data < wanted.width.data:
-        return f.emit(llvm.SExtOp(value, wanted))
-    return f.emit(llvm.TruncOp(value, wanted))
-
-
-def _compare(f: _Function, op: Operation) -> SSAValue:
-    assert isinstance(op, arith.CmpiOp)
-    lhs, rhs = f.all(op.operands)
-    return f.emit(llvm.ICmpOp(lhs, rhs, IntegerAttr(op.predicate.value.data, i64)))
-
-
-def _compare_reals(f: _Function, op: Operation) -> SSAValue:
-    assert isinstance(op, arith.CmpfOp)
-    lhs, rhs = f.all(op.operands)
-    return f.emit(llvm.FCmpOp(lhs, rhs, IntegerAttr(op.predicate.value.data, i64)))
-
-
-def _load(f: _Function, op: Operation) -> SSAValue:
-    pointer, alignment = f.address(op.operands[0], op.operands[1:])
-    return f.emit(llvm.LoadOp(pointer, op.results[0].type, alignment=alignment))
-
-
-def _store(f: _Function, op: Operation) -> None:
-    value, target, *indices = op.operands
-    pointer, alignment = f.address(target, indices)
-    f.add(llvm.StoreOp(f.of(value), pointer, alignment=alignment))
-
-
-def _broadcast(f: _Function, op: Operation) -> SSAValue:
-    source, type = f.of(op.operands[0]), op.results[0].type
-    assert isinstance(type, VectorType)
-    count = type.get_shape()[0]
-    if isinstance(source.type, VectorType):
-        one = source
-    else:
-        single = VectorType(type.element_type, [1])
-        undefined = f.emit(llvm.UndefOp(single))
-        one = f.emit(llvm.InsertElementOp(undefined, source, f.integer(0)))
-    return f.emit(llvm.ShuffleVectorOp(one, one, DenseArrayBase.from_list(i32, [0] * count), type))
-
-
-def _shuffle(f: _Function, op: Operation) -> SSAValue:
-    assert isinstance(op, vector.ShuffleOp)
-    mask = DenseArrayBase.from_list(i32, list(op.mask.get_values()))
-    return f.emit(llvm.ShuffleVectorOp(f.of(op.v1), f.of(op.v2), mask, op.result.type))
-
-
-def _reduce(f: _Function, op: Operation) -> SSAValue:
-    assert isinstance(op, vector.ReductionOp)
-    value = f.of(op.vector)
-    kind = op.kind.data.value
-    if kind not in _REDUCTIONS:
-        raise CompileError(f"a reduction by {kind} has no form in the llvm dialect")
-    if kind == "add" and isinstance(op.dest.type, Float32Type):
-        start = f.emit(llvm.ConstantOp(FloatAttr(0.0, op.dest.type), op.dest.type))
-        name = f"llvm.vector.reduce.fadd.{suffix(value.type)}"
-        return f.emit(llvm.CallIntrinsicOp(name, [start, value], [op.dest.type]))
-    name = f"llvm.vector.reduce.{_REDUCTIONS[kind]}.{suffix(value.type)}"
-    return f.emit(llvm.CallIntrinsicOp(name, [value], [op.dest.type]))
-
-
-def _select(f: _Function, op: Operation) -> SSAValue:
-    return f.emit(llvm.SelectOp(*f.all(op.operands)))
-
-
-def _intrinsic(f: _Function, op: Operation) -> SSAValue:
-    assert isinstance(op, llvm.CallIntrinsicOp)
-    return f.emit(llvm.CallIntrinsicOp(op.intrin, f.all(op.args), [item.type for item in op.results]))
-
-
-def _call(f: _Function, op: Operation) -> SSAValue | None:
-    assert isinstance(op, func.CallOp)
-    type = converted_type(op.results[0].type) if op.results else None
-    new = llvm.CallOp(op.callee.root_reference.data, *f.all(op.arguments), return_type=type)
-    f.add(new)
-    return new.results[0] if op.results else None
-
-
-def _return(f: _Function, op: Operation) -> None:
-    f.add(llvm.ReturnOp(*f.all(op.operands)))
-
-
-def _branch(f: _Function, op: Operation) -> None:
-    assert isinstance(op, cf.BranchOp)
-    f.add(llvm.BrOp(f.blocks[op.successor], *f.all(op.arguments)))
-
-
-def _branch_if(f: _Function, op: Operation) -> None:
-    assert isinstance(op, cf.ConditionalBranchOp)
-    f.add(
-        llvm.CondBrOp(
-            f.of(op.cond),
-            f.blocks[op.then_block],
-            f.all(op.then_arguments),
-            f.blocks[op.else_block],
-            f.all(op.else_arguments),
-        )
-    )
-
-
-def _view(f: _Function, op: Operation) -> SSAValue:
-    assert isinstance(op, memref.ViewOp)
-    return f.emit(
-        llvm.GEPOp(f.of(op.source), [llvm.GEP_USE_SSA_VAL], IntegerType(8), [f.of(op.byte_shift)], inbounds=True)
-    )
-
-
-_HANDLERS: dict[type[Operation], Callable[[_Function, Operation], SSAValue | None]] = {
-    arith.ConstantOp: _constant,
-    arith.IndexCastOp: _cast_index,
-    arith.CmpiOp: _compare,
-    arith.CmpfOp: _compare_reals,
-    arith.SelectOp: _select,
-    memref.LoadOp: _load,
-    memref.StoreOp: _store,
-    memref.ViewOp: _view,
-    vector.LoadOp: _load,
-    vector.StoreOp: _store,
-    vector.BroadcastOp: _broadcast,
-    vector.ShuffleOp: _shuffle,
-    vector.ReductionOp: _reduce,
-    llvm.CallIntrinsicOp: _intrinsic,
-    func.CallOp: _call,
-    func.ReturnOp: _return,
-    cf.BranchOp: _branch,
-    cf.ConditionalBranchOp: _branch_if,
-}
+    target = ConversionTarget(ConvertNativeToLlvmPass.name, ("llvm.",))
+    apply_conversion(context, module.body, target, [pattern() for pattern in ConvertNativeToLlvmPass.patterns()])
