@@ -203,7 +203,7 @@ class RecordsDamagedError(RecordsError):
 
 
 class CacheError(OdcError):
-    """A file or folder of the cache is not what it should be: of another kind, of another owner, out of reach."""
+    """A file or folder of the cache has another type or owner than expected, or cannot be accessed."""
 
 
 class SessionError(OdcError):
@@ -219,7 +219,7 @@ class UnexpectedNullError(SessionError):
 
 
 class OutOfMemoryError(SessionError):
-    """There is not enough memory for what a session was asked to do."""
+    """A session ran out of memory."""
 
 
 class InsufficientOutputError(SessionError):

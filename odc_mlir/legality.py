@@ -22,7 +22,7 @@ from odc_mlir.support.locations import op_name
 
 
 class Breach(NamedTuple):
-    """An operation, what is wrong with it, and what to do about it."""
+    """An illegal operation, with the problem and a remedy."""
 
     op: Operation
     problem: str
@@ -83,7 +83,7 @@ class ConversionTarget:
 
 
 class StageLegality(NamedTuple):
-    """What a module may hold.
+    """Legal contents of a module.
 
     ``around``: beginnings of the names of operations outside of programs, ``inside``: those in programs, ``laws``: what
     holds of every program.

@@ -1,4 +1,4 @@
-"""Models as modules, from what people have: files in a model format or IR text, told apart by content."""
+"""Loader of models as modules from model files or IR text, recognised by content."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def load(source: ModelSource) -> ModuleOp:
 
 
 def copied(model: ModelSource | ModuleOp) -> ModuleOp:
-    """A module that may be changed: a copy of one, with names as :func:`load` gives them, or what is loaded."""
+    """Return a module that the caller may change: a copy of ``source``, or a newly loaded one."""
     if not isinstance(model, ModuleOp):
         return load(model)
     module = model.clone()
@@ -64,7 +64,7 @@ def copied(model: ModelSource | ModuleOp) -> ModuleOp:
 
 
 def _head_or_bytes(source: ModelSource) -> bytes:
-    """Enough of ``source`` to tell what it is; nothing of a file that cannot be read, which its reader reports."""
+    """Read enough of ``source`` to recognise its format; nothing if it cannot be read."""
     if isinstance(source, bytes | bytearray | memoryview):
         return bytes(source)
     try:

@@ -1,4 +1,4 @@
-"""Named stages and their passes: the only place that decides what runs in which order.
+"""Named stages and their passes: the only module that orders passes.
 
 ``odc-opt --stage``, ``odc-compile --emit``, ``odc_mlir.lower`` and the compiler itself read :data:`STAGES`. A stage
 includes all stages before it.
@@ -177,7 +177,7 @@ QUANTIZE_PREPARE = (
 
 @dataclass(frozen=True)
 class StageWithoutPasses(ModulePass):
-    """Stands for a stage that adds no passes where passes are wanted: checks what the module may hold at its end."""
+    """Check of a stage without passes, for use in a list of passes."""
 
     name = "stage-without-passes"
 
@@ -191,7 +191,7 @@ Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that h
 
 
 def stage_names() -> tuple[str, ...]:
-    """The stages in order; those of the way to native code come last."""
+    """Return the names of the stages in order, native ones last."""
     return tuple(stage.name for stage in (*STAGES, *NATIVE_STAGES))
 
 
@@ -210,7 +210,7 @@ def _way_to(name: str) -> tuple[Stage, ...]:
 
 
 def ordered_passes() -> tuple[str, ...]:
-    """Our passes in the order in which stages run them; one that no stage runs stands after those of its room."""
+    """Return our passes in the order of stages; passes outside stages follow those of their folder."""
     order = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
     rooms = transforms.ROOMS
 
@@ -255,7 +255,7 @@ def build_pass(spec: ArgSpec) -> ModulePass:
 
 
 def expand(pipeline: str) -> Iterator[ArgSpec]:
-    """The passes that a textual ``pipeline`` names; a stage's name stands for the passes that it adds.
+    """Parse a textual ``pipeline`` to passes; a stage's name means the passes that it adds.
 
     Raises OptionError for text that is no pipeline.
     """
@@ -365,7 +365,7 @@ def run_passes(
     observe: Observer | None = None,
     verify: bool = True,
 ) -> None:
-    """Run (stage, pass) pairs over ``module`` in place, verifying it after each stage and checking what it may hold.
+    """Run (stage, pass) pairs on ``module`` in place; verify it and check legality after each stage.
 
     Without ``verify`` whoever runs them does that once what is made of it is kept. Where ``context`` says so it is
     verified after each pass, which tells which one is wrong, and stages of :data:`ON_REQUEST` are checked too.

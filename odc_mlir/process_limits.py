@@ -1,4 +1,4 @@
-"""How processes are held to what they may take: time, memory, threads.
+"""Limits on child processes: time, memory, threads.
 
 Background compilation and plugins set the limits of the system on themselves. Whoever started them ends the group of
 processes that they lead, so that nothing that they started is left behind.

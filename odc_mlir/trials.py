@@ -1,4 +1,4 @@
-"""The instructions of a segment: where SRAM is short several programs are made of it, and the fastest is taken.
+"""Scheduling of a segment: where SRAM is short, several programs are made and the fastest is kept.
 
 What a plan of stripes takes is an estimate, of its cycles and of its bytes: how many constants still arrive early, and
 which results take the bytes of an operand, is known when a program is finished. So plans for more and for less memory
@@ -56,7 +56,7 @@ def _is_before_prefetching(item: tuple[str, ModulePass]) -> bool:
 
 
 def _error_of(call: Callable[[], None]) -> OdcError | None:
-    """Why ``call`` refuses what it is given, None where it does not."""
+    """Return the error that ``call`` raises, or None."""
     try:
         call()
     except TimeLimitError:
@@ -75,7 +75,7 @@ def _taken_out(module: ModuleOp) -> ProgramOp:
 
 @dataclass(frozen=True, slots=True)
 class _TrialProgram:
-    """A finished program and what it takes; ``ready``: the same before constants are prefetched."""
+    """A finished program with its cycles; ``ready``: the module before constants are prefetched."""
 
     program: ProgramOp
     cycles: int

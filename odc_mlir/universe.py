@@ -108,7 +108,7 @@ def make_context(
     verify_each: bool = False,
     remember: bool = False,
 ) -> OdcContext:
-    """A context with our dialects and those of xDSL's that our text uses, none of them loaded yet.
+    """Make a context with our dialects and the upstream dialects in our text, all loaded on first use.
 
     ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress``: is told what passes do, how
     far they are, and out of how much where that is known. ``verify_each``: verify after every pass, as is done where

@@ -15,7 +15,7 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 
 
 def write_file(path: str | os.PathLike[str], *chunks: bytes | bytearray | memoryview) -> None:
-    """Write the chunks one after another to ``path``, replacing what is there in one step.
+    """Write the chunks to ``path`` and replace an existing file atomically.
 
     A reader sees the old file or the new one, also after a power loss: the bytes go to a hidden file in the same
     folder, reach the disk, and take the name then. A symbolic link keeps pointing to the file, permissions of an old

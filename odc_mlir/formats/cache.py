@@ -1,4 +1,4 @@
-"""Where files are kept that can be made again, and what they are keyed by."""
+"""The cache folder for files that can be made again, and keys of its entries."""
 
 from __future__ import annotations
 

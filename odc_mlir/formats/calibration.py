@@ -1,4 +1,4 @@
-"""Samples to calibrate or to score a model with, from whatever people keep them in.
+"""Readers of calibration and evaluation samples in all supported file formats.
 
 =====================  ================================================================================================
 ``.npz``               ``in_J`` with all samples along the first axis, or ``in_K_J``; labels in ``y``
@@ -102,7 +102,7 @@ def _from_path(path: Path, inputs: Sequence[TensorInfo], most: int | None, pictu
 
 
 def holds_pictures(source: object) -> bool:
-    """Whether ``source`` is a folder with pictures, which alone are read by what :class:`Pictures` says."""
+    """Return whether ``source`` is a folder of pictures, the only source for :class:`Pictures`."""
     if not isinstance(source, (str, os.PathLike)):
         return False
     path = Path(source)
@@ -153,7 +153,7 @@ def _listed(path: Path) -> list[Path]:
 
 
 def _raw_sample(path: Path, inputs: Sequence[TensorInfo]) -> list[Array]:
-    """The inputs whose bytes stand one after another in a file; open dimensions count as 1."""
+    """Split the bytes of a file into the inputs in order; open dimensions count as 1."""
     try:
         if path.exists() and not path.is_file():  # a pipe would be waited for
             raise InputError("this is not a regular file", location=str(path))

@@ -1,4 +1,4 @@
-"""By what the channels of tensors were divided to spread their ranges: metadata of a model file.
+"""Factors of equalised channels, stored as metadata of a model file.
 
 A model whose channels were rescaled computes what the original does; tensors between two layers hold other numbers.
 With these factors they can be compared with the original's: one for each element of a tensor's last axis, or of several
@@ -35,7 +35,7 @@ def _packed(array: NDArray[Any]) -> str | list[Any]:
 
 
 def decode(data: bytes | memoryview) -> dict[str, NDArray[np.float32]]:
-    """Factors by tensor name; raises ModelError for what :func:`encode` does not write."""
+    """Decode factors by tensor name; raise ModelError for data that :func:`encode` cannot have written."""
     with parsing("cannot read the factors of channels", ModelError, location=NAME):
         found = {str(name): _unpacked(entry) for name, entry in json.loads(bytes(data)).items()}
     if any(not np.isfinite(row).all() or (row <= 0).any() for row in found.values()):

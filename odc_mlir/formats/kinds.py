@@ -1,4 +1,4 @@
-"""The kinds of files that commands and functions write, and how one of ours is told: by its content, never by its name.
+"""Kinds of files that this tool writes, recognised by content, never by name.
 
 Nothing heavy is loaded here: commands declare their arguments with these, and ``--help`` has to be immediate.
 """

@@ -23,7 +23,7 @@ _EXPANSION_SLACK_BYTES = 16 << 20
 
 
 class DirectoryMembers(Mapping[str, bytes]):
-    """Members of the package folder ``root``, read when asked for; raises PackageError for what cannot be read."""
+    """Members of the package folder ``root``, read on first access; raises PackageError for an unreadable one."""
 
     def __init__(self, root: Path) -> None:
         self.root = root

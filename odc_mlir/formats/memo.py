@@ -54,7 +54,7 @@ class Memo:
         return self._results.get(key)
 
     def put(self, key: str, result: Any) -> None:
-        """Keep ``result``, which is made of what JSON can say and never None."""
+        """Store ``result``, a JSON value other than None."""
         self._results[key] = self._found[key] = result
 
     def save(self) -> None:
@@ -95,7 +95,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _prune(newest: Path) -> None:
-    """Remove what was written first of what is too many."""
+    """Remove the oldest entries above the limit."""
     files = sorted(newest.parent.glob("*.json"), key=lambda item: item.stat().st_mtime_ns, reverse=True)
     for item in files[MAX_FILES:]:
         item.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ class Names:
 
 
 def distinct(names: Sequence[str], others: Sequence[str]) -> list[str]:
-    """``names``, no two alike and none empty: ``others`` stand for those that are empty or those of an earlier one."""
+    """Make ``names`` unique and non-empty; entries of ``others`` replace empty or repeated ones."""
     known, used = Names(names), set[str]()
     found = []
     for name, other in zip(names, others, strict=True):
@@ -33,7 +33,7 @@ def distinct(names: Sequence[str], others: Sequence[str]) -> list[str]:
 
 
 def tensor_names(names: Sequence[str]) -> list[str]:
-    """What the tensors of a subgraph are called everywhere: as in the file, ``names``, or by their place in it.
+    """Names of a subgraph's tensors in all outputs: those of the file, or the tensor's index.
 
     The third tensor is ``tensor 2`` without a name of its own, and ``x#2`` if another one before it is ``x`` as well.
     """

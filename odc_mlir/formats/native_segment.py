@@ -1,4 +1,4 @@
-"""``.cpu`` files: a segment as object code, with its packed constants and what the caller must know.
+"""``.cpu`` files: a segment's object code, packed constants and calling convention.
 
 Layout: the magic, the length of the header as 8 bytes, the SHA-256 of all that follows; then the header (JSON), the
 object code and the constants. Numbers are little-endian.
@@ -85,7 +85,7 @@ class NativeSegment:
 
 
 def read_stamps(data: bytes) -> tuple[str, str, tuple[str, ...]]:
-    """Target, triple and features of a file, of which nothing else is looked at; raises PackageError."""
+    """Read only target, triple and features of a file; raise PackageError."""
     if data[: len(MAGIC)] != MAGIC:
         raise PackageError("it is no .cpu file of this version", hint="compile the model again")
     length = int.from_bytes(data[len(MAGIC) : len(MAGIC) + 8], "little")

@@ -1,4 +1,4 @@
-"""What may be written where: the one rule for every file and folder that a command or a function of ours writes.
+"""The rule for output files and folders of all commands and functions.
 
 What this project wrote, and still recognises, is replaced without asking. Recognised is
 
@@ -116,7 +116,7 @@ def _has(path: Path, data: bytes | bytearray | memoryview) -> bool:
 
 
 def _is_read(target: Path, kind: OutputKind, source: FilePath) -> bool:
-    """Whether what is at ``target`` is ``source``, or something in that folder that is not ours."""
+    """Return whether ``target`` is ``source``, or a foreign file inside that folder."""
     if not os.path.exists(source):
         return False
     if target.samefile(source):

@@ -1,4 +1,4 @@
-"""Putting what was compiled into the package that it was compiled from, and taking it out again.
+"""Installation of compiled code in the package of its model, and removal.
 
 The package's own models stay where they are, and its manifest as ``metadata/MANIFEST.orig``. What is added lies in one
 new folder::
@@ -96,7 +96,7 @@ def original_of(package: PackageFiles) -> PackageFiles | None:
 
 
 def read_original(path: str | os.PathLike[str]) -> PackageFiles | None:
-    """The same of the package at ``path``, whatever has become of what was installed; raises PackageError."""
+    """Remove compiled code from the package at ``path``, damaged or not; raise PackageError."""
     members = open_members(path)
     if ORIGINAL_PATH not in members:
         return None
@@ -171,7 +171,7 @@ def _commit_folder(root: Path, added: Mapping[str, bytes], original: Mapping[str
 
 
 def _check_left_over(folder: Path, added: Mapping[str, bytes], root: Path) -> None:
-    """Raise PackageError unless the folder holds nothing but what is written there again."""
+    """Raise PackageError if the folder holds files that are not about to be replaced."""
     for name in entries(folder):
         path = (folder / name).relative_to(root).as_posix()
         if path not in added or not is_unchanged(folder / name, digest_of(added[path])):

@@ -31,7 +31,7 @@ def pack(
     outputs: Sequence[str] = (),
     connections: Sequence[str] = (),
 ) -> PackageFiles:
-    """A package of model files, the first of which is the primary one; nothing in it is compiled.
+    """Packages of model files without compiled code; the first model is the primary one.
 
     Several models become one when ``connections`` (``"0:0:0=1:0:0,1:0:1"``, an output and the inputs that it feeds)
     join them; ``inputs`` and ``outputs`` then are ``"model:subgraph:index"`` of the whole's. Raises OptionError for

@@ -52,7 +52,7 @@ class SegmentStep:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The steps of one inference and what the package was compiled for.
+    """Steps of one inference, and target and options of the package.
 
     ``target`` is the target's name; ``options`` hold the compile options that decide the result (``prefer``,
     ``quantize``, ``sram_limit_bytes`` ...); ``host_reasons`` say why an operator stays on the host. ``partition`` is
@@ -298,7 +298,7 @@ class _PlanReader:
         return value
 
     def partition(self, value: Any, path: str) -> dict[str, Any]:
-        """Objects and lists of texts and numbers; what they say is for people."""
+        """JSON objects and lists of text and numbers, for display only."""
         if not isinstance(value, dict):
             raise self.error(f"{path} must be an object, not {_kind(value)}")
         for key, item in value.items():

@@ -172,7 +172,7 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def read_file(path: Path, *, max_bytes: int) -> bytes:
-    """What the file holds; raises FileNotFoundError, and CacheError also where that is more than ``max_bytes``."""
+    """Read the file; raise FileNotFoundError, and CacheError also above ``max_bytes``."""
     with _opened(path) as descriptor, open(descriptor, "rb", closefd=False) as stream:
         try:
             data = stream.read(max_bytes + 1)
@@ -193,7 +193,7 @@ def digest_file(path: Path) -> str:
 
 
 def write_file(path: Path, *chunks: bytes | bytearray | memoryview) -> None:
-    """Write the chunks to ``path`` as a whole; what has that name is replaced. Raises CacheError."""
+    """Write the chunks to ``path`` atomically, replacing an existing file; raise CacheError."""
     try:
         replace_file(path, chunks, FILE_MODE)
     except OSError as error:

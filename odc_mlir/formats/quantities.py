@@ -65,7 +65,7 @@ def bytes_of(size: int | str) -> int:
 
 
 def share_text(value: float | None, more: int = 0) -> str:
-    """``12.3 %`` of a fraction of 1, and ``more`` digits; they get more where what is not all would be ``100.0 %``."""
+    """Format a fraction as ``12.3 %`` with ``more`` extra digits; only 1 itself is shown as ``100.0 %``."""
     return NOTHING if value is None else _percent_text(100 * value, more)
 
 
@@ -90,7 +90,7 @@ def listed(words: Sequence[str]) -> str:
 
 
 def model_name(source: Any) -> str:
-    """What people call the model at a path: the name without folders and type; empty for what has no path."""
+    """Display name of a model: file name without folder and suffix, or "" for a model in memory."""
     if not isinstance(source, str | os.PathLike):
         return ""
     path = Path(source).absolute()
@@ -110,7 +110,7 @@ _QUALITY = {
 
 
 def quality_name(metric: str, column: int | None = None, output: str | None = None) -> str:
-    """``SQNR`` for ``sqnr_db``: the unit stands beside the value; ``rmse of column 3`` for that of one column.
+    """Title of a metric: ``SQNR`` for ``sqnr_db``, ``rmse of column 3`` for a metric of one column.
 
     ``top1_match of output 'scores'`` for that of one ``output``.
     """
@@ -125,7 +125,7 @@ def score_text(metric: str, value: float) -> str:
 
 
 def without_far_text(count: int) -> str:
-    """What an error is over that leaves out ``count`` labels."""
+    """Suffix of an error's name that leaves out ``count`` labels."""
     return f"without {counted(count, 'label')} far out"
 
 

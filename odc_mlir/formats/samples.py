@@ -93,7 +93,7 @@ def _record(found: Mapping[int, Array], prefix: str, inputs: int, location: str)
 
 
 def _names(location: str) -> list[str]:
-    """What the arrays of a file that could be read are called, as far as one line can hold."""
+    """Names of a file's readable arrays, shortened to one line."""
     if not zipfile.is_zipfile(location):
         return ["others"]
     with zipfile.ZipFile(location) as archive:
@@ -138,7 +138,7 @@ def _read_arrays(path: Path, location: str) -> tuple[dict[int, dict[int, Array]]
 
 
 def _is_taken(name: str, location: str) -> bool:
-    """Whether an array of an NPZ file is an input or the labels; raises InputError for what looks like an input."""
+    """Return whether an array of an NPZ file is an input; raise InputError for a misspelt input name."""
     if name == "y" or _INPUT.fullmatch(name):
         return True
     if _LIKE_INPUT.fullmatch(name):
@@ -178,7 +178,7 @@ def is_npy(path: str | os.PathLike[str]) -> bool:
 
 
 def read_labels(path: str | os.PathLike[str]) -> Array:
-    """The array ``y`` of an NPZ file, or that of an NPY file; raises InputError where there is none."""
+    """Read the labels: array ``y`` of an NPZ file, or an NPY file; raise InputError if there are none."""
     groups, labels = _read_arrays(Path(path), str(path))
     if is_npy(path):
         labels = groups[-1][0]
@@ -231,7 +231,7 @@ def _named_tensors(tensors: Sequence[Mapping[str, Array]], layout: Layout) -> di
 
 
 def _npz_bytes(arrays: Mapping[str, Array]) -> bytes:
-    """What ``numpy.savez`` writes; names may be those of its parameters here."""
+    """Write arrays as ``numpy.savez`` does, for any names."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():

@@ -308,5 +308,5 @@ def _tokens(spec: Instruction, first: int, second: int, offset: int) -> tuple[in
 
 
 def malformed(offset: int, what: str) -> SimulationError:
-    """The error of an instruction at byte ``offset`` of a program that is not what it should be."""
+    """Make the error for a malformed instruction at byte ``offset`` of a program."""
     return SimulationError(f"malformed instruction at byte {offset:#x} of the program: {what}")

@@ -41,7 +41,7 @@ _NO_REGION = 0xFF
 
 
 class SectionKind(IntEnum):
-    """What a section holds. ``RELOCATION`` is reserved for constant pools shared by programs."""
+    """Kinds of sections. ``RELOCATION`` is reserved for constant pools shared by programs."""
 
     CODE = 1
     CONSTANTS = 2
@@ -92,7 +92,7 @@ class MapEntry:
 
 @dataclass(frozen=True)
 class Container:
-    """What a file holds. ``metadata`` must have ``target``, ``target_version`` and ``memory``; other keys are free."""
+    """Contents of a file. ``metadata`` must have ``target``, ``target_version`` and ``memory``; other keys are free."""
 
     code: bytes | memoryview
     constants: bytes | memoryview
@@ -117,7 +117,7 @@ class Container:
         return sizes
 
     def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
-        """What the map calls the results of each operator of the segment; ``own``: their names in the model."""
+        """Result names of each operator in the map; ``own``: their names in the model."""
         named = self.metadata.get(RESULTS)
         return named if named is not None and len(named) == len(own) else own
 
@@ -183,7 +183,7 @@ def read(data: bytes | memoryview, location: str | None = None) -> Container:
 
 @dataclass(frozen=True, slots=True)
 class Stamps:
-    """What a file's header says of what it was made by and for."""
+    """Header fields: target, compiler and source of a file."""
 
     major: int
     isa_version: int
@@ -191,7 +191,7 @@ class Stamps:
 
 
 def read_stamps(data: bytes | memoryview) -> Stamps:
-    """The stamps of a file of any version, of which nothing else is looked at; raises PackageError."""
+    """Read only the stamps of a file of any version; raise PackageError."""
     view = memoryview(data).cast("B")
     if len(view) < _HEADER.size or bytes(view[: len(MAGIC)]) != MAGIC:
         raise PackageError(f"not an NPU program: the file starts with {bytes(view[:4])!r}, expected {MAGIC!r}")
@@ -200,7 +200,7 @@ def read_stamps(data: bytes | memoryview) -> Stamps:
 
 
 def check_whole(data: bytes | memoryview) -> None:
-    """Compare a file's size and checksums with what it says of itself, and read nothing else; raises PackageError."""
+    """Check size and checksums of a file without reading its contents; raise PackageError."""
     _read_header(memoryview(data).cast("B"))
 
 

@@ -52,7 +52,7 @@ def _item(kind: str) -> int:
 
 
 def _rows(results: int, kernel: int, stride: int, dilation: int, held: int) -> int:
-    """Rows that pass by for ``results`` result rows, of which sums of ``held`` are kept: counted one by one."""
+    """Count input rows for ``results`` result rows while ``held`` sums are kept."""
 
     def different(first: int, last: int) -> int:
         return len({y * stride + tap * dilation for y in range(first, last) for tap in range(kernel)})
@@ -101,7 +101,7 @@ class Cost:
 
 
 def _value(node: ast.expr, names: Mapping[str, Any], target: object) -> Any:
-    """The value of an expression; what is no name is a key of ``target``."""
+    """Evaluate an expression; a name without value is a key of ``target``."""
 
     def of(part: ast.expr) -> Any:
         return _value(part, names, target)
@@ -121,7 +121,7 @@ def _value(node: ast.expr, names: Mapping[str, Any], target: object) -> Any:
 
 
 def _computed(node: ast.expr, of: Callable[[ast.expr], Any]) -> Any:
-    """The value of what combines the values ``of`` other expressions."""
+    """Evaluate an operator on the values ``of`` its operands."""
     match node:
         case ast.BinOp():
             return _OPERATORS[type(node.op)](of(node.left), of(node.right))

@@ -1,4 +1,4 @@
-"""Vocabulary of effects: what an instruction reads and writes, by its fields. The compiler orders and checks by it.
+"""Vocabulary of effects: memory areas that an instruction reads and writes, derived from its fields.
 
 Areas are given from an address field on, in units of its memory. The compiler looks at the range that encloses one: two
 instructions that touch disjoint columns of the same rows count as conflicting. Costs look at its runs.

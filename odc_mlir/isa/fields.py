@@ -24,7 +24,7 @@ class Queue(IntEnum):
 
 
 class Kind(StrEnum):
-    """What a field's value means."""
+    """Meaning of a field's value."""
 
     INT = "int"
     FLAG = "flag"
@@ -164,7 +164,7 @@ class Instruction:
         return {f.name: f.values[code] if f.values else code for f, code in codes}
 
     def __getitem__(self, name: str) -> Field:
-        """The field called ``name``; raises KeyError for what there is not."""
+        """Return the field called ``name``; raise KeyError for an unknown one."""
         return self._by_name[name]
 
     @cached_property
@@ -194,7 +194,7 @@ class Instruction:
 
     @cached_property
     def memory_names(self) -> tuple[str, ...]:
-        """The names of those of :attr:`places` that are in memory, not in a local one."""
+        """Names of the address fields for memory regions, without local memories."""
         return tuple(f.name for f in self.places if f.kind is Kind.MEMORY)
 
     @cached_property

@@ -45,7 +45,7 @@ class Immediates:
 
     @cached_property
     def effects(self) -> Effects:
-        """What the instruction reads and writes."""
+        """Effects of the instruction."""
         return self.spec.effects(self.values)
 
     def __getitem__(self, name: str) -> int:
@@ -65,7 +65,7 @@ class Immediates:
 
 
 def shared(mnemonic: str, fields: Mapping[str, int | str]) -> Immediates:
-    """The record of ``fields``, enum values by name or number; what is left out is 0."""
+    """Return the shared record of ``fields``: enum values by name or number, missing fields 0."""
     return _of_items(mnemonic, tuple(fields.items()))
 
 

@@ -1,4 +1,4 @@
-"""A whole program as text: what a ``.npu`` file holds, in lines that read back to the same bytes.
+"""Text form of a ``.npu`` file, which reads back to the same bytes.
 
     .metadata {"memory": "sram", "target": "npu-256", …}
     .target_digest 4f5a…
@@ -64,7 +64,7 @@ def write_listing(container: Container, *, data: bool = True) -> str:
 
 
 def read_listing(text: str) -> Container:
-    """The program in a listing; raises CompileError that names the line of what is wrong."""
+    """Parse a listing; raise CompileError with the line number."""
     directives: dict[str, list[tuple[int, str]]] = {name: [] for name in (*_SINGLE, _OPTIONAL, *_REPEATED)}
     code: list[str] = []
     for number, line in enumerate(text.split("\n"), 1):

@@ -48,13 +48,13 @@ class _Code(NamedTuple):
 
 
 def encode(weights: bytes, codings: Collection[str] = CODINGS) -> Coded:
-    """The shortest form of ``weights`` among raw and those of ``codings``; never longer than ``weights``."""
+    """Encode ``weights`` in the shortest form: raw or one of ``codings``; never longer than ``weights``."""
     best = _shortest(weights, codings)
     return Coded("raw", weights) if best is None else Coded(best.coding, _pack(best.code(), best.symbols()))
 
 
 def coded_bytes(weights: bytes, codings: Collection[str] = CODINGS) -> int:
-    """Bytes of what :func:`encode` makes, without making it."""
+    """Return the size of :func:`encode`'s result in bytes."""
     best = _shortest(weights, codings)
     return len(weights) if best is None else best.size
 
@@ -138,7 +138,7 @@ def _rice(centre: int, k: int) -> _Code:
 
 
 def _huffman(centre: int, counts: NDArray[np.int64], symbols: Callable[[], NDArray[np.int64]]) -> _Form:
-    """The form with a code made for ``symbols``, of which there are ``counts`` of each."""
+    """Encode with a Huffman code for ``symbols``, which occur ``counts`` times."""
     bits = _lengths(counts)
     header = _huffman_header(centre, bits)
     size = -(-(header[1] + int(bits @ counts)) // 8)
@@ -210,7 +210,7 @@ def _depths(weights: list[float]) -> list[int]:
 
 
 def _limited(found: list[int]) -> list[int]:
-    """Lengths in rising order, from ``found`` many of each; what is too long is shortened at the expense of others."""
+    """Code lengths in rising order from ``found``, the number of codes per length, limited to the maximum."""
     many = (found + [0] * (LONGEST_BITS + 1))[: LONGEST_BITS + 1]
     many[LONGEST_BITS] += sum(found[LONGEST_BITS + 1 :])
     excess = sum(n << (LONGEST_BITS - bits) for bits, n in enumerate(many)) - _WINDOWS
@@ -315,7 +315,7 @@ def _pack(code: _Code, symbols: NDArray[np.int64]) -> bytes:
 
 
 def decode(coding: str, data: bytes, count: int) -> Bytes:
-    """The ``count`` weights coded in ``data``; raises SimulationError for what is no such stream.
+    """Decode ``count`` weights from ``data``; raise SimulationError for a malformed stream.
 
     Bits behind the last codeword are zero.
     """

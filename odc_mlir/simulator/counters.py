@@ -1,4 +1,4 @@
-"""What a run reports: cycles, bytes, multiply-accumulates, and where the time of every queue went."""
+"""Counters of a run: cycles, bytes, multiply-accumulates, and the time of each queue by cause."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGITS = 3  # of a cycle; times are sums of fractions
 
 @dataclasses.dataclass(slots=True)
 class PortBytes:
-    """Traffic of one port. ``*_bytes``: what it carried, in whole bursts; ``*_payload_bytes``: what was asked for."""
+    """Traffic of one port. ``*_bytes``: transferred in whole bursts; ``*_payload_bytes``: requested."""
 
     read_bytes: int = 0
     write_bytes: int = 0
@@ -127,7 +127,7 @@ class Counters:
 
 
 def queue_time(meter: Meter, cycles: int, contended: float, instructions: int) -> QueueTime:
-    """The record of one queue; what is left of ``cycles`` after its work and stalls is idle."""
+    """Cycles of one queue; ``cycles`` minus work and stalls is idle time."""
     states = meter.close(cycles)
     states.pop(IDLE, 0.0)
     busy = states.pop(BUSY, 0.0)
@@ -149,7 +149,7 @@ def collect(
     operators: list[OperatorTime],
     halt_status: int,
 ) -> Counters:
-    """The record of a run: what was measured, with what follows from the program and what its memories noted."""
+    """Make the counters of a run from measurements, the program and its memories."""
     contents, target = program.container, program.target
     local = (memories.tile, memories.weights, memories.accumulators, memories.params, memories.tables)
     return Counters(

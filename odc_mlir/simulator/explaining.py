@@ -1,4 +1,4 @@
-"""Why a run takes its cycles: causes of every operator's, and what a better machine would make of them.
+"""Causes of an operator's cycles, and estimates for a better machine.
 
 ``explain(program)`` follows the critical path of a run, divides it among the operators of the model, and runs the same
 program again on machines that have more of what it waited for. The program stays as it is, so that a compiler could do
@@ -27,7 +27,7 @@ COLUMNS = 160  # parts of the time for which live bytes are told
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """A better machine: what it has, and the causes that it makes smaller."""
+    """A better machine: its change, and the causes that shrink."""
 
     text: str
     causes: tuple[str, ...]

@@ -75,7 +75,7 @@ class FetchEngine:
 
     @property
     def state(self) -> str:
-        """What the engine does now: busy, or the cause of its stall."""
+        """Current state of the engine: busy, or the cause of a stall."""
         if self._stage == "program":
             return "program"
         if self._stage == "issuing":
@@ -85,7 +85,7 @@ class FetchEngine:
         return "drain" if self._semaphores.ready(self._instr.waits) else "semaphore"
 
     def advance(self) -> bool:
-        """Do what can be done now; whether anything was."""
+        """Make all progress possible now; return whether there was any."""
         if self._stage == "issued" and not self.halted:
             return self._control() if self._instr.queue == Queue.FETCH else self._push()
         if self._stage != "program" or self._arrived - self._consumed < self._step.fetched_bytes:
@@ -98,7 +98,7 @@ class FetchEngine:
         return True
 
     def note_state(self) -> None:
-        """Nothing more can be done at this instant: note what the engine does."""
+        """Record the engine's state at the end of this instant."""
         self.changed = False
         self.meter.set(self.state, self._timeline.now)
 

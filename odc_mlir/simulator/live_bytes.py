@@ -1,4 +1,4 @@
-"""Bytes of SRAM that hold what is still to be read, over the cycles of a run, by what put them there.
+"""Live bytes of SRAM over the cycles of a run, by writer.
 
 Found from a run alone: a byte is live from the start of the instruction that writes it to the end of the last one that
 reads it before it is written again; inputs from cycle 0 on, outputs to the end. Constants and the program that lie in
@@ -110,7 +110,7 @@ def _shown(times: NDArray[np.float64], totals: NDArray[np.int64], columns: int) 
 
 
 def _lives(trace: Trace, cycles: int) -> list[_Life]:
-    """What was live when, in order of its beginning."""
+    """Live ranges in order of their start."""
     program = trace.program
     events = sorted((event for event in trace.events if event.touched), key=lambda event: event.started)
     ends = sorted({event.ended for event in events} | {float(cycles)})
@@ -132,7 +132,7 @@ def _lives(trace: Trace, cycles: int) -> list[_Life]:
 
 
 def _touch(event: TraceEvent, number: int, end: int, marks: dict[int, _Marks], found: Counter[tuple[int, int]]) -> None:
-    """Note what an instruction reads until the place ``end`` in time, then what it writes as writer ``number``."""
+    """Record the reads of an instruction up to time ``end``, then its writes as writer ``number``."""
     for touch in sorted(event.touched, key=lambda touch: touch.writes):
         if touch.region not in marks:
             continue

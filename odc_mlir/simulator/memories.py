@@ -151,7 +151,7 @@ def strict_cycles(port: MemoryPort, moved: int, *, write: bool) -> float:
 
 
 class Touch(NamedTuple):
-    """What an instruction reads or writes of a region, in bytes of it."""
+    """Bytes of a region that an instruction reads or writes."""
 
     region: int
     area: Box

@@ -111,7 +111,7 @@ class _Walk:
             self.found.append(PathSpan(begin, end, {causes: end - begin} if isinstance(causes, str) else causes))
 
     def _issue(self, issue: Issue) -> Continuation | None:
-        """An instruction leaves the fetch engine: when it was issued, or when what it waited for there was over."""
+        """Time at which an instruction leaves the fetch engine: after its issue, or after its wait there."""
         if issue.handed > issue.ready + _SAME and (step := self._held(issue)) is not None:
             return step
         number = self.numbers[id(issue)]
@@ -177,7 +177,7 @@ class _Walk:
 
 
 def _phase(event: TraceEvent, own: str) -> dict[str, float]:
-    """By cause: what the phase lost to crowded resources, the rest to what it takes longest on."""
+    """Split a phase by cause: time lost to shared resources, and the rest to its slowest resource."""
     causes: dict[str, float] = defaultdict(float)
     for resource, cycles in event.lost.items():
         causes[_OF_RESOURCE[Resource(resource)]] += cycles

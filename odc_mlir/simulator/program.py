@@ -21,7 +21,7 @@ TARGET_DESCRIPTION = "target_description"  # metadata key: canonical text of a t
 
 @dataclass(frozen=True, slots=True)
 class DynamicInstruction:
-    """One dynamic instruction: its ``index`` in the program, its ``iteration``, and what it takes to issue it."""
+    """One dynamic instruction: ``index`` in the program, ``iteration``, and cost of its issue."""
 
     index: int
     iteration: int
@@ -41,7 +41,7 @@ class Program:
 
     @property
     def instructions(self) -> tuple[Instr, ...]:
-        """The instructions as they stand in the program."""
+        """Static instructions in program order."""
         return self.code.instructions
 
     @property
@@ -87,7 +87,7 @@ class Program:
         return sum(step.fetched_bytes for step in self.steps())
 
     def steps(self) -> Iterator[DynamicInstruction]:
-        """Instructions in the order in which they are issued, up to halt."""
+        """Yield instructions in issue order, up to halt."""
         index = 0
         while True:
             instr = self.instructions[index]

@@ -37,7 +37,7 @@ class Entry:
 
 @dataclass(slots=True)
 class StartedInstruction:
-    """A started instruction: its vector ``clock``, what it costs, and how far it is."""
+    """A started instruction: vector ``clock``, cost and progress."""
 
     entry: Entry
     unit: QueueState
@@ -185,7 +185,7 @@ class Engines:
         return None
 
     def note_states(self) -> None:
-        """Nothing more can start at this instant: note what the queues do that something happened to."""
+        """Record the state of changed queues at the end of this instant."""
         now = self.timeline.now
         self.changed = False
         for unit in self._all:

@@ -14,7 +14,7 @@ Action = Callable[[Any], None]
 
 
 class Timeline:
-    """Actions at fixed times, and phases whose end depends on who shares resources with them."""
+    """Actions at fixed times, and phases that slow down while they share resources."""
 
     def __init__(self, shares: Shares) -> None:
         self.now = 0.0

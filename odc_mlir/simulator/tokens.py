@@ -32,7 +32,7 @@ def edges(trace: Trace) -> list[TokenEdge]:
 
 
 def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
-    """All instructions, those of each queue in its order."""
+    """Yield all instructions; each queue's instructions are in order."""
     yield from trace.events
     for issue in trace.issues:
         if trace.program.instructions[issue.index].queue == Queue.FETCH:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
-    """For operators by the cycle in which each ends: from the end of the one before to its own end, rounded.
+    """Window of each operator, in rounded cycles: from the end of the previous one to its own end.
 
     Operators overlap. Each is charged what passes until it ends after the one that ends before it, and the last one
     what follows, so that the charges of a run are its cycles.

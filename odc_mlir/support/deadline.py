@@ -43,7 +43,7 @@ def checkpoint(context: Context) -> None:
 
 
 def tell(context: Context, text: str, done: int = 0, total: int | None = None) -> None:
-    """Tell whoever wants to know of ``context``'s progress what is being done, how far it is, and out of how much."""
+    """Report progress to the callback of ``context``: activity, steps done, total or None."""
     progress: Progress | None = getattr(context, "progress", None)
     if progress is not None:
         setattr(context, _DOING, text)
@@ -51,7 +51,7 @@ def tell(context: Context, text: str, done: int = 0, total: int | None = None) -
 
 
 def in_time(context: Context, items: Iterable[T]) -> Iterator[T]:
-    """``items``, with a checkpoint before each, where progress is told too."""
+    """Yield ``items``; check the deadline and report progress before each."""
     total = len(items) if isinstance(items, Sized) else None
     for number, item in enumerate(items):
         checkpoint(context)

@@ -23,7 +23,7 @@ from odc_mlir.support.sources import Positions, point
 
 @contextmanager
 def typed_errors(stage: str | None = None, *, pass_name: str | None = None) -> Generator[None]:
-    """Run a block of xDSL code so that what a user can cause leaves as an OdcError with one line of text.
+    """Convert exceptions of xDSL that users can cause to OdcErrors with one line of text.
 
     Text that does not parse or verify is a ModelError, a pass that fails or cannot interpret is a CompileError;
     ``stage`` and ``pass_name`` go into the error. Everything else, OdcErrors included, passes unchanged.
@@ -61,7 +61,7 @@ def verify_module(module: ModuleOp, positions: Positions, stage: str | None = No
 
 
 def verify_errors(module: ModuleOp, positions: Positions, stage: str | None = None) -> list[ModelError]:
-    """What is wrong with ``module``: an error for every operation that does not verify, with its place in the text."""
+    """Verify ``module``, and return an error with its position for each invalid operation."""
     try:
         module.verify()
         return []

@@ -14,7 +14,7 @@ _FLOAT32 = struct.Struct("<f")
 
 
 def parse_real(parser: AttrParser, what: str = "") -> float:
-    """A decimal number as float32; ``what`` it is stands in errors, such as of hexadecimal digits."""
+    """Parse a decimal number as float32; errors mention ``what``."""
     start = parser.pos
     value = parser.parse_number(context_msg=what)
     if "0x" in parser.lexer.input.content[start : parser.pos].lower():

@@ -1,4 +1,4 @@
-"""Where operations stand in the text that they were read from, for messages about them."""
+"""Positions of operations in their source text, for messages."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ class OdcPrinter(Printer):
 
     @property
     def print_debuginfo(self) -> bool:
-        """Whether to print the location of what is being printed: wanted, and known."""
+        """Return whether to print the current location: enabled, and known."""
         return self._locations and not (self._open and isinstance(self._open[-1].location, UnknownLoc))
 
     @print_debuginfo.setter
@@ -284,7 +284,7 @@ class OdcParser(Parser):
 
 
 def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Positions | None = None) -> ModuleOp:
-    """The module that ``text`` holds, not yet verified; ``name`` stands in errors.
+    """Parse ``text`` to a module without verifying it; errors mention ``name``.
 
     ``positions`` gets the place of every operation.
 
@@ -306,7 +306,7 @@ def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Posit
 
 
 def _name_missing(module: ModuleOp, blobs: BlobPool) -> None:
-    """Let every blob whose bytes the text leaves out know what it is the constant of."""
+    """Name each blob without bytes after its constant, for error messages."""
     if not blobs.has_unresolved:
         return
     for op in module.walk():

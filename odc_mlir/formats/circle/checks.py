@@ -95,7 +95,7 @@ def _check_references(operator: Operator, subgraph_count: int) -> None:
 
 
 def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
-    """Every tensor has one definition, and operators use only what is defined before them.
+    """Check that each tensor has one definition, before its first use.
 
     Outputs may dangle: such files exist, and whoever runs them says which output has no value.
     """

@@ -21,7 +21,7 @@ _MAIN = 0
 
 
 def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model:
-    """One model that runs ``models``, those of ``manifest`` in its order.
+    """Connect the models of a package, in the order of ``manifest``, to one model.
 
     Inputs and outputs are the package's, in the order of the manifest. Signatures of the parts are dropped, for they
     name entries that the whole does not have. Raises PackageError for an index that does not exist, an input that
@@ -31,7 +31,7 @@ def connect(models: Sequence[Model], manifest: Manifest, location: str) -> Model
 
 
 class _Joint:
-    """The model in the making; ``_tensors[m]`` maps tensors of model ``m`` to those of the joint subgraph."""
+    """Builder of the joint model; ``_tensors[m]`` maps tensors of model ``m`` to the joint subgraph."""
 
     def __init__(self, models: Sequence[Model], manifest: Manifest, location: str) -> None:
         self._models = models
@@ -145,7 +145,7 @@ class _Joint:
         self._main.operators += [_moved(op, self._tensors[index], subgraphs) for op in entry.operators]
 
     def _add_buffers(self, model: Model) -> int:
-        """Take over the contents of ``model``; what to add to its buffer indices, of which 0 stays."""
+        """Append the contents of ``model`` and return the offset of its buffer indices; index 0 stays 0."""
         base = len(self._result.buffers) - 1
         self._result.buffers += model.buffers[1:]
         return base
@@ -169,7 +169,7 @@ class _Joint:
         return moved
 
     def _connect_inputs(self, index: int) -> dict[int, int]:
-        """What stands for the inputs of model ``index`` that others feed, by tensor of that model."""
+        """Map inputs of model ``index`` to the tensors of other models that feed them."""
         entry = self._entry(index)
         fed: dict[int, int] = {}
         for io, tensor in enumerate(entry.inputs):

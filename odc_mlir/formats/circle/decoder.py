@@ -81,7 +81,7 @@ class UnknownPart(NamedTuple):
 
 
 class Decoder:
-    """Decodes one file; ``unknown`` collects what the schema does not cover, without repeats."""
+    """Decoder of one file; ``unknown`` collects fields outside the schema, without repeats."""
 
     def __init__(self, data: memoryview, schema: Schema) -> None:
         self.schema = schema
@@ -191,7 +191,7 @@ class Decoder:
             raise MalformedError(error.message) from None
 
     def _union(self, field: SchemaField, position: int, offset: int, tag_offset: int) -> tuple[str, Record] | None:
-        """The named member; a tag without a value stands for a table with all defaults (writers leave those out)."""
+        """Decode a union member; a type tag without a value means a table of defaults, which writers omit."""
         tag = self._read(_U8, position + tag_offset) if tag_offset else 0
         if tag == 0:
             return None

@@ -92,7 +92,7 @@ class Encoder:
         return int(self._builder.EndObject())
 
     def _slots(self, field: SchemaField, value: Any) -> list[_TableField]:
-        """The slots that a field takes; what it refers to is written now."""
+        """Return the slots of a field, after writing the objects that it refers to."""
         if field.kind in ("scalar", "enum") and field.scalar is not None:
             default = self._code(field, field.default)
             return [

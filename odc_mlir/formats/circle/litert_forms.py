@@ -1,4 +1,4 @@
-"""Models in the forms that LiteRT reads, for ``.tflite`` files; what they compute is the same.
+"""Conversion of models to equivalent forms that LiteRT reads, for ``.tflite`` files.
 
 * It has no kernel of an operator's first version where that was never in a release.
 * CONV_2D needs a bias; one that is left out becomes zeros, in the units of its sums.
@@ -36,7 +36,7 @@ def as_litert_reads(model: Model) -> Model:
 
 
 def _subgraph(subgraph: SubGraph, buffers: list[memoryview]) -> SubGraph:
-    """``buffers`` grows by those of new tensors."""
+    """Converter of one subgraph; appends the buffers of new tensors to ``buffers``."""
     tensors = list(subgraph.tensors)
     operators = [
         _operator(part, tensors, buffers) for operator in subgraph.operators for part in _in_steps(operator, tensors)
@@ -45,7 +45,7 @@ def _subgraph(subgraph: SubGraph, buffers: list[memoryview]) -> SubGraph:
 
 
 def _in_steps(operator: Operator, tensors: list[Tensor]) -> list[Operator]:
-    """``operator``, or those that do the same one after the other; ``tensors`` grow by what is between them."""
+    """Return ``operator`` or an equivalent sequence; append intermediate tensors to ``tensors``."""
     if operator.name != "QUANTIZE" or len(operator.inputs) != 1 or len(operator.outputs) != 1:
         return [operator]
     source, result = _some(tensors, (*operator.inputs, *operator.outputs))
@@ -76,7 +76,7 @@ def _operator(operator: Operator, tensors: list[Tensor], buffers: list[memoryvie
 
 
 def _some(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
-    """The tensors in these places; nothing stands for what is not there, which is refused when it is written."""
+    """Return the tensors at these indices, None for a missing one; the writer rejects those."""
     nothing = Tensor("", "", ())
     return [tensors[place] if 0 <= place < len(tensors) else nothing for place in places]
 

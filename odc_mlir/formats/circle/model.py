@@ -60,7 +60,7 @@ def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Quantization:
-    """What a file says of a tensor's quantisation, as it says it; empty arrays where it says nothing.
+    """Quantisation parameters of a tensor as stored in the file; empty arrays if absent.
 
     ``min`` and ``max`` are calibration records. ``details`` is a (table name, fields) pair and wins over the rest.
     """
@@ -136,7 +136,7 @@ class Tensor:
 
     @property
     def says_nothing(self) -> bool:
-        """Whether a tensor without dimensions may have any: files give unknown shapes and those of scalars alike.
+        """Return whether a tensor without dimensions may have an unknown shape; files store scalars alike.
 
         Only ``has_rank``, which few writers set, tells a scalar for sure.
         """
@@ -197,7 +197,7 @@ class Operator:
 
     @property
     def label(self) -> str:
-        """What users know the kind of operator by: ``CONV_2D``, ``CUSTOM(Erf)``."""
+        """Name of the operator's kind for users: ``CONV_2D``, ``CUSTOM(Erf)``."""
         return f"{self.name}({self.custom_code})" if self.custom_code else self.name
 
 

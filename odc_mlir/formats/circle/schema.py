@@ -125,7 +125,7 @@ class SchemaField:
 
     @property
     def empty(self) -> Any:
-        """The value that stands for an absent field in option records: vectors, strings and bytes are never None."""
+        """Default of an absent field in option records; vectors, strings and bytes are empty, not None."""
         if self.kind == "string":
             return ""
         if self.kind == "vector":
@@ -159,7 +159,7 @@ class Table:
 
     @cached_property
     def defaults(self) -> Mapping[str, Any]:
-        """Field values of an empty table: None for what is stored by reference."""
+        """Field values of an empty table; None for fields stored by reference."""
         return {field.name: field.default for field in self.live}
 
     @cached_property
@@ -180,7 +180,7 @@ class Schema:
 
     @property
     def label(self) -> str:
-        """What users call the format."""
+        """Name of the format for users."""
         return {"circle": "Circle", "tflite": "TFLite"}[self.name]
 
     @property

@@ -1,4 +1,4 @@
-"""What each instruction does and costs: one function per instruction, found by mnemonic in :func:`executors`."""
+"""Semantics and costs of instructions: one function each, looked up by mnemonic in :func:`executors`."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def conv(m: Machine, v: Values) -> InstructionCost:
 
 
 def wrap40(sums: NDArray[Any]) -> NDArray[np.int64]:
-    """The low 40 bits as signed values: what an accumulator holds."""
+    """Wrap to the signed 40 bits of an accumulator."""
     unused = 64 - ACCUMULATOR_BITS
     return (sums.astype(np.int64) << unused) >> unused
 
@@ -128,7 +128,7 @@ def _geometry(v: Values, item: int, weight_item: int) -> _Geometry:
 
 
 def _cost(m: Machine, v: Values, g: _Geometry, *, accumulators: bool) -> InstructionCost:
-    """Time of the array, and what it draws from the tile buffer (docs/npu.md, "conv")."""
+    """Cycles of the array and bytes read from the tile buffer (docs/npu.md, "conv")."""
     array = m.target.array
     passes = g.item * g.weight_item  # 8 bits of each at a time
     if v["depthwise"]:

@@ -1,4 +1,4 @@
-"""What the engines share: memories, target, prepared operands, and the record of what an instruction costs."""
+"""State shared by the engines: memories, target, prepared operands, and charges of an instruction."""
 
 from __future__ import annotations
 

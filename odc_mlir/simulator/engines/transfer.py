@@ -1,4 +1,4 @@
-"""Transfers: what the DMA engines do."""
+"""Semantics of the DMA engines' transfers."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def _write_latency(space: SimulatedMemory) -> int:
 
 
 def _check_runs(stride1: int, stride2: int, size: int, runs: int, groups: int) -> None:
-    """What is written must not overlap; checked on the fields so that the message can name them."""
+    """Raise if written runs overlap; the check uses the fields so that the message can name them."""
     row = (runs - 1) * stride1 + size
     require(runs <= 1 or stride1 >= size, f"runs of {size} bytes are written {stride1} bytes apart")
     require(groups <= 1 or stride2 >= row, f"groups of {row} bytes are written {stride2} bytes apart")

@@ -75,7 +75,7 @@ def vop(m: Machine, v: Values) -> InstructionCost:
 
 @dataclass(frozen=True, slots=True)
 class _LookupTable:
-    """What a ``vop`` looks up; ``interpolated`` between two entries, of 16-bit codes."""
+    """Look up table entries for a ``vop``; ``interpolated``: between two entries, for 16-bit codes."""
 
     apply: Callable[[NDArray[Any]], NDArray[Any]]
     interpolated: bool

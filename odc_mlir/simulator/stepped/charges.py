@@ -26,7 +26,7 @@ RESOURCES = dict(zip(WIDTHS, _RESOURCES, strict=True))
 
 @dataclass
 class Charge:
-    """Cycles and amounts of one instruction, in the order in which they pass."""
+    """Phases of one instruction in order, with cycles and amounts of resources."""
 
     latency: float = 0.0
     start: float = 0.0
@@ -35,7 +35,7 @@ class Charge:
     drain: float = 0.0
 
     def use(self, resource: Resource, amount: float) -> None:
-        """Add to what is needed of a resource."""
+        """Add an amount of a resource."""
         self.amounts[resource] = self.amounts.get(resource, 0.0) + amount
 
 

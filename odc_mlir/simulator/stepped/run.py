@@ -1,4 +1,4 @@
-"""The machine, step by step: what is under way, and what each step of at most a cycle does to it."""
+"""The stepped machine: work in flight, advanced in steps of at most one cycle."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _STAGES = ("latency", "start", "turn", "phase", "drain", "over")
 
 @dataclass
 class SteppedPhase:
-    """``left``: cycles at full speed; ``rates``: what a cycle at full speed uses."""
+    """A phase in progress. ``left``: cycles at full speed; ``rates``: use of resources per such cycle."""
 
     left: float
     rates: dict[Resource, float]
 
 
 def make_phase(shortest: float, amounts: Mapping[Resource, float], width: Sequence[float]) -> SteppedPhase:
-    """A phase that alone takes the longest of ``shortest`` and what it needs by what there is."""
+    """Make a phase whose time alone is the maximum of ``shortest`` and each amount over its capacity."""
     alone = max([shortest, *(amount / width[resource] for resource, amount in amounts.items())])
     return SteppedPhase(alone, {resource: amount / alone for resource, amount in amounts.items() if alone and amount})
 
@@ -60,7 +60,7 @@ class Running:
 
 @dataclass
 class Lane:
-    """A queue: what waits, what runs, and how long it was in which state."""
+    """A queue: waiting and running instructions, and time in each state."""
 
     waiting: deque[tuple[int, Instr, Mapping[str, int]]] = field(default_factory=deque)
     running: list[Running] = field(default_factory=list)
@@ -82,7 +82,7 @@ class Request:
 
 @dataclass
 class Engine:
-    """Queues that share something: one place of the array, or descriptors. ``turn``: which queue is asked first."""
+    """Queues that share the array or descriptors; ``turn``: the queue that is served first."""
 
     queues: tuple[Queue, ...]
     descriptors: int
@@ -164,7 +164,7 @@ class Stepped:
         return True
 
     def _fetch(self) -> bool:
-        """Begin to issue, hand over what is issued, or run it; whether anything was done."""
+        """Start an issue, complete it, or run an instruction; return whether anything changed."""
         if self.halted:
             return False
         if self.fetching == "program" and self.arrived - self.consumed >= self.step.fetched_bytes:
@@ -373,7 +373,7 @@ class Stepped:
         return [*stuck, f"queue fetch waits for {self._state(Queue.FETCH, self.lanes[Queue.FETCH])}"]
 
     def counters(self, memory_model: str) -> Counters:
-        """What the run measured."""
+        """Return the counters of the run."""
         cycles = math.ceil(self.now - _NOTHING)
         self._note_states(max(0.0, cycles - self.now))  # the rest of the last cycle
         queues = {}

@@ -11,7 +11,7 @@ _SETTLED = 1e-12
 
 
 def speeds(rates: Sequence[Mapping[Resource, float]], widths: Sequence[float]) -> list[float]:
-    """The speed of every phase, at most 1. ``rates``: what each uses of every resource in a cycle at full speed."""
+    """Compute the speed of each phase, at most 1. ``rates``: its use of each resource per cycle at full speed."""
     total = [sum(phase.get(resource, 0.0) for phase in rates) for resource in Resource]
     levels = {r: float("inf") for r in Resource if total[r] > widths[r] * (1 + _SETTLED)}
     for _ in range(_ROUNDS if levels else 0):
