@@ -169,10 +169,9 @@ class FetchEngine:
         demands = [0.0] * len(Resource)
         demands[self.resource] = moved
         shortest = strict_cycles(self._port, moved, write=False) if self._strict else 0.0
-        self._timeline.run(ExecutionPhase(moved, shortest, demands, self._timeline.shares.width), self._land)
+        self._timeline.run(ExecutionPhase(shortest, demands, self._timeline.shares.width), self._land, moved)
 
-    def _land(self, moved: object) -> None:
-        assert isinstance(moved, int)
+    def _land(self, moved: int) -> None:
         self._arrived += moved
         self._requests.popleft()
         self._moving = False

@@ -217,7 +217,7 @@ class Engines:
             job = unit.running[0]
             job.data_begun = True
             job.phase_began = self.timeline.now
-            self.timeline.run(job.phase, self._drain)
+            self.timeline.run(job.phase, self._drain, job)
 
     def _drain(self, job: StartedInstruction) -> None:
         job.phase_ended = self.timeline.now

@@ -53,10 +53,9 @@ class ExecutionPhase:
     resource that keeps it below full speed now; ``lost``: cycles that it lost to each, where that is counted.
     """
 
-    __slots__ = ("bound", "limiter", "lost", "owner", "rates", "remaining", "solo", "speed")
+    __slots__ = ("bound", "limiter", "lost", "rates", "remaining", "solo", "speed")
 
-    def __init__(self, owner: object, shortest: float, demands: Sequence[float], width: Sequence[float]) -> None:
-        self.owner = owner
+    def __init__(self, shortest: float, demands: Sequence[float], width: Sequence[float]) -> None:
         used = [(resource, amount) for resource, amount in enumerate(demands) if amount]
         self.solo = shortest
         self.bound: int | None = None

@@ -81,6 +81,37 @@ def simulate(
     return Result(outputs(program, run.memories) if execute else (), run.counters(memory_model), found)
 
 
+class _Account:
+    """Totals of completed instructions, for counters and the trace.
+
+    It knows nothing of the engines that fill it: a reference cycle would keep the memories of a run until the cycle
+    collector looks at them.
+    """
+
+    def __init__(self, program: Program, timeline: Timeline, trace: Trace | None) -> None:
+        self.operators = [OperatorTime(entry.name, entry.kind, entry.macs) for entry in program.operators]
+        self.macs = self.array_macs = 0
+        self.amounts = [0.0] * len(Resource)
+        self._owners = program.owners
+        self._timeline = timeline
+        self._trace = trace
+
+    def add(self, job: StartedInstruction) -> None:
+        """Count ``job``, which is complete now."""
+        unit, now = job.unit, self._timeline.now
+        self.macs += job.work.macs
+        self.array_macs += job.work.array_macs
+        for resource, amount in enumerate(job.demands):
+            self.amounts[resource] += amount
+        since = max(job.started, unit.last_end)
+        if self._trace is not None:
+            self._trace.add(job, since, now)
+        owner = self._owners[job.entry.index]
+        if owner >= 0:
+            amounts = {resource: amount for resource, amount in zip(Resource, job.demands, strict=True) if amount}
+            self.operators[owner].add(unit.queue, job.started, since, now, job.work.macs, amounts)
+
+
 class _Simulation:
     """The state of one run."""
 
@@ -93,16 +124,17 @@ class _Simulation:
         self.machine = Machine(target, program.memory, self.memories, self.access, execute, {})
         self.timeline = Timeline(Shares(widths(target)))
         self.semaphores = Semaphores()
+        self.trace = Trace(program) if trace else None
+        self.account = _Account(program, self.timeline, self.trace)
         self.engines = Engines(
             self.timeline,
             self.semaphores,
-            self._finished,
+            self.account.add,
             depth=target.fetch.queue_depth,
             slots=target.dma.descriptors_in_flight,
             semaphore_cycles=target.fetch.semaphore_cycles,
         )
         self.fetch = FetchEngine(program, self.engines, self.timeline, self.semaphores, self.ports, strict=strict)
-        self.trace = Trace(program) if trace else None
         if self.trace is not None:
             self.timeline.segments = self.trace.segments
             self.timeline.shares.blaming = True
@@ -110,10 +142,6 @@ class _Simulation:
             self.fetch.issues = self.trace.issues
         self._executors = executors()
         self._owners = program.owners
-        self._operators = [OperatorTime(entry.name, entry.kind, entry.macs) for entry in program.operators]
-        self._macs = 0
-        self._array_macs = 0
-        self._amounts = [0.0] * len(Resource)
 
     def to_the_end(self, cycle_limit: int | None) -> None:
         """Advance time until halt."""
@@ -162,22 +190,8 @@ class _Simulation:
         shortest = max(work.shortest, self.access.shortest)
         job = StartedInstruction(entry, unit, clock, work, self.timeline.now, demands)
         job.touched = self.access.touched or ()
-        job.phase = ExecutionPhase(job, shortest, demands, self.timeline.shares.width)
+        job.phase = ExecutionPhase(shortest, demands, self.timeline.shares.width)
         self.engines.start(unit, job)
-
-    def _finished(self, job: StartedInstruction) -> None:
-        unit, now = job.unit, self.timeline.now
-        self._macs += job.work.macs
-        self._array_macs += job.work.array_macs
-        for resource, amount in enumerate(job.demands):
-            self._amounts[resource] += amount
-        since = max(job.started, unit.last_end)
-        if self.trace is not None:
-            self.trace.add(job, since, now)
-        owner = self._owners[job.entry.index]
-        if owner >= 0:
-            amounts = {resource: amount for resource, amount in zip(Resource, job.demands, strict=True) if amount}
-            self._operators[owner].add(unit.queue, job.started, since, now, job.work.macs, amounts)
 
     def _where(self, index: int) -> str:
         text = f"instruction {index} ({self.program.instructions[index].mnemonic}"
@@ -204,7 +218,7 @@ class _Simulation:
         units = self.engines.units.values()
         queues = {u.queue.name.lower(): queue_time(u.meter, cycles, u.contended, u.finished) for u in units}
         queues["fetch"] = queue_time(self.fetch.meter, cycles, 0.0, self.fetch.position)
-        amounts = dict(zip(Resource, self._amounts, strict=True))
+        amounts = dict(zip(Resource, self.account.amounts, strict=True))
         amounts[self.fetch.resource] += self.fetch.bytes_fetched
         return collect(
             self.program,
@@ -213,10 +227,10 @@ class _Simulation:
             amounts,
             memory_model=memory_model,
             cycles=cycles,
-            macs_useful=self._macs,
-            macs_array=self._array_macs,
+            macs_useful=self.account.macs,
+            macs_array=self.account.array_macs,
             program_bytes_fetched=self.fetch.bytes_fetched,
             queues=queues,
-            operators=self._operators,
+            operators=self.account.operators,
             halt_status=self.fetch.status,
         )

@@ -21,7 +21,7 @@ class Timeline:
         self.shares = shares
         self._timers: list[tuple[float, int, Action, Any]] = []
         self._sequence = 0
-        self._actions: dict[int, Action] = {}
+        self._actions: dict[int, tuple[Action, Any]] = {}
         self.segments: list[tuple[float, float, tuple[float, ...]]] | None = None
 
     def after(self, cycles: float, action: Action, argument: Any) -> None:
@@ -32,12 +32,12 @@ class Timeline:
         heapq.heappush(self._timers, (self.now + cycles, self._sequence, action, argument))
         self._sequence += 1
 
-    def run(self, phase: ExecutionPhase, action: Action) -> None:
-        """Run ``phase`` and then call ``action(phase.owner)``; at once when there is nothing to do."""
+    def run(self, phase: ExecutionPhase, action: Action, argument: Any) -> None:
+        """Run ``phase`` and then call ``action(argument)``; at once when there is nothing to do."""
         if phase.solo <= 0:
-            action(phase.owner)
+            action(argument)
             return
-        self._actions[id(phase)] = action
+        self._actions[id(phase)] = action, argument
         self.shares.add(phase)
 
     def advance(self) -> bool:
@@ -54,7 +54,8 @@ class Timeline:
         done = self.shares.advance(cycles)
         self.now = instant
         for phase in done:
-            self._actions.pop(id(phase))(phase.owner)
+            action, argument = self._actions.pop(id(phase))
+            action(argument)
         while self._timers and self._timers[0][0] <= instant + _SAME_INSTANT:
             _, _, action, argument = heapq.heappop(self._timers)
             action(argument)

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.auto import FAULTY, RECORDS, SETTINGS, Made, left_behind, make, open_session, use_worker
+from helpers.auto import (
+    FAULTY,
+    RECORDS,
+    SETTINGS,
+    Made,
+    left_behind,
+    left_to_the_collector,
+    make,
+    open_session,
+    use_worker,
+)
 from odc_mlir import Package
 from odc_mlir.errors import OdcError, SimulationError
 from odc_mlir.formats.cache import content_digest
@@ -326,6 +336,29 @@ def test_another_version_of_ours_compiles_anew(made: Made, run: Any, monkeypatch
     new.infer()
     assert new.levels == [Level.ORIGINAL]
     assert new.status.key != old.status.key
+
+
+@pytest.mark.parametrize("kind", ["plain", "recording", "compiled here", "compiled before", "closed early", "failed"])
+def test_a_closed_session_leaves_nothing_to_the_cycle_collector(
+    kind: str, made: Made, model: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_worker(monkeypatch, made, "kill@compiling" if kind == "failed" else "")
+    settings = {} if kind == "plain" else SETTINGS
+
+    def use() -> None:
+        with Session(model, settings=settings) as session:
+            for index in range(1 if kind in ("plain", "recording") else RECORDS):
+                session.infer(made.sample(index))
+            if settings and kind != "closed early":
+                assert session.wait_for_auto_compilation(60)
+            session.infer(made.sample(0))
+            compiled = session.odc_status.serving is Level.COMPILED
+            assert compiled == kind.startswith("compiled")
+
+    use()  # imports modules, and makes what the next one finds
+    if kind != "compiled before":
+        shutil.rmtree(cache, ignore_errors=True)
+    assert left_to_the_collector(use) == []
 
 
 def test_a_device_that_computes_something_else(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from helpers.auto import RECORDS, Made, left_behind, open_session, use_worker
+from helpers.auto import RECORDS, Made, left_behind, left_to_the_collector, open_session, use_worker
 from odc_mlir.codegen import features
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
@@ -109,6 +109,26 @@ def test_all_is_well(run: Any, cache: Path) -> None:
     second = run("kill@started")  # needs no process
     second.infer(2)
     assert second.levels == [Level.COMPILED] * 2
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_closed_session_leaves_nothing_to_the_cycle_collector(
+    fresh: bool, made: Made, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODC_TEST_DIRECT", str(made.compiled.with_name("direct.cpu")))
+    use_worker(monkeypatch, made)
+
+    def use() -> None:
+        with open_session(made.model, ODC_TARGET="auto") as session:
+            for index in range(RECORDS + 2):
+                session.infer(made.sample(index))
+                assert session.wait_for_auto_compilation(60)
+            assert session.odc_status.serving is Level.COMPILED
+
+    use()  # imports modules, and makes what the next one finds
+    if fresh:
+        shutil.rmtree(cache)
+    assert left_to_the_collector(use) == []
 
 
 FAULTS = [

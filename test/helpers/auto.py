@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,3 +69,25 @@ def left_behind(cache: Path) -> list[str]:
     """Names of files and folders that are neither results, nor locks, nor records, nor models."""
     found = [entry.name for entry in (cache / "compiled").iterdir()] if (cache / "compiled").is_dir() else []
     return [name for name in found if name.startswith(".")]
+
+
+def left_to_the_collector(use: Callable[[], None]) -> list[str]:
+    """Types of our objects that the cycle collector finds after ``use``: memory that an application keeps for long."""
+
+    def settle() -> None:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread():
+                thread.join(10)
+        gc.collect()
+
+    settle()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        use()
+        settle()
+        return [type(item).__qualname__ for item in gc.garbage if type(item).__module__.startswith("odc_mlir")]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()

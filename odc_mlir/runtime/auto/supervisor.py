@@ -1,16 +1,19 @@
-"""Starts the background process, listens to it, and ends it when it exceeds its time."""
+"""Supervision of a compile process: start it, read its progress, end it when its time is over."""
 
 from __future__ import annotations
 
+import math
 import os
+import select
 import signal
 import subprocess
+import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread, Timer
-from typing import Any
+from threading import Thread
+from typing import IO, Any
 
 from odc_mlir.errors import is_passing
 from odc_mlir.plugins.process import isolated_command, isolated_environment
@@ -18,60 +21,61 @@ from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group
 from odc_mlir.runtime.auto.artefacts import PASSING
 from odc_mlir.runtime.auto.job import Job, Milestone, read_progress
 
-# The process ends itself when its time is over, unless it is stuck where it cannot.
+# A worker ends itself when its time is over, unless it is stuck in compiled code.
 _GRACE_SECONDS = 5.0
+_CHUNK_BYTES = 1 << 16
 _TAIL_LINES = 3
 _WORKER = "odc_mlir.runtime.auto.worker"
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How the process ended; ``problem`` None: it has put a result into the cache. ``kind``: as that of a result."""
+    """End of a compile process: ``problem`` is None if it has put a result into the cache. ``kind``: see JobResult."""
 
     problem: str | None
     kind: str = "failed"
 
 
 class Supervisor:
-    """One background process. ``tell`` gets each step, and ``ended`` how it ended, both in a thread of ours."""
+    """One compile process, watched by a thread, which calls ``tell`` with each step and ``ended`` with the end."""
 
-    command: tuple[str, ...] = ()  # in place of the worker
+    command: tuple[str, ...] = ()  # replaces the worker
 
     def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
         self.job = job
-        self._tell, self._ended = tell, ended
         self._process: subprocess.Popen[bytes] | None = None
         self._timed_out = self._stopped = False
-        self._timer = Timer(0, self._time_out)  # not started
+        self._deadline = math.inf
         self._last_step = "start"
         self._reason: str | None = None
         self._passing = False
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
-        self._thread = Thread(target=self._supervise, name="odc-auto-compilation", daemon=True)
+        # The callbacks belong to the thread alone: as attributes they would keep a session in a reference cycle.
+        self._thread = Thread(target=self._supervise, args=(tell, ended), name="odc-auto-compilation", daemon=True)
         self._thread.start()
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait until ``ended`` has been called; whether it has."""
+        """Wait until ``ended`` has returned; return whether it has."""
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     def stop(self) -> None:
-        """End the process, and wait for that."""
-        self._stopped = True  # which is looked at as soon as there is a process
+        """End the process and wait for its end."""
+        self._stopped = True  # a process that is being started is ended then
         self._kill()
         self._thread.join()
 
-    def _supervise(self) -> None:
+    def _supervise(self, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
         try:
-            ending = self._watch()
+            ending = self._watch(tell)
         except OSError as error:
             kind = PASSING if is_passing(error) else "failed"
             ending = Ending(f"the background process cannot be started: {error.strerror}", kind)
-        except Exception as error:  # no thread for the timer, say: whoever waits must hear of an end
+        except Exception as error:  # whoever waits must hear of an end
             ending = Ending(f"the background process cannot be watched: {error}", PASSING)
-        self._ended(ending)
+        ended(ending)
 
-    def _watch(self) -> Ending:
+    def _watch(self, tell: Callable[[dict[str, Any]], None]) -> Ending:
         process = self._process = subprocess.Popen(
             self.command or isolated_command(_WORKER),
             stdin=subprocess.PIPE,
@@ -85,21 +89,36 @@ class Supervisor:
             try:
                 if self._stopped:
                     self._kill()
-                self._start_timer()
+                self._extend_deadline()
                 if process.stdin is not None and process.stdout is not None:
                     with suppress(BrokenPipeError):
                         process.stdin.write(self.job.to_json().encode())
                         process.stdin.close()
-                    for line in process.stdout:
-                        self._hear(line)
+                    for line in self._lines(process.stdout):
+                        self._hear(line, tell)
             except BaseException:
                 self._kill()
                 raise
-            finally:
-                self._timer.cancel()
         return self._ending(process.returncode)
 
-    def _hear(self, line: bytes) -> None:
+    def _lines(self, stream: IO[bytes]) -> Iterator[bytes]:
+        """Yield the lines of the process until it closes ``stream``; end the process at the deadline."""
+        poll = select.poll()
+        poll.register(stream, select.POLLIN)
+        rest = b""
+        while True:
+            seconds = self._deadline - time.monotonic()
+            if not poll.poll(None if math.isinf(seconds) else max(0.0, 1000 * seconds)):
+                self._timed_out, self._deadline = True, math.inf
+                self._kill()
+                continue
+            data = os.read(stream.fileno(), _CHUNK_BYTES)
+            *lines, rest = (rest + data).split(b"\n")
+            yield from lines if data else [*lines, rest]
+            if not data:
+                return
+
+    def _hear(self, line: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
         found = read_progress(line)
         if found is None:
             if text := line.decode(errors="replace").strip():
@@ -110,18 +129,11 @@ class Supervisor:
             return
         self._last_step = found["step"]
         if self._last_step == Milestone.STARTED:
-            self._start_timer()  # it counts from here as well
-        self._tell(found)
+            self._extend_deadline()  # starting Python takes time of its own
+        tell(found)
 
-    def _start_timer(self) -> None:
-        self._timer.cancel()
-        self._timer = Timer(self.job.seconds + _GRACE_SECONDS, self._time_out)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _time_out(self) -> None:
-        self._timed_out = True
-        self._kill()
+    def _extend_deadline(self) -> None:
+        self._deadline = time.monotonic() + self.job.seconds + _GRACE_SECONDS
 
     def _kill(self) -> None:
         if self._process is not None and self._process.poll() is None:

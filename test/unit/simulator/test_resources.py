@@ -15,7 +15,7 @@ WIDTHS = widths(targets.load("npu-256"))
 
 def phase(shortest: float = 0.0, **amounts: float) -> ExecutionPhase:
     demands = [amounts.get(resource.name.lower(), 0.0) for resource in Resource]
-    return ExecutionPhase(None, shortest, demands, WIDTHS)
+    return ExecutionPhase(shortest, demands, WIDTHS)
 
 
 def finish_times(*phases: ExecutionPhase) -> list[float]:
@@ -115,7 +115,7 @@ def test_time_goes_on_late_in_a_long_run() -> None:
     timeline = Timeline(Shares(WIDTHS))
     timeline.now = 1e15
     ended: list[object] = []
-    timeline.run(ExecutionPhase("short", 0.01, [0.0] * len(Resource), WIDTHS), ended.append)
+    timeline.run(ExecutionPhase(0.01, [0.0] * len(Resource), WIDTHS), ended.append, "short")
     assert timeline.advance()
     assert ended == ["short"]
     assert not timeline.advance()

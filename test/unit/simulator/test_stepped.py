@@ -118,7 +118,7 @@ AMOUNTS = st.dictionaries(st.sampled_from(list(Resource)), st.integers(1, 2000),
 def test_both_share_alike(wishes: list[tuple[int, dict[Resource, int]]]) -> None:
     """The fast simulator refines levels four times, the stepped one until they stand still."""
     width = widths(NPU)
-    phases = [ExecutionPhase(None, least, [amounts.get(r, 0) for r in Resource], width) for least, amounts in wishes]
+    phases = [ExecutionPhase(least, [amounts.get(r, 0) for r in Resource], width) for least, amounts in wishes]
     shares = Shares(width)
     for phase in phases:
         shares.add(phase)

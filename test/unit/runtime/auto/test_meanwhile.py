@@ -390,7 +390,7 @@ def test_a_process_that_cannot_be_watched_is_ended(tmp_path: Path, monkeypatch: 
     def fail(*arguments: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(Supervisor, "_start_timer", fail)
+    monkeypatch.setattr(Supervisor, "_extend_deadline", fail)
     monkeypatch.setattr(Supervisor, "command", (sys.executable, "-c", "import time; time.sleep(100)"))
     endings: list[Ending] = []
     supervisor = Supervisor(job(tmp_path), lambda _facts: None, endings.append)
