@@ -97,6 +97,7 @@ class StageLegality(NamedTuple):
 _MODEL = ("builtin.", "func.", "circle.")
 _SEGMENTS = (*_MODEL, "odc.")
 _TENSORS = (*(kind.name for kind in TENSOR_OPS if kind is not PadOp), "odc.yield")  # padding has become part of others
+NPU_TENSORS = ConversionTarget("convert-circle-to-npu", (*_TENSORS, PadOp.name))
 _INSTRUCTIONS = ("npu.buffer", "npu.isa.")
 _BUFFERS = (*_SEGMENTS, "arith.", "memref.")
 _LOOPS = (*_BUFFERS, "llvm.", "scf.", "vector.")

@@ -1,4 +1,4 @@
-"""``convert-circle-to-npu``: create a program for every segment, lowering ``circle`` operations to ``npu`` operations.
+"""``convert-circle-to-npu``: create a program for every segment, and lower its ``circle`` operators to ``npu``.
 
 Before::
 
@@ -17,67 +17,126 @@ numbers, constants properties::
       odc.yield %y : …
     }
 
-In an existing program, only ``circle`` operations are lowered.
+In an existing program, only ``circle`` operations are lowered. Tensor names stay on the locations.
 
-The placement rules guarantee that every operator in a segment can be converted; one without a lowering is an error.
-Tensor names stay on the locations.
+The placement rules guarantee that some pattern matches every operator of a segment. An operator without a pattern, or
+with one that refuses it, is an error.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp
+from odc_mlir.dialects.circle import ConstOp, NoneOp
 from odc_mlir.dialects.npu_program import ProgramOp, make_program, programs
 from odc_mlir.dialects.odc import SegmentOp, lowered_symbols
-from odc_mlir.errors import CompileError
-from odc_mlir.support.locations import op_name
-from odc_mlir.transforms.npu.lowering import lowerings
-from odc_mlir.transforms.npu.lowering.channel_groups import lower_in_channel_groups, needs_channel_groups
-from odc_mlir.transforms.npu.lowering.elementwise import lower_by_table
-from odc_mlir.transforms.npu.lowering.site import Site
-from odc_mlir.transforms.npu.lowering.weight_parts import lower_with_parts, takes_parts
-from odc_mlir.transforms.partition.rules.table import works_by_table
+from odc_mlir.legality import NPU_TENSORS
+from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
+from odc_mlir.transforms.common.rewriting import PatternPass
+from odc_mlir.transforms.npu.lowering import (
+    elementwise,
+    functions,
+    matmul,
+    moves,
+    polyphase,
+    products,
+    recurrent,
+    resizing,
+    search,
+    wide_weights,
+    windows,
+)
 
-PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")  # may be computed for some result channels at a time
 
+class EraseUnusedConstant(LoweringPattern[ConstOp | NoneOp]):
+    """A constant without uses, to nothing."""
 
-def lower(op: CircleOp) -> None:
-    """Replace one operator; element-wise ones without a lowering of their own become a table of codes."""
-    if (lowering := lowerings().get(op.SPEC.name)) is not None:
-        site = Site(op)
-        if op.SPEC.name in PRODUCTS and needs_channel_groups(site):
-            lowering = lower_with_parts if takes_parts(site) else lower_in_channel_groups
-        lowering(site)
-    elif works_by_table(op.SPEC):
-        lower_by_table(Site(op))
-    else:
-        raise CompileError("no NPU form of this operator", op=op.SPEC.name, tensor=op_name(op))
+    def matches(self, op: ConstOp | NoneOp, /) -> bool:
+        return not op.result.uses
+
+    def lower(self, op: ConstOp | NoneOp, rewriter: PatternRewriter, /) -> None:
+        rewriter.erase(op)
 
 
 @dataclass(frozen=True)
-class ConvertCircleToNpuPass(ModulePass):
-    """Make programs and lower their operators; see the module's text."""
+class ConvertCircleToNpuPass(PatternPass):
+    """Create programs and lower their operators; see the module's text."""
 
     name = "convert-circle-to-npu"
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        """Return the patterns; of several for one operator, a general one follows the special ones."""
+        return (
+            wide_weights.LowerConv2DInParts,
+            wide_weights.LowerDepthwiseInParts,
+            wide_weights.LowerFullyConnectedInParts,
+            wide_weights.LowerInChannelGroups,
+            products.LowerConv2D,
+            products.LowerChannelwiseConv2D,
+            products.LowerGroupedConv2D,
+            products.LowerDepthwiseConv2D,
+            products.LowerFullyConnected,
+            polyphase.LowerTransposeConvInParts,
+            polyphase.LowerTransposeConvInGroups,
+            polyphase.LowerTransposeConv,
+            matmul.LowerMatmulByConstant,
+            matmul.LowerMatmul,
+            recurrent.LowerLstm,
+            windows.LowerPool2D,
+            windows.LowerReduceMax,
+            windows.LowerReduceMin,
+            windows.LowerRowSum,
+            windows.LowerImageSum,
+            windows.LowerSoftmax,
+            windows.LowerSoftmax16,
+            search.LowerArgMax,
+            resizing.LowerResize,
+            moves.LowerView,
+            windows.LowerImagePad,
+            moves.LowerConcatenation,
+            moves.LowerGather,
+            moves.LowerDynamicUpdateSlice,
+            moves.LowerMove,
+            elementwise.LowerQuantize,
+            elementwise.LowerRelu,
+            elementwise.LowerSelect,
+            functions.LowerByTable,
+            elementwise.LowerMaximumMinimum,
+            products.LowerMulByChannels,
+            elementwise.LowerMul,
+            elementwise.LowerAddSub,
+            elementwise.LowerSquaredDifference,
+            elementwise.LowerPrelu,
+            functions.LowerLeakyRelu16,
+            functions.LowerNeg16,
+            functions.LowerAbs16,
+            functions.LowerSigmoid16,
+            functions.LowerTableSum16,
+            functions.LowerByTable16,
+            EraseUnusedConstant,
+        )
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        known = lowered_symbols(op)
-        for segment in [item for item in op.walk() if isinstance(item, SegmentOp)]:
-            other = known.get(segment.sym_name.data)
-            if isinstance(other, ProgramOp):
-                continue
-            if other is not None:  # for another target
-                Rewriter.erase_op(other)
-            op.body.block.add_op(make_program(segment))
+        _create_programs(op)
+        patterns = [kind() for kind in self.patterns()]
         for program in programs(op).values():
-            for item in [inner for inner in program.body.walk() if isinstance(inner, CircleOp)]:
-                lower(item)
-            for constant in [inner for inner in program.body.walk() if isinstance(inner, ConstOp | NoneOp)]:
-                if not constant.result.uses:
-                    Rewriter.erase_op(constant)
+            apply_conversion(ctx, program.body, NPU_TENSORS, patterns)
+
+
+def _create_programs(module: ModuleOp) -> None:
+    """Give every segment a program of its name, in place of code for another target."""
+    known = lowered_symbols(module)
+    for segment in [item for item in module.walk() if isinstance(item, SegmentOp)]:
+        other = known.get(segment.sym_name.data)
+        if isinstance(other, ProgramOp):
+            continue
+        if other is not None:
+            Rewriter.erase_op(other)
+        module.body.block.add_op(make_program(segment))

@@ -74,3 +74,18 @@ func.func @leaky_relu(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<
 // CHECK-LABEL: func.func @leaky_relu(
 // CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"3ed4c076410ebdf843399c42838b360ab965c037cf1a30ba714beabcabbc736f", 256>
+
+// -----
+
+// A slope per channel: positive codes plus slopes times negative ones.
+func.func @prelu(%x: tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:-2>> {
+  %s = circle.const [1, 2] : tensor<1x1x2x!quant.uniform<i8:f32, 0.25>>
+  %0 = circle.prelu(%x, %s) : (tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:3>>, tensor<1x1x2x!quant.uniform<i8:f32, 0.25>>) -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:-2>>
+  func.return %0 : tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:-2>>
+}
+// CHECK-LABEL: func.func @prelu(
+// CHECK: npu.program @segment_0
+// CHECK: %[[LOW:.*]] = npu.scale %{{.*}} in_zero 3 out_zero 3 scale <1073741824, 1> clamp(-128, 3)
+// CHECK: %[[HIGH:.*]] = npu.scale %{{.*}} in_zero 3 out_zero -2 scale <1073741824, 1> clamp(-2, 127)
+// CHECK-NEXT: %[[BELOW:.*]] = npu.elementwise mul %[[LOW]], %{{.*}} a_zero 3 out_zero -2 out_scale <1073741824, -1>
+// CHECK-NEXT: npu.elementwise add %[[HIGH]], %[[BELOW]] a_zero -2 b_zero -2 out_zero -2

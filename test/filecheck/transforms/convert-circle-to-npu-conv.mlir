@@ -88,31 +88,3 @@ func.func @fully_connected_rows(%x: tensor<1x4x!quant.uniform<u8:f32, 0.5:1>>) -
 }
 // CHECK-LABEL: func.func @fully_connected_rows(
 // CHECK: npu.conv {{.*}} u8 zeros(1, 128, 2)
-
-// -----
-
-// Three zero points too far apart for one: every weight is the sum of two codes, and the input's channels stand twice.
-func.func @weights_of_nine_bits(%x: tensor<1x1x2x2x!quant.uniform<u8:f32, 0.5:7>>) -> tensor<1x1x2x3x!quant.uniform<u8:f32, 0.5>> {
-  %w = circle.const #circle.blob<"0x00ff00ff00ff"> : tensor<3x1x1x2x!quant.uniform<u8:f32:0, {0.5:0, 0.5:100, 0.5:254}>>
-  %b = circle.none
-  %y = circle.conv_2d(%x, %w, %b) {padding = valid, stride = [1, 1]} : (tensor<1x1x2x2x!quant.uniform<u8:f32, 0.5:7>>, tensor<3x1x1x2x!quant.uniform<u8:f32:0, {0.5:0, 0.5:100, 0.5:254}>>, none) -> tensor<1x1x2x3x!quant.uniform<u8:f32, 0.5>>
-  func.return %y : tensor<1x1x2x3x!quant.uniform<u8:f32, 0.5>>
-}
-// CHECK-LABEL: func.func @weights_of_nine_bits(
-// CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.move %{{.*}} copies [array<i32: 0, 0, 0, 2, 2, 4, 2, 1, 1>, array<i32: 0, 0, 2, 2, 2, 4, 2, 1, 1>]
-// CHECK-NEXT: npu.conv %[[V0]] kernel [1, 1] weights <"0x00fffefe00ff9a9a00ff0000"> u8 zeros(7, 127, 0)
-
-// -----
-
-// Depthwise, rows stand twice; -255 and 255 take a third code.
-func.func @depthwise_weights_of_nine_bits(%x: tensor<1x3x2x3x!quant.uniform<u8:f32, 0.5:7>>) -> tensor<1x3x2x3x!quant.uniform<u8:f32, 0.5>> {
-  %w = circle.const #circle.blob<"0x00ff00ff00ffff0000"> : tensor<1x3x1x3x!quant.uniform<u8:f32:3, {0.5:0, 0.5:100, 0.5:255}>>
-  %b = circle.none
-  %y = circle.depthwise_conv_2d(%x, %w, %b) {padding = same, stride = [1, 1], depth_multiplier = 1} : (tensor<1x3x2x3x!quant.uniform<u8:f32, 0.5:7>>, tensor<1x3x1x3x!quant.uniform<u8:f32:3, {0.5:0, 0.5:100, 0.5:255}>>, none) -> tensor<1x3x2x3x!quant.uniform<u8:f32, 0.5>>
-  func.return %y : tensor<1x3x2x3x!quant.uniform<u8:f32, 0.5>>
-}
-// CHECK-LABEL: func.func @depthwise_weights_of_nine_bits(
-// CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.move %{{.*}} copies [array<i32: 0, 0, 0, 3, 6, 18, 6, 1, 1>, array<i32: 0, 0, 6, 3, 6, 18, 6, 1, 1>, array<i32: 0, 0, 12, 3, 6, 18, 6, 1, 1>]
-// CHECK-NEXT: npu.conv depthwise %[[V0]] kernel [9, 1] stride [3, 1] pads [3, 0, 3, 0] weights <"0x00ff00ff9c01818080ff00ffff9c01818080ff0000ff9c01818080"> u8 zeros(7, 128, 0)

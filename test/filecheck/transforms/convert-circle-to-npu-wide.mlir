@@ -177,3 +177,15 @@ func.func @gelu(%x: tensor<1x4x!quant.uniform<i16:f32, 0.001>>) -> tensor<1x4x!q
 // CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"{{.*}}", 1026>
 // CHECK-NEXT: npu.scale %[[V0]] out_zero {{[0-9]+}} scale <1073741824, 1> clamp(-32768, 32767)
+
+// -----
+
+// The negative is a product with -1.
+func.func @neg(%x: tensor<1x2x!quant.uniform<i16:f32, 0.5>>) -> tensor<1x2x!quant.uniform<i16:f32, 0.5>> {
+  %0 = circle.neg(%x) : (tensor<1x2x!quant.uniform<i16:f32, 0.5>>) -> tensor<1x2x!quant.uniform<i16:f32, 0.5>>
+  func.return %0 : tensor<1x2x!quant.uniform<i16:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @neg(
+// CHECK: npu.program @segment_0
+// CHECK: %[[V0:.*]] = npu.constant <"0xffff">
+// CHECK-NEXT: npu.elementwise mul %{{.*}}, %[[V0]] out_scale <1073741824, 1> clamp(-32768, 32767)

@@ -151,3 +151,15 @@ func.func @mean_with_a_gap(%x: tensor<2x3x4x5x!quant.uniform<i8:f32, 0.5>>) -> t
 // CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.move %{{.*}} copies [array<i32: 0, 0, 0, 3, 20, 40, 2, 60, 20, 4, 5, 5, 5, 1, 1>] : {{.*}} -> tensor<3x2x4x5x
 // CHECK-NEXT: npu.reduce sum %[[V0]]
+
+// -----
+
+// The largest code of each channel.
+func.func @reduce_max(%x: tensor<1x2x2x3x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x3x!quant.uniform<i8:f32, 0.5>> {
+  %a = circle.const [1, 2] : tensor<2xi32>
+  %0 = circle.reduce_max(%x, %a) : (tensor<1x2x2x3x!quant.uniform<i8:f32, 0.5>>, tensor<2xi32>) -> tensor<1x3x!quant.uniform<i8:f32, 0.5>>
+  func.return %0 : tensor<1x3x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: func.func @reduce_max(
+// CHECK: npu.program @segment_0
+// CHECK: npu.reduce max %{{.*}} clamp(-128, 127)

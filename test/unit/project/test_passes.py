@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from xdsl.ir import Operation
 from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import RewritePattern
 
-from helpers.lit_runner import run_lines
+from helpers.lit_runner import run_file, run_lines
 from helpers.source import PACKAGE, REPOSITORY, package_files, tree
 from odc_mlir import transforms
 from odc_mlir.transforms import NAMES
 from odc_mlir.transforms.circle.rewrites.table import rules
 from odc_mlir.transforms.common.describe import options_of
+from odc_mlir.transforms.common.rewriting import PatternPass, observed, unwrapped
 
 _PREFIXES = re.compile(r"--check-prefix(?:es)?[= ]([\w,-]+)")
 ROOM_FOLDER = PACKAGE / "transforms"
@@ -43,6 +47,31 @@ def test_a_pass_shows_what_it_does_and_a_lit_file_runs_it(name: str) -> None:
     texts = [path.read_text() for path in files if path.stem.startswith(name) or name in path.read_text()]
     assert texts, f"{name}: no lit file runs it"
     assert any(looks_at(text) for text in texts), f"{name}: no lit file that runs it checks anything"
+
+
+@dataclass
+class Applied:
+    """An observer that notes the classes of the patterns that rewrite."""
+
+    patterns: set[type[RewritePattern]] = field(default_factory=set)
+
+    def rewriting(self, op: Operation) -> None:
+        """Do nothing: a pattern that is tried may not match."""
+
+    def rewrote(self, pattern: RewritePattern) -> None:
+        self.patterns.add(type(unwrapped(pattern)))
+
+
+@pytest.mark.parametrize("name", [name for name in transforms.NAMES if issubclass(transforms.load(name), PatternPass)])
+def test_the_lit_files_of_a_pass_apply_each_of_its_patterns(name: str, tmp_path: Path) -> None:
+    """Lit files are named after the pass that they test."""
+    kind, applied = transforms.load(name), Applied()
+    assert issubclass(kind, PatternPass)
+    with observed(applied):
+        for path in sorted((REPOSITORY / "test" / "filecheck" / "transforms").rglob(f"{name}*.mlir")):
+            run_file(path, tmp_path)
+    missing = [pattern.__name__ for pattern in kind.patterns() if pattern not in applied.patterns]
+    assert not missing, f"{name}: no lit file applies {', '.join(missing)}"
 
 
 @pytest.mark.parametrize("name", transforms.NAMES)

@@ -8,7 +8,7 @@ import pytest
 from odc_mlir import ops
 from odc_mlir.numerics.int16 import wide_table
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
-from odc_mlir.transforms.npu.lowering.tables import interpolated_table
+from odc_mlir.transforms.npu.lowering.code_functions import interpolated_table
 
 
 def function(name: str, in_scale: float, out_scale: float) -> Node:

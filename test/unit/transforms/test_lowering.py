@@ -51,5 +51,5 @@ def test_an_operator_without_lowering_is_an_error() -> None:
         f"circle {{\n{body}\n}}\nfunc.return %y : {type}\n}}"
     )
     module = parse_module(make_context(), text)
-    with pytest.raises(CompileError, match=r"no NPU form of this operator \(op L2_NORMALIZATION"):
+    with pytest.raises(CompileError, match=r"no pattern lowers this operation \(op L2_NORMALIZATION"):
         ConvertCircleToNpuPass().apply(make_context(), module)

@@ -1,31 +1,131 @@
-"""``circle`` to ``npu``: operators that move codes; :mod:`.move_maps` says what goes where."""
+"""Patterns that lower operators that move codes: views, copies, concatenations, gathers and updates of slices."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from xdsl.ir import SSAValue
-from xdsl.rewriter import Rewriter
+import numpy as np
+from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.numerics.elementwise import joined_codes
+from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.lut import codes_by_byte
+from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.move_maps import moved_operands, result_copies
-from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, pair_of, quant_of
-from odc_mlir.transforms.npu.lowering.windows import lower_pad, lower_view
-from odc_mlir.transforms.partition.rules.checks import image_padding, moves_no_element
+from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of, quant_of
+from odc_mlir.transforms.partition.rules.checks import moves_no_element
+from odc_mlir.transforms.partition.rules.search_checks import gathered, updated_axis
 from odc_mlir.transforms.partition.rules.table import MOVERS
 
+_PLAIN = QuantParams((1.0,), (0,))
 
-def lower_move(site: Site) -> None:
-    """Any operator that only moves codes; each used result is one operation."""
+
+class LowerView(LowerToNpu):
+    """RESHAPE, SQUEEZE, EXPAND_DIMS, and TRANSPOSE that moves nothing, to ``npu.reshape``."""
+
+    operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE")
+
+    def applies(self, node: Node) -> bool:
+        return node.spec.name != "TRANSPOSE" or moves_no_element(node) is None
+
+    def rewrite(self, site: Site) -> None:
+        site.finish(npu.ReshapeOp(site.operand(0), site.result_type))
+
+
+class LowerConcatenation(LowerToNpu):
+    """CONCATENATION, to a move of its operands; the ones with other scales than the result go through a table."""
+
+    operators = ("CONCATENATION",)
+
+    def rewrite(self, site: Site) -> None:
+        _move(site, [_with_quantisation(site, index) for index in moved_operands(site.node)])
+
+
+class LowerGather(LowerToNpu):
+    """GATHER with computed indices, to ``npu.gather``."""
+
+    operators = ("GATHER",)
+
+    def applies(self, node: Node) -> bool:
+        return not node.operand(1).is_const
+
+    def rewrite(self, site: Site) -> None:
+        found = gathered(site.node)
+        table = site.reshape(site.constant_or_operand(0), (found.batches, found.outer, found.rows, found.inner))
+        indices = site.reshape(site.operand(1), (found.batches, found.taken))
+        kind = site.result_of_shape(found.batches, found.outer, found.taken, found.inner)
+        site.finish(npu.GatherOp(table, indices, kind))
+
+
+class LowerDynamicUpdateSlice(LowerToNpu):
+    """DYNAMIC_UPDATE_SLICE of one slice at a computed position, to a sum of masked tensors.
+
+    No instruction uses a computed address. The mask is 1 for the slice at the position, else 0: the operand is
+    multiplied by the opposite mask, the update by the mask, and both are added. Factors of 0 and 1 round nothing.
+    """
+
+    operators = ("DYNAMIC_UPDATE_SLICE",)
+
+    def applies(self, node: Node) -> bool:
+        return not node.operand(2).is_const
+
+    def rewrite(self, site: Site) -> None:
+        axis = updated_axis(site.node)
+        assert axis is not None, "the placement rules require one slice"
+        shape, zero = site.result.static_shape, pair_of(site.result)[1]
+        mask_shape = (shape[axis], *[1] * (len(shape) - axis - 1))
+        differences = _differences(site, axis, mask_shape)
+        low, high = code_range(site.result.dtype)
+
+        def masked(index: int, mask: SSAValue) -> SSAValue:
+            return site.emit(
+                npu.ElementwiseOp(
+                    npu.ElementwiseKind.MUL,
+                    site.constant_or_operand(index),
+                    mask,
+                    site.result_type,
+                    zeros=(zero, 0, zero),
+                    out_scale=ONE,
+                    clamp=(low, high),
+                )
+            )
+
+        kept = masked(0, _mask(site, differences, at_zero=0))
+        new = masked(1, _mask(site, differences, at_zero=1))
+        site.finish(
+            npu.ElementwiseOp(
+                npu.ElementwiseKind.ADD,
+                kept,
+                new,
+                site.result_type,
+                zeros=(zero, zero, zero),
+                a_scale=ONE,
+                b_scale=ONE,
+                out_scale=ONE,
+                clamp=(low, high),
+            )
+        )
+
+
+class LowerMove(LowerToNpu):
+    """Any operator that only moves codes, to an ``npu.move`` per used result; :mod:`.move_maps` finds the copies."""
+
+    operators = ("TRANSPOSE", "PAD", "GATHER", "DYNAMIC_UPDATE_SLICE", *MOVERS)
+
+    def rewrite(self, site: Site) -> None:
+        _move(site, [site.constant_or_operand(index) for index in moved_operands(site.node)])
+
+
+def _move(site: Site, values: Sequence[SSAValue]) -> None:
+    """Replace the operator by moves of ``values``, its moved operands."""
     node = site.node
     found = result_copies(node)
-    assert not isinstance(found, str), "the placement rules ask for strided copies"
-    values, joins = [], node.spec.name == "CONCATENATION"
-    for index in moved_operands(node):
-        values.append(_with_quantisation(site, index) if joins else site.constant_or_operand(index))
+    assert not isinstance(found, str), "the placement rules require strided copies"
     results = []
     for result, info, copies in zip(site.op.results, node.results, found, strict=True):
         used = sorted({copy.source for copy in copies})
@@ -36,13 +136,13 @@ def lower_move(site: Site) -> None:
             copies=[StridedCopy(*copy._replace(source=used.index(copy.source))) for copy in copies],
             fill=None if covered else quant_of(info).zero_point,
         )
-        results.append(site.emit(made))
         made.location = name_loc(value_name(result))
-    Rewriter.replace_op(site.op, [], results)
+        results.append(site.emit(made))
+    site.finish_with(results)
 
 
 def _with_quantisation(site: Site, index: int) -> SSAValue:
-    """Operand ``index`` with scale and zero point of the result."""
+    """Return operand ``index`` with scale and zero point of the result."""
     info = site.info(index)
     if info.quant == site.result.quant:
         return site.constant_or_operand(index)
@@ -53,19 +153,30 @@ def _with_quantisation(site: Site, index: int) -> SSAValue:
     return site.emit(npu.LutOp(site.operand(index), kind, table=blob_of(table)))
 
 
-def lower_transpose(site: Site) -> None:
-    """TRANSPOSE: nothing where the bytes stay in order."""
-    (lower_view if moves_no_element(site.node) is None else lower_move)(site)
+def _differences(site: Site, axis: int, shape: tuple[int, ...]) -> SSAValue:
+    """Return -1, 0 and 1 for slices before the position, at it and after it."""
+    size = shape[0]
+    position = npu.PositionOp(site.operand(2), _codes("int16", (1,)), index=axis, highest=size - 1)
+    numbers = npu.ConstantOp(blob_of(np.arange(size, dtype="<i2")), _codes("int16", shape))
+    return site.emit(
+        npu.ElementwiseOp(
+            npu.ElementwiseKind.SUB,
+            site.emit(numbers),
+            site.emit(position),
+            _codes("int8", shape),
+            a_scale=ONE,
+            b_scale=ONE,
+            out_scale=ONE,
+            clamp=(-1, 1),
+        )
+    )
 
 
-def lower_padding(site: Site) -> None:
-    """PAD: what a load pads may become part of the operator that reads it."""
-    (lower_pad if image_padding(site.node) is None else lower_move)(site)
+def _mask(site: Site, differences: SSAValue, *, at_zero: int) -> SSAValue:
+    """Return ``at_zero`` where a difference is 0, else 1 - ``at_zero``."""
+    table = np.where(codes_by_byte("int8") == 0, at_zero, 1 - at_zero).astype(np.int8)
+    return site.emit(npu.LutOp(differences, differences.type, table=blob_of(table)))
 
 
-LOWERINGS: Lowerings = {
-    "CONCATENATION": lower_move,
-    "TRANSPOSE": lower_transpose,
-    "PAD": lower_padding,
-    **dict.fromkeys(MOVERS, lower_move),
-}
+def _codes(dtype: str, shape: tuple[int, ...]) -> Attribute:
+    return tensor_type(dtype, shape, _PLAIN)

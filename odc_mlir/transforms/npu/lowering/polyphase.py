@@ -1,141 +1,121 @@
-"""``circle`` to ``npu``: polyphase decomposition of transposed convolutions, and grouped convolutions."""
+"""Patterns that lower transposed convolutions by polyphase decomposition.
+
+Each component of rows and columns of the result is a convolution with the taps that meet there. A move interleaves the
+components.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
-from odc_mlir.transforms.npu.lowering.channel_groups import group_codes, needs_channel_groups, of_channels
-from odc_mlir.transforms.npu.lowering.polyphase_decomposition import (
-    Component,
-    transposed_components,
+from odc_mlir.ops.spec import Node
+from odc_mlir.transforms.npu.lowering.polyphase_decomposition import transposed_components
+from odc_mlir.transforms.npu.lowering.products import of_channels, requantisation, single_product, weight_codes
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of
+from odc_mlir.transforms.npu.lowering.wide_weights import (
+    group_codes,
+    needs_channel_groups,
+    parts_of,
+    repeated_channels,
+    repeated_weights,
+    takes_parts,
 )
-from odc_mlir.transforms.npu.lowering.products import (
-    convolution_integers,
-    lower_conv_2d,
-    requantisation,
-    single_product,
-    weight_codes,
-    window_of,
-)
-from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, tensor_of
-from odc_mlir.transforms.npu.lowering.weight_parts import parts_of, repeated_channels, repeated_weights, takes_parts
 from odc_mlir.transforms.partition.rules.weight_checks import channel_groups, runs_of
 
 
-def lower_transpose_conv(site: Site) -> None:
-    """TRANSPOSE_CONV: for each component of rows and columns a convolution with the taps that meet there.
+class LowerTransposeConvInParts(LowerToNpu):
+    """TRANSPOSE_CONV with weight parts, over an input with repeated channels; see :mod:`.wide_weights`."""
 
-    Weights with zero points too far apart are divided by result channels as well.
-    """
+    operators = ("TRANSPOSE_CONV",)
+
+    def applies(self, node: Node) -> bool:
+        return takes_parts(node)
+
+    def rewrite(self, site: Site) -> None:
+        parts = parts_of(site.node)
+        source = repeated_channels(site, site.operand(2), parts.count)
+        _interleave(site, source, [_Channels(_all_channels(site), repeated_weights(parts), parts.zero)])
+
+
+class LowerTransposeConvInGroups(LowerToNpu):
+    """TRANSPOSE_CONV in channel groups; see :mod:`.wide_weights`."""
+
+    operators = ("TRANSPOSE_CONV",)
+
+    def applies(self, node: Node) -> bool:
+        return needs_channel_groups(node) and not takes_parts(node)
+
+    def rewrite(self, site: Site) -> None:
+        groups = [_Channels(group, *group_codes(site.info(1), group)) for group in channel_groups(site.info(1), 0)]
+        _interleave(site, site.operand(2), groups)
+
+
+class LowerTransposeConv(LowerToNpu):
+    """TRANSPOSE_CONV, to a convolution per component of rows and columns."""
+
+    operators = ("TRANSPOSE_CONV",)
+
+    def rewrite(self, site: Site) -> None:
+        _interleave(site, site.operand(2), [_Channels(_all_channels(site), *weight_codes(site.node))])
+
+
+class _Channels(NamedTuple):
+    """Result channels with their weights ``[channel, ky, kx, input channel]`` and the zero point of these."""
+
+    numbers: list[int]
+    weights: NDArray[Any]
+    zero: int
+
+
+def _all_channels(site: Site) -> list[int]:
+    return list(range(site.result.static_shape[3]))
+
+
+def _interleave(site: Site, source: SSAValue, groups: Sequence[_Channels]) -> None:
+    """Replace the operator by convolutions of ``source`` per group of channels and component, and a move."""
     components = transposed_components(site.node)
-    assert not isinstance(components, str), "the placement rules ask for components"
-    filters = site.info(1)
-    batch, _, _, channels = site.result.static_shape
-    source, groups = site.operand(2), [list(range(channels))]
-    given = parts_of(site) if takes_parts(site) else None
-    if given is not None:
-        source = repeated_channels(site, source, given.count)
-    elif needs_channel_groups(site):
-        groups = channel_groups(filters, 0)
-    parts = []
-    for group in groups:
-        weights, zero = group_codes(site, group) if given is None else (repeated_weights(given), given.zero)
-        single = single_product(site.info(2), filters)
-        integers = requantisation(site, zero, single_product=single, operands=(2, 3))
-        for row in components[0]:
-            for column in components[1]:
-                made = npu.ConvOp(
-                    source,
-                    site.result_of_shape(batch, row.results, column.results, len(group)),
-                    depthwise=False,
-                    kernel=(len(row.taps), len(column.taps)),
-                    stride=(1, 1),
-                    dilation=(1, 1),
-                    pads=(row.before, column.before, row.after, column.after),
-                    weights=blob_of(np.ascontiguousarray(weights[:, row.taps][:, :, column.taps])),
-                    **of_channels(integers, group),
-                )
-                parts.append(PolyphasePart(row, column, group, site.emit(made)))
-    interleave(site, parts, (len(components[0]), len(components[1])))
-
-
-class PolyphasePart(NamedTuple):
-    """A component of rows, one of columns, and some channels of a result."""
-
-    row: Component
-    column: Component
-    channels: list[int]
-    value: SSAValue
-
-
-def interleave(site: Site, parts: Sequence[PolyphasePart], steps: tuple[int, int]) -> None:
-    """Replace the operator by the result that ``parts`` make; ``steps``: components of rows and columns."""
+    assert not isinstance(components, str), "the placement rules require components"
     batch, height, width, channels = site.result.static_shape
+    single = single_product(site.info(2), site.info(1))
+    values: list[SSAValue] = []
     copies = []
-    for number, (row, column, chosen, _) in enumerate(parts):
-        line = column.results * len(chosen)
-        start = (row.first * width + column.first) * channels
-        for at, first, count in runs_of(chosen):
-            copies.append(
+    for chosen, weights, zero in groups:
+        integers = of_channels(requantisation(site, zero, single_product=single, operands=(2, 3)), chosen)
+        for row, column in ((row, column) for row in components[0] for column in components[1]):
+            made = npu.ConvOp(
+                source,
+                site.result_of_shape(batch, row.results, column.results, len(chosen)),
+                depthwise=False,
+                kernel=(len(row.taps), len(column.taps)),
+                stride=(1, 1),
+                dilation=(1, 1),
+                pads=(row.before, column.before, row.after, column.after),
+                weights=blob_of(np.ascontiguousarray(weights[:, row.taps][:, :, column.taps])),
+                **integers,
+            )
+            line, pixel = column.results * len(chosen), row.first * width + column.first
+            copies += [
                 StridedCopy(
-                    number,
+                    len(values),
                     at,
-                    start + first,
+                    pixel * channels + first,
                     (batch, row.results, column.results, count),
                     (row.results * line, line, len(chosen), 1),
-                    (height * width * channels, steps[0] * width * channels, steps[1] * channels, 1),
+                    (
+                        height * width * channels,
+                        len(components[0]) * width * channels,
+                        len(components[1]) * channels,
+                        1,
+                    ),
                 )
-            )
-    site.finish(npu.MoveOp([part.value for part in parts], site.result_type, copies=copies))
-
-
-def lower_any_conv_2d(site: Site) -> None:
-    """CONV_2D of one group, of one for each input channel, or of some in between."""
-    total, taken = site.info(0).static_shape[3], site.info(1).static_shape[3]
-    (lower_conv_2d if taken in (total, 1) else lower_grouped_conv_2d)(site)
-
-
-def lower_grouped_conv_2d(site: Site) -> None:
-    """CONV_2D of several groups: a convolution for each, on its channels."""
-    filters, (batch, rows, columns, total) = site.info(1), site.info(0).static_shape
-    channels, height, width, taken = filters.static_shape
-    groups = total // taken
-    each = channels // groups
-    stride, dilation, pads = window_of(site, (height, width))
-    codes, _ = weight_codes(site)
-    weights = filters.array() if codes is None else codes
-    integers, (_, out_rows, out_columns, _) = convolution_integers(site), site.result.static_shape
-    values = []
-    for group in range(groups):
-        kind = with_shape(tensor_of(site.operand(0)), (batch, rows, columns, taken))
-        copy = StridedCopy(0, group * taken, 0, (batch * rows * columns, taken), (total, 1), (taken, 1))
-        source = site.emit(npu.MoveOp([site.operand(0)], kind, copies=[copy]))
-        chosen = slice(group * each, (group + 1) * each)
-        made = npu.ConvOp(
-            source,
-            site.result_of_shape(batch, out_rows, out_columns, each),
-            depthwise=False,
-            kernel=(height, width),
-            stride=stride,
-            dilation=dilation,
-            pads=pads,
-            weights=blob_of(np.ascontiguousarray(weights[chosen])),
-            **of_channels(integers, range(channels)[chosen]),
-        )
-        values.append(site.emit(made))
-    pixels = batch * out_rows * out_columns
-    copies = [StridedCopy(g, 0, g * each, (pixels, each), (each, 1), (channels, 1)) for g in range(groups)]
+                for at, first, count in runs_of(chosen)
+            ]
+            values.append(site.emit(made))
     site.finish(npu.MoveOp(values, site.result_type, copies=copies))
-
-
-LOWERINGS: Lowerings = {
-    "CONV_2D": lower_any_conv_2d,
-    "TRANSPOSE_CONV": lower_transpose_conv,
-}

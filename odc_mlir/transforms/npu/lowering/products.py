@@ -1,8 +1,9 @@
-"""``circle`` to ``npu``: convolutions, matrix products, and the operators that are one in disguise."""
+"""Patterns that lower convolutions, matrix products and row sums to ``npu.conv``, and what all such patterns share."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,33 +12,179 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_base import CODE_TYPES
+from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.numerics.convolution import real_multipliers
 from odc_mlir.numerics.elementwise import mul_params
 from odc_mlir.numerics.fixed import quantize_multipliers
 from odc_mlir.ops.bias import adds_in_64_bits
 from odc_mlir.ops.infer.geometry import axis_window, window_options
-from odc_mlir.ops.spec import TensorInfo
+from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.support.blob import Blob
-from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, pair_of, quant_of
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, pair_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.weight_checks import centred, centred_range
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
 NO_PADS: Pads = (0, 0, 0, 0)
+PER_CHANNEL = ("bias", "multiplier", "exponent")
+
+
+class LowerConv2D(LowerToNpu):
+    """CONV_2D of one group, to one convolution."""
+
+    operators = ("CONV_2D",)
+
+    def applies(self, node: Node) -> bool:
+        return node.operand(1).static_shape[3] == node.operand(0).static_shape[3]
+
+    def rewrite(self, site: Site) -> None:
+        _, height, width, _ = site.info(1).static_shape
+        _finish_convolution(site, (height, width), stored_weights(site), depthwise=False)
+
+
+class LowerChannelwiseConv2D(LowerToNpu):
+    """CONV_2D with one input channel per group, to a depthwise convolution with transposed weights."""
+
+    operators = ("CONV_2D",)
+
+    def applies(self, node: Node) -> bool:
+        return node.operand(1).static_shape[3] == 1 < node.operand(0).static_shape[3]
+
+    def rewrite(self, site: Site) -> None:
+        _, height, width, _ = site.info(1).static_shape
+        weights = blob_of(weight_codes(site.node)[0][..., 0].transpose(1, 2, 0))
+        _finish_convolution(site, (height, width), weights, depthwise=True)
+
+
+class LowerGroupedConv2D(LowerToNpu):
+    """CONV_2D of several groups, to a convolution per group on a copy of its channels."""
+
+    operators = ("CONV_2D",)
+
+    def rewrite(self, site: Site) -> None:
+        filters, (batch, rows, columns, total) = site.info(1), site.info(0).static_shape
+        channels, height, width, taken = filters.static_shape
+        groups = total // taken
+        each = channels // groups
+        stride, dilation, pads = window_of(site.node, (height, width))
+        weights, _ = weight_codes(site.node)
+        integers, (_, out_rows, out_columns, _) = convolution_integers(site), site.result.static_shape
+        values = []
+        for group in range(groups):
+            kind = with_shape(tensor_of(site.operand(0)), (batch, rows, columns, taken))
+            copy = StridedCopy(0, group * taken, 0, (batch * rows * columns, taken), (total, 1), (taken, 1))
+            source = site.emit(npu.MoveOp([site.operand(0)], kind, copies=[copy]))
+            chosen = slice(group * each, (group + 1) * each)
+            made = npu.ConvOp(
+                source,
+                site.result_of_shape(batch, out_rows, out_columns, each),
+                depthwise=False,
+                kernel=(height, width),
+                stride=stride,
+                dilation=dilation,
+                pads=pads,
+                weights=blob_of(np.ascontiguousarray(weights[chosen])),
+                **of_channels(integers, range(channels)[chosen]),
+            )
+            values.append(site.emit(made))
+        pixels = batch * out_rows * out_columns
+        copies = [StridedCopy(g, 0, g * each, (pixels, each), (each, 1), (channels, 1)) for g in range(groups)]
+        site.finish(npu.MoveOp(values, site.result_type, copies=copies))
+
+
+class LowerDepthwiseConv2D(LowerToNpu):
+    """DEPTHWISE_CONV_2D, to a depthwise convolution; on one input channel to an ordinary one, weights transposed."""
+
+    operators = ("DEPTHWISE_CONV_2D",)
+
+    def rewrite(self, site: Site) -> None:
+        _, height, width, _ = site.info(1).static_shape
+        depthwise = site.info(0).static_shape[3] > 1
+        if depthwise:
+            weights = stored_weights(site)
+        else:
+            weights = blob_of(weight_codes(site.node)[0][0].transpose(2, 0, 1))
+        _finish_convolution(site, (height, width), weights, depthwise=depthwise)
+
+
+class LowerFullyConnected(LowerToNpu):
+    """FULLY_CONNECTED, to a 1x1 convolution over the input rows as one line of pixels."""
+
+    operators = ("FULLY_CONNECTED",)
+
+    def rewrite(self, site: Site) -> None:
+        filters = site.info(1)
+        outputs, inputs = filters.static_shape
+        rows = elements(site.info(0)) // inputs
+        line = site.reshape(site.operand(0), (1, 1, rows, inputs))
+        integers = requantisation(site, weight_zero(site.node), single_product=quant_of(filters).per_tensor)
+        result = site.result_of_shape(1, 1, rows, outputs)
+        site.finish(pointwise(line, result, stored_weights(site), **integers))
+
+
+class LowerMulByChannels(LowerToNpu):
+    """MUL by one constant per channel, to a depthwise 1x1 convolution with the same integers."""
+
+    operators = ("MUL",)
+
+    def applies(self, node: Node) -> bool:
+        dynamic = dynamic_operands(node)
+        if len(dynamic) != 1:
+            return False
+        source, other = node.operand(dynamic[0]), node.operand(1 - dynamic[0])
+        channels = source.static_shape[-1]
+        per_channel = elements(other) == channels == other.static_shape[-1]
+        return per_channel and source.static_shape == node.results[0].static_shape
+
+    def rewrite(self, site: Site) -> None:
+        (dynamic,) = dynamic_operands(site.node)
+        source, factors = site.info(dynamic), site.info(1 - dynamic)
+        channels = source.static_shape[-1]
+        pixels = math.prod(source.static_shape[:-1])
+        params = mul_params(pair_of(source), pair_of(factors), pair_of(site.result), site.clamp(), source.dtype)
+        line = site.reshape(site.operand(dynamic), (1, 1, pixels, channels))
+        site.finish(
+            pointwise(
+                line,
+                site.result_of_shape(1, 1, pixels, channels),
+                site.blob(1 - dynamic),
+                depthwise=True,
+                in_zero=params.a_zero,
+                weight_zero=params.b_zero,
+                out_zero=params.out_zero,
+                clamp=(params.act_min, params.act_max),
+                bias=per_channel(np.zeros(1), channels),
+                multiplier=per_channel(np.array(params.multiplier), channels),
+                exponent=per_channel(np.array(params.exponent), channels),
+                weight_type=CODE_TYPES[factors.dtype],
+            )
+        )
+
+
+def dynamic_operands(node: Node) -> list[int]:
+    """Return the indices of the operands that are computed at run time."""
+    return [i for i, operand in enumerate(node.operands) if operand is not None and not operand.is_const]
 
 
 def per_channel(values: NDArray[Any], count: int) -> npu.ChannelsAttr:
-    """``count`` integers; a single one is repeated."""
+    """Return ``count`` integers; a single one is repeated."""
     return npu.ChannelsAttr(Blob(np.broadcast_to(values.reshape(-1), (count,)).astype("<i4").tobytes()))
 
 
-def window_of(site: Site, kernel: Pair) -> tuple[Pair, Pair, Pads]:
-    """Stride, dilation and padding (top, left, bottom, right) of a window operator on an image."""
-    options = window_options(site.node, dilated="dilation_h_factor" in site.node.options)
-    _, height, width, _ = site.info(0).static_shape
+def of_channels(integers: dict[str, Any], chosen: Sequence[int]) -> dict[str, Any]:
+    """Return ``integers`` with the values of some result channels only."""
+    rows = {name: npu.ChannelsAttr.of([integers[name].values[channel] for channel in chosen]) for name in PER_CHANNEL}
+    return {**integers, **rows}
+
+
+def window_of(node: Node, kernel: Pair) -> tuple[Pair, Pair, Pads]:
+    """Return stride, dilation and padding (top, left, bottom, right) of a window operator on an image."""
+    options = window_options(node, dilated="dilation_h_factor" in node.options)
+    _, height, width, _ = node.operand(0).static_shape
     rows, columns = (
-        axis_window(site.node, name, size, kernel[axis], options.stride[axis], options.dilation[axis], options.padding)
+        axis_window(node, name, size, kernel[axis], options.stride[axis], options.dilation[axis], options.padding)
         for axis, name, size in ((0, "height", height), (1, "width", width))
     )
     return options.stride, options.dilation, (rows.before, columns.before, rows.after, columns.after)
@@ -46,7 +193,7 @@ def window_of(site: Site, kernel: Pair) -> tuple[Pair, Pair, Pads]:
 def requantisation(
     site: Site, weight_zero: int, *, single_product: bool, operands: tuple[int, int] = (0, 2)
 ) -> dict[str, Any]:
-    """The integers of a product with constant weights: zero points, clamp, bias and multipliers per channel.
+    """Return the integers of a product: zero points, clamp, bias and multipliers per channel.
 
     ``operands``: input and bias among the operator's operands.
     """
@@ -71,27 +218,46 @@ def requantisation(
 
 
 def single_product(source: TensorInfo, filters: TensorInfo) -> bool:
-    """Whether the product of the scales is rounded to float32, as uint8 convolutions do."""
+    """Return whether the product of the scales is rounded to float32, as in uint8 convolutions."""
     return source.dtype == filters.dtype == "uint8"
 
 
-def weight_codes(site: Site) -> tuple[NDArray[Any] | None, int]:
-    """Codes of the constant weights and their zero point; no codes where the constant's own bytes serve.
+def convolution_integers(site: Site) -> dict[str, Any]:
+    """Return the integers of a convolution; see :func:`requantisation`."""
+    return requantisation(site, weight_zero(site.node), single_product=single_product(site.info(0), site.info(1)))
 
-    Several zero points become one by moving codes. Codes of 4 bits get a byte each; the weight coder takes it away.
-    """
-    filters = site.info(1)
+
+def weight_zero(node: Node) -> int:
+    """Return the zero point of :func:`weight_codes`."""
+    filters = node.operand(1)
     quant = quant_of(filters)
     if len(set(quant.zero_points)) == 1:
-        return (None if filters.dtype in CODE_TYPES else filters.array()), quant.zero_point
+        return quant.zero_point
     (least, most), (low, high) = filters.info.range, centred_range(filters)
-    zero = max(least - low, 0) or min(most - high, 0)
+    return max(least - low, 0) or min(most - high, 0)
+
+
+def weight_codes(node: Node) -> tuple[NDArray[Any], int]:
+    """Return codes of the constant weights with one zero point, and that; codes move where zero points differ."""
+    filters, zero = node.operand(1), weight_zero(node)
+    if len(set(quant_of(filters).zero_points)) == 1:
+        return filters.array(), zero
     return (centred(filters) + zero).astype(filters.info.numpy), zero
+
+
+def stored_weights(site: Site) -> BlobAttr:
+    """Return the bytes of :func:`weight_codes`, those of the constant if they are the same.
+
+    Codes of 4 bits take a byte each; the weight coder removes the rest.
+    """
+    filters = site.info(1)
+    same = len(set(quant_of(filters).zero_points)) == 1 and filters.dtype in CODE_TYPES
+    return site.blob(1) if same else blob_of(weight_codes(site.node)[0])
 
 
 def _finish_convolution(site: Site, kernel: Pair, weights: BlobAttr, *, depthwise: bool) -> None:
     """Replace the operator by one convolution with its window and integers."""
-    stride, dilation, pads = window_of(site, kernel)
+    stride, dilation, pads = window_of(site.node, kernel)
     site.finish(
         npu.ConvOp(
             site.operand(0),
@@ -107,51 +273,10 @@ def _finish_convolution(site: Site, kernel: Pair, weights: BlobAttr, *, depthwis
     )
 
 
-def lower_conv_2d(site: Site) -> None:
-    """CONV_2D; with one input channel per group it is a depthwise convolution with transposed weights."""
-    filters = site.info(1)
-    _, height, width, taken = filters.static_shape
-    depthwise = taken == 1 and site.info(0).static_shape[3] > 1
-    codes, _ = weight_codes(site)
-    weights = site.blob(1) if codes is None else blob_of(codes)
-    if depthwise:
-        weights = blob_of((filters.array() if codes is None else codes)[..., 0].transpose(1, 2, 0))
-    _finish_convolution(site, (height, width), weights, depthwise=depthwise)
-
-
-def lower_depthwise_conv_2d(site: Site) -> None:
-    """DEPTHWISE_CONV_2D; on a single input channel it is an ordinary convolution with transposed weights."""
-    filters = site.info(1)
-    _, height, width, _ = filters.static_shape
-    depthwise = site.info(0).static_shape[3] > 1
-    codes, _ = weight_codes(site)
-    weights = site.blob(1) if codes is None else blob_of(codes)
-    if not depthwise:
-        weights = blob_of((filters.array() if codes is None else codes)[0].transpose(2, 0, 1))
-    _finish_convolution(site, (height, width), weights, depthwise=depthwise)
-
-
-def convolution_integers(site: Site) -> dict[str, Any]:
-    """As :func:`requantisation`, of a convolution."""
-    return requantisation(site, weight_codes(site)[1], single_product=single_product(site.info(0), site.info(1)))
-
-
-def lower_fully_connected(site: Site) -> None:
-    """FULLY_CONNECTED: a 1x1 convolution over rows of inputs as one line of pixels."""
-    filters = site.info(1)
-    outputs, inputs = filters.static_shape
-    rows = math.prod(site.info(0).static_shape) // inputs
-    line = site.reshape(site.operand(0), (1, 1, rows, inputs))
-    codes, weight_zero = weight_codes(site)
-    integers = requantisation(site, weight_zero, single_product=quant_of(filters).per_tensor)
-    weights = site.blob(1) if codes is None else blob_of(codes)
-    site.finish(pointwise(line, site.result_of_shape(1, 1, rows, outputs), weights, **integers))
-
-
 def pointwise(
     source: SSAValue, result_type: Attribute, weights: BlobAttr, *, depthwise: bool = False, **integers: Any
 ) -> npu.ConvOp:
-    """A 1x1 convolution without padding."""
+    """Return a 1x1 convolution without padding."""
     return npu.ConvOp(
         source,
         result_type,
@@ -163,54 +288,3 @@ def pointwise(
         weights=weights,
         **integers,
     )
-
-
-def lower_mul_by_channels(site: Site, dynamic: int) -> None:
-    """MUL of operand ``dynamic`` by one constant per channel: a depthwise 1x1 convolution with the same integers."""
-    source, factors = site.info(dynamic), site.info(1 - dynamic)
-    channels = source.static_shape[-1]
-    pixels = math.prod(source.static_shape[:-1])
-    params = mul_params(pair_of(source), pair_of(factors), pair_of(site.result), site.clamp(), source.dtype)
-    line = site.reshape(site.operand(dynamic), (1, 1, pixels, channels))
-    site.finish(
-        pointwise(
-            line,
-            site.result_of_shape(1, 1, pixels, channels),
-            site.blob(1 - dynamic),
-            depthwise=True,
-            in_zero=params.a_zero,
-            weight_zero=params.b_zero,
-            out_zero=params.out_zero,
-            clamp=(params.act_min, params.act_max),
-            bias=per_channel(np.zeros(1), channels),
-            multiplier=per_channel(np.array(params.multiplier), channels),
-            exponent=per_channel(np.array(params.exponent), channels),
-            weight_type=CODE_TYPES[factors.dtype],
-        )
-    )
-
-
-def lower_row_sums(site: Site, source: SSAValue, rows: int, columns: int, scale: tuple[int, int]) -> None:
-    """Scaled sums of rows of ``columns`` codes of ``source``: every code times a weight of one."""
-    line = site.reshape(source, (1, 1, rows, columns))
-    site.finish(
-        pointwise(
-            line,
-            site.result_of_shape(1, 1, rows, 1),
-            blob_of(np.ones(columns, np.int8)),
-            in_zero=quant_of(site.info(0)).zero_point,
-            weight_zero=0,
-            out_zero=quant_of(site.result).zero_point,
-            clamp=site.clamp(),
-            bias=npu.ChannelsAttr.of([0]),
-            multiplier=npu.ChannelsAttr.of([scale[0]]),
-            exponent=npu.ChannelsAttr.of([scale[1]]),
-            weight_type=npu.CodeType.I8,
-        )
-    )
-
-
-LOWERINGS: Lowerings = {
-    "DEPTHWISE_CONV_2D": lower_depthwise_conv_2d,
-    "FULLY_CONNECTED": lower_fully_connected,
-}

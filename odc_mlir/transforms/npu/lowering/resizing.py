@@ -1,4 +1,4 @@
-"""``circle`` to ``npu``: images of another size, where positions grow by constant steps."""
+"""The pattern that lowers image resizing if source positions grow by constant steps."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
 from odc_mlir.ops.infer.resize import resize_modes
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.npu.lowering.site import Lowerings, Site
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site
 
 _LARGEST_STEP = field_range("resize", "start_x")[1]  # so that the start of every tile fits as well
 
 
 def resize_lines(node: Node) -> Lines | str:
-    """The positions of a RESIZE_BILINEAR or RESIZE_NEAREST_NEIGHBOR, or why the host kernel's do not lie on lines."""
+    """Return the source positions of a resize operator, or why those of the host kernel do not lie on lines."""
     (_, *source, _), (_, *result, _) = node.operand(0).static_shape, node.results[0].static_shape
     size, output = (source[0], source[1]), (result[0], result[1])
     dtype, modes = node.operand(0).dtype, resize_modes(node)
@@ -33,16 +33,14 @@ def resize_lines(node: Node) -> Lines | str:
     return lines
 
 
-def lower_resize(site: Site) -> None:
-    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR."""
-    lines = resize_lines(site.node)
-    assert not isinstance(lines, str), "the placement rules ask for lines"
-    bilinear = site.node.spec.name == "RESIZE_BILINEAR"
-    kind = npu.ResizeKind.BILINEAR if bilinear else npu.ResizeKind.NEAREST
-    site.finish(npu.ResizeOp(kind, site.operand(0), site.result_type, lines))
+class LowerResize(LowerToNpu):
+    """RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR, to ``npu.resize``."""
 
+    operators = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
-LOWERINGS: Lowerings = {
-    "RESIZE_BILINEAR": lower_resize,
-    "RESIZE_NEAREST_NEIGHBOR": lower_resize,
-}
+    def rewrite(self, site: Site) -> None:
+        lines = resize_lines(site.node)
+        assert not isinstance(lines, str), "the placement rules require lines"
+        bilinear = site.node.spec.name == "RESIZE_BILINEAR"
+        kind = npu.ResizeKind.BILINEAR if bilinear else npu.ResizeKind.NEAREST
+        site.finish(npu.ResizeOp(kind, site.operand(0), site.result_type, lines))

@@ -1,4 +1,4 @@
-"""``circle`` to ``npu``: where the largest or the smallest element along an axis is."""
+"""The pattern that lowers ARG_MAX and ARG_MIN, and reversed codes."""
 
 from __future__ import annotations
 
@@ -11,29 +11,34 @@ from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.lut import codes_by_byte
-from odc_mlir.transforms.npu.lowering.site import ONE, Lowerings, Site, blob_of, tensor_of
+from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, tensor_of
 from odc_mlir.transforms.partition.rules.search_checks import searched
 
 
-def lower_arg_max(site: Site) -> None:
-    """ARG_MAX and ARG_MIN: along the last axis; another one becomes that, and the smallest code the largest.
+class LowerArgMax(LowerToNpu):
+    """ARG_MAX and ARG_MIN, to ``npu.arg_max`` along the last axis.
 
-    An image stays one, so that some rows of it can be searched by themselves.
+    Another axis is moved there first, and for ARG_MIN codes are reversed. An image stays one, so that some of its rows
+    can be searched at a time.
     """
-    outer, size, inner = searched(site.node)
-    source = site.operand(0)
-    if site.node.spec.name == "ARG_MIN":
-        source = reversed_codes(site, source)
-    if inner > 1:
-        copy = StridedCopy(0, 0, 0, (outer, size, inner), (size * inner, inner, 1), (size * inner, 1, size))
-        source = site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (outer, inner, size)), copies=[copy]))
-    elif npu.shape_of(source)[-1] != size:  # axes of one element follow
-        source = site.reshape(source, (outer, size))
-    site.finish(npu.ArgMaxOp(source, site.result_of_shape(*npu.shape_of(source)[:-1])))
+
+    operators = ("ARG_MAX", "ARG_MIN")
+
+    def rewrite(self, site: Site) -> None:
+        outer, size, inner = searched(site.node)
+        source = site.operand(0)
+        if site.node.spec.name == "ARG_MIN":
+            source = reversed_codes(site, source)
+        if inner > 1:
+            copy = StridedCopy(0, 0, 0, (outer, size, inner), (size * inner, inner, 1), (size * inner, 1, size))
+            source = site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (outer, inner, size)), copies=[copy]))
+        elif npu.shape_of(source)[-1] != size:  # axes of one element follow
+            source = site.reshape(source, (outer, size))
+        site.finish(npu.ArgMaxOp(source, site.result_of_shape(*npu.shape_of(source)[:-1])))
 
 
 def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
-    """Codes in the opposite order: ``-1 - code`` of signed ones, 255 - code of others."""
+    """Reverse the order of codes: ``-1 - code`` if they are signed, else ``255 - code``."""
     dtype = site.info(0).dtype
     low, high = code_range(dtype)
     kind = tensor_of(source)
@@ -53,9 +58,3 @@ def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
             clamp=(low, high),
         )
     )
-
-
-LOWERINGS: Lowerings = {
-    "ARG_MAX": lower_arg_max,
-    "ARG_MIN": lower_arg_max,
-}

@@ -1,9 +1,9 @@
-"""Where a ``circle`` operator is being replaced by ``npu`` operations, and what every such replacement needs."""
+"""The base of patterns that lower ``circle`` operators to ``npu`` operations, and the operator under replacement."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,29 +11,50 @@ from typing import Any
 from numpy.typing import NDArray
 from xdsl.dialects.builtin import TensorType
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle import CircleOp, ConstOp, node_of
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.numerics.fixed import activation_range
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
-
-Lowering = Callable[["Site"], None]
-"""Replaces one operator of a kind."""
-
-Lowerings = Mapping[str, Lowering]
-"""Schema name of an operator -> what lowers it; each module has one of its own, ``LOWERINGS``."""
+from odc_mlir.transforms.common.conversion import LoweringPattern
 
 ONE = npu.ScaleAttr.of(1 << 30, 1)  # the factor 1, which rounds nothing
 
 
+class LowerToNpu(LoweringPattern[CircleOp]):
+    """A pattern that replaces a ``circle`` operator by ``npu`` operations, and erases constants that it leaves unused.
+
+    The placement rules guarantee that some pattern matches every operator of a segment.
+    """
+
+    def matches(self, op: CircleOp, /) -> bool:
+        return self.applies(node_of(op))
+
+    def lower(self, op: CircleOp, rewriter: PatternRewriter, /) -> None:
+        constants = dict.fromkeys(operand.owner for operand in op.operands)
+        self.rewrite(Site(op, rewriter))
+        for constant in constants:
+            if isinstance(constant, ConstOp | NoneOp) and not constant.result.uses:
+                rewriter.erase(constant)
+
+    def applies(self, node: Node, /) -> bool:
+        """Return whether the pattern lowers ``node``, an operator of its kinds."""
+        return True
+
+    def rewrite(self, site: Site, /) -> None:
+        """Replace the operator of ``site``."""
+        raise NotImplementedError
+
+
 @dataclass
 class Site:
-    """One operator under replacement. ``emit`` puts operations in front of it, ``finish`` replaces it."""
+    """One operator under replacement. ``emit`` inserts operations before it, ``finish`` replaces it."""
 
     op: CircleOp
+    rewriter: PatternRewriter
 
     @cached_property
     def node(self) -> Node:
@@ -60,21 +81,22 @@ class Site:
         return self.node.results[0]
 
     def emit(self, new: Operation) -> SSAValue:
-        """Insert ``new`` in front of the operator, with its location and name; returns the first result."""
-        new.location = self.op.location
-        new.results[0].name_hint = self.op.results[0].name_hint
-        Rewriter.insert_op(new, InsertPoint.before(self.op))
-        return new.results[0]
+        """Insert ``new`` before the operator; return its first result."""
+        return self.rewriter.insert(new).results[0]
 
     def finish(self, new: Operation) -> None:
-        """Replace the operator by ``new``'s result, of the operator's type or reshaped to it."""
+        """Replace the operator by the result of ``new``, reshaped to the operator's type if necessary."""
         value = self.emit(new)
         if value.type != self.result_type:
             value = self.emit(npu.ReshapeOp(value, self.result_type))
-        Rewriter.replace_op(self.op, [], [value])
+        self.finish_with([value])
+
+    def finish_with(self, values: Sequence[SSAValue]) -> None:
+        """Replace the operator's results by ``values``."""
+        self.rewriter.replace(self.op, [], values)
 
     def reshape(self, value: SSAValue, shape: Sequence[int]) -> SSAValue:
-        """``value`` with another shape; ``value`` itself when it has that shape."""
+        """Return ``value`` with another shape; ``value`` itself if it has that shape."""
         if npu.shape_of(value) == tuple(shape):
             return value
         return self.emit(npu.ReshapeOp(value, with_shape(tensor_of(value), tuple(shape))))
@@ -90,35 +112,35 @@ class Site:
         return owner.value
 
     def clamp(self, activation: str | None = None) -> tuple[int, int]:
-        """Codes that the fused activation (or the one given) allows for the result."""
+        """The codes that the fused activation, or the given one, allows for the result."""
         fused = activation or self.node.options.get("fused_activation_function", "none")
         quant = quant_of(self.result)
         return activation_range(fused, self.result.info.storage, quant.scale, quant.zero_point)
 
 
 def tensor_of(value: SSAValue) -> TensorType[Attribute]:
-    """The type of a tensor of known rank."""
+    """Return the type of a tensor of known rank."""
     assert isinstance(value.type, TensorType)
     return value.type
 
 
 def quant_of(info: TensorInfo) -> QuantParams:
-    """Quantisation of a tensor that the placement rules found quantised."""
-    assert info.quant is not None, "the placement rules ask for quantised tensors"
+    """Return the quantisation of a tensor that the placement rules require to be quantised."""
+    assert info.quant is not None, "the placement rules require quantised tensors"
     return info.quant
 
 
 def pair_of(info: TensorInfo) -> tuple[float, int]:
-    """(scale, zero point) of a tensor quantised as a whole."""
+    """Return scale and zero point of a tensor with one scale."""
     quant = quant_of(info)
     return quant.scale, quant.zero_point
 
 
 def blob_of(array: NDArray[Any]) -> BlobAttr:
-    """The bytes of an array of codes."""
+    """Return the bytes of an array of codes."""
     return BlobAttr.of(array.tobytes())
 
 
 def elements(info: TensorInfo) -> int:
-    """Number of elements of a tensor."""
+    """Return the number of elements of a tensor."""
     return math.prod(info.static_shape)

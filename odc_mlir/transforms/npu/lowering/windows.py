@@ -1,9 +1,10 @@
-"""``circle`` to ``npu``: pooling, reductions, softmax, padding and views."""
+"""Patterns that lower pooling, reductions, softmax and padding."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
@@ -12,103 +13,169 @@ from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.numerics.int16 import exponential_table, softmax16_params
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
-from odc_mlir.transforms.npu.lowering.products import lower_row_sums, window_of
+from odc_mlir.ops.spec import Node
+from odc_mlir.transforms.npu.lowering.products import pointwise, window_of
 from odc_mlir.transforms.npu.lowering.search import reversed_codes
-from odc_mlir.transforms.npu.lowering.site import Lowerings, Site, blob_of, pair_of, quant_of, tensor_of
-from odc_mlir.transforms.partition.rules.reduction_checks import reduced
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
+from odc_mlir.transforms.partition.rules.checks import image_padding
+from odc_mlir.transforms.partition.rules.reduction_checks import ReductionShape, reduced
 
 
-def lower_pool(site: Site) -> None:
-    """AVERAGE_POOL_2D and MAX_POOL_2D."""
-    kind = npu.PoolKind.MAX if site.node.spec.name == "MAX_POOL_2D" else npu.PoolKind.AVERAGE
-    kernel = (site.node.options["filter_height"], site.node.options["filter_width"])
-    stride, _, pads = window_of(site, kernel)
-    site.finish(
-        npu.PoolOp(kind, site.operand(0), site.result_type, kernel=kernel, stride=stride, pads=pads, clamp=site.clamp())
-    )
+class LowerPool2D(LowerToNpu):
+    """AVERAGE_POOL_2D and MAX_POOL_2D, to ``npu.pool``."""
+
+    operators = ("AVERAGE_POOL_2D", "MAX_POOL_2D")
+
+    def rewrite(self, site: Site) -> None:
+        kind = npu.PoolKind.MAX if site.node.spec.name == "MAX_POOL_2D" else npu.PoolKind.AVERAGE
+        kernel = (site.node.options["filter_height"], site.node.options["filter_width"])
+        stride, _, pads = window_of(site.node, kernel)
+        source, clamp = site.operand(0), site.clamp()
+        site.finish(npu.PoolOp(kind, source, site.result_type, kernel=kernel, stride=stride, pads=pads, clamp=clamp))
 
 
-def lower_reduction(site: Site) -> None:
-    """MEAN, SUM, REDUCE_MAX and REDUCE_MIN over some axes: over the pixels of images, or along rows."""
-    run = reduced(site.node)
-    assert run is not None, "the placement rules ask for images"
-    outer, inner, name = run.outer, run.inner, site.node.spec.name
-    image, result = (outer, run.height, run.width, inner), (outer, 1, 1, inner)
-    operand = _in_order(site, run.order) if run.moves else site.operand(0)
+class LowerReduceMax(LowerToNpu):
+    """REDUCE_MAX over the pixels of images, to ``npu.reduce``."""
 
-    def largest(source: SSAValue) -> npu.ReduceOp:
-        return npu.ReduceOp(npu.ReduceKind.MAX, source, site.result_of_shape(*result), clamp=site.clamp("none"))
+    operators = ("REDUCE_MAX",)
 
-    if name == "REDUCE_MAX":
-        source = site.reshape(operand, image)
-        return site.finish(largest(source))
-    if name == "REDUCE_MIN":
-        source = reversed_codes(site, site.reshape(operand, image))
-        found = reversed_codes(site, site.emit(largest(source)))
-        return site.finish(npu.ReshapeOp(found, site.result_type))
-    (in_scale, in_zero), (out_scale, out_zero) = pair_of(site.info(0)), pair_of(site.result)
-    count = run.height * run.width
-    scale = mean_params(in_scale, out_scale, count) if name == "MEAN" else sum_params(in_scale, out_scale)
-    if inner == 1:
-        return lower_row_sums(site, operand, outer, count, scale)
-    return site.finish(
-        npu.ReduceOp(
-            npu.ReduceKind.SUM,
-            site.reshape(operand, image),
-            site.result_of_shape(*result),
-            zeros=(in_zero, out_zero),
-            scale=npu.ScaleAttr.of(*scale),
-            clamp=site.clamp(),
+    def rewrite(self, site: Site) -> None:
+        site.finish(_largest(site, _image(site, _reduced(site.node))))
+
+
+class LowerReduceMin(LowerToNpu):
+    """REDUCE_MIN, to the largest of reversed codes, reversed again."""
+
+    operators = ("REDUCE_MIN",)
+
+    def rewrite(self, site: Site) -> None:
+        source = reversed_codes(site, _image(site, _reduced(site.node)))
+        found = reversed_codes(site, site.emit(_largest(site, source)))
+        site.finish(npu.ReshapeOp(found, site.result_type))
+
+
+class LowerRowSum(LowerToNpu):
+    """MEAN and SUM along rows, to a 1x1 convolution: every code times a weight of one."""
+
+    operators = ("MEAN", "SUM")
+
+    def applies(self, node: Node) -> bool:
+        return _reduced(node).inner == 1
+
+    def rewrite(self, site: Site) -> None:
+        run = _reduced(site.node)
+        columns = run.height * run.width
+        scale = _sum_scale(site, run)
+        line = site.reshape(_in_order(site, run), (1, 1, run.outer, columns))
+        site.finish(
+            pointwise(
+                line,
+                site.result_of_shape(1, 1, run.outer, 1),
+                blob_of(np.ones(columns, np.int8)),
+                in_zero=quant_of(site.info(0)).zero_point,
+                weight_zero=0,
+                out_zero=quant_of(site.result).zero_point,
+                clamp=site.clamp(),
+                bias=npu.ChannelsAttr.of([0]),
+                multiplier=npu.ChannelsAttr.of([scale[0]]),
+                exponent=npu.ChannelsAttr.of([scale[1]]),
+                weight_type=npu.CodeType.I8,
+            )
         )
-    )
 
 
-def _in_order(site: Site, order: tuple[int, ...]) -> SSAValue:
-    """The operand with its axes (but those of size 1) in another order."""
-    shape = site.info(0).static_shape
+class LowerImageSum(LowerToNpu):
+    """MEAN and SUM over the pixels of images, to ``npu.reduce``."""
+
+    operators = ("MEAN", "SUM")
+
+    def rewrite(self, site: Site) -> None:
+        run = _reduced(site.node)
+        site.finish(
+            npu.ReduceOp(
+                npu.ReduceKind.SUM,
+                _image(site, run),
+                site.result_of_shape(run.outer, 1, 1, run.inner),
+                zeros=(pair_of(site.info(0))[1], pair_of(site.result)[1]),
+                scale=npu.ScaleAttr.of(*_sum_scale(site, run)),
+                clamp=site.clamp(),
+            )
+        )
+
+
+class LowerSoftmax(LowerToNpu):
+    """SOFTMAX of 8-bit codes: exponentials are computed."""
+
+    operators = ("SOFTMAX",)
+
+    def applies(self, node: Node) -> bool:
+        return node.results[0].dtype != "int16"
+
+    def rewrite(self, site: Site) -> None:
+        multiplier, exponent, diff_min = softmax_params(quant_of(site.info(0)).scale, site.node.options["beta"])
+        scale = npu.ScaleAttr.of(multiplier, exponent)
+        site.finish(npu.SoftmaxOp(site.operand(0), site.result_type, scale=scale, diff_min=diff_min))
+
+
+class LowerSoftmax16(LowerToNpu):
+    """SOFTMAX of 16-bit codes: exponentials come from a table."""
+
+    operators = ("SOFTMAX",)
+
+    def rewrite(self, site: Site) -> None:
+        scale = npu.ScaleAttr.of(*softmax16_params(quant_of(site.info(0)).scale, site.node.options["beta"]))
+        table = blob_of(exponential_table().astype("<i2"))
+        site.finish(npu.SoftmaxOp(site.operand(0), site.result_type, scale=scale, table=table))
+
+
+class LowerImagePad(LowerToNpu):
+    """PAD of images with real zero, to ``npu.pad``, which may become part of the operation that reads it."""
+
+    operators = ("PAD",)
+
+    def applies(self, node: Node) -> bool:
+        return image_padding(node) is None
+
+    def rewrite(self, site: Site) -> None:
+        rows = site.node.const(1).reshape(-1, 2)
+        pads = (int(rows[1][0]), int(rows[2][0]), int(rows[1][1]), int(rows[2][1]))
+        site.finish(npu.PadOp(site.operand(0), site.result_type, pads=pads, zero=quant_of(site.result).zero_point))
+
+
+def _reduced(node: Node) -> ReductionShape:
+    run = reduced(node)
+    assert run is not None, "the placement rules require images"
+    return run
+
+
+def _largest(site: Site, source: SSAValue) -> npu.ReduceOp:
+    """Return the reduction of images ``[N, H, W, C]`` to ``[N, 1, 1, C]`` by their largest codes."""
+    images, _, _, channels = npu.shape_of(source)
+    result = site.result_of_shape(images, 1, 1, channels)
+    return npu.ReduceOp(npu.ReduceKind.MAX, source, result, clamp=site.clamp("none"))
+
+
+def _sum_scale(site: Site, run: ReductionShape) -> tuple[int, int]:
+    """Return multiplier and exponent of the sum of a MEAN or SUM."""
+    in_scale, out_scale = pair_of(site.info(0))[0], pair_of(site.result)[0]
+    if site.node.spec.name == "MEAN":
+        return mean_params(in_scale, out_scale, run.height * run.width)
+    return sum_params(in_scale, out_scale)
+
+
+def _image(site: Site, run: ReductionShape) -> SSAValue:
+    """Return the operand as images over whose pixels the reduction runs."""
+    return site.reshape(_in_order(site, run), (run.outer, run.height, run.width, run.inner))
+
+
+def _in_order(site: Site, run: ReductionShape) -> SSAValue:
+    """Return the operand with its axes (but those of size 1) in the order that the reduction needs."""
+    if not run.moves:
+        return site.operand(0)
+    shape, order = site.info(0).static_shape, run.order
     steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
     sizes = tuple(shape[axis] for axis in order)
     writes = tuple(math.prod(sizes[place + 1 :]) for place in range(len(sizes)))
     copy = StridedCopy(0, 0, 0, sizes, tuple(steps[axis] for axis in order), writes)
     kind = with_shape(tensor_of(site.operand(0)), sizes)
     return site.emit(npu.MoveOp([site.operand(0)], kind, copies=[copy]))
-
-
-def lower_softmax(site: Site) -> None:
-    """SOFTMAX: 8-bit codes have their exponentials computed, 16-bit codes look them up."""
-    if site.result.dtype == "int16":
-        scale = npu.ScaleAttr.of(*softmax16_params(quant_of(site.info(0)).scale, site.node.options["beta"]))
-        table = blob_of(exponential_table().astype("<i2"))
-        return site.finish(npu.SoftmaxOp(site.operand(0), site.result_type, scale=scale, table=table))
-    multiplier, exponent, diff_min = softmax_params(quant_of(site.info(0)).scale, site.node.options["beta"])
-    return site.finish(
-        npu.SoftmaxOp(
-            site.operand(0), site.result_type, scale=npu.ScaleAttr.of(multiplier, exponent), diff_min=diff_min
-        )
-    )
-
-
-def lower_pad(site: Site) -> None:
-    """PAD with real zero."""
-    rows = site.node.const(1).reshape(-1, 2)
-    pads = (int(rows[1][0]), int(rows[2][0]), int(rows[1][1]), int(rows[2][1]))
-    site.finish(npu.PadOp(site.operand(0), site.result_type, pads=pads, zero=quant_of(site.result).zero_point))
-
-
-def lower_view(site: Site) -> None:
-    """RESHAPE, SQUEEZE, EXPAND_DIMS and the like: the same bytes with another shape."""
-    site.finish(npu.ReshapeOp(site.operand(0), site.result_type))
-
-
-LOWERINGS: Lowerings = {
-    "AVERAGE_POOL_2D": lower_pool,
-    "MAX_POOL_2D": lower_pool,
-    "MEAN": lower_reduction,
-    "SUM": lower_reduction,
-    "REDUCE_MAX": lower_reduction,
-    "REDUCE_MIN": lower_reduction,
-    "SOFTMAX": lower_softmax,
-    "RESHAPE": lower_view,
-    "SQUEEZE": lower_view,
-    "EXPAND_DIMS": lower_view,
-}

@@ -14,19 +14,21 @@ from functools import partial
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.dialects.odc import target_of
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import CompileError, OdcError
 from odc_mlir.isa.fields import FULL_RECORD_BYTES
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import NPU, main_function, operators, placed
-from odc_mlir.transforms.npu.convert_circle_to_npu import lower
+from odc_mlir.transforms.common.rewriting import ByKind
+from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
 from odc_mlir.transforms.npu.npu_alias_moves import mark_views
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
@@ -127,11 +129,12 @@ def npu_works(
     scratch = module.clone()
     found: list[OperatorCost | str | Defect | None] = []
     labels: list[tuple[str, str]] = []
+    patterns = ByKind([kind() for kind in ConvertCircleToNpuPass.patterns()])
     for index, op in enumerate(list(operators(main_function(scratch)))):
         found.append(None)
         labels.append((op.SPEC.name, op_name(op)))
         if placed(op) == NPU:
-            found[index] = _guarded(*labels[index], partial(_lower, op, index))
+            found[index] = _guarded(*labels[index], partial(_lower, op, index, patterns))
     NpuFusePaddingPass().apply(ctx, scratch)
     NpuSwapAxesPass().apply(ctx, scratch)
     mark_views(main_function(scratch).body.block)
@@ -171,10 +174,13 @@ def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> Operator
         return defect_of(op, tensor, error)
 
 
-def _lower(op: CircleOp, index: int) -> OperatorCost:
-    """Replace ``op`` by its layers, which are called ``index``; no work yet."""
+def _lower(op: CircleOp, index: int, patterns: ByKind) -> OperatorCost:
+    """Replace ``op`` by its layers, named ``index``; return a cost without any work."""
     op.location = names_loc([str(index)] * max(1, len(op.results)))
-    lower(op)
+    rewriter = PatternRewriter(op)
+    patterns.match_and_rewrite(op, rewriter)
+    if not rewriter.has_done_action:
+        raise CompileError("no pattern lowers this operator")
     return OperatorCost()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
 from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.npu.lowering.wide_functions import wide_function
+from odc_mlir.transforms.npu.lowering.code_functions import wide_function
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits, activations, one_input, quant_text, shape_text
 from odc_mlir.transforms.partition.rules.weight_checks import centred
 

@@ -17,7 +17,8 @@ from odc_mlir.runtime.reporting.report_html import render
 from odc_mlir.targets.host import load_host
 from odc_mlir.transforms.common.defects import Defect
 from odc_mlir.transforms.common.placement import operators, place_on_host, place_on_npu
-from odc_mlir.transforms.partition.plans import costs
+from odc_mlir.transforms.npu.lowering.functions import LowerByTable
+from odc_mlir.transforms.npu.lowering.site import Site
 from odc_mlir.transforms.partition.plans.costs import npu_works, segment_cycles
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
 from odc_mlir.universe import make_context
@@ -213,14 +214,14 @@ def test_more_work_takes_longer(memory: Any) -> None:
     [(CompileError("no way", op="X"), "no way"), (KeyError("oops"), "internal error: KeyError: 'oops'")],
 )
 def test_a_lowering_that_fails_is_a_reason(error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    lower = costs.lower
+    rewrite = LowerByTable.rewrite
 
-    def lower_or_fail(op: Any) -> None:
-        if op.SPEC.name == "TANH":
+    def rewrite_or_fail(self: LowerByTable, site: Site) -> None:
+        if site.op.SPEC.name == "TANH":
             raise error
-        lower(op)
+        rewrite(self, site)
 
-    monkeypatch.setattr(costs, "lower", lower_or_fail)
+    monkeypatch.setattr(LowerByTable, "rewrite", rewrite_or_fail)
     monkeypatch.delenv("ODC_DEFECTS", raising=False)
     found = npu_works(make_context(), module(), TARGET, "flash")[0]
     assert (found.reason if isinstance(found, Defect) else found) == reason
@@ -250,13 +251,16 @@ def _fail(*_: Any, **__: Any) -> None:
 
 @pytest.mark.parametrize(
     ("place", "names"),
-    [("costs.lower", "abc"), ("costs._LayerCosts.added", "ac")],  # the convolution pads
+    [
+        ("npu.lowering.site.LowerToNpu.lower", "abc"),
+        ("partition.plans.costs._LayerCosts.added", "ac"),
+    ],  # the convolution pads
 )
 def test_defects_are_counted_and_warned_of(
     place: str, names: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The package is right all the same; where the variable says so the exception goes on."""
-    monkeypatch.setattr(f"odc_mlir.transforms.partition.plans.{place}", _fail)
+    monkeypatch.setattr(f"odc_mlir.transforms.{place}", _fail)
     monkeypatch.delenv("ODC_DEFECTS", raising=False)
     package = odc_mlir.compile(TEXT.encode())
     found = package.report["defects"]

@@ -1,0 +1,209 @@
+"""Patterns that lower functions of one operand's codes: tables, and for 16-bit codes steps that give the same results.
+
+No table holds every 16-bit code. Logistic and hyperbolic tangent have an instruction, other functions an interpolated
+table of 513 entries or a sum of such tables, and piecewise linear functions are composed of changes of scale.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import Operation, SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.errors import CompileError
+from odc_mlir.numerics.elementwise import leaky_params, scale_params
+from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.int16 import sigmoid_params, sigmoid_table
+from odc_mlir.numerics.lut import codes_by_byte
+from odc_mlir.ops.spec import Node
+from odc_mlir.transforms.npu.lowering.code_functions import (
+    function_operand,
+    interpolated_table,
+    is_sigmoid,
+    results_of,
+    table_sum_of,
+)
+from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of
+from odc_mlir.transforms.partition.rules.table import works_by_table
+
+LOW, HIGH = code_range("int16")
+_LARGEST_SHIFTS = {"LOGISTIC": 0, "TANH": 1}  # of scales that are powers of two
+_UNSHIFTED = npu.ScaleAttr.of(1 << 30, -14)  # behind a shift to the left by 15
+_LEFT_SHIFT = 15
+
+
+class LowerByTable(LowerToNpu):
+    """Any element-wise operator that is a function of one operand's 8-bit codes, to a table of 256 result codes.
+
+    Constants of one element belong to the function. The host kernel computes the table.
+    """
+
+    width = 1  # bytes of a code
+
+    def handles(self, kind: type[Operation], /) -> bool:
+        return issubclass(kind, CircleOp) and works_by_table(kind.SPEC)
+
+    def applies(self, node: Node) -> bool:
+        dynamic = function_operand(node)
+        return dynamic is not None and node.operand(dynamic).info.numpy.itemsize == self.width
+
+    def rewrite(self, site: Site) -> None:
+        dynamic = _source(site)
+        codes = codes_by_byte(site.info(dynamic).info.numpy)
+        table = results_of(site.node, dynamic, codes)
+        site.finish(npu.LutOp(site.operand(dynamic), site.result_type, table=BlobAttr.of(table.tobytes())))
+
+
+class LowerTableSum16(LowerByTable):
+    """Any function of 16-bit codes whose host kernel adds up interpolated tables, to the same sum."""
+
+    width = 2
+
+    def applies(self, node: Node) -> bool:
+        return super().applies(node) and table_sum_of(node) is not None
+
+    def rewrite(self, site: Site) -> None:
+        source, tables = site.operand(_source(site)), table_sum_of(site.node)
+        assert tables is not None, "the pattern applies"
+        first, *finer = tables.tables
+        last: npu.LutOp | npu.ElementwiseOp | npu.ScaleOp = _interpolated(site, source, first)
+        for place, table in enumerate(finer, 1):
+            total, larger = site.emit(last), npu.ScaleAttr.of(1 << 30, 1 + 2 * place)
+            at = npu.ScaleOp(source, site.result_type, zeros=(0, 0), scale=larger, clamp=(LOW, HIGH))
+            last = _sum(site, total, site.emit(_interpolated(site, site.emit(at), table)))
+        if tables.base:
+            zeros = (0, tables.base)
+            last = npu.ScaleOp(site.emit(last), site.result_type, zeros=zeros, scale=ONE, clamp=(LOW, HIGH))
+        site.finish(last)
+
+
+class LowerByTable16(LowerByTable):
+    """Any other function of 16-bit codes, to an interpolated table of 513 entries.
+
+    Refuses a function whose results such a table does not give.
+    """
+
+    width = 2
+
+    def rewrite(self, site: Site) -> None:
+        entries = interpolated_table(site.node, _source(site))
+        if entries is None:
+            raise CompileError("no table gives its results")
+        site.finish(_interpolated(site, site.operand(_source(site)), entries))
+
+
+class LowerWide(LowerToNpu):
+    """A lowering of one operator on 16-bit codes."""
+
+    def applies(self, node: Node) -> bool:
+        return node.operand(0).dtype == "int16"
+
+
+class LowerSigmoid16(LowerWide):
+    """LOGISTIC and TANH of 16-bit codes with scales for it, to ``npu.sigmoid``."""
+
+    operators = tuple(_LARGEST_SHIFTS)
+
+    def applies(self, node: Node) -> bool:
+        return super().applies(node) and is_sigmoid(node)
+
+    def rewrite(self, site: Site) -> None:
+        kind = npu.SigmoidKind.LOGISTIC if site.node.spec.name == "LOGISTIC" else npu.SigmoidKind.TANH
+        shift = _LARGEST_SHIFTS[site.node.spec.name]
+        params = sigmoid_params(pair_of(site.info(0))[0], largest_shift=shift)
+        table, multiplier = blob_of(sigmoid_table().astype("<u2")), params.multiplier
+        source = site.operand(0)
+        site.finish(
+            npu.SigmoidOp(kind, source, site.result_type, multiplier=multiplier, shift=params.shift, table=table)
+        )
+
+
+class LowerLeakyRelu16(LowerWide):
+    """LEAKY_RELU of 16-bit codes, to the sum of two changes of scale, for positive and for negative codes."""
+
+    operators = ("LEAKY_RELU",)
+
+    def rewrite(self, site: Site) -> None:
+        alpha = float(np.float32(site.node.options["alpha"]))
+        p = leaky_params(pair_of(site.info(0)), alpha, pair_of(site.result), "int16")
+        above = _scaled(site, npu.ScaleAttr.of(p.multiplier, p.exponent), (0, HIGH))
+        below = _scaled(site, npu.ScaleAttr.of(abs(p.alpha_multiplier), p.alpha_exponent), (LOW, 0))
+        kind = npu.ElementwiseKind.SUB if p.alpha_multiplier < 0 else npu.ElementwiseKind.ADD
+        site.finish(_sum(site, above, below, kind, p.out_zero))
+
+
+class LowerNeg16(LowerWide):
+    """NEG of 16-bit codes, to a product with -1."""
+
+    operators = ("NEG",)
+
+    def rewrite(self, site: Site) -> None:
+        site.finish(_negative(site))
+
+
+class LowerAbs16(LowerWide):
+    """ABS of 16-bit codes, to the maximum of codes and their negatives, both scaled: rounding keeps order."""
+
+    operators = ("ABS",)
+
+    def rewrite(self, site: Site) -> None:
+        p = scale_params(pair_of(site.info(0)), pair_of(site.result), (LOW, HIGH), "int16", single=True)
+        scale = npu.ScaleAttr.of(p.multiplier, p.exponent)
+        zeros = (p.in_zero, p.out_zero)
+        scaled = npu.ScaleOp(site.operand(0), site.result_type, zeros=zeros, scale=scale, clamp=(LOW, HIGH))
+        plain = site.emit(scaled)
+        negative = site.emit(_negative(site))
+        site.finish(npu.ElementwiseOp(npu.ElementwiseKind.MAX, plain, negative, site.result_type, clamp=(LOW, HIGH)))
+
+
+def _source(site: Site) -> int:
+    dynamic = function_operand(site.node)
+    assert dynamic is not None, "the pattern applies"
+    return dynamic
+
+
+def _interpolated(site: Site, at: SSAValue, table: NDArray[np.int16]) -> npu.LutOp:
+    return npu.LutOp(at, site.result_type, table=blob_of(table.astype("<i2")))
+
+
+def _sum(
+    site: Site, a: SSAValue, b: SSAValue, kind: npu.ElementwiseKind = npu.ElementwiseKind.ADD, zero: int = 0
+) -> npu.ElementwiseOp:
+    """Return the sum, or difference, of codes of one scale."""
+    return npu.ElementwiseOp(
+        kind,
+        a,
+        b,
+        site.result_type,
+        zeros=(0, 0, zero),
+        left_shift=_LEFT_SHIFT,
+        a_scale=_UNSHIFTED,
+        b_scale=_UNSHIFTED,
+        out_scale=ONE,
+        clamp=(LOW, HIGH),
+    )
+
+
+def _scaled(site: Site, scale: npu.ScaleAttr, clamp: tuple[int, int]) -> SSAValue:
+    """Return the operand without its zero point, times a factor."""
+    zero = pair_of(site.info(0))[1]
+    return site.emit(npu.ScaleOp(site.operand(0), site.result_type, zeros=(zero, 0), scale=scale, clamp=clamp))
+
+
+def _negative(site: Site) -> npu.ElementwiseOp:
+    """Return the operand's codes times -1, scaled: negation before rounding."""
+    p = scale_params(pair_of(site.info(0)), pair_of(site.result), (LOW, HIGH), "int16", single=True)
+    ones = (1,) * len(npu.shape_of(site.operand(0)))
+    minus_one = npu.ConstantOp(blob_of(np.array([-1], "<i2")), site.result_of_shape(*ones))
+    return npu.ElementwiseOp(
+        npu.ElementwiseKind.MUL,
+        site.operand(0),
+        site.emit(minus_one),
+        site.result_type,
+        zeros=(p.in_zero, 0, p.out_zero),
+        out_scale=npu.ScaleAttr.of(p.multiplier, p.exponent),
+        clamp=(LOW, HIGH),
+    )

@@ -1,0 +1,254 @@
+"""Patterns that lower products whose weights have nine bits without their zero points.
+
+The array subtracts one zero point from all weights of an instruction, but weights quantised by channel may have zero
+points too far apart for that. There are two remedies:
+
+- Channel groups: result channels are divided into groups with one zero point each. Each group is a convolution, and
+  moves restore the order of the channels. Depthwise, the group's input channels are copied first.
+- Weight parts: every weight is the sum of two or three codes, ``sum(x * w) = sum(x * first) + sum(x * second)``. The
+  product has twice (three times) the taps, and its input holds everything twice: channels behind each other, or, for
+  depthwise convolutions, which do not add channels up, each row twice.
+
+Weight parts are chosen if channels cannot be divided, or only into many groups.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.transforms.npu.lowering.products import (
+    NO_PADS,
+    of_channels,
+    pointwise,
+    requantisation,
+    single_product,
+    window_of,
+)
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, quant_of, tensor_of
+from odc_mlir.transforms.partition.rules.weight_checks import (
+    FEW_GROUPS,
+    WeightParts,
+    centred,
+    centred_range,
+    channel_groups,
+    divides_by_channels,
+    result_axis,
+    runs_of,
+    sums_of_codes,
+    weight_parts,
+)
+
+
+class LowerConv2DInParts(LowerToNpu):
+    """CONV_2D with weight parts, to a convolution over an input with repeated channels.
+
+    So is DEPTHWISE_CONV_2D on a single channel, which is an ordinary convolution.
+    """
+
+    operators = ("CONV_2D", "DEPTHWISE_CONV_2D")
+
+    def applies(self, node: Node) -> bool:
+        return takes_parts(node) and not _is_depthwise(node)
+
+    def rewrite(self, site: Site) -> None:
+        parts = parts_of(site.node)
+        if result_axis(site.node):
+            parts = WeightParts(parts.first[0].transpose(2, 0, 1)[..., None], parts.others, parts.zero)
+        kernel = (site.info(1).static_shape[1], site.info(1).static_shape[2])
+        stride, dilation, pads = window_of(site.node, kernel)
+        site.finish(
+            npu.ConvOp(
+                repeated_channels(site, site.operand(0), parts.count),
+                site.result_type,
+                depthwise=False,
+                kernel=kernel,
+                stride=stride,
+                dilation=dilation,
+                pads=pads,
+                weights=blob_of(repeated_weights(parts)),
+                **_integers(site, parts),
+            )
+        )
+
+
+class LowerDepthwiseInParts(LowerToNpu):
+    """DEPTHWISE_CONV_2D with weight parts, to a depthwise convolution over an input with repeated rows."""
+
+    operators = ("DEPTHWISE_CONV_2D",)
+
+    def applies(self, node: Node) -> bool:
+        return takes_parts(node) and _is_depthwise(node)
+
+    def rewrite(self, site: Site) -> None:
+        parts = parts_of(site.node)
+        count, kernel = parts.count, (site.info(1).static_shape[1], site.info(1).static_shape[2])
+        stride, dilation, (top, left, bottom, right) = window_of(site.node, kernel)
+        batch, height, width, channels = npu.shape_of(site.operand(0))
+        shape = (batch, count * height, width, channels)
+        site.finish(
+            npu.ConvOp(
+                _repeated(site, site.operand(0), shape, width * channels, count),
+                site.result_type,
+                depthwise=True,
+                kernel=(count * kernel[0], kernel[1]),
+                stride=(count * stride[0], stride[1]),
+                dilation=dilation,
+                pads=(count * top, left, count * bottom, right),
+                weights=blob_of(_repeated_taps(parts)),
+                **_integers(site, parts),
+            )
+        )
+
+
+class LowerFullyConnectedInParts(LowerToNpu):
+    """FULLY_CONNECTED with weight parts, to a 1x1 convolution over a line of pixels with repeated channels."""
+
+    operators = ("FULLY_CONNECTED",)
+
+    def applies(self, node: Node) -> bool:
+        return takes_parts(node)
+
+    def rewrite(self, site: Site) -> None:
+        outputs, inputs = site.info(1).static_shape
+        rows, parts = elements(site.info(0)) // inputs, parts_of(site.node)
+        line = repeated_channels(site, site.reshape(site.operand(0), (1, 1, rows, inputs)), parts.count)
+        integers = requantisation(site, parts.zero, single_product=False)
+        weights = blob_of(repeated_weights(parts))
+        site.finish(pointwise(line, site.result_of_shape(1, 1, rows, outputs), weights, **integers))
+
+
+class LowerInChannelGroups(LowerToNpu):
+    """CONV_2D, DEPTHWISE_CONV_2D and FULLY_CONNECTED in channel groups, to a convolution per group and a move."""
+
+    operators = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED")
+
+    def applies(self, node: Node) -> bool:
+        return needs_channel_groups(node) and not takes_parts(node)
+
+    def rewrite(self, site: Site) -> None:
+        filters, depthwise = site.info(1), site.node.spec.name == "DEPTHWISE_CONV_2D"
+        values = centred(filters)
+        source, shape = site.operand(0), site.result.static_shape
+        single = False
+        if site.node.spec.name == "FULLY_CONNECTED":
+            outputs, inputs = filters.static_shape
+            rows = elements(site.info(0)) // inputs
+            source, shape = site.reshape(source, (1, 1, rows, inputs)), (1, 1, rows, outputs)
+            values, kernel = values.reshape(outputs, 1, 1, inputs), (1, 1)
+            stride, dilation, pads = (1, 1), (1, 1), NO_PADS
+        else:
+            kernel = (filters.static_shape[1], filters.static_shape[2])
+            stride, dilation, pads = window_of(site.node, kernel)
+            single = single_product(site.info(0), filters)
+        parts: list[SSAValue] = []
+        groups = channel_groups(filters, result_axis(site.node))
+        for group in groups:
+            codes, zero = _shifted(values[0][..., group] if depthwise else values[group])
+            made = npu.ConvOp(
+                _picked(site, source, group) if depthwise else source,
+                site.result_of_shape(*shape[:3], len(group)),
+                depthwise=depthwise and len(group) > 1,
+                kernel=kernel,
+                stride=stride,
+                dilation=dilation,
+                pads=pads,
+                weights=blob_of(codes),
+                **of_channels(requantisation(site, zero, single_product=single), group),
+            )
+            parts.append(site.emit(made))
+        pixels, channels = math.prod(shape[:3]), shape[3]
+        copies = [
+            StridedCopy(number, at, first, (pixels, count), (len(group), 1), (channels, 1))
+            for number, group in enumerate(groups)
+            for at, first, count in runs_of(group)
+        ]
+        site.finish(npu.MoveOp(parts, site.result_of_shape(*shape), copies=copies))
+
+
+def needs_channel_groups(node: Node) -> bool:
+    """Return whether no single zero point can replace those of the weights."""
+    filters = node.operand(1)
+    if len(set(quant_of(filters).zero_points)) == 1:
+        return False
+    low, high = centred_range(filters)
+    return high - low > 255
+
+
+def takes_parts(node: Node) -> bool:
+    """Return whether weight parts are better than channel groups: channels cannot be divided, or into many groups."""
+    if not needs_channel_groups(node) or not sums_of_codes(node):
+        return False
+    if not divides_by_channels(node):
+        return True
+    return len(channel_groups(node.operand(1), result_axis(node))) > FEW_GROUPS
+
+
+def parts_of(node: Node) -> WeightParts:
+    """Return the weights of an operator for which :func:`takes_parts` holds."""
+    return weight_parts(node.operand(1), result_axis(node))
+
+
+def group_codes(filters: TensorInfo, group: list[int]) -> tuple[NDArray[Any], int]:
+    """Return weight codes ``[group, …]`` of some channels along axis 0, and their zero point."""
+    return _shifted(centred(filters)[group])
+
+
+def _shifted(values: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """Return weights of a group as codes, and their zero point."""
+    zero = min(max(-int(values.min()), 0), 255)
+    return np.ascontiguousarray((values + zero).astype(np.uint8)), zero
+
+
+def repeated_channels(site: Site, source: SSAValue, count: int) -> SSAValue:
+    """Repeat the channels: ``[..., C]`` becomes ``[..., count * C]``."""
+    *image, channels = npu.shape_of(source)
+    return _repeated(site, source, (*image, count * channels), channels, count)
+
+
+def repeated_weights(parts: WeightParts) -> NDArray[Any]:
+    """Return weights ``[O, ..., C]`` and behind them, for the same channels again, the other codes."""
+    shape = parts.first.shape
+    others = [np.broadcast_to(codes.reshape(-1, *[1] * (len(shape) - 1)), shape) for codes in parts.others]
+    return np.concatenate([parts.first, *others], axis=-1)
+
+
+def _is_depthwise(node: Node) -> bool:
+    return node.spec.name == "DEPTHWISE_CONV_2D" and node.operand(0).static_shape[3] > 1
+
+
+def _integers(site: Site, parts: WeightParts) -> dict[str, Any]:
+    return requantisation(site, parts.zero, single_product=single_product(site.info(0), site.info(1)))
+
+
+def _picked(site: Site, source: SSAValue, group: list[int]) -> SSAValue:
+    """Copy some channels of an image."""
+    *image, channels = npu.shape_of(source)
+    pixels = math.prod(image)
+    copies = [
+        StridedCopy(0, first, at, (pixels, count), (channels, 1), (len(group), 1))
+        for at, first, count in runs_of(group)
+    ]
+    return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), (*image, len(group))), copies=copies))
+
+
+def _repeated(site: Site, source: SSAValue, shape: tuple[int, ...], run: int, count: int) -> SSAValue:
+    """Repeat every run of elements ``count`` times."""
+    runs = math.prod(npu.shape_of(source)) // run
+    copies = [StridedCopy(0, 0, part * run, (runs, run), (run, 1), (count * run, 1)) for part in range(count)]
+    return site.emit(npu.MoveOp([source], with_shape(tensor_of(source), shape), copies=copies))
+
+
+def _repeated_taps(parts: WeightParts) -> NDArray[Any]:
+    """Return depthwise weights ``[1, kh, kw, O]`` as ``[parts * kh, kw, O]``, other codes below each row of taps."""
+    first = parts.first[0]
+    rows = np.stack([first, *(np.broadcast_to(codes, first.shape) for codes in parts.others)], axis=1)
+    return rows.reshape(-1, *first.shape[1:])
