@@ -32,9 +32,10 @@ from odc_mlir import pipelines
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer import building, choosing, options
-from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer import candidates, help
+from odc_mlir.quantizer.policy import options
 from odc_mlir.quantizer.policy.ranges import MODES
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
 from quantizer_tasks import TASKS, Task, samples_of
 from tabular import network
@@ -93,9 +94,9 @@ STEPS = (
     _best_of("ranges", "ranges"),
     *(_value("ranges", value, options, "MODES") for value in tuple(MODES)[1:]),
     _best_of("headroom", "headroom"),
-    *(_value("headroom", value, choosing, "HEADROOMS") for value in choosing.HEADROOMS),
+    *(_value("headroom", value, help, "HEADROOMS") for value in help.HEADROOMS),
     _best_of("room of outputs", "output_room"),
-    Step("ranges end where readers are flat", left_out=(building, "narrow_ranges", None), always=True),
+    Step("ranges end where readers are flat", left_out=(candidates, "narrow_ranges", None), always=True),
     Step("normalise inputs", {"normalize": "inputs"}, {"normalize": "outputs"}),
     Step("normalise outputs", {"normalize": "outputs"}, {"normalize": "inputs"}),
     Step("clip masks", left_out=(pipelines, "QUANTIZE_PREPARE", "circle-clip-masks"), always=True),

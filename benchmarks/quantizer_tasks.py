@@ -11,8 +11,7 @@ from odc_mlir.formats.circle.model import Model, Signature
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.float_outputs import Samples
+from odc_mlir.quantizer.reference import Reference, Samples
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 

@@ -27,7 +27,7 @@ import numpy as np
 import odc_mlir
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.evaluation import Reference
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.graph import build_graph
 from peer import NAMES

@@ -30,8 +30,8 @@ import odc_mlir
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -20,7 +20,7 @@ from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError,
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.quantizer.policy.parameters import dequantize_constant
+from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
 from odc_mlir.transforms.common.placement import functions

@@ -1,1 +1,18 @@
-"""From a float model and data to a quantised model that keeps its accuracy: the quantiser's driver."""
+"""The quantiser: from a float model and samples to a quantised model with a verdict on its accuracy.
+
+A module imports only from areas before its own:
+
+=========== ===================================================== =============================================
+area        modules                                               subject
+=========== ===================================================== =============================================
+``policy``  ``policy/``                                           schemes, ranges, limits, options: no IR
+``samples`` ``scores``, ``labels``, ``samples``                   calibration and evaluation samples, labels
+``measure`` ``outputs``, ``execution``, ``measurement``,          running models and measuring their errors
+            ``reference``, ``layers``, ``intervals``
+``make``    ``refinement``, ``models``, ``candidates``            building quantised models by recipes
+``search``  ``evaluator``, ``help``, ``target``, ``pareto``,      choosing recipes and precisions of layers
+            ``precisions``
+``driver``  ``driver``                                            the steps from model to result
+``verdict`` ``advice``, ``verdict``, ``report``, ``quantize``     findings, status, advice, page, entry points
+=========== ===================================================== =============================================
+"""

@@ -1,17 +1,14 @@
-"""What to do about a model that has not passed: by the option that set the limit which was missed, or did the harm."""
+"""Advice for a model that has not passed: samples, options, another scheme or a larger budget."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from odc_mlir.formats.quantities import counted, listed
-from odc_mlir.quantizer.policy.limits import FOLLOWING, OF_DROP, OF_METRIC, Limit
-from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import VARY_MORE
-from odc_mlir.quantizer.pricing import bits_of
-from odc_mlir.quantizer.times import cost_text, decimals_of, how_known, times_text
+from odc_mlir.quantizer.policy.schemes import FLOAT, bits_of
+from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_DROP, OF_METRIC, VARY_MORE, Limit
 
 _LONGER = "raise --max-seconds (in Python max_seconds), which cut the search short"
 _IN_USE = "in use"  # as samples should be, where a problem says what to give
@@ -163,3 +160,46 @@ def _budget_hint(budget: Mapping[str, Any], digits: int, otherwise: str) -> str:
     if budget["holds"]:
         return f"{what}: {flag}"
     return f"{what}, and no model found keeps the limits: {otherwise}"
+
+
+_FEWEST_DECIMALS, _MOST_DECIMALS = 3, 6  # decimals of milliseconds, which nanoseconds have no more of
+
+
+def decimals(times_ns: Iterable[float]) -> int:
+    """How many decimals of milliseconds tell these times from each other."""
+    different = {round(ns) for ns in times_ns}
+
+    def tell(digits: int) -> bool:
+        return len({_milliseconds(ns, digits) for ns in different}) == len(different)
+
+    return next(filter(tell, range(_FEWEST_DECIMALS, _MOST_DECIMALS)), _MOST_DECIMALS)
+
+
+def decimals_of(verdict: Mapping[str, Any]) -> int:
+    """How many decimals tell the times of a ``verdict`` from each other, and from its budget."""
+    coverage, budget = verdict["coverage"], verdict["choices"].get("max_time_ms")
+    found = [point["time_ns"] for point in verdict["front"]]
+    found += [coverage.get(key, {}).get("time_ns") for key in ("target", "budget")]
+    found += [None if budget is None else 1e6 * budget]
+    return decimals(ns for ns in found if ns is not None)
+
+
+def times_text(ns: float, digits: int) -> str:
+    """``0.0937 ms``, with so many ``digits`` behind the point."""
+    return f"{_milliseconds(ns, digits)} ms"
+
+
+def cost_text(point: Mapping[str, Any], digits: int) -> str:
+    """What a ``point`` of the front costs: time and how that is known, or without a target bytes."""
+    if point["time_ns"] is None:
+        return f"{point['bytes']:,} bytes"
+    return f"{times_text(point['time_ns'], digits)} {how_known(point)}"
+
+
+def how_known(found: Mapping[str, Any]) -> str:
+    """Whether a time is that of a package, or a plan's."""
+    return "modelled" if found.get("modelled") else "estimated"
+
+
+def _milliseconds(ns: float, digits: int) -> str:
+    return f"{ns / 1e6:.{digits}f}"

@@ -1,16 +1,13 @@
-"""The search: from a float model and data to a quantised model with a verdict.
+"""The quantiser's driver: from a float model and samples to the best quantised model.
 
 1. The model is optimised and folded; its ranges are recorded on all samples.
-2. With help: equalisation, rounding of weights, correction of biases and ways to choose ranges are tried one after the
-   other on the samples held back. Each is kept only if it makes the outputs better, sample by sample, than chance
-   would; ranges are those that the result will have, codes are rounded by the other samples (:mod:`.choosing`).
-3. If the limits do not hold on those held back, layers are taken to more bits or to float (:mod:`.widening`), where the
-   target leaves a choice.
-4. The verdict compares the result with the original float model on all samples (:mod:`.judging`); twins of it stand in
-   for it, each made without the part of them that it is judged on. Of large models these are the samples held back.
+2. Help: optional steps are tried one after the other (:mod:`odc_mlir.quantizer.help`).
+3. If limits do not hold on the held-back samples, layers get more bits or float
+   (:mod:`odc_mlir.quantizer.precisions`), where the target leaves a choice.
+4. The verdict compares the result with the float model on all samples by cross-validation
+   (:mod:`odc_mlir.quantizer.verdict`). Large models are judged on the held-back samples only.
 
-Everything is deterministic: the same model, data and options give the same bytes, unless ``max_seconds`` cuts the
-search short.
+The same model, data and options give the same bytes, unless ``max_seconds`` cuts the search short.
 """
 
 from __future__ import annotations
@@ -27,22 +24,18 @@ from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.choosing import Choosing
-from odc_mlir.quantizer.coverage import LEAST_COVERAGE, LEAST_TARGET_COVERAGE
-from odc_mlir.quantizer.data import Data
+from odc_mlir.quantizer.evaluator import BestCandidate, Making
+from odc_mlir.quantizer.help import Choosing
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
 from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text, unscored_text
-from odc_mlir.quantizer.making import BestCandidate, Making
-from odc_mlir.quantizer.options import Options, Progress
-from odc_mlir.quantizer.patterns import layers_of
-from odc_mlir.quantizer.policy.ladders import NARROW, wider_values
-from odc_mlir.quantizer.policy.limits import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
-from odc_mlir.quantizer.policy.precision import PrecisionChoice
+from odc_mlir.quantizer.layers import LEAST_COVERAGE, LEAST_TARGET_COVERAGE
+from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, layer_names, layers_of, precisions_in
+from odc_mlir.quantizer.policy.options import Options, PrecisionChoice, Progress
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, layer_names, precisions_in
-from odc_mlir.quantizer.units import units_that_differ
-from odc_mlir.quantizer.widening import Tried, Widening, outputs_db
-from odc_mlir.quantizer.within_budget import WithinBudget
+from odc_mlir.quantizer.policy.schemes import NARROW, wider_values
+from odc_mlir.quantizer.policy.verdict import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
+from odc_mlir.quantizer.precisions import Tried, Widening, WithinBudget, outputs_db
+from odc_mlir.quantizer.samples import Data, units_that_differ
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors, without_factors
 from odc_mlir.transforms.quant.quant_limit_far import limited

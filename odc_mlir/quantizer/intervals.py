@@ -1,27 +1,20 @@
-"""How sure a verdict's numbers are: 95 % intervals, over the samples that a model was judged on.
+"""Confidence intervals (95 %) of measures over samples, and rare values that only calibration samples show.
 
-Few samples tell little of rare ones, and these decide most measures: a value beyond the ranges is clipped, and one such
-sample may be noisier than a hundred others. A bootstrap of what was seen promises too much then. So each of n samples
-stands for a random share of all inputs, and the share 1 / (n + 1) that was not seen for one more (n + 1 exponential
+Few samples say little about rare ones, and rare ones decide most measures. A bootstrap over the samples is too
+optimistic. So each of n samples gets a random weight, and a share of 1 / (n + 1) belongs to unseen inputs (exponential
 weights; Learned-Miller and Thomas, "A new confidence interval for the mean of a bounded random variable", 2019, Rubin's
-Bayesian bootstrap of 1981 without the bound). At best that share adds no error at all. At worst its error lies beyond
-the largest that was seen, as far as a Pareto tail through the larger half of the errors reaches (Hill, "A simple
-general approach to inference about the tail of a distribution", 1975; of more samples than 48 through a part of it
-that shrinks with their root, as tails of most errors become lighter far out), though never beyond the signal. Where
-errors are much the same for all samples that is hardly more than the largest; where few samples have nearly all of the
-noise it is much more. Errors do not foretell what no sample shows: values beyond an output's range, which are cut off.
-There the share that was not seen lies as far out as the tail of the output's own values reaches, with an index as
-large as so few may hide (:mod:`odc_mlir.quantizer.policy.tails`); that counts for powers, which few large values make
-up. Nor do scores that are sure in all samples foretell those of a sample that is not, in which errors of logits show:
-there the share that was not seen has scores of a half, with the errors that logits had. ``benchmarks/verdict_ranks.py``
-measures how often intervals hold, on trained networks.
+Bayesian bootstrap of 1981 without the bound). At best the unseen share adds no error. At worst its error follows a
+Pareto tail through the larger half of the observed errors (Hill, "A simple general approach to inference about the tail
+of a distribution", 1975), bounded by the signal. Two effects do not show in the errors of the samples:
 
-The range that MPEIR's errors are parts of is drawn again too: that of a few samples could be another.
+* Values beyond an output's range are clipped. The tail of the output's own values predicts them
+  (:mod:`odc_mlir.quantizer.policy.ranges`).
+* Scores near 0 and 1 hide errors of their logits. For the unseen share a score of a half with these errors is assumed.
 
-The worse end is of models that were made without the samples they are judged on, of which each knows fewer than the
-result does; the better end also of the model as it is, whose ranges hold all samples. Shares have
-Wilson's interval, which is not empty where all samples agree; the difference of two shares has Bonett and Price's. Of
-several answers of a sample, as rows are, it is that of so many samples: at worst these are wrong together, as one.
+The range that MPEIR divides by is resampled too. The worse end is computed with models that do not know the samples
+they are judged on, the better end also with the model itself. Shares have Wilson's interval, differences of shares
+Bonett and Price's; several answers of one sample count as one. ``benchmarks/verdict_ranks.py`` measures the coverage of
+the intervals on trained networks.
 """
 
 from __future__ import annotations
@@ -37,15 +30,12 @@ from numpy.typing import NDArray
 
 from odc_mlir.formats.quantities import quality_text
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.baselines import variation
-from odc_mlir.quantizer.data import FEWEST_TO_SPLIT
-from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.measurement import Measurement
-from odc_mlir.quantizer.missing import tells
-from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, Limit
-from odc_mlir.quantizer.policy.tails import Tail
-from odc_mlir.runtime.execution.binding import to_reals
-from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.quantizer.measurement import Measurement, variation
+from odc_mlir.quantizer.outputs import Interval, tells
+from odc_mlir.quantizer.policy.ranges import Tail
+from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
+from odc_mlir.quantizer.reference import Reference
+from odc_mlir.quantizer.samples import FEWEST_TO_SPLIT
 from odc_mlir.runtime.reporting.metrics import top_match
 from odc_mlir.runtime.reporting.scoring import chosen_classes
 
@@ -62,13 +52,9 @@ _NORMAL = 1.96  # standard errors of 95 %
 _INDEX, _INDEX_WEIGHT = 1.0, 2.0
 # Fewer samples than this know too little of their tail: errors are taken to be larger by this power of what is missing.
 _KNOWING, _FEW = 48, 1.5
-# What keeps the values of codes, so that a range behind it is that of these.
-_SEEN_THROUGH = frozenset({"DEQUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE"})
 
 # By how many times more samples may be advised, and how many at most.
 _FACTORS, _MOST_ADVISED = (2, 4, 8, 16), 4096
-
-Interval = tuple[float, float]
 Reals = NDArray[np.float64]
 Outputs = Sequence[Sequence[Array]]
 
@@ -195,29 +181,6 @@ class CutOff(NamedTuple):
 
     lost: Reals
     power: Reals
-
-
-def output_ends(graph: Graph) -> list[Interval | None]:
-    """The range that each output cannot leave, which its codes have; None where it is none of these."""
-    return ends_of(graph, graph.outputs)
-
-
-def ends_of(graph: Graph, tensors: Iterable[int]) -> list[Interval | None]:
-    """The ranges that ``tensors`` cannot leave, as :func:`output_ends` has them."""
-    producers = {output: node for node in graph.nodes for output in node.outputs}
-    return [_range_of(graph, producers, index) for index in tensors]
-
-
-def _range_of(graph: Graph, producers: Mapping[int, GraphNode], index: int) -> Interval | None:
-    info = graph.tensors[index]
-    while info.quant is None or not info.info.is_integer:
-        node = producers.get(index)
-        if node is None or node.node.spec.name not in _SEEN_THROUGH:
-            return None
-        index = node.inputs[0]
-        info = graph.tensors[index]
-    low, high = (to_reals(info, np.array(code, info.info.numpy)) for code in info.info.range)
-    return float(low), float(high)
 
 
 class _Draws:
@@ -396,3 +359,69 @@ def sample_advice(limits: Sequence[Limit], certainty: Certainty, wanted: Mapping
                 f"limit {quality_text(limit.metric, limit.bound)}; about {wanted[limit.key]} would decide"
             )
     return found
+
+
+_BEYOND = 0.5  # of the range that the samples held back show: how far beyond it such a value lies
+_LOST = 0.5  # of the range that all samples show: an error from which nothing is left of such a value
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """An output's least or greatest ``value``, of a sample's elements at ``element``; ``span``: of all samples."""
+
+    sample: int
+    output: int
+    element: int
+    value: float
+    span: float
+
+    def seen_in(self, outputs: Sequence[Array] | None) -> float:
+        """What a model that has these ``outputs`` of the sample gives instead; zero where it cannot run it."""
+        return 0.0 if outputs is None else float(outputs[self.output].flat[self.element])
+
+    def is_lost(self, found: float) -> bool:
+        """Whether a model that gives ``found`` instead tells nothing of it."""
+        return not abs(found - self.value) <= _LOST * self.span
+
+
+def witnesses(reference: Reference, outputs: Sequence[Sequence[Array]]) -> list[Witness]:
+    """Those among ``outputs``, what the float model gives of samples that ``reference`` does not have."""
+    found = []
+    for place, arrays in enumerate(zip(*outputs, strict=True)):
+        width, shape = len(reference.columns(place).low), arrays[0].shape
+        if not width or not arrays[0].size or any(array.shape != shape for array in arrays):
+            continue
+        for columns in [slice(c, c + 1) for c in range(width)] if reference.splits(place) else [slice(None)]:
+            found += _of_columns(reference, place, columns, arrays)
+    return found
+
+
+def _of_columns(reference: Reference, place: int, columns: slice, arrays: Sequence[Array]) -> list[Witness]:
+    shown = reference.columns(place)
+    low, high = float(shown.low[columns].min()), float(shown.high[columns].max())
+    rows = [shown.rows(array)[:, columns].astype(np.float64) for array in arrays]
+    usable = [number for number, row in enumerate(rows) if np.isfinite(row).all()]
+    if not usable or not np.isfinite([low, high]).all():
+        return []
+    least = min(usable, key=lambda number: rows[number].min())
+    most = max(usable, key=lambda number: rows[number].max())
+    ends = (least, int(rows[least].argmin())), (most, int(rows[most].argmax()))
+    values = [float(rows[number].flat[at]) for number, at in ends]
+    span = max(high, values[1]) - min(low, values[0])
+    beyond = _BEYOND * (high - low)
+    outside = (values[0] < low - beyond, values[1] > high + beyond)
+    elements = shown.rows(np.arange(arrays[0].size).reshape(arrays[0].shape))[:, columns].reshape(-1)
+    return [
+        Witness(number, place, int(elements[at]), value, span)
+        for (number, at), value, is_outside in zip(ends, values, outside, strict=True)
+        if is_outside and span > 0
+    ]
+
+
+def lost_witness_text(name: str, witness: Witness, found: float, *, is_clipped: bool) -> str:
+    """What is said of an output called ``name``; ``is_clipped``: its range does not hold all that was seen."""
+    remedy = "so cutting them off seemed to help: choose --ranges minmax, give" if is_clipped else "so give"
+    return (
+        f"output {name!r} is {found:.7g} for a sample for which the float model gives {witness.value:.7g}; none of "
+        f"those held back shows such values, {remedy} more of them, or leave that sample out"
+    )

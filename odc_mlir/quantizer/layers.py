@@ -1,10 +1,12 @@
-"""Which layers lose accuracy: each operator of a quantised model alone, and all of them together.
+"""Errors of single layers and roundings, and the share of layers, weights and products in each precision.
 
-* *Isolated*: an operator of the quantised model gets what the float model computes, as codes; its results are compared
-  with the float model's. That shows what this operator adds: rounded inputs, rounded weights, rounded results.
-* *Effect*: the isolated results go into the float model instead of its own, and the rest of the float model is
-  computed anew. That shows what the operator alone does to the outputs, without quantising the model once per operator.
-* *Accumulated*: every tensor of a run of the whole quantised model against the float model's tensor of that name.
+* *Isolated*: an operator of the quantised model gets the float model's values as codes; its results are compared with
+  the float model's. This is the error that the operator adds.
+* *Effect*: the isolated results replace the operator's in the float model, and the rest is computed anew. This is the
+  operator's error in the outputs.
+* *Accumulated*: tensors of a run of the whole quantised model against the float model's.
+* *Rounding*: one tensor, or the constants of one operator, rounded to its codes in the float model. This predicts the
+  gain of wider codes: values gain only where all operators that produce and read them are wide.
 """
 
 from __future__ import annotations
@@ -12,24 +14,28 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from odc_mlir.errors import InputError, OdcError
-from odc_mlir.ops.constants import encode_constant, initial_contents
-from odc_mlir.ops.spec import Array, TensorInfo
+from odc_mlir.ops.constants import initial_contents
+from odc_mlir.ops.quantization import QuantKind
+from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
 from odc_mlir.ops.work import largest_tensor
+from odc_mlir.quantizer.execution import CASTS, as_constant, float_names
 from odc_mlir.quantizer.measurement import signal_and_noise
-from odc_mlir.quantizer.missing import completed, nothing, tells
-from odc_mlir.quantizer.policy.layer_errors import LayerError
+from odc_mlir.quantizer.outputs import completed, nothing, tells
+from odc_mlir.quantizer.policy.options import WIDE_HEADROOM
+from odc_mlir.quantizer.policy.schemes import FLOAT, activation_params
+from odc_mlir.quantizer.policy.verdict import LayerError
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.execution.specialization import SpecializedGraph
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 
-CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 SHOWN = ("sqnr_db", "mpeir", "mae", "mse", "tae", "srmse")
 
 _MOST_SAMPLES = 8
@@ -393,27 +399,6 @@ def coded_constants(graph: Graph) -> dict[int, TensorInfo]:
     }
 
 
-def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
-    """For tensors of ``quantised`` the name of the float model's tensor that they stand for.
-
-    Tensors keep their names; what a conversion makes of one, and what one is made of, stands for the same.
-    """
-    names = {index: info.name for index, info in enumerate(quantised.tensors) if info.name in known}
-    casts = [item for item in quantised.nodes if item.node.spec.name in CASTS]
-    for item in casts:
-        if item.inputs[0] in names:
-            names.setdefault(item.outputs[0], names[item.inputs[0]])
-    for item in reversed(casts):
-        if item.outputs[0] in names:
-            names.setdefault(item.inputs[0], names[item.outputs[0]])
-    return names
-
-
-def as_constant(info: TensorInfo, array: Array) -> TensorInfo:
-    """``info`` with other contents."""
-    return replace(info, data=memoryview(encode_constant(array, info.dtype)), _array=None)
-
-
 def _is_handle(info: TensorInfo) -> bool:
     return info.info.kind == "handle"
 
@@ -436,3 +421,317 @@ def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Arra
         operands[position] = None if value is None else value.copy()
     with np.errstate(all="ignore"):
         return variant.kernel(operands)
+
+
+# The noise of an output that has nothing to do with the right one. What is worse is not: beside the greatest numbers
+# that rounding makes of a division by next to nothing, all other noise would count as none.
+_WRONG = 2.0
+
+# Louder roundings are measured with 16 bits as well: of values far apart, some of which are next to nothing, or
+# nearly equal ones far from zero, those may be too few as well.
+_LOUD = 0.01
+
+
+@dataclass(slots=True)
+class Effect:
+    """The noise that one rounding makes of each output, as a part of that output's power.
+
+    ``layers``: the names of those that make or read the values; ``of_weights``: whether constants are rounded, not
+    values. ``wide``: the same rounding to 16 bits, where it was measured.
+    """
+
+    layers: frozenset[str]
+    of_weights: bool
+    sums: list[list[float]] = field(default_factory=list)  # by output: squares of errors, and of values
+    wide: Effect | None = None
+
+    @property
+    def noise(self) -> tuple[float, ...]:
+        """By output."""
+        return tuple(_part(error, power) for error, power in self.sums)
+
+    def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
+        """Take in the outputs of one sample without and with the rounding."""
+        if not self.sums:
+            self.sums = [[0.0, 0.0] for _ in expected]
+        for sums, a, b in zip(self.sums, expected, found, strict=True):
+            if a.dtype.kind != "f":
+                sums[0] += float(np.count_nonzero(a != b)) if a.shape == b.shape else a.size
+                sums[1] += a.size
+                continue
+            signal, noise = signal_and_noise(a, b if a.shape == b.shape else np.zeros_like(a))
+            sums[0] += noise
+            sums[1] += signal
+
+
+def _part(error: float, power: float) -> float:
+    if not math.isfinite(error):
+        return _WRONG
+    return min(error / power, _WRONG) if power else float(error > 0)
+
+
+def effects(examination: Examination, quantised: Graph) -> list[Effect]:
+    """The effect of every rounding of ``quantised``, which is made of the float model that is examined."""
+    graph = examination.graph
+    known = {info.name: index for index, info in enumerate(graph.tensors)}
+    names = float_names(quantised, known)
+    coded = _coded_values(quantised, names, known)
+    moved = _sources(graph)
+    readers: dict[int, set[str]] = {}
+    for item in graph.nodes:
+        for index in (*item.inputs, *item.outputs):
+            if index >= 0:
+                readers.setdefault(_root(index, moved), set()).add(_name(graph, item))
+    found: list[Effect] = []
+    for index, place in coded.items():
+        if index in moved:
+            continue  # the same codes in another shape or order
+        effect = Effect(frozenset(readers.get(index, ())), of_weights=False)
+        _round(examination, effect, index, quantised.tensors[place])
+        if max(effect.noise, default=0.0) > _LOUD:
+            effect.wide = Effect(effect.layers, of_weights=False)
+            _round(examination, effect.wide, index, _widened(quantised.tensors[place]))
+        found.append(effect)
+    originals = {_name(graph, item): item for item in graph.nodes if item.outputs}
+    real = coded_constants(quantised)
+    for item in quantised.nodes:
+        original = originals.get(names.get(item.outputs[0], "")) if item.outputs else None
+        if original is not None and item.node.spec.name not in CASTS:
+            constants = {
+                position: to_reals(info, info.array())
+                for position, index in enumerate(item.inputs)
+                if index >= 0
+                and (info := real.get(index, quantised.tensors[index])).is_const
+                and info.quant is not None
+                and info.info.is_integer
+            }
+            lookup = lookup_of(item, quantised, names)
+            if lookup is not item:
+                table = quantised.tensors[lookup.inputs[lookup.node.spec.quant.source or 0]]
+                constants = {original.node.spec.quant.source or 0: to_reals(table, table.array())}
+            found += _of_constants(examination, original, constants)
+    return [effect for effect in found if any(effect.noise)]
+
+
+def _round(examination: Examination, effect: Effect, index: int, info: TensorInfo) -> None:
+    """Add to ``effect`` what rounding the float model's tensor ``index`` to codes of ``info`` does to its outputs."""
+    for run in examination.runs:
+        value = run.values.get(index)
+        if value is not None:
+            with np.errstate(invalid="ignore"):  # a NaN has no code; any will do
+                rounded = to_reals(info, to_codes(info, value)).reshape(value.shape)
+            effect.add(run.outputs, examination.outputs_with(run, {index: rounded}))
+
+
+def _widened(info: TensorInfo) -> TensorInfo:
+    """``info`` with codes of 16 bits for what its own stand for, and as much beyond as such types have."""
+    assert info.quant is not None
+    scale, zero = info.quant.scales[0], info.quant.zero_points[0]
+    low, high = ((1.0 + WIDE_HEADROOM) * scale * (code - zero) for code in info.info.range)
+    return replace(info, dtype="int16", quant=activation_params(low, high, "int16", symmetric=True))
+
+
+def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:
+    """What errors of tensors in one of visq's metrics say of the layers called ``names``: noise in every output.
+
+    Such errors are of a run as a whole, and so are those of the layers before, too. They only say in which order to
+    look; the real models on the way are measured.
+    """
+    squares = {name: errors[name] if metric == "mse" else errors[name] ** 2 for name in names if errors.get(name)}
+    total = sum(squares.values())
+    return [
+        Effect(frozenset({name}), of_weights=False, sums=[[square, total] for _ in range(outputs)])
+        for name, square in squares.items()
+    ]
+
+
+def _of_constants(examination: Examination, item: GraphNode, constants: Mapping[int, Array]) -> list[Effect]:
+    """The effect of computing ``item`` with other constants, by position; nothing where that cannot be told."""
+    if not constants or item.node.mutated or any(position >= len(item.inputs) for position in constants):
+        return []
+    effect = Effect(frozenset({_name(examination.graph, item)}), of_weights=True)
+    for run in examination.runs:
+        try:
+            results = examination.results_with(run, item, constants)
+        except OdcError:
+            return []
+        effect.add(run.outputs, examination.outputs_with(run, dict(zip(item.outputs, results, strict=True))))
+    return [effect]
+
+
+def _name(graph: Graph, item: GraphNode) -> str:
+    return graph.tensors[item.outputs[0]].name if item.outputs else ""
+
+
+def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str, int]) -> dict[int, int]:
+    """By tensor of the float model that of ``quantised`` which first holds its codes."""
+    found: dict[int, int] = {}
+    made = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
+    for index in sorted(made, key=lambda index: (quantised.tensors[index].name not in known, index)):
+        info = quantised.tensors[index]
+        if index in names and info.quant is not None and info.info.is_integer:
+            found.setdefault(known[names[index]], index)
+    return found
+
+
+def _sources(graph: Graph) -> dict[int, int]:
+    """By tensor whose codes are those of another, that one."""
+    found: dict[int, int] = {}
+    for item in graph.nodes:
+        rule = item.node.spec.quant
+        if rule.kind is QuantKind.SAME and rule.source is not None and item.inputs[rule.source] >= 0:
+            found |= dict.fromkeys(item.outputs, item.inputs[rule.source])
+    return found
+
+
+def _root(index: int, moved: Mapping[int, int]) -> int:
+    while index in moved:
+        index = moved[index]
+    return index
+
+
+_SAMPLES = 4  # a mask hides the same in every run, or nearly
+
+
+def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]]) -> dict[str, float]:
+    """By result name, the part of the shares of each SOFTMAX that lies where those of ``reference`` are exactly zero.
+
+    A SOFTMAX that is nowhere zero in the float model is left out.
+    """
+    ours = {item.outputs[0] for item in reference.nodes if item.node.spec.name == "SOFTMAX"}
+    names = {reference.tensors[index].name: index for index in ours}
+    wanted = {index: names[name] for index, name in float_names(quantised, names).items()}
+    if not wanted:
+        return {}
+    runs = HostExecutor(reference), HostExecutor(quantised)
+    totals: dict[int, list[float]] = {}
+    for sample in samples[:_SAMPLES]:
+        hidden: dict[int, Array] = {}
+
+        def note(index: int, value: Array, hidden: dict[int, Array] = hidden) -> None:
+            if index in ours and not value.all():
+                hidden[index] = value == 0
+
+        def compare(index: int, value: Array, hidden: dict[int, Array] = hidden) -> None:
+            zero = hidden.pop(wanted.get(index, -1), None)
+            if zero is not None and zero.shape == value.shape:
+                reals = to_reals(quantised.tensors[index], value)
+                sums = totals.setdefault(wanted[index], [0.0, 0.0])
+                sums[0] += float(np.abs(reals[zero]).sum(dtype=np.float64))
+                sums[1] += float(np.abs(reals).sum(dtype=np.float64))
+
+        for executor in runs:
+            executor.reset()
+        runs[0].run(sample, watch=note)
+        if hidden:
+            with suppress(InputError):  # which the measures count
+                runs[1].run(list(map(to_codes, quantised.input_infos(), sample)), watch=compare)
+    return {
+        reference.tensors[index].name: masked / total if total else 0.0
+        for index, (masked, total) in sorted(totals.items())
+    }
+
+
+UNITS = ("macs", "weights", "layers")
+UNIT_NAMES = {"macs": "products", "weights": "weights", "layers": "layers"}
+
+# What a result has to cover to be called quantised. Without a target: the larger part. With one: what accuracy may
+# cost of the products that the target could run; a network whose work is on the host is no better than a float one.
+LEAST_COVERAGE = 0.5
+LEAST_TARGET_COVERAGE = 0.95
+
+
+@dataclass(slots=True)
+class Counts:
+    """How many layers, elements of weights and multiply-accumulates."""
+
+    layers: int = 0
+    weights: int = 0
+    macs: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """As it stands in a verdict."""
+        return {unit: getattr(self, unit) for unit in UNITS}
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Counts by precision, without layers that compute nothing real; ``computing``: precisions that are computed in.
+
+    Operators that only move or select values, such as RESHAPE, give codes back as they got them.
+    """
+
+    by_precision: dict[str, Counts] = field(default_factory=dict)
+    computing: set[str] = field(default_factory=set)
+
+    def total(self, unit: str) -> int:
+        """All of this unit."""
+        return sum(getattr(counts, unit) for counts in self.by_precision.values())
+
+    def left(self, unit: str) -> int:
+        """What of this unit stays float."""
+        return int(getattr(self.by_precision.get(FLOAT, Counts()), unit))
+
+    @property
+    def unit(self) -> str:
+        """What is counted by: products, or layers in a model without any."""
+        return next((unit for unit in UNITS if self.total(unit)), UNITS[-1])
+
+    def share(self, unit: str | None = None) -> float | None:
+        """The share that is not float; None where there is nothing to quantise."""
+        unit = unit or self.unit
+        total = self.total(unit)
+        return (total - self.left(unit)) / total if total else None
+
+    def has(self, scheme: str) -> bool:
+        """Whether any layer computes with codes of ``scheme``, or has its weights in them."""
+        return scheme in self.computing
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a verdict."""
+        return {
+            "unit": self.unit,
+            "share": self.share(),
+            "precisions": {name: counts.to_dict() for name, counts in sorted(self.by_precision.items())},
+        }
+
+
+def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str, str]) -> Coverage:
+    """Counts of a quantised ``graph`` run with inputs of these shapes.
+
+    ``names``: what precisions of layers without weights are called in this model, where that is not what
+    :func:`precision_of` says.
+    """
+    coded = coded_constants(graph)
+    found = Coverage()
+    shaped = HostExecutor(graph).prepare(shapes)
+    for item, node in zip(graph.nodes, shaped.nodes, strict=True):
+        if item.node.spec.name in CASTS:
+            continue
+        precision = precision_of(item, graph, coded)
+        if precision == FLOAT and not _is_real(node):
+            continue
+        weights = sum(_elements(node, index) for index in node.spec.quant.trained(node.options))
+        name = precision if weights else names.get(precision, precision)
+        counts = found.by_precision.setdefault(name, Counts())
+        if weights or Trait.SAME_QUANT not in node.spec.traits:
+            found.computing.add(name)
+        counts.layers += 1
+        counts.macs += node.macs
+        counts.weights += weights
+    return found
+
+
+def _is_real(node: Node) -> bool:
+    infos = (*node.results, *(info for info in node.operands if info is not None))
+    return any(info.info.kind == "float" for info in infos)
+
+
+def _elements(node: Node, index: int) -> int:
+    info = node.optional(index)
+    if info is None:
+        return 0
+    count = 1
+    for size in info.shape or ():
+        count *= size or 1
+    return count if info.is_const or (index in node.spec.quant.weights and info.quant is not None) else 0

@@ -1,43 +1,52 @@
-"""``quantize``: what ``odc_mlir.quantize`` and ``odc-quantize`` call; ``embed_ranges``: the float model with ranges."""
+"""Entry points of the quantiser: ``quantize``, ``embed_ranges`` and the result :class:`Quantized`."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir import loading, targets
-from odc_mlir.calibration.minmax_file import is_minmax, read_minmax
+from odc_mlir.calibration.minmax_file import is_minmax, read_minmax, write_minmax
+from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.records import RecordStore
-from odc_mlir.errors import InputError, ModelError, OptionError, RecordsError, parsing
+from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError, RecordsError, parsing
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.calibration import Pictures
 from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import model_name
 from odc_mlir.formats.samples import Samples
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.frontend.model_file import ModelFile
 from odc_mlir.ops.spec import Array
 from odc_mlir.process_limits import one_blas_thread
-from odc_mlir.quantizer.data import Calibration, Labels, LoadOptions, make_data
+from odc_mlir.quantizer.advice import hint_of
+from odc_mlir.quantizer.candidates import Types, codes_brought, given_ranges, lost, scheme_of, taken_out
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.finite import check_finite
-from odc_mlir.quantizer.given import Types, codes_brought, lost, ranges_of, scheme_of, taken_out
-from odc_mlir.quantizer.judging import verdict_of
-from odc_mlir.quantizer.masks import limited_masks
-from odc_mlir.quantizer.options import AUTO, EQUALIZE, OFF, SWITCH, Options, Progress, make_options
-from odc_mlir.quantizer.policy.applicable import check_samples
+from odc_mlir.quantizer.models import graph_of, limited_masks, prepare, recorded_ranges, statistics_of_ranges
+from odc_mlir.quantizer.policy.options import (
+    AUTO,
+    EQUALIZE,
+    OFF,
+    SWITCH,
+    Options,
+    Progress,
+    check_samples,
+    make_options,
+)
 from odc_mlir.quantizer.policy.ranges import MINMAX
-from odc_mlir.quantizer.policy.verdict import caution
-from odc_mlir.quantizer.result import Quantized
-from odc_mlir.quantizer.stages import prepare, recorded_ranges, statistics_of_ranges
-from odc_mlir.quantizer.units import units_that_differ
+from odc_mlir.quantizer.policy.verdict import FAILED, caution, describe, types_text
+from odc_mlir.quantizer.samples import Calibration, Labels, LoadOptions, check_finite, make_data, units_that_differ
+from odc_mlir.quantizer.verdict import verdict_of
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
@@ -47,6 +56,91 @@ from odc_mlir.transforms.quant.common import ir as quant_ir
 from odc_mlir.transforms.quant.common.given import read_given
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges
 from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
+
+
+@dataclass
+class Quantized(ModelFile):
+    """A quantised model.
+
+    ``model``: the module, in the circle dialect on quantised types. ``verdict``: how close it is to the float model;
+    see docs/quantisation.md for its keys. ``records``: what was recorded of the float model, if anything.
+    ``statistics``: of the tensors that ranges were chosen for, after equalisation. ``original``: the float model.
+    ``equalization``: between which layers scales were moved, as ``equalize`` takes it in a ``.json`` file.
+    """
+
+    model: ModuleOp
+    verdict: dict[str, Any]
+    records: Records = field(default_factory=Records)
+    statistics: Mapping[str, TensorStatistics] = field(default_factory=dict)
+    original: Model = field(default_factory=Model)
+    equalization: list[dict[str, Any]] = field(default_factory=list)
+
+    of_codes: ClassVar[str] = "quantise with reader='litert', which keeps such operators in float, or "
+
+    @property
+    def passed(self) -> bool:
+        """Whether the model keeps all limits, on samples that are no made-up inputs."""
+        return bool(self.verdict["passed"])
+
+    @property
+    def precisions(self) -> dict[str, Any]:
+        """The precisions of single layers, as ``mixed`` takes them, in ONE's format."""
+        choices = self.verdict["choices"]
+        finer = choices.get("granularities", {})
+        layers = [
+            {"name": name, "dtype": precision, **({"granularity": finer[name]} if name in finer else {})}
+            for name, precision in choices["precisions"].items()
+        ]
+        return {
+            "default_quantization_dtype": choices["scheme"],
+            "default_granularity": choices["granularity"],
+            "layers": layers,
+        }
+
+    @property
+    def failed(self) -> bool:
+        """Whether the model misses a limit, or what else passing takes, on whatever it was checked on."""
+        return bool(self.verdict["status"] == FAILED)
+
+    def save_records(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write what was recorded to a new file: onert's format where its name ends with ``.bin``, else ours."""
+        save_records(self.records, self.original, path, overwrite=overwrite)
+
+    def report_html(self) -> str:
+        """The verdict as a page that stands alone."""
+        from odc_mlir.quantizer.report import drawing_of, render
+
+        return render(self.verdict, self.statistics, drawing_of(graph_of(self.model), self.verdict["layers"]))
+
+    def require_passed(self) -> None:
+        """Raises AccuracyError, naming the worst layers, where the model misses a limit.
+
+        One that could be checked on made-up inputs only (status "unchecked") is let through.
+        """
+        if self.failed:
+            raise AccuracyError(f"the quantised model {describe(self.verdict)}", hint=hint_of(self.verdict))
+
+    def __repr__(self) -> str:
+        return f"<Quantized {types_text(self.verdict)}, {describe(self.verdict)}>"
+
+
+def save_records(records: Records, model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+    """Write ``records`` of the float ``model`` to a new file: a minmax.bin by the name's end, else a store.
+
+    Records are replaced, any other file with ``overwrite`` only (else OptionError).
+    """
+    if Path(path).suffix.lower() == ".bin":
+        write_output(path, write_minmax(records, model), RECORDS, overwrite=overwrite)
+        return
+    check_output(path, RECORDS, overwrite=overwrite)
+    if os.path.exists(path) and not os.path.isfile(path):  # which would be deleted, and a file put into its place
+        raise OptionError(
+            "records cannot be written to a device or a pipe", location=os.fspath(path), hint="name a file, or a .bin"
+        )
+    path = os.path.realpath(path)  # a link keeps pointing to the file
+    RecordStore.discard(path)
+    RecordStore(path, records.digest or None).append(records, ())
+
 
 LOG = logging.getLogger(__name__)
 
@@ -264,5 +358,5 @@ def _found(records: RecordSource | None, module: ModuleOp, stored: Model) -> tup
             return read_minmax(path.read_bytes(), stored, location=str(path)), []
         store = RecordStore(path, create=False)
         return store.records(), store.inputs()
-    ranges = ranges_of(read_given(module)) | recorded_ranges(module)
+    ranges = given_ranges(read_given(module)) | recorded_ranges(module)
     return (statistics_of_ranges(ranges) if ranges else None), []

@@ -1,13 +1,10 @@
-"""Better codes for a model that is quantised: weights rounded by what inputs show, biases that keep the means.
+"""Refined codes of a quantised model: weights rounded by the inputs' moments, and corrected biases.
 
-Both models run on the same samples, operator by operator. At each layer that has quantised weights, the moments of the
-float model's inputs tell codes of the weights (:mod:`odc_mlir.numerics.weight_rounding`), and their means beside those
-of what the quantised model really computes, with all layers before already refined, tell what the bias lacks. Zero
-points and element types stay as they are, and so do scales but those of weights that are made real again, which nothing
-else depends on. Codes are found once for all quantised models with one grid.
-
-Weights that several layers share, such as those of a recurrent cell written out step by step, stay one constant: its
-codes are chosen by what all of these layers see.
+Both models run on the same samples, operator by operator. At each layer with quantised weights, the moments of the
+float model's inputs choose codes of the weights (:mod:`odc_mlir.numerics.weight_rounding`). The difference between the
+means of the inputs of both models, with all layers before already refined, corrects the bias. Zero points and element
+types stay, and so do scales, except those of weights that are dequantised before use. Weights that several layers share
+stay one constant; its codes depend on the inputs of all these layers.
 """
 
 from __future__ import annotations
@@ -22,20 +19,11 @@ from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir.errors import InputError, UnsupportedError
 from odc_mlir.numerics.bias_correction import believable, bias_deltas, corrected
-from odc_mlir.numerics.weight_rounding import (
-    DAMPING,
-    Floats,
-    Grid,
-    Moments,
-    round_and_scale,
-    round_weights,
-    shrunk,
-)
+from odc_mlir.numerics.weight_rounding import DAMPING, Floats, Grid, Moments, round_and_scale, round_weights, shrunk
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
-from odc_mlir.quantizer.layers import float_names
+from odc_mlir.quantizer.execution import Stepper, float_names
 from odc_mlir.quantizer.policy.products import LAYERS, Product, with_all_states
-from odc_mlir.quantizer.stepping import Stepper
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.transforms.quant import quant_correct_biases, quant_round_weights

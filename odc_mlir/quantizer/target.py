@@ -1,7 +1,6 @@
-"""What the machine that a model is quantised for says to it: which layers it runs, and how long an inference takes.
+"""Target queries: the layers that a target runs, their modelled time, and the costs of precisions.
 
-Both come from the passes that place operators when the model is compiled, so the quantiser and the partitioner cannot
-differ. Times are estimates of the plan, or where somebody asks for that modelled ones, of the package.
+The answers come from the passes that partition a model when it is compiled, so quantiser and partitioner agree.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from odc_mlir import compiler, pipelines, targets, transforms
 from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.work import host_ns
-from odc_mlir.quantizer.layers import CASTS
+from odc_mlir.quantizer.execution import CASTS
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import op_name

@@ -37,7 +37,7 @@ from odc_mlir.targets.cpu import HERE, is_cpu
 if TYPE_CHECKING:
     from odc_mlir.linter import Finding
     from odc_mlir.optimizer import Optimized
-    from odc_mlir.quantizer.result import Quantized
+    from odc_mlir.quantizer.quantize import Quantized
 
 Backend = Literal["auto", "host", "npu", "native", "litert", "onert"]
 BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "native", "litert", "onert")

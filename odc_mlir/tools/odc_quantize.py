@@ -14,7 +14,7 @@ from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, u
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:
-    from odc_mlir.quantizer.result import Quantized
+    from odc_mlir.quantizer.quantize import Quantized
 
 
 def _holds_pairs(path: Path) -> bool:
@@ -119,8 +119,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 def _record_only(arguments: argparse.Namespace) -> None:
     from odc_mlir.formats.circle.writer import write_model
     from odc_mlir.frontend.export_circle import export_model
-    from odc_mlir.quantizer.quantize import embed_ranges
-    from odc_mlir.quantizer.result import save_records
+    from odc_mlir.quantizer.quantize import embed_ranges, save_records
     from odc_mlir.runtime.api import load
 
     module, records = embed_ranges(
@@ -200,8 +199,8 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         quality_text,
         without_far_text,
     )
+    from odc_mlir.quantizer.advice import decimals_of
     from odc_mlir.quantizer.policy.verdict import FAILED, caution, check_name, failed_text, passed_text, types_text
-    from odc_mlir.quantizer.times import decimals_of
 
     choices, checked = verdict["choices"], verdict["samples"]
     count = counted(checked["checked_on"], "made-up input" if checked["made_up"] else "sample")
@@ -276,8 +275,8 @@ def _measured(
 def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
     """What is in which precision, what the target runs and leaves to the host, and what more accuracy would cost."""
     from odc_mlir.formats.quantities import share_text
-    from odc_mlir.quantizer.coverage import UNIT_NAMES
-    from odc_mlir.quantizer.times import how_known, times_text
+    from odc_mlir.quantizer.advice import how_known, times_text
+    from odc_mlir.quantizer.layers import UNIT_NAMES
 
     units = ("layers", "weights", "macs")
     totals = {unit: sum(counts[unit] for counts in coverage["precisions"].values()) for unit in units}
@@ -303,7 +302,7 @@ def _front(points: Sequence[Mapping[str, Any]], digits: int, least: float) -> It
     ``least``: the share of products that has to be quantised, which without a target those say that have less.
     """
     from odc_mlir.formats.quantities import share_text
-    from odc_mlir.quantizer.times import cost_text
+    from odc_mlir.quantizer.advice import cost_text
 
     if points:
         yield "  accuracy by cost, with layers in other precisions:"

@@ -463,9 +463,9 @@ def _tell(
     memory: Any,
 ) -> None:
     """Write the reports that were asked for and print the summary."""
-    from odc_mlir.quantizer.deciding import answering
-    from odc_mlir.quantizer.label_scores import score_lines
     from odc_mlir.quantizer.labels import doubt
+    from odc_mlir.quantizer.outputs import answering
+    from odc_mlir.quantizer.scores import score_lines
     from odc_mlir.runtime.execution.binding import to_reals
     from odc_mlir.tools import measure
 

@@ -309,7 +309,7 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 
     Empty where there are none, where they are too many for a line, and where they are only to be had by the search.
     """
-    from odc_mlir.quantizer.policy.precision import overrides_text
+    from odc_mlir.quantizer.policy.options import overrides_text
 
     precisions = choices["precisions"]
     if not precisions or choices["scheme"] not in FULL_SCHEMES:

@@ -16,9 +16,9 @@ from helpers.data import MISSING, Array, data_folder
 from helpers.float_models import MODELS
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer.quantize import Quantized
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.graph import build_graph
 

@@ -33,7 +33,7 @@ from odc_mlir.formats.samples import read_labels, read_samples
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.isa import assembly, codec, container
 from odc_mlir.isa.compact import read_code
-from odc_mlir.quantizer.policy.precision import read_config
+from odc_mlir.quantizer.policy.options import read_config
 from odc_mlir.runtime.auto import pruning
 from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, JobResult
 from odc_mlir.runtime.execution.graph import build_graph

@@ -1,1 +1,1 @@
-"""What is decided about numbers: schemes, ranges, parameters, and the verdict. Free of IR."""
+"""Decisions about numbers: schemes, ranges, options, limits and verdicts. Free of IR."""

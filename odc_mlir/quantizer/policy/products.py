@@ -1,10 +1,9 @@
-"""Layers as matrix products: which inputs meet which weights, and what a result adds up.
+"""Layers as matrix products: inputs, weights, scales and biases in one shape.
 
-A convolution is the product of its patches with its filters, a depthwise one has a product of its own for each
-channel. :class:`Product` brings inputs, weights, scales and biases of one layer into the shapes ``[groups, rows, K]``
-and ``[groups, outputs, K]`` that :mod:`odc_mlir.numerics.weight_rounding` works on, and back. A recurrent operator that
-goes through a sequence has several: matrices that multiply its input, and matrices that multiply its state, which is
-its result of the step before.
+A convolution is the product of its patches with its filters; a depthwise convolution has one product per channel.
+:class:`Product` reshapes one layer to ``[groups, rows, K]`` and ``[groups, outputs, K]``, as
+:mod:`odc_mlir.numerics.weight_rounding` expects, and back. A recurrent operator over a sequence has several products:
+of its input, and of its state, which is its result of the previous step.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What other readers of a file make of codes: LiteRT (TensorFlow Lite), which ``.tflite`` files are for.
+"""Limits of LiteRT (TensorFlow Lite): operators, types and scales that its kernels refuse or compute otherwise.
 
-An operator is named here where LiteRT 2.3's reference kernels refuse codes of the type, or compute other numbers of
-them than the operator's definition says. A test runs every operator of the table in LiteRT.
-
-Some scales are out of its reach, too: multipliers that must be below or above 1, and limits of activations that must
-be 32-bit codes. LiteRT aborts the process there, or computes other numbers.
+The tables hold for the reference kernels of LiteRT 2.3. A test runs every operator of the operator table in LiteRT.
+Some scales abort the LiteRT process: certain multipliers must be below or above 1, and the bounds of activations must
+be 32-bit codes.
 """
 
 from __future__ import annotations

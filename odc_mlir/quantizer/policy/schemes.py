@@ -1,17 +1,35 @@
-"""Quantisation schemes: which element types activations, weights and biases get, and what operators fix.
+"""Quantisation schemes, and the scales, zero points and codes that follow from ranges and contents.
 
-Two families share the names that users give. ``one`` is ONE's: asymmetric uint8, and int16 throughout. ``tflite`` is
-TensorFlow Lite's: int8 with symmetric weights, and int16 activations with int8 weights. The families differ in the
-parameters of operators whose results have a known range; see :data:`FIXED`.
+Two families share the scheme names. ``one`` is ONE's: asymmetric uint8, and int16 throughout. ``tflite`` is TensorFlow
+Lite's: int8 with symmetric weights, and int16 activations with int8 weights. The families differ in the parameters of
+operators whose results have a known range; see :data:`FIXED`.
+
+Arithmetic is in float64. Scales are stored as float32, and codes are computed with the stored scale. Rounding is to the
+nearest integer, halves away from zero.
+
+* Asymmetric, ``n`` codes: ``scale = (max - min) / (n - 1)`` over a range that contains zero. The zero point is the code
+  nearest to real zero. Signed types use the unsigned formula, shifted by half the codes.
+* Symmetric: ``scale = max(|min|, |max|) / M`` with the largest positive code M, zero point 0 (the middle of an unsigned
+  type). The smallest code of a signed type stays unused.
+
+Scales, and products of input and weight scales, are at least the smallest normal float32: smaller numbers lose digits,
+and some processors flush them to zero.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from odc_mlir.errors import OptionError
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
+from odc_mlir.numerics.fixed import round_half_away
+from odc_mlir.numerics.lstm import CELL_EXPONENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.readers import NPU
@@ -176,3 +194,321 @@ def scheme(name: str) -> Scheme:
         return SCHEMES[name]
     except KeyError:
         raise OptionError(f"unknown quantisation scheme {name!r}", hint=f"use one of {', '.join(SCHEMES)}") from None
+
+
+NARROW = "int8"  # what targets run most of
+WIDE_VALUES = "int16x8"  # values of 16 bits, beside weights of 8
+WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE = "int16", "int16_wo"  # weights of 16 bits, beside values of as many or real ones
+
+# What layers of each scheme are taken to, one after the other. A wider scheme is of the same family, whose readers
+# know both.
+LADDERS: Mapping[str, tuple[str, ...]] = {
+    "int8": ("int16x8", FLOAT),
+    "int8x4": ("int8", "int16x8", FLOAT),
+    "uint8": ("int16", FLOAT),
+    "int16": (FLOAT,),
+    "int16x8": (FLOAT,),
+    "int4_wo": ("int8_wo", WIDE_WEIGHTS_ALONE, FLOAT),
+    "int8_wo": (WIDE_WEIGHTS_ALONE, FLOAT),
+}
+
+NARROWER: Mapping[str, str] = {"int8": "int8x4", "int8_wo": "int4_wo"}
+"""What layers of a scheme may be taken to where a budget asks for less: weights of half the bits."""
+
+
+def ladder_of(scheme: str) -> tuple[str, ...]:
+    """The precisions that layers of ``scheme`` can be taken to, cheapest first; none where nothing is to be gained."""
+    return LADDERS.get(scheme, ())
+
+
+def wider_values(scheme: str) -> str:
+    """The first precision on the ladder of ``scheme`` whose values have more bits."""
+    return next(step for step in ladder_of(scheme) if step == FLOAT or values_of(step) != values_of(scheme))
+
+
+def values_of(precision: str) -> str | None:
+    """The element type of values in this precision, None for real ones."""
+    return None if precision == FLOAT else SCHEMES[precision].activations
+
+
+def with_wide_weights(scheme: str) -> tuple[str, ...]:
+    """The ladder of ``scheme`` with a step for weights too coarse beside values of 16 bits: a target prices it."""
+    ladder = ladder_of(scheme)
+    if WIDE_VALUES not in (scheme, *ladder):
+        return ladder
+    place = (scheme, *ladder).index(WIDE_VALUES)
+    return (*ladder[:place], WIDE_WEIGHTS, *ladder[place:])
+
+
+SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+# What holds nothing but zeros, and is beside nothing else, has no unit: any scale does.
+SCALE_OF_ZEROS = 1e-10
+_LARGEST = float(np.finfo(np.float32).max)
+
+Reals = NDArray[Any]
+
+
+def activation_params(least: float, most: float, dtype: str, *, symmetric: bool) -> QuantParams:
+    """Parameters of values between ``least`` and ``most``; zero always has a code of its own.
+
+    Raises ModelError for a range that is empty or not finite.
+    """
+    if not (np.isfinite(least) and np.isfinite(most)) or least > most:
+        raise ModelError(f"the range [{least:g}, {most:g}] is not a range of finite numbers")
+    return _params(np.array([least]), np.array([most]), dtype, symmetric, np.zeros(1))
+
+
+def cell_state_params(least: float, most: float) -> QuantParams:
+    """Parameters of an int16 cell state that ended between these: the scale is a power of two, the zero point 0.
+
+    Within a run the state may have been larger than at its end, so there is room for twice as much. What is too large
+    for all scales that cells have is so for their tangent, too: it saturates.
+    """
+    magnitude = 2 * max(abs(least), abs(most))
+    exponent = math.ceil(math.log2(magnitude)) - 15 if magnitude else CELL_EXPONENTS[0]
+    return QuantParams((math.ldexp(1.0, min(max(exponent, CELL_EXPONENTS[0]), CELL_EXPONENTS[-1])),), (0,))
+
+
+def weight_params(
+    array: Reals,
+    axis: int | None,
+    dtype: str,
+    *,
+    symmetric: bool,
+    least_scales: Reals | None = None,
+    name: str = "",
+) -> QuantParams:
+    """Parameters of a constant by its contents: one scale per index of ``axis``, or a single one (None).
+
+    ``least_scales``: lower bounds for each channel (:func:`least_weight_scales`). Raises ModelError, naming the tensor,
+    for contents that are not finite, infinities written as the largest float32 included.
+    """
+    require_finite(array, name)
+    if axis is None:
+        rows = array.reshape(1, -1)
+    else:
+        rows = np.moveaxis(array, axis, 0).reshape(array.shape[axis], -1)
+    least = rows.min(axis=1, initial=0.0).astype(np.float64)
+    most = rows.max(axis=1, initial=0.0).astype(np.float64)
+    bounds = np.zeros(len(rows)) if least_scales is None else least_scales
+    if len(bounds) != len(rows):
+        bounds = np.full(len(rows), bounds.max(initial=0.0))
+    return _params(least, most, dtype, symmetric, bounds, axis or 0)
+
+
+def require_finite(array: Reals, name: str = "") -> None:
+    """Raises ModelError where an element stands for infinity or is not a number."""
+    magnitude = np.abs(array, dtype=np.float64).max(initial=0.0)
+    if not magnitude < np.finfo(np.float32).max:
+        raise ModelError(
+            f"the constant has an element of magnitude {magnitude:g}; only finite ones have codes",
+            tensor=name or None,
+            hint="keep its operator in float",
+        )
+
+
+def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Reals, axis: int = 0) -> QuantParams:
+    low, high = DTYPES[dtype].range
+    least, most = np.minimum(least, 0.0), np.maximum(most, 0.0)
+    middle = 0 if low < 0 else (high + 1) // 2
+    steps = np.maximum(-least, most) / (high - middle) if symmetric else (most - least) / (high - low)
+    scales = np.maximum(_with_zeros_among(steps, least == most), np.maximum(bounds, SMALLEST_SCALE))
+    if symmetric:
+        zeros = np.full(len(scales), middle)
+    else:
+        zeros = np.clip(round_half_away(-least / scales), 0, high - low).astype(np.int64) + low
+    stored = np.clip(scales, SMALLEST_SCALE, _LARGEST).astype(np.float32)
+    return QuantParams(tuple(stored.tolist()), tuple(zeros.tolist()), axis)
+
+
+def _with_zeros_among(scales: Reals, is_zero: Reals) -> Reals:
+    """``scales`` where channels of zeros have the smallest of the others.
+
+    Then their sums fit wherever those of another channel fit, and their biases have as many digits as any.
+    """
+    others = scales[~is_zero]
+    return np.where(is_zero, others.min() if len(others) else SCALE_OF_ZEROS, scales)
+
+
+def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:
+    """Weight scales below which the code of a bias would be larger than ``largest``, or the scale of sums too small.
+
+    A channel that training has switched off may have weights near zero and a bias that is not: with a scale from the
+    weights alone its bias would be out of range. With a larger one the weights round to little or nothing, which they
+    were.
+    """
+    # half a step of room for rounding, and some for scales that are stored as float32
+    room = 1 - 2.0**-20
+    by_codes = np.abs(bias, dtype=np.float64).reshape(-1) / largest
+    return np.maximum(by_codes, SMALLEST_SCALE) / (input_scale * room)
+
+
+def bias_params(input: QuantParams, weights: QuantParams) -> QuantParams:
+    """Scale of sums of products, one for each channel; zero point 0."""
+    products = np.asarray(weights.scales, np.float64) * input.scale
+    stored = np.clip(products, SMALLEST_SCALE, _LARGEST).astype(np.float32)
+    return QuantParams(tuple(stored.tolist()), (0,) * len(stored))
+
+
+def quantize_bias(bias: Reals, params: QuantParams, dtype: str) -> tuple[Reals, tuple[int, ...]]:
+    """Codes of a bias, saturated where they do not fit, and the channels where they did not."""
+    low, high = DTYPES[dtype].range
+    codes = round_half_away(bias.astype(np.float64).reshape(-1) / np.asarray(params.scales, np.float64))
+    outside = (codes < low) | (codes > high)
+    inside = np.where(outside, 0, codes).astype(DTYPES[dtype].numpy)
+    saturated = np.where(outside, np.where(codes < 0, low, high), inside).astype(DTYPES[dtype].numpy)
+    return saturated.reshape(bias.shape), tuple(np.flatnonzero(outside).tolist())
+
+
+def quantize_constant(array: Reals, params: QuantParams, dtype: str) -> Reals:
+    """Codes of a constant, clamped to the type; the largest float32 and infinities clamp as any other number.
+
+    Unsigned codes are rounded after the zero point is added, as ONE does: it matters for negative halves only.
+    """
+    info = DTYPES[dtype]
+    low, high = info.range
+    scales, zeros = (_along(values, params, array.ndim) for values in (params.scales, params.zero_points))
+    reals = np.clip(array.astype(np.float64), -_LARGEST, _LARGEST)
+    steps = np.nan_to_num(reals, nan=0.0) / scales
+    codes = round_half_away(np.clip(steps + zeros, low, high)) if low == 0 else round_half_away(steps) + zeros
+    limited: Reals = np.clip(codes, low, high).astype(info.numpy)
+    return limited
+
+
+def dequantize_constant(codes: Reals, params: QuantParams) -> NDArray[np.float32]:
+    """The real values that codes stand for."""
+    scales, zeros = (_along(values, params, codes.ndim) for values in (params.scales, params.zero_points))
+    return ((codes.astype(np.float64) - zeros) * scales).astype(np.float32)
+
+
+def _along(values: tuple[float, ...], params: QuantParams, rank: int) -> Reals:
+    """Parameters shaped to broadcast along their axis."""
+    array = np.asarray(values, np.float64)
+    return array if params.per_tensor else array.reshape([-1 if i == params.axis else 1 for i in range(rank)])
+
+
+def represented_range(params: QuantParams, dtype: str) -> tuple[float, float]:
+    """The least and the largest real value that has a code."""
+    low, high = DTYPES[dtype].range
+    return (low - params.zero_point) * params.scale, (high - params.zero_point) * params.scale
+
+
+# Steps of the finest grid that is looked for; finer codes, of 16 bits, are multiples of its steps.
+_MOST_STEPS = 255
+# Weights that are not zero, so many that they lie on a grid by chance in one channel of 10^7: the largest fixes 128
+# scales, and each other one is near a multiple of such a scale in one case of 2000 or fewer. Of how many are looked at
+# first.
+_LEAST_WEIGHTS, _FIRST_WEIGHTS = 4, 16
+_ROWS_AT_ONCE = 64
+# What rounding to float32 moves a weight by, in steps and as a part of the weight.
+_NEAR, _NEAR_PART = 2.0**-18, 2.0**-20
+# Scales that are tried, as parts of that of the range: with few bits it pays to clip the largest weights.
+_FACTORS = {4: np.linspace(0.4, 1.1, 36), 8: np.linspace(0.84, 1.16, 33)}
+
+
+def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
+    """``params`` with the scale of the grid for every channel whose weights lie on one that the codes can hold.
+
+    ``params`` are those of the range of ``array``, or coarser ones, which stay: what made them so knows why.
+    """
+    rows, (low, high) = _rows(array, params), DTYPES[dtype].range
+    least, most = rows.min(axis=1, initial=0.0), rows.max(axis=1, initial=0.0)
+    zeros = np.asarray(params.zero_points)
+    symmetric = low < 0 or bool((zeros == (high + 1) // 2).all())
+    steps = high if low < 0 else high // 2 if symmetric else high
+    reach = np.maximum(-least, most) if symmetric else most - least
+    multiple = max(1, steps // _MOST_STEPS)
+    found = _grids(rows, reach, min(steps, _MOST_STEPS)) / multiple
+    old = np.asarray(params.scales, np.float64)
+    taken = np.isfinite(found) & (found > old * (1 - _NEAR_PART))
+    if not taken.any():
+        return params
+    scales = np.where(taken, found, old).astype(np.float32)
+    if not symmetric:
+        zeros = np.where(taken, np.clip(round_half_away(-least / scales), low, high).astype(np.int64), zeros)
+    return replace(params, scales=tuple(scales.tolist()), zero_points=tuple(zeros.tolist()))
+
+
+def fitted(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
+    """Symmetric ``params`` with the scale for every channel that loses least of its results.
+
+    Inputs may be anything from 0 to 1, each with the same chance: errors of weights that add up count, as no bias takes
+    them back. No channel gets a larger squared error of its weights. Codes of 16 bits need no such thing.
+    """
+    factors = _FACTORS.get(DTYPES[dtype].bits)
+    if factors is None:
+        return params
+    rows, most = _rows(array, params), DTYPES[dtype].range[1]
+    scales = np.asarray(params.scales, np.float32)
+    allowed, sums = _errors(rows, scales, most)
+    least = allowed / 12 + sums**2 / 4
+    for factor in factors:
+        tried = (np.asarray(params.scales) * factor).astype(np.float32)
+        squares, sums = _errors(rows, tried, most)
+        losses = squares / 12 + sums**2 / 4
+        better = (losses < least) & (squares <= allowed) & (tried > 0)
+        scales, least = np.where(better, tried, scales), np.where(better, losses, least)
+    return replace(params, scales=tuple(scales.tolist()))
+
+
+def _rows(array: Reals, params: QuantParams) -> NDArray[np.float64]:
+    """The weights of each channel that has a scale of its own."""
+    if params.per_tensor:
+        return array.reshape(1, -1).astype(np.float64)
+    return np.moveaxis(array, params.axis, 0).reshape(array.shape[params.axis], -1).astype(np.float64)
+
+
+def _errors(
+    rows: NDArray[np.float64], scales: NDArray[np.float32], most: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums by row of the squares of its weights' errors, and of the errors, with codes up to ``most`` on both sides."""
+    steps = scales.astype(np.float64)[:, np.newaxis]
+    lost = np.clip(np.rint(rows / steps), -most, most) * steps - rows
+    return np.asarray(np.einsum("rk,rk->r", lost, lost)), lost.sum(axis=1)
+
+
+def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
+    """By row the finest scale that divides all its weights and goes into ``reach`` at most ``steps`` times; else NaN.
+
+    The number of times is a whole one, and with any that is at most half of ``steps`` its double will do as well. Rows
+    of few weights say nothing by themselves: they count where all others lie on grids.
+    """
+    found = np.full(len(rows), np.nan)
+    is_telling = np.count_nonzero(rows, axis=1) >= _LEAST_WEIGHTS
+    _find(found, np.flatnonzero(is_telling & (reach > 0)), rows, reach, steps)
+    if is_telling.any() and np.isfinite(found[is_telling]).all():
+        _find(found, np.flatnonzero(~is_telling & (reach > 0)), rows, reach, steps)
+    return found
+
+
+def _find(
+    found: NDArray[np.float64],
+    left: NDArray[np.int64],
+    rows: NDArray[np.float64],
+    reach: NDArray[np.float64],
+    steps: int,
+) -> None:
+    """Write the scales of the rows ``left`` into ``found``."""
+    some = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], _FIRST_WEIGHTS)).astype(int)
+    counts = np.arange(steps, steps // 2, -1)
+    for start in range(0, len(left), _ROWS_AT_ONCE):
+        part = left[start : start + _ROWS_AT_ONCE]
+        scales = reach[part, np.newaxis] / counts
+        # Few weights of a row seldom lie on a grid when all do not.
+        for place, number in zip(*np.nonzero(_divides(rows[np.ix_(part, some)], scales)), strict=True):
+            row, scale = part[place], scales[place, number]
+            if np.isnan(found[row]) and _divides(rows[row : row + 1], np.array([[scale]])).all():
+                found[row] = scale
+
+
+def _divides(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether all weights of a row are multiples of each of its ``scales [rows, N]``, as far as float32 can tell."""
+    steps = rows[:, np.newaxis] / scales[:, :, np.newaxis]
+    return np.asarray((np.abs(steps - np.rint(steps)) <= _NEAR + _NEAR_PART * np.abs(steps)).all(axis=2))
+
+
+def bits_of(precision: str, of_weights: bool) -> int:
+    """Bits of values or weights in this precision, 0 for float."""
+    scheme: Scheme | None = SCHEMES.get(precision)
+    dtype = None if scheme is None else scheme.weights if of_weights else scheme.activations
+    return 0 if dtype is None else int("".join(filter(str.isdigit, dtype)))

@@ -14,8 +14,8 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.cache import CACHE_VARIABLE, DEFAULT_LIMIT_MB, LIMIT_VARIABLE, RECORDS_FILE, cache_folder
 from odc_mlir.plugins.request import Preference
 from odc_mlir.plugins.target import choose
-from odc_mlir.quantizer.policy.limits import metric_name
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
+from odc_mlir.quantizer.policy.verdict import metric_name
 from odc_mlir.runtime.auto.aim import AUTO
 
 # Ten runs are what upstream's documents use, and the fewest of which two can be held back for checking.

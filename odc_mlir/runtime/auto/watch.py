@@ -23,8 +23,7 @@ import numpy as np
 from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.policy.limits import HIGHER_IS_BETTER, Limit
-from odc_mlir.quantizer.policy.verdict import check_text
+from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit, check_text
 from odc_mlir.runtime.auto.saturation import EndCounter, InputRange, excess, input_ranges
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.units import Watcher

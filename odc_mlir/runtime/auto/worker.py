@@ -39,9 +39,8 @@ from odc_mlir.formats.package_update import install
 from odc_mlir.plugins import codegen
 from odc_mlir.plugins.registry import extension_of
 from odc_mlir.process_limits import Limits
-from odc_mlir.quantizer.policy.limits import UntoldError
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
-from odc_mlir.quantizer.policy.verdict import FAILED, describe
+from odc_mlir.quantizer.policy.verdict import FAILED, UntoldError, describe
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import target_facts
 from odc_mlir.runtime.auto.artefacts import (

@@ -14,7 +14,7 @@ Parameters given for a value in the module's ``quant.given`` take precedence ove
 samples has no unit of its own: it gets the range of the nearest one that it is combined with, made into or made of, or,
 as a factor, the one that makes its product fit the result. Constants get types from their contents: weights have one
 scale per channel or one in all, that of the grid that they lie on if there is one
-(:mod:`odc_mlir.quantizer.policy.grids`). Biases are skipped, because their scales follow from those of input and
+(:mod:`odc_mlir.quantizer.policy.schemes`). Biases are skipped, because their scales follow from those of input and
 weights. An operator whose precision is ``float``, or that needs a range that was not recorded, stays float, with the
 reason. Constraints between operators are left to the next pass (``quant-propagate-params``). Does nothing if no scheme
 is named, by option or configuration.
@@ -36,11 +36,17 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, StateParameters
-from odc_mlir.quantizer.policy.grids import on_grid
-from odc_mlir.quantizer.policy.parameters import activation_params, cell_state_params, weight_params
-from odc_mlir.quantizer.policy.precision import PrecisionChoice, PrecisionPlan, parse_overrides, read_config
+from odc_mlir.quantizer.policy.options import PrecisionChoice, PrecisionPlan, parse_overrides, read_config
 from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
-from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, scheme
+from odc_mlir.quantizer.policy.schemes import (
+    FLOAT,
+    Scheme,
+    activation_params,
+    cell_state_params,
+    on_grid,
+    scheme,
+    weight_params,
+)
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.given import given_range, given_type, given_weights, read_given
 from odc_mlir.transforms.quant.common.ir import (

@@ -36,7 +36,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.formats.names import Names
 from odc_mlir.ops.constants import encode_constant
-from odc_mlir.quantizer.policy.parameters import dequantize_constant
+from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.tensor_names import named, names_in, rename, values_of

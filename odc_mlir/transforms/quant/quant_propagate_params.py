@@ -48,10 +48,15 @@ from odc_mlir.dialects.circle_attributes import NO_CONTENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, StateParameters
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.quantizer.policy.grids import on_grid
-from odc_mlir.quantizer.policy.parameters import least_weight_scales, represented_range, weight_params
 from odc_mlir.quantizer.policy.readers import LITERT
-from odc_mlir.quantizer.policy.schemes import Scheme, scheme
+from odc_mlir.quantizer.policy.schemes import (
+    Scheme,
+    least_weight_scales,
+    on_grid,
+    represented_range,
+    scheme,
+    weight_params,
+)
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.common.masks import MIXING
 from odc_mlir.transforms.quant.common.given import Types, given_type, read_given

@@ -41,7 +41,7 @@ from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.npz import read_npz
-from odc_mlir.quantizer.policy.parameters import dequantize_constant
+from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, constant_name, is_real, part, real, shape_of
 from odc_mlir.transforms.quant.common.ir import main_function, stay_float

@@ -26,8 +26,7 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.errors import CompileError, OdcError
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
-from odc_mlir.quantizer.policy.parameters import bias_params
-from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, scheme
+from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme, bias_params, scheme
 from odc_mlir.transforms.quant.common.conversion import bias_dtype
 from odc_mlir.transforms.quant.common.ir import PRECISION, READER, SCHEME, main_function, operators, read_word
 

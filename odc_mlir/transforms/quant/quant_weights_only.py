@@ -15,7 +15,7 @@ Quantisation is symmetric, with one scale for each result channel. DEQUANTIZE of
 loaded, and every runtime computes with the dequantised weights. ``form=direct`` passes quantised weights to the
 operator itself, which is smaller; but for int8 and int4 weights, runtimes then round activations to 8 bits as well.
 A channel's scale is that of its range, or of the grid that its weights lie on if there is one; with ``scales=fitted``
-the one that minimises the error of results (:mod:`odc_mlir.quantizer.policy.grids`).
+the one that minimises the error of results (:mod:`odc_mlir.quantizer.policy.schemes`).
 
 Of tables that are looked up the codes are, and what was found is made real
 (:mod:`odc_mlir.transforms.quant.common.tables`); those with short rows get int16, which takes fewer bytes than
@@ -48,9 +48,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.formats.names import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.quantizer.policy.grids import fitted, on_grid
-from odc_mlir.quantizer.policy.parameters import quantize_constant, weight_params
-from odc_mlir.quantizer.policy.schemes import FLOAT, scheme
+from odc_mlir.quantizer.policy.schemes import FLOAT, fitted, on_grid, quantize_constant, scheme, weight_params
 from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion

@@ -17,7 +17,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.optimizer import count_operators, difference
-from odc_mlir.quantizer.stages import prepare
+from odc_mlir.quantizer.models import prepare
 from odc_mlir.support.text import parse_module
 from odc_mlir.tools import odc_optimize
 from odc_mlir.universe import make_context

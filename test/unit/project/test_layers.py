@@ -74,6 +74,18 @@ NESTED = tuple(room for room in MAY_IMPORT if "." in room)
 COMMANDS = frozenset({"__main__", "tools"})
 ENTRANCES = COMMANDS | {"", "_version"}
 
+# The quantiser's areas and their modules; a module imports only from those before it.
+QUANTIZER_ORDER: dict[str, tuple[str, ...]] = {
+    "policy": ("policy.readers", "policy.schemes", "policy.ranges", "policy.products", "policy.verdict")
+    + ("policy.options",),
+    "samples": ("scores", "labels", "samples"),
+    "measure": ("outputs", "execution", "measurement", "reference", "layers", "intervals"),
+    "make": ("refinement", "models", "candidates"),
+    "search": ("evaluator", "help", "target", "pareto", "precisions"),
+    "driver": ("driver",),
+    "verdict": ("advice", "verdict", "report", "quantize"),
+}
+
 # The one module of the runtime that compiles on the device, by an import inside a function.
 RUNTIME_TO_COMPILER = "odc_mlir.runtime.api"
 _ASKED_FOR = frozenset({"compiler", "loading", "linter", "optimizer", "quantizer"})
@@ -144,6 +156,19 @@ def test_the_rule_says_no() -> None:
     assert not _allowed(Import(RUNTIME_TO_COMPILER, "odc_mlir.compiler", 1, lazy=False))
     assert not _allowed(Import("odc_mlir.compiler", "odc_mlir.tools.common", 1, lazy=False))
     assert not _allowed(Import("odc_mlir.quantizer.policy.readers", "odc_mlir.runtime.backends.litert", 1, lazy=False))
+
+
+def test_the_quantizer_is_ordered() -> None:
+    order = [f"odc_mlir.quantizer.{name}" for names in QUANTIZER_ORDER.values() for name in names]
+    files = {found.importer for found in _all_imports() if room_of(found.importer).startswith("quantizer")}
+    assert files == set(order), "add the module to its area"
+    wrong = [f for f in _all_imports() if f.importer in files and f.target in order and not _is_below(order, f)]
+    assert not wrong, "\n".join(map(str, wrong))
+    assert not _is_below(order, Import(order[0], order[1], 1, lazy=False))
+
+
+def _is_below(order: list[str], found: Import) -> bool:
+    return order.index(found.target) < order.index(found.importer)
 
 
 def _own_modules() -> set[str]:

@@ -14,10 +14,10 @@ from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.data import split
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.labels import Misfit, check_answers, doubt, misfit
+from odc_mlir.quantizer.reference import Reference
+from odc_mlir.quantizer.samples import split
 from odc_mlir.runtime.execution.graph import build_graph
 
 Samples = list[list[np.ndarray]]

@@ -14,7 +14,7 @@ from helpers import float_models
 from helpers.float_nets import FloatNet
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.batches import BatchRunner, most_at_once
+from odc_mlir.quantizer.execution import BatchRunner, most_at_once
 from odc_mlir.runtime.execution.binding import to_codes
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph

@@ -13,8 +13,8 @@ import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.data import split
 from odc_mlir.quantizer.policy.verdict import describe
+from odc_mlir.quantizer.samples import split
 
 COUNT = 24
 

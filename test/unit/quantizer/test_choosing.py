@@ -14,14 +14,12 @@ from helpers.float_models import squeeze_excite
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.choosing import Choosing
-from odc_mlir.quantizer.criteria import Criteria
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.folds import Folds
-from odc_mlir.quantizer.making import BestCandidate
+from odc_mlir.quantizer.evaluator import BestCandidate, Folds
+from odc_mlir.quantizer.help import Choosing, Criteria
 from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.models import FloatModel, Recipe
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.stages import FloatModel, Recipe
 
 
 def _measured(*, holds: bool) -> Any:

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder
-from odc_mlir.quantizer.channel_axes import ChannelAxes
-from odc_mlir.quantizer.columns import Columns, Lost, columns_of
-from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.measurement import Measurement, Powers
+from odc_mlir.quantizer.outputs import ChannelAxes, Columns, Lost, columns_of
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 RNG = np.random.default_rng(7)

@@ -11,7 +11,7 @@ from odc_mlir.calibration.repeats import distinct
 from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures
-from odc_mlir.quantizer.data import LoadOptions, make_data, split
+from odc_mlir.quantizer.samples import LoadOptions, make_data, split
 from odc_mlir.runtime.execution.graph import build_graph
 
 GRAPH = build_graph(add_model())  # two inputs [1, 4]

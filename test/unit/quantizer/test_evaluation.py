@@ -7,12 +7,11 @@ from helpers.float_models import attention, squeeze_excite
 from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.errors import InputError, ModelError
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.columns import Lost
-from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.float_outputs import Samples
 from odc_mlir.quantizer.labels import FLOAT_MODEL, check_answers, misfit, misfit_text
 from odc_mlir.quantizer.measurement import EXACT_DB, Measurement, Powers
+from odc_mlir.quantizer.outputs import Lost
 from odc_mlir.quantizer.quantize import quantize
+from odc_mlir.quantizer.reference import Reference, Samples
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 

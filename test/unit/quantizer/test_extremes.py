@@ -15,7 +15,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.numerics.weight_rounding import Grid, round_weights
 from odc_mlir.ops.spec import TensorInfo
-from odc_mlir.quantizer.finite import check_finite
+from odc_mlir.quantizer.samples import check_finite
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.graph import build_graph

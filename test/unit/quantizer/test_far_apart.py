@@ -7,10 +7,9 @@ import pytest
 
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.quantizer.layers import Examination
+from odc_mlir.quantizer.layers import Effect, Examination
+from odc_mlir.quantizer.models import graph_of
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.roundings import Effect
-from odc_mlir.quantizer.stages import graph_of
 from odc_mlir.runtime.api import run
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph

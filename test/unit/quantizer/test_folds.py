@@ -8,14 +8,13 @@ import pytest
 from helpers.float_models import rescaled_mobilenet
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer import refinement
-from odc_mlir.quantizer.data import split
-from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.folds import JUDGES, Folds
-from odc_mlir.quantizer.making import Making
-from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer.evaluator import JUDGES, Folds, Making
+from odc_mlir.quantizer.execution import Stepper
+from odc_mlir.quantizer.models import FloatModel, Recipe, prepare
+from odc_mlir.quantizer.policy.options import make_options
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.refinement import Samples
-from odc_mlir.quantizer.stages import FloatModel, Recipe, prepare
-from odc_mlir.quantizer.stepping import Stepper
+from odc_mlir.quantizer.samples import split
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.recording import record

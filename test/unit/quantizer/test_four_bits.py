@@ -12,9 +12,9 @@ import odc_mlir
 from helpers.float_models import recurrent, squeeze_excite
 from helpers.float_nets import FloatNet
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.quantizer.options import make_options
-from odc_mlir.quantizer.policy.ladders import NARROWER, ladder_of, values_of, wider_values
-from odc_mlir.quantizer.pricing import Pricing
+from odc_mlir.quantizer.pareto import Pricing
+from odc_mlir.quantizer.policy.options import make_options
+from odc_mlir.quantizer.policy.schemes import NARROWER, ladder_of, values_of, wider_values
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 SCHEME = "int8x4"

@@ -16,8 +16,7 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import QuantParams, TensorInfo
 from odc_mlir.optimizer import optimize
-from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder, model_bytes
-from odc_mlir.quantizer import choosing, evaluation, making
-from odc_mlir.quantizer.criteria import Criteria
+from odc_mlir.quantizer import evaluator, help, reference
+from odc_mlir.quantizer.help import Criteria
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.api import open_executor
 
@@ -85,7 +85,7 @@ def test_ranges_that_hold_other_samples_stay() -> None:
 def test_few_samples_are_presumed_to_show_too_little(
     count: int, headrooms: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "_LEAST_LOST_DB", 100.0)  # nothing shows it
+    monkeypatch.setattr(help, "_LEAST_LOST_DB", 100.0)  # nothing shows it
     made = quantize(_layers(), calibration=_samples(count, 0.2, 1), mixed="off")
     assert _tried(made.verdict) == headrooms
     assert made.verdict["choices"]["headroom"] == (headrooms or [0.0])[-1]
@@ -93,7 +93,7 @@ def test_few_samples_are_presumed_to_show_too_little(
 
 @pytest.mark.parametrize(("count", "headrooms"), [(16, [3.0, 7.0]), (48, [3.0]), (100, [])])
 def test_16_bits_have_more_room(count: int, headrooms: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "_LEAST_LOST_DB", 100.0)
+    monkeypatch.setattr(help, "_LEAST_LOST_DB", 100.0)
     made = quantize(_layers(), scheme="int16x8", calibration=_samples(count, 0.2, 1), mixed="off")
     assert _tried(made.verdict) == headrooms
     assert made.verdict["choices"]["headroom"] == (headrooms or [1.0])[-1]
@@ -108,8 +108,8 @@ def test_few_samples_leave_out_more_than_twice_as_large_values() -> None:
 
 
 def test_room_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "HEADROOMS", (8.0,))
-    monkeypatch.setattr(choosing, "_PRESUMED", {8.0: (99, math.inf)})
+    monkeypatch.setattr(help, "HEADROOMS", (8.0,))
+    monkeypatch.setattr(help, "_PRESUMED", {8.0: (99, math.inf)})
     made = quantize(_layers(), calibration=_samples(24, 0.2, 1), mixed="off")
     assert _tried(made.verdict) == [8.0]
     assert made.verdict["choices"]["headroom"] == 0.0
@@ -125,7 +125,7 @@ def test_room_that_costs_all_samples_much_is_not_kept(monkeypatch: pytest.Monkey
 
 
 def test_more_room_is_not_tried_where_some_of_it_does_harm(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(choosing, "HEADROOMS", (-0.3, 0.3))
+    monkeypatch.setattr(help, "HEADROOMS", (-0.3, 0.3))
     made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off")
     assert _tried(made.verdict) == [-0.3]
     assert made.verdict["choices"]["headroom"] == 0.0
@@ -135,9 +135,9 @@ def test_more_room_is_not_tried_where_some_of_it_does_harm(monkeypatch: pytest.M
 def test_room_that_is_only_presumed_to_help_asks_large_models_for_no_more(
     is_large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(choosing, "HEADROOMS", (0.001, 0.3))  # the first changes next to nothing
-    monkeypatch.setattr(choosing, "_PRESUMED", {0.001: (99, math.inf), 0.3: (99, math.inf)})
-    monkeypatch.setattr(making, "_MOST_JUDGING_MACS", 0 if is_large else 1 << 30)
+    monkeypatch.setattr(help, "HEADROOMS", (0.001, 0.3))  # the first changes next to nothing
+    monkeypatch.setattr(help, "_PRESUMED", {0.001: (99, math.inf), 0.3: (99, math.inf)})
+    monkeypatch.setattr(evaluator, "_MOST_JUDGING_MACS", 0 if is_large else 1 << 30)
     made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off")
     first = next(step for step in made.verdict["steps"] if step["step"] == "headroom")
     assert (first["value"], first["kept"]) == (0.001, True)
@@ -148,15 +148,15 @@ def test_room_that_is_only_presumed_to_help_asks_large_models_for_no_more(
 def test_room_is_judged_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those held back are few, and may all be smaller than one that chose the ranges."""
     sizes: list[int] = []
-    measure = evaluation.Reference.measure
+    measure = reference.Reference.measure
 
     def counted(self: Any, *graphs: Any, **options: Any) -> Any:
         if len(graphs) > 1:  # models that lack some samples
             sizes.append(len(self.samples))
         return measure(self, *graphs, **options)
 
-    monkeypatch.setattr(evaluation.Reference, "measure", counted)
+    monkeypatch.setattr(reference.Reference, "measure", counted)
     off = {"equalize": "none", "ranges": "minmax", "normalize": "off", "rounding": "off", "correction": "off"}
     made = quantize(_layers(), calibration=_samples(24, 0.5, 1), output_room="off", mixed="off", **off)
-    assert _tried(made.verdict) == list(choosing.HEADROOMS)
+    assert _tried(made.verdict) == list(help.HEADROOMS)
     assert sizes == [24, 24, 24]  # as they were, and with either room

@@ -14,10 +14,10 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.quantizer import intervals
-from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, wilson
 from odc_mlir.quantizer.measurement import Measurement, Powers
-from odc_mlir.quantizer.policy.limits import Limit
+from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.reporting.metrics import Errors
 

@@ -11,8 +11,8 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.criteria import Criteria
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer.help import Criteria
+from odc_mlir.quantizer.quantize import Quantized
 
 PIXELS, HIDDEN, EMBEDDED, COUNT = 64, 64, 16, 64
 

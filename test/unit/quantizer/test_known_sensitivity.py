@@ -16,9 +16,8 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats import visq
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.patterns import layers_of
+from odc_mlir.quantizer.models import layers_of, prepare
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.stages import prepare
 
 NORM, SOFTMAX = ["sq", "v", "ve", "r"], ["s", "e"]
 

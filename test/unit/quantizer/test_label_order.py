@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from odc_mlir.errors import InputError
-from odc_mlir.quantizer.label_order import check_class_order, check_column_order, classes_moved, columns_moved
-from odc_mlir.quantizer.labels import check_answers
+from odc_mlir.quantizer.labels import check_answers, check_class_order, check_column_order, classes_moved, columns_moved
 
 CLASSES, COUNT = 8, 48
 

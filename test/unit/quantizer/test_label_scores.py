@@ -12,10 +12,9 @@ import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.label_scores import Scored, Scorer
-from odc_mlir.quantizer.policy.limits import COLUMN_DROPS, DEFAULT_DROP_OF_SPAN
-from odc_mlir.quantizer.policy.verdict import describe
-from odc_mlir.quantizer.report_html import render
+from odc_mlir.quantizer.policy.verdict import COLUMN_DROPS, DEFAULT_DROP_OF_SPAN, describe
+from odc_mlir.quantizer.report import render
+from odc_mlir.quantizer.scores import Scored, Scorer
 from odc_mlir.tools.odc_quantize import summary
 
 COUNT = 48

@@ -9,10 +9,11 @@ import pytest
 
 from helpers.float_models import recurrent, rescaled_mobilenet, squeeze_excite
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.layers import Examination, coded_constants, float_names, precision_of
-from odc_mlir.quantizer.policy.layer_errors import LayerError
+from odc_mlir.quantizer.execution import float_names
+from odc_mlir.quantizer.layers import Examination, coded_constants, precision_of
+from odc_mlir.quantizer.models import prepare
+from odc_mlir.quantizer.policy.verdict import LayerError
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.stages import prepare
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 

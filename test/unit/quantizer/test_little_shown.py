@@ -13,10 +13,9 @@ from helpers.models import ModelBuilder
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.policy.limits import FOLLOWING
-from odc_mlir.quantizer.policy.verdict import describe
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer.policy.verdict import FOLLOWING, describe
+from odc_mlir.quantizer.quantize import Quantized
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
 
 COUNT = 32

@@ -14,10 +14,8 @@ from helpers.float_nets import FloatNet
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.quantizer.masks import limited_masks
-from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.result import Quantized
-from odc_mlir.quantizer.stages import graph_of, prepare
+from odc_mlir.quantizer.models import graph_of, limited_masks, prepare
+from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.runtime.api import run
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor

@@ -18,7 +18,7 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.policy.applicable import APPLICABLE
+from odc_mlir.quantizer.policy.options import APPLICABLE
 from odc_mlir.quantizer.policy.verdict import describe, unshown
 from odc_mlir.tools import odc_quantize
 

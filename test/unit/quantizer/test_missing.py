@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 from helpers.float_nets import FloatNet
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.missing import completed, exceeds, nothing, tells
+from odc_mlir.quantizer.outputs import completed, exceeds, nothing, tells
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.api import run
 from odc_mlir.tools.odc_quantize import summary

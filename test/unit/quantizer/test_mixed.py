@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from odc_mlir.quantizer import mixed
-from odc_mlir.quantizer.cuts import Network
-from odc_mlir.quantizer.mixed import (
+from odc_mlir.quantizer import pareto
+from odc_mlir.quantizer.pareto import (
     Border,
     Levels,
+    Network,
     Point,
     Problem,
     RoundingNoise,
@@ -20,7 +20,7 @@ from odc_mlir.quantizer.mixed import (
     thinned,
     without_needless,
 )
-from odc_mlir.quantizer.policy.ladders import LADDERS, ladder_of, with_wide_weights
+from odc_mlir.quantizer.policy.schemes import LADDERS, ladder_of, with_wide_weights
 
 _AMOUNTS = st.integers(0, 12).map(float)
 
@@ -72,7 +72,7 @@ def test_the_front_is_what_nothing_beats(problem: Problem) -> None:
 @settings(max_examples=30)
 @given(_problems(), st.integers(0, 40).map(lambda n: n / 7))
 def test_a_cut_is_best_for_its_price(problem: Problem, price: float) -> None:
-    found = mixed._best(problem, price)
+    found = pareto._best(problem, price)
     best = min(point.cost + price * point.noise for point in _all(problem))
     assert found.cost + price * found.noise == pytest.approx(best)
 
@@ -84,7 +84,7 @@ def test_the_hull_of_many_layers_lies_on_the_front(monkeypatch: pytest.MonkeyPat
     roundings += [RoundingNoise((i,), (float((i * 4) % 3), float((i * 4) % 3), 0.0)) for i in range(12)]
     problem = Problem(costs, roundings, [Border(i, i + 1, (0.5, 2.0)) for i in range(11)])
     exact = front(problem)
-    monkeypatch.setattr(mixed, "_MOST_CHOICES", 0)
+    monkeypatch.setattr(pareto, "_MOST_CHOICES", 0)
     hull = front(problem)
     assert len(hull) > 5
     assert all(any(p.cost == pytest.approx(q.cost) and p.noise == pytest.approx(q.noise) for q in exact) for p in hull)

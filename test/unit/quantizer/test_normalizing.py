@@ -16,7 +16,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.quantizer.stages import equalized, normalized, prepare
+from odc_mlir.quantizer.models import equalized, normalized, prepare
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.recording import record
 from odc_mlir.support.locations import value_name

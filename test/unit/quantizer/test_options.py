@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.options import Options, make_options
-from odc_mlir.quantizer.policy.applicable import APPLICABLE
+from odc_mlir.quantizer.policy.options import APPLICABLE, Options, make_options
 from odc_mlir.quantizer.policy.ranges import TRIED_MODES
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 

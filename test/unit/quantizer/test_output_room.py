@@ -13,8 +13,8 @@ from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.candidates import roomy, takes_room
 from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.rooms import roomy, takes_room
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import main_function, operators

@@ -16,11 +16,10 @@ from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.criteria import Criteria
-from odc_mlir.quantizer.folds import HALVES, JUDGES
-from odc_mlir.quantizer.options import EQUALIZE
-from odc_mlir.quantizer.quantize import embed_ranges, quantize
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer.evaluator import HALVES, JUDGES
+from odc_mlir.quantizer.help import Criteria
+from odc_mlir.quantizer.policy.options import EQUALIZE
+from odc_mlir.quantizer.quantize import Quantized, embed_ranges, quantize
 from odc_mlir.runtime.execution.graph import build_graph
 
 

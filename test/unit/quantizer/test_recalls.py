@@ -11,9 +11,9 @@ import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.deciding import Places, share_of_ties
-from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.recalls import Recall, by_loss, recall_drop, recall_findings, recalls
+from odc_mlir.quantizer.outputs import Places, share_of_ties
+from odc_mlir.quantizer.reference import Reference
+from odc_mlir.quantizer.scores import Recall, by_loss, recall_drop, recall_findings, recalls
 from odc_mlir.runtime.execution.graph import build_graph
 
 COUNT = 96

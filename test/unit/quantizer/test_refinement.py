@@ -15,8 +15,8 @@ from odc_mlir.errors import UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer import refinement
+from odc_mlir.quantizer.execution import Stepper
 from odc_mlir.quantizer.refinement import Known, Learner, learn, refine
-from odc_mlir.quantizer.stepping import Stepper
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph

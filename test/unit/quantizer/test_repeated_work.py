@@ -14,11 +14,12 @@ import odc_mlir
 from helpers.float_models import squeeze_excite
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer import building
-from odc_mlir.quantizer.building import CandidateBuilder
-from odc_mlir.quantizer.options import make_options
+from odc_mlir.quantizer import candidates
+from odc_mlir.quantizer.candidates import CandidateBuilder
+from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, prepare
+from odc_mlir.quantizer.policy.options import make_options
+from odc_mlir.quantizer.policy.ranges import Statistics
 from odc_mlir.quantizer.refinement import Known
-from odc_mlir.quantizer.stages import Candidate, FloatModel, Recipe, Statistics, prepare
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.recording import record
@@ -83,7 +84,7 @@ def test_of_candidates_without_refined_codes_the_last_are_kept(monkeypatch: pyte
     first = built(0)
     size = builder._unrefined[next(iter(builder._unrefined))][-1]
     assert size > 0
-    monkeypatch.setattr(building, "_MOST_KEPT", 2 * size)
+    monkeypatch.setattr(candidates, "_MOST_KEPT", 2 * size)
     second = built(1)
     assert built(0) is first
     built(2)
@@ -91,7 +92,7 @@ def test_of_candidates_without_refined_codes_the_last_are_kept(monkeypatch: pyte
     again = built(1)
     assert again is not second
     assert write_model(export_model(again.module)) == write_model(export_model(second.module))
-    monkeypatch.setattr(building, "_MOST_KEPT", 0)
+    monkeypatch.setattr(candidates, "_MOST_KEPT", 0)
     assert built(2) is built(2)
 
 

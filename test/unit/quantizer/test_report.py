@@ -13,11 +13,9 @@ from helpers.float_models import squeeze_excite
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.visq import COLOURS
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.report_html import render
-from odc_mlir.quantizer.report_layers import MOST_OPEN, Drawing, by_harm, colours, drawing_of
-from odc_mlir.quantizer.result import Quantized
-from odc_mlir.quantizer.stages import graph_of
+from odc_mlir.quantizer.models import graph_of
+from odc_mlir.quantizer.quantize import Quantized, quantize
+from odc_mlir.quantizer.report import MOST_OPEN, Drawing, by_harm, colours, drawing_of, render
 
 
 def _figures(page: str) -> dict[str, tuple[str, str]]:

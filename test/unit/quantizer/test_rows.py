@@ -11,8 +11,8 @@ import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.errors import InputError
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.policy.verdict import reservation
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
 
 SIDE, CHANNELS, CLASSES, COUNT = 8, 6, 3, 24

@@ -13,7 +13,7 @@ from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.import_circle import import_model
-from odc_mlir.quantizer.stages import normalized, prepare
+from odc_mlir.quantizer.models import normalized, prepare
 from odc_mlir.runtime.execution.executor import HostExecutor
 
 SIZES = np.array([120.0, 10.0, 8.0, 5.0, 3.0, 2.0], np.float32)

@@ -14,8 +14,8 @@ from helpers.models import ModelBuilder
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.attention import leaked
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer.layers import leaked
+from odc_mlir.quantizer.quantize import Quantized
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.graph import build_graph
 

@@ -11,10 +11,10 @@ import odc_mlir
 from helpers.float_models import attention
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer import report_html, target
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer import report, target
+from odc_mlir.quantizer.advice import cost_text, decimals, times_text
+from odc_mlir.quantizer.quantize import Quantized
 from odc_mlir.quantizer.target import TargetRules
-from odc_mlir.quantizer.times import cost_text, decimals, times_text
 from odc_mlir.tools.odc_quantize import _coverage
 
 TARGET = "npu-256"
@@ -112,8 +112,8 @@ def test_the_picture_of_costs_says_how_each_is_known() -> None:
         point | {"time_ns": 2e6, "modelled": True, "chosen": True},
         point | {"time_ns": 1e6, "modelled": False, "chosen": False},
     ]
-    (section,) = report_html._front(points, 3)
+    (section,) = report._front(points, 3)
     assert "1 other layers, modelled, chosen: 2, 30" in str(section.content)
     assert "1 other layers, estimated: 1, 30" in str(section.content)
-    (section,) = report_html._front([one | {"time_ns": None} for one in points], 3)
+    (section,) = report._front([one | {"time_ns": None} for one in points], 3)
     assert "1 other layers, chosen: 9, 30" in str(section.content)

@@ -14,8 +14,7 @@ from odc_mlir.editing.parameters import fake_quantize
 from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.ops.spec import QuantParams, TensorInfo
-from odc_mlir.quantizer.quantize import quantize
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 

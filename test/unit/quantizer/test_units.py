@@ -14,9 +14,9 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.advice import hint_of
-from odc_mlir.quantizer.evaluation import Reference
 from odc_mlir.quantizer.policy.verdict import unshown
 from odc_mlir.quantizer.quantize import embed_ranges
+from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 
 COUNT, CLASSES, PIXELS = 48, 6, 16

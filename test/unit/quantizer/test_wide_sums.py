@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.result import Quantized
+from odc_mlir.quantizer.quantize import Quantized
 
 SCHEMES = ("int8", "uint8", "int16x8", "int16")
 PLAIN: dict[str, Any] = {"target": "npu-256", "help": False}

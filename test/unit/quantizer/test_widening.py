@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from odc_mlir.quantizer import widening
-from odc_mlir.quantizer.mixed import Problem, RoundingNoise
-from odc_mlir.quantizer.options import make_options
-from odc_mlir.quantizer.policy.limits import Limit
-from odc_mlir.quantizer.policy.precision import PrecisionChoice
-from odc_mlir.quantizer.roundings import Effect
-from odc_mlir.quantizer.stages import Candidate, Recipe
-from odc_mlir.quantizer.widening import GAIN_DB, Tried, Widening
-from odc_mlir.quantizer.within_budget import WithinBudget
+from odc_mlir.quantizer import precisions
+from odc_mlir.quantizer.layers import Effect
+from odc_mlir.quantizer.models import Candidate, Recipe
+from odc_mlir.quantizer.pareto import Problem, RoundingNoise
+from odc_mlir.quantizer.policy.options import PrecisionChoice, make_options
+from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.precisions import GAIN_DB, Tried, Widening, WithinBudget
 
 LAYERS = 6
 PLAIN_DB = 10.0
@@ -240,7 +238,7 @@ def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> 
 @pytest.mark.parametrize("wide", range(1, 2 * LAYERS))
 def test_who_knows_how_noise_falls_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last one, the first that gains enough, one between, and the one before."""
-    monkeypatch.setattr(widening, "without_needless", lambda levels, *rest: levels)
+    monkeypatch.setattr(precisions, "without_needless", lambda levels, *rest: levels)
     monkeypatch.setattr(sys.modules[__name__], "LAYERS", 2 * LAYERS)
     noise = [sum(2.0**-i for i in range(count, LAYERS)) for count in range(LAYERS)]
     gains = [10.0 * math.log10(noise[0] / part) for part in noise]
@@ -254,7 +252,7 @@ def test_who_knows_how_noise_falls_measures_few_models(wide: int, monkeypatch: p
 def test_of_a_large_model_hardly_cheaper_points_are_not_measured(
     is_large: bool, wide: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(widening, "without_needless", lambda levels, *rest: levels)
+    monkeypatch.setattr(precisions, "without_needless", lambda levels, *rest: levels)
     search, refined = _search(
         lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, is_large=is_large, wide_cost=1.1
     )

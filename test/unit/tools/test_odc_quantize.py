@@ -21,7 +21,7 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.options import Options
+from odc_mlir.quantizer.policy.options import Options
 from odc_mlir.tools import odc_compile, odc_quantize, quantizing
 
 

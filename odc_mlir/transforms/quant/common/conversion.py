@@ -32,7 +32,7 @@ from odc_mlir.formats.names import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.quantization import Bias
 from odc_mlir.ops.spec import Array, QuantParams
-from odc_mlir.quantizer.policy.parameters import bias_params, quantize_bias, quantize_constant
+from odc_mlir.quantizer.policy.schemes import bias_params, quantize_bias, quantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.tensor_names import named
 from odc_mlir.transforms.quant.common.ir import (

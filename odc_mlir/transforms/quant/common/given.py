@@ -15,7 +15,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.quantizer.policy.parameters import represented_range
+from odc_mlir.quantizer.policy.schemes import represented_range
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import params_of, quantised
 

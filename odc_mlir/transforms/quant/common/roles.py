@@ -14,9 +14,8 @@ from odc_mlir.errors import OdcError
 from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.policy.parameters import represented_range
 from odc_mlir.quantizer.policy.readers import FACTORS
-from odc_mlir.quantizer.policy.schemes import FIXED
+from odc_mlir.quantizer.policy.schemes import FIXED, represented_range
 from odc_mlir.transforms.quant.common.ir import constant_of, is_real, range_of
 
 _ACTIVATION = "fused_activation_function"

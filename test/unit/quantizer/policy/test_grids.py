@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.quantizer.policy.grids import fitted, on_grid
-from odc_mlir.quantizer.policy.parameters import dequantize_constant, quantize_constant, weight_params
+from odc_mlir.quantizer.policy.schemes import dequantize_constant, fitted, on_grid, quantize_constant, weight_params
 
 
 def _lost(array: np.ndarray, params: object, dtype: str) -> np.ndarray:

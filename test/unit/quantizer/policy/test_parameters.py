@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.quantizer.policy.parameters import (
+from odc_mlir.quantizer.policy.schemes import (
     SCALE_OF_ZEROS,
     SMALLEST_SCALE,
     activation_params,

@@ -9,9 +9,17 @@ from typing import Any
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.policy.boundaries import parse_boundary, parse_copies, parse_parameters
-from odc_mlir.quantizer.policy.names import escaped
-from odc_mlir.quantizer.policy.precision import PrecisionChoice, PrecisionPlan, parse_overrides, plan_of, read_config
+from odc_mlir.quantizer.policy.options import (
+    PrecisionChoice,
+    PrecisionPlan,
+    escaped,
+    parse_boundary,
+    parse_copies,
+    parse_overrides,
+    parse_parameters,
+    plan_of,
+    read_config,
+)
 
 NAMES = [
     "layer1/relu",

@@ -9,8 +9,7 @@ from odc_mlir import ops
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind
-from odc_mlir.quantizer.policy.parameters import represented_range
-from odc_mlir.quantizer.policy.schemes import FIXED, PRECISIONS, SCHEMES, scheme
+from odc_mlir.quantizer.policy.schemes import FIXED, PRECISIONS, SCHEMES, represented_range, scheme
 
 # Where the real results of each function lie.
 BOUNDS = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.quantizer.policy.tails import Tail, with_room
+from odc_mlir.quantizer.policy.ranges import Tail, with_room
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 DRAWS: dict[str, Draw] = {

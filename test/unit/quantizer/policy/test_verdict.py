@@ -7,18 +7,23 @@ import pytest
 
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.intervals import wilson
-from odc_mlir.quantizer.policy.layer_errors import LayerError, worst_layers
-from odc_mlir.quantizer.policy.limits import DEFAULT_DROP_DB, Answers, Limit, choose_limits, metric_name
 from odc_mlir.quantizer.policy.verdict import (
+    DEFAULT_DROP_DB,
     FAILED,
     PASSED,
     UNCHECKED,
+    Answers,
     Evidence,
+    LayerError,
+    Limit,
     caution,
     check_text,
+    choose_limits,
     describe,
     make_verdict,
+    metric_name,
     types_text,
+    worst_layers,
 )
 
 

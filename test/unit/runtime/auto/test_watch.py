@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from helpers.models import ModelBuilder
 from odc_mlir.errors import AllocationError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.quantizer.policy.limits import Limit
+from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.runtime.auto import watch
 from odc_mlir.runtime.auto.saturation import EndCounter, excess, input_ranges, normal_shares
 from odc_mlir.runtime.auto.watch import Terms, Watch

@@ -16,8 +16,7 @@ from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CacheError, CompileError, InputError, OdcError, RecordsError, SessionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.reader import read_model
-from odc_mlir.quantizer.policy.limits import Limit
-from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
+from odc_mlir.quantizer.policy.verdict import Evidence, Limit, make_verdict
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefacts

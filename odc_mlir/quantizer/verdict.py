@@ -1,46 +1,254 @@
-"""The verdict over a quantised model: everything that a user has to know before trusting it, measured."""
+"""The verdict over a quantised model: measures, findings, coverage, scores and the front of precisions."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from odc_mlir.calibration.coverage import unreal_inputs
 from odc_mlir.calibration.recorded import TensorKey
-from odc_mlir.formats.quantities import quality_text
-from odc_mlir.quantizer.advice import leaves_some
-from odc_mlir.quantizer.attention import leaked
-from odc_mlir.quantizer.budgets import least_cost, over_budget_text
-from odc_mlir.quantizer.causes import likely_causes
-from odc_mlir.quantizer.columns import lost_output_text
-from odc_mlir.quantizer.coverage import UNIT_NAMES, Coverage, coverage_of
-from odc_mlir.quantizer.doubts import are_not_asked_for, doubts_of, real_ends
+from odc_mlir.formats.quantities import listed, quality_text
+from odc_mlir.quantizer.advice import decimals, how_known, leaves_some, times_text
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.evaluation import Reference
-from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, sample_advice, wilson
-from odc_mlir.quantizer.layers import float_names
+from odc_mlir.quantizer.execution import float_names, same_inputs
+from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, deciding, lost_witness_text, sample_advice, wilson
+from odc_mlir.quantizer.layers import UNIT_NAMES, Coverage, coverage_of, leaked
 from odc_mlir.quantizer.measurement import Measurement, lost_places
-from odc_mlir.quantizer.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
-from odc_mlir.quantizer.policy.ladders import NARROW, NARROWER, ladder_of, with_wide_weights
-from odc_mlir.quantizer.policy.layer_errors import LayerError
-from odc_mlir.quantizer.policy.limits import FOLLOWING, OF_LABELS, Measures
-from odc_mlir.quantizer.policy.precision import overrides_text
+from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, precisions_before
+from odc_mlir.quantizer.outputs import lost_output_text, one_sided, output_ends, remedy_of_guess, unreached
+from odc_mlir.quantizer.policy.options import (
+    FITTED,
+    INPUTS,
+    OFF,
+    ON,
+    OUTPUTS,
+    RANGE,
+    Options,
+    escaped,
+    overrides_text,
+)
 from odc_mlir.quantizer.policy.ranges import MINMAX
-from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import Evidence, kept_by_constants, make_verdict
-from odc_mlir.quantizer.recalls import never_answered, recall_findings
-from odc_mlir.quantizer.same_inputs import same_inputs
-from odc_mlir.quantizer.stages import Candidate, Recipe, float_reasons, precisions_before
-from odc_mlir.quantizer.widening import Tried, Widening
-from odc_mlir.quantizer.witnesses import lost_witness_text
-from odc_mlir.quantizer.yes_scores import one_sided, unreached
+from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
+from odc_mlir.quantizer.policy.schemes import (
+    FLOAT,
+    LADDERS,
+    NARROW,
+    NARROWER,
+    SCHEMES,
+    bits_of,
+    ladder_of,
+    wider_values,
+    with_wide_weights,
+)
+from odc_mlir.quantizer.policy.verdict import (
+    FOLLOWING,
+    OF_ANSWERS,
+    OF_LABELS,
+    Evidence,
+    LayerError,
+    Limit,
+    Measures,
+    kept_by_constants,
+    make_verdict,
+)
+from odc_mlir.quantizer.precisions import Tried, Widening, WithinBudget
+from odc_mlir.quantizer.reference import Reference
+from odc_mlir.quantizer.scores import never_answered, recall_findings
 from odc_mlir.runtime.execution.graph import Graph
 
 if TYPE_CHECKING:
     from odc_mlir.quantizer.target import Placement
+
+
+# Of what the values of a tensor span, the part beyond the codes' range that does harm; and the part of that range
+# which values must fill at least: less costs two bits and more.
+_MOST_BEYOND, _LEAST_FILLED = 0.05, 0.25
+# The widest headroom that leaves most codes to values, and that of 16 bits, which have codes to spare.
+_WIDEST, _WIDEST_OF_MANY = 1.0, 7.0
+
+
+def likely_causes(driver: Driver, graph: Graph) -> list[str]:
+    """What leaves few codes of the quantised ``graph`` to values or cuts them off, each with what it does."""
+    options, found = driver.options, list[str]()
+    if driver.differing_units:
+        found.append("the samples to check on, which seem to be in another unit than the model was calibrated in")
+    headroom = options.headroom or 0.0
+    if headroom > (_WIDEST_OF_MANY if options.has_codes_to_spare else _WIDEST):
+        found.append(f"--headroom {headroom:g}, which leaves {100.0 / (1.0 + headroom):.2g} % of the codes to values")
+    of_values = {name: (seen.minimum, seen.maximum) for name, seen in driver.statistics.items() if seen.runs}
+    seen = _of_constants(driver.reference.graph) | of_values
+    outputs = zip((info.name for info in graph.output_infos()), output_ends(graph), strict=True)
+    ends = {name: found for name, found in outputs if found is not None} | dict(_ends_of_codes(graph))
+    for name in options.parameters:
+        found += _misfit(f"--parameters of {name!r}", ends.get(name), seen.get(name))
+    for name, source in options.copied_parameters.items():
+        copied = f"{escaped(name, '=')}={escaped(source, '=')}"
+        found += _misfit(f"--copy-parameters {copied}", ends.get(name), seen.get(name))
+    return found
+
+
+def _misfit(option: str, ends: tuple[float, float] | None, seen: tuple[float, float] | None) -> list[str]:
+    """What an ``option`` does whose codes reach from one of ``ends`` to the other, if what was ``seen`` is another."""
+    if ends is None or seen is None:
+        return []
+    (least, most), (low, high) = ends, seen
+    whole = max(high, 0.0) - min(low, 0.0)  # codes hold zero
+    beyond = max(least - low, high - most)
+    if whole <= 0.0 or (beyond <= _MOST_BEYOND * whole and whole >= _LEAST_FILLED * (most - least)):
+        return []
+    return [f"{option}, whose codes reach from {least:.3g} to {most:.3g} where values lie from {low:.3g} to {high:.3g}"]
+
+
+def _of_constants(graph: Graph) -> dict[str, tuple[float, float]]:
+    """The ends of what float constants hold, by name."""
+    arrays = ((info.name, info.array()) for info in graph.tensors if info.is_const and info.dtype == "float32")
+    return {name: (float(array.min()), float(array.max())) for name, array in arrays if array.size}
+
+
+def _ends_of_codes(graph: Graph) -> Iterator[tuple[str, tuple[float, float]]]:
+    """What the least and the largest code of each tensor with one scale stand for."""
+    for info in graph.tensors:
+        if info.quant is not None and np.size(info.quant.scales) == 1:
+            scale, zero = (float(np.ravel(of)[0]) for of in (info.quant.scales, info.quant.zero_points))
+            low, high = info.info.range
+            yield info.name, (scale * (low - zero), scale * (high - zero))
+
+
+def over_budget_text(driver: Driver, candidate: Candidate, coverage: Mapping[str, Any]) -> list[str]:
+    """By how much the model is over the budget that was given."""
+    options = driver.options
+    if options.max_bytes is not None and (size := driver.size(candidate)) > options.max_bytes:
+        return [f"the file has {size:,} bytes, at most {options.max_bytes:,} wanted"]
+    if options.max_time_ms is not None and driver.over_budget(candidate):
+        ns, how = coverage["target"]["time_ns"], how_known(coverage["target"])
+        text = times_text(ns, decimals([ns, 1e6 * options.max_time_ms]))
+        return [f"an inference takes {text} ({how}), at most {options.max_time_ms:g} ms wanted"]
+    return []
+
+
+def least_cost(driver: Driver, candidate: Candidate, *, holds: bool) -> dict[str, Any]:
+    """The fewest bytes, or the least time, of the models that were made, are covered and keep the limits.
+
+    ``candidate`` keeps these if it ``holds``. The least of all, and that it does not hold, where none does. ``tight``
+    tells whether a larger budget has more.
+    """
+    search = driver.widening
+    if not isinstance(search, WithinBudget):
+        return _told(driver, candidate) | {"holds": holds, "tight": False}
+    found, kept = search.least(candidate, holds=holds)
+    return _told(driver, found) | {"holds": kept, "tight": search.is_tight}
+
+
+def _told(driver: Driver, candidate: Candidate) -> dict[str, Any]:
+    """The same as verdicts have it, the time by a package where one can be made."""
+    if driver.options.max_bytes is not None:
+        return {"bytes": driver.size(candidate)}
+    assert driver.target is not None
+    time = driver.target.time(candidate.module, compiled=True)
+    return {"time_ns": time.ns, "modelled": time.modelled}
+
+
+_OF_GUESS = "top1_decided"  # what logits are limited by
+
+
+def doubts_of(driver: Driver, missed: Sequence[Limit]) -> list[str]:
+    """All that is said; ``missed`` are the limits that do not hold."""
+    return [*_cut_short(driver), *_refused_steps(driver), *_taken_for_scores(driver, missed)]
+
+
+def _cut_short(driver: Driver) -> list[str]:
+    """That time was up before everything was tried."""
+    if not driver.making.is_cut_short:
+        return []
+    return [f"not all improvements were tried within {driver.options.max_seconds:g} s (--max-seconds)"]
+
+
+def _refused_steps(driver: Driver) -> list[str]:
+    """That the file's reader has no kernels for more bits of the scheme, where it has of another with as many."""
+    options, widening = driver.options, driver.widening
+    if options.reader != LITERT or widening is None or not widening.is_in_vain:
+        return []
+    refused = _refused_step(options.scheme)
+    others = [name for name in LADDERS if _bits(name) == _bits(options.scheme) and _refused_step(name) is None]
+    if refused is None or not others:
+        return []
+    return [f"{refused}, as wider layers of {options.scheme} have; those of --scheme {others[0]} are run with 16 bits"]
+
+
+def _refused_step(scheme: str) -> str | None:
+    """Why LiteRT does not run layers with weights in the next wider precision; None where it does."""
+    wider = SCHEMES.get(wider_values(scheme))
+    if wider is None or wider.activations is None:
+        return None
+    return litert_refuses("FULLY_CONNECTED", wider.activations, wider.weights)
+
+
+def _bits(scheme: str) -> tuple[int, int]:
+    return bits_of(scheme, of_weights=False), bits_of(scheme, of_weights=True)
+
+
+def real_ends(options: Options, graph: Graph) -> list[str]:
+    """That inputs and outputs which were to have codes are real, as of layers that stay so."""
+    ends = {"input": (graph.input_infos(), options.input_types), "output": (graph.output_infos(), options.output_types)}
+    kept = {
+        kind: [
+            repr(info.name)
+            for info in infos
+            if info.dtype == "float32" and given.get(info.name, given.get("", options.io)) != FLOAT
+        ]
+        for kind, (infos, given) in ends.items()
+    }
+    texts = [f"{kind}{'s' if len(names) > 1 else ''} {listed(names)}" for kind, names in kept.items() if names]
+    them = "them" if sum(map(len, kept.values())) > 1 else "it"
+    what = f"codes were asked for, but what reads or makes {them} stays float"
+    return [f"real numbers stay in {' and '.join(texts)}: {what}"] if texts else []
+
+
+def are_not_asked_for(driver: Driver, place: int) -> bool:
+    """Whether classes of output ``place`` are but a guess, and who gave limits asked for none of answers."""
+    return place in driver.reference.logits and all(limit.metric not in OF_ANSWERS for limit in driver.limits)
+
+
+def _taken_for_scores(driver: Driver, missed: Sequence[Limit]) -> list[str]:
+    """That a limit which was missed, or which layers have other precisions for, is of classes by a guess."""
+    reference = driver.reference
+    labelled = {0} if reference.labels is not None else set()
+    guessed = [] if driver.options.metric is not None else sorted(reference.logits - labelled)
+    doubted = reference.doubts_of_scores if guessed else {}
+    changed = bool(guessed) and _widened_for(driver, _OF_GUESS)
+    why, found = ", for which layers have other precisions" if changed else "", []
+    for place in guessed:
+        name = reference.graph.tensors[reference.graph.outputs[place]].name
+        is_missed = any(limit.metric == _OF_GUESS and limit.output in (None, name) for limit in missed)
+        if place not in doubted and (changed or is_missed):
+            remedy = remedy_of_guess(place == 0)
+            found.append(
+                f"output {name!r} is taken for scores of classes{why}; if it has numbers, {remedy} --metric mpeir"
+            )
+    return found
+
+
+def _widened_for(driver: Driver, metric: str) -> bool:
+    """Whether layers have other precisions as models without missed the limit of ``metric``, and no other."""
+    widening = driver.widening
+    if widening is None or widening.chosen is None or not widening.chosen.precisions or driver.options.has_budget:
+        return False
+    return any(
+        {limit.metric for limit in limits if not limit.holds(measures)} == {metric}
+        for tried in widening.tried.values()
+        for limits, measures in _measured(driver, widening, tried)
+    )
+
+
+def _measured(driver: Driver, widening: Widening, tried: Tried) -> Iterator[tuple[Sequence[Limit], Measures]]:
+    """What was measured of a model that was tried: in the search and, where it held there, as verdicts do."""
+    yield widening.limits, tried.measures
+    if widening.is_known(tried) and tried.holds(widening.limits):
+        yield driver.limits, driver.measures(tried.candidate)
+
 
 # The part of a SOFTMAX's shares that may lie where the float model has none.
 _MOST_LEAKED = 0.005

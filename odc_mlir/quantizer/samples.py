@@ -1,13 +1,14 @@
-"""Samples for the quantiser: from files or Python, checked against the model, and divided.
+"""Calibration and evaluation samples: reading, checks against the model, and the split into both parts.
 
-Ranges are chosen by most samples; the rest is held back to decide and to judge on.
+Ranges are chosen by most samples; the rest is held back to compare choices and to judge the result.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,66 @@ import numpy as np
 from odc_mlir.calibration.copies import independent, without
 from odc_mlir.calibration.repeats import distinct
 from odc_mlir.calibration.sampling import stratified
-from odc_mlir.errors import InputError, OptionError
+from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
 from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples, is_finite, random_inputs
+from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array, TensorInfo
-from odc_mlir.quantizer.labels import check_varied
+from odc_mlir.quantizer.labels import FLOAT_MODEL, check_varied
 from odc_mlir.runtime.execution.binding import check_holds, fits
-from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.execution.index_limits import index_limits
+from odc_mlir.runtime.reporting.scoring import by_chance, scores
+
+_CONVERSIONS = frozenset({"DEQUANTIZE", "CAST"})  # as weights in float16 have
+
+
+def check_finite(graph: Graph) -> None:
+    """Raise ModelError that names a constant with NaN, or weights or a bias with infinite values.
+
+    Other infinite constants are legitimate: masks that hide scores, limits that limit nothing, what pads a maximum.
+    """
+    makers = {index: item for item in graph.nodes for index in item.outputs}
+    for item in graph.nodes:
+        learnt = _learnt(item)
+        for place, index in enumerate(item.inputs):
+            info = _constant(graph, makers, index)
+            if info is None or info.info.kind != "float":
+                continue
+            values = info.array()
+            wrong = "NaN" if np.isnan(values).any() else None
+            if wrong is None and place in learnt and np.isinf(values).any():
+                wrong = "infinite values"
+            if wrong is not None:
+                raise ModelError(
+                    f"the constant holds {wrong}, which no codes stand for",
+                    op=item.node.spec.name,
+                    tensor=info.name,
+                    hint="train or export the model again; float32 may hold what is infinite in float16",
+                )
+
+
+def _learnt(item: GraphNode) -> frozenset[int]:
+    """The places of the operands that hold weights and biases."""
+    rule = item.node.spec.quant
+    if rule.kind is QuantKind.SAME:  # tables that values, masks among them, are looked up in
+        return frozenset()
+    return frozenset(chain(rule.trained(item.node.options), rule.biases))
+
+
+def _constant(graph: Graph, makers: dict[int, GraphNode], index: int) -> TensorInfo | None:
+    """The constant that tensor ``index`` is, or is converted from."""
+    while index >= 0:
+        if graph.tensors[index].is_const:
+            return graph.tensors[index]
+        maker = makers.get(index)
+        if maker is None or maker.node.spec.name not in _CONVERSIONS:
+            return None
+        index = maker.inputs[0]
+    return None
+
 
 Calibration = str | os.PathLike[str] | Samples | Iterable[Any]
 Labels = bool | Array | Sequence[Any]
@@ -337,3 +389,88 @@ def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
     if value.dtype != info.info.numpy and info.info.kind != "string":
         raise InputError(f"sample {number} has {value.dtype.name} data, expected {info.dtype}", tensor=info.name)
     return value
+
+
+_LEAST_RIGHT_PERCENT, _MUCH_BETTER = 50.0, 2.0
+_LEAST_LABELS = 10
+_LARGEST_PIXEL = 255.0
+_FAR_UNITS = 10.0  # between sizes of inputs in one unit
+
+Arrays = Sequence[Sequence[Array]]
+
+
+def check_unit(
+    graph: Graph,
+    samples: Arrays,
+    answers: Sequence[Array],
+    labels: Array,
+    answer: Callable[[Arrays], Sequence[Array]],
+) -> None:
+    """Raises InputError for pixels in a unit in which the float model answers class labels wrong, but not in another.
+
+    ``answers`` are the model's for ``samples``, ``answer`` gives those for others. A single input of reals is
+    looked at, from 0 to 255, from 0 to 1 or from -1 to 1.
+    """
+    places = [place for place, info in enumerate(graph.input_infos()) if info.dtype == "float32"]
+    if len(places) != 1 or len(labels) < _LEAST_LABELS or not labels.size:
+        return
+    if by_chance(answers, labels) is None or (right := _percent(answers, labels)) >= _LEAST_RIGHT_PERCENT:
+        return
+    (place,) = places
+    better, best = 0.0, ""
+    for what, factor, offset in _other_units([sample[place] for sample in samples]):
+        others = [
+            [np.float32(factor) * a + np.float32(offset) if i == place else a for i, a in enumerate(sample)]
+            for sample in samples
+        ]
+        found = _percent(answer(others), labels)
+        if found > better:
+            better, best = found, what
+    if better >= max(_LEAST_RIGHT_PERCENT, _MUCH_BETTER * right):
+        name = graph.input_infos()[place].name
+        raise InputError(
+            f"{FLOAT_MODEL} gets {right:.0f} % of the labels right, and {better:.0f} % of them with input {name!r} "
+            f"{best}: the samples are in another unit than it was trained for",
+            hint=f"give all samples {best}; of a folder of images, --mean and --scale do that",
+        )
+
+
+def _other_units(arrays: Sequence[Array]) -> Iterator[tuple[str, float, float]]:
+    """In words, and by what to multiply and what to add."""
+    low, high = min(float(a.min()) for a in arrays), max(float(a.max()) for a in arrays)
+    half = _LARGEST_PIXEL / 2
+    if low >= 0 and 1 < high <= _LARGEST_PIXEL:
+        yield "divided by 255", 1 / _LARGEST_PIXEL, 0.0
+        yield "divided by 127.5, less 1", 1 / half, -1.0
+    elif low >= 0 and high <= 1:
+        yield "times 255", _LARGEST_PIXEL, 0.0
+        yield "times 2, less 1", 2.0, -1.0
+    elif low >= -1 and high <= 1:
+        yield "times 127.5, plus 127.5", half, half
+        yield "divided by 2, plus 0.5", 0.5, 0.5
+
+
+def _percent(answers: Sequence[Array], labels: Array) -> float:
+    return scores(answers, labels).get("top1_percent", 0.0)
+
+
+def units_that_differ(
+    graph: Graph, known: Mapping[str, TensorStatistics], samples: Arrays, *, by: str, among: str
+) -> dict[str, str]:
+    """What is said, by name, of inputs ten times as large, or as small, in ``samples`` as what is ``known`` of them.
+
+    ``known``: statistics by tensor name; ``by`` and ``among`` name where both are from.
+    """
+    found = {}
+    for place, info in enumerate(graph.input_infos()):
+        seen = known.get(info.name)
+        if info.dtype != "float32" or seen is None or not seen.runs:
+            continue
+        before = max(abs(seen.minimum), abs(seen.maximum))
+        now = max((float(np.abs(sample[place]).max(initial=0.0)) for sample in samples), default=0.0)
+        if before and now and not 1 / _FAR_UNITS <= now / before <= _FAR_UNITS:
+            found[info.name] = (
+                f"input {info.name!r} reaches {now:.3g} in {among}, {before:.3g} in {by}: one of both is in another "
+                "unit, or shows something else; give both in the unit that the model was trained for"
+            )
+    return found

@@ -1,15 +1,15 @@
-"""The models on the way: the float model made ready, and what a recipe makes of it.
+"""Float models ready for quantising: optimised, normalised, equalised and with limited masks.
 
-A :class:`FloatModel` is optimised, folded and perhaps equalised, with the statistics of its tensors. A :class:`Recipe`
-says everything that can be chosen; the same recipe gives the same model, so that choices are compared by building one
-candidate for each.
+A :class:`FloatModel` holds the module and the statistics of its tensors. A :class:`Recipe` holds all choices of a
+quantised model: the same recipe gives the same model, so choices are compared by building one candidate for each.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,37 +28,94 @@ from odc_mlir import pipelines, transforms
 from odc_mlir.calibration.recorded import Records, joined
 from odc_mlir.calibration.statistics import Channels, TensorStatistics
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.columns import Columns
-from odc_mlir.quantizer.coverage import Coverage
-from odc_mlir.quantizer.layers import CASTS
+from odc_mlir.quantizer.execution import CASTS, Stepper
+from odc_mlir.quantizer.intervals import Witness
+from odc_mlir.quantizer.layers import Coverage
 from odc_mlir.quantizer.measurement import Measurement
-from odc_mlir.quantizer.moments import far_apart, moments_of
-from odc_mlir.quantizer.options import INPUTS, is_pattern_file, share_moved
-from odc_mlir.quantizer.policy.precision import PrecisionChoice
+from odc_mlir.quantizer.outputs import Columns
+from odc_mlir.quantizer.policy.options import INPUTS, PrecisionChoice, is_pattern_file, share_moved
+from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Statistics, sizes_differ
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
-from odc_mlir.quantizer.policy.sizes import sizes_differ
 from odc_mlir.quantizer.refinement import Known
-from odc_mlir.quantizer.witnesses import Witness
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
-from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.execution.graph import Graph, GraphNode, build_graph
 from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.transforms.circle.circle_clip_masks import clip_masks
+from odc_mlir.transforms.common.masks import TermSource, argument_of, is_seen_beyond, may_be_limited, sources
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import WeightedLayer, real
 from odc_mlir.transforms.common.tensor_names import keep_output_names, outputs_of, tell_apart
 from odc_mlir.transforms.quant.common import ir as quant_ir
+from odc_mlir.transforms.quant.common.ir import main_function
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
-from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO
+from odc_mlir.transforms.quant.quant_normalize_inputs import LEAST_RATIO as LEAST_INPUT_RATIO
+from odc_mlir.transforms.quant.quant_normalize_inputs import measured_values
 from odc_mlir.transforms.quant.quant_normalize_outputs import NORMALISED, moved_to_outputs
 from odc_mlir.universe import make_context
 
+LOG = logging.getLogger(__name__)
+
+Moments = dict[str, NDArray[np.float64]]
+
+
+def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]]) -> Moments:
+    """What ``quant-normalize-inputs`` asks for, by name: [2, channels], real values only.
+
+    ``graph`` is that of ``module``. Of models that cannot be run operator by operator there are those of inputs alone.
+    """
+    infos = enumerate(graph.input_infos())
+    of_inputs = {info.name: [sample[place] for sample in samples] for place, info in infos if info.dtype == "float32"}
+    found = {name: _moments(values) for name, values in of_inputs.items() if _have_channels(values)}
+    function = main_function(module)
+    names = set() if function is None else set(measured_values(function))
+    if names and len({tuple(map(np.shape, sample)) for sample in samples}) == 1:
+        try:
+            found |= _inner_moments(graph, samples, names)
+        except UnsupportedError as error:
+            LOG.info("what inputs are prepared to is not known: %s", error)
+    return found
+
+
+def far_apart(inputs: Iterable[NDArray[np.float64]]) -> bool:
+    """Whether one of ``inputs``, each [2, channels], has channels that vary so differently as chance makes none."""
+    for _, sizes in inputs:
+        lives = sizes[sizes > 0.0]
+        if lives.size and lives.max() >= LEAST_RATIO * lives.min():
+            return True
+    return False
+
+
+def _inner_moments(graph: Graph, samples: Sequence[Sequence[Array]], names: set[str]) -> Moments:
+    stepper, found = Stepper(graph, samples), {}
+    for item in graph.nodes:
+        asked = [index for index in item.outputs if graph.tensors[index].name in names]
+        if not asked:
+            continue
+        stepper.run(item)
+        for info, index in ((graph.tensors[index], index) for index in asked):
+            values = list(stepper.reals(index))
+            if info.dtype == "float32" and _have_channels(values):
+                found[info.name] = _moments(values)
+    return found
+
+
+def _have_channels(values: Sequence[Array]) -> bool:
+    """Whether all of ``values`` have the same number of channels, and any at all."""
+    return all(value.ndim and value.size for value in values) and len({value.shape[-1] for value in values}) == 1
+
+
+def _moments(values: Sequence[Array]) -> NDArray[np.float64]:
+    rows = np.concatenate([value.reshape(-1, value.shape[-1]) for value in values]).astype(np.float64)
+    with np.errstate(all="ignore"):  # what is not finite says nothing
+        return np.stack([rows.mean(axis=0), rows.std(axis=0)])
+
+
 STAGE = "quant"
 OPTIMISED = "circle-opt"
-
-Statistics = Mapping[str, TensorStatistics]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +251,7 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     _decode_weights(function, None if scheme is None else scheme.weights)
     pipelines.run(context, ready, OPTIMISED, options=[make_pass("circle-fold-constants", decode=True)])
     weights_only = scheme is not None and scheme.weights_only
-    options = {"circle-fuse-batch-norm": {"most_ratio": LEAST_RATIO}} if weights_only else {}
+    options = {"circle-fuse-batch-norm": {"most_ratio": LEAST_INPUT_RATIO}} if weights_only else {}
     run_passes(
         context, ready, [pipelines.find_pass(name)(**options.get(name, {})) for name in pipelines.QUANTIZE_PREPARE]
     )
@@ -250,7 +307,7 @@ def statistics_of_ranges(ranges: Mapping[str, tuple[float, float]]) -> Records:
 
 
 def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatModel | None:
-    """A copy whose channels are equalised in this way (:mod:`.options`); None where that changes nothing.
+    """Return a copy with equalised channels, or None if nothing changes; ``kind``: one of ``EQUALIZE`` or a pairs file.
 
     It has no records yet. Recorded ranges tell which RELU6 never clip.
     """
@@ -439,3 +496,151 @@ def float_reasons(module: ModuleOp) -> dict[str, str]:
         return {}
     found = ((op_name(op), quant_ir.read_word(op, quant_ir.REASON)) for op in quant_ir.operators(function))
     return {name: reason for name, reason in found if reason}
+
+
+_SAMPLES = 8  # a mask hides the same in every run, or nearly
+
+
+def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel:
+    """A copy in which numbers that hide scores from a SOFTMAX are no larger than necessary; ``model`` without any.
+
+    They are limited where that changes no share of a row in the first of ``samples``; a row that is hidden altogether
+    has equal shares for all, and may change.
+    """
+    terms = _terms(model)
+    if not terms:
+        return model
+    samples = samples[:_SAMPLES]
+    names = {value_name(source.value) for found in terms.values() for source in found}
+    ranges, expected = _run(model.graph, samples, names, set(terms))
+    changed: set[str] = set()
+    while True:
+        kept = [source for softmax, found in terms.items() if softmax not in changed for source in found]
+        seen = {
+            name: ranges[name] for source in kept if is_seen_beyond(source, ranges[name := value_name(source.value)])
+        }
+        if not seen:
+            return model
+        module = model.module.clone()
+        clip_masks(module, seen)
+        tell_apart(module)
+        run_passes(make_context(), module, [dead_code_pass()])
+        _, found = _run(graph_of(module), samples, set(), set(terms))
+        wrong = {name for name in terms if name not in changed and not _same_shares(expected[name], found[name])}
+        if not wrong:
+            return FloatModel(module)
+        changed |= wrong
+
+
+def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
+    """What may be masks, by the name of the SOFTMAX."""
+    function = quant_ir.main_function(model.module)
+    assert function is not None
+    result = {}
+    for op in quant_ir.operators(function):
+        argument = argument_of(op)
+        found = [] if argument is None else [source for source in sources(*argument) if may_be_limited(source)]
+        if found:
+            result[value_name(op.results[0])] = found
+    return result
+
+
+def _run(
+    graph: Graph, samples: Sequence[Sequence[Array]], names: set[str], softmaxes: set[str]
+) -> tuple[dict[str, tuple[float, float]], dict[str, list[Array]]]:
+    """The ranges of values by name, and the results of ``softmaxes``."""
+    ranges = dict.fromkeys(names, (np.inf, -np.inf))
+    shares: dict[str, list[Array]] = {name: [] for name in softmaxes}
+    executor = HostExecutor(graph)
+
+    def note(index: int, value: Array) -> None:
+        name = graph.tensors[index].name
+        if name in ranges and value.size:
+            low, high = ranges[name]
+            ranges[name] = min(low, float(value.min())), max(high, float(value.max()))
+        if name in shares:
+            shares[name].append(value.copy())
+
+    for sample in samples:
+        executor.reset()
+        executor.run(sample, watch=note)
+    return ranges, shares
+
+
+def _same_shares(expected: Sequence[Array], found: Sequence[Array]) -> bool:
+    for old, new in zip(expected, found, strict=True):
+        all_hidden = (old == old[..., :1]).all(axis=-1) if old.ndim else np.False_
+        if not ((old == new).all(axis=-1) | all_hidden).all():
+            return False
+    return True
+
+
+_MOVES = frozenset({"RESHAPE", "EXPAND_DIMS", "SQUEEZE", "BROADCAST_TO"})
+_SQUARES = frozenset({"SQUARE", "SQUARED_DIFFERENCE", "MUL", "POW"})
+
+
+class _Makers:
+    """Who makes a tensor."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._by_tensor = {index: item for item in graph.nodes for index in item.outputs}
+
+    def of(self, index: int) -> GraphNode | None:
+        """What makes the values of a tensor, whatever moves them; None for inputs and constants."""
+        found = self._by_tensor.get(index)
+        while found is not None and found.node.spec.name in _MOVES:
+            found = self._by_tensor.get(found.inputs[0])
+        return found
+
+    def operand(self, item: GraphNode | None, *names: str) -> GraphNode | None:
+        """The first maker of an operand of ``item`` that is one of these operators."""
+        makers = () if item is None else (self.of(index) for index in item.inputs)
+        return next((maker for maker in makers if maker is not None and maker.node.spec.name in names), None)
+
+    def name(self, item: GraphNode) -> str:
+        """The name of the first result."""
+        return self._graph.tensors[item.outputs[0]].name
+
+
+def _norms(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
+    """What of a normalisation ends in the root that ``item`` is."""
+    if item.node.spec.name not in ("RSQRT", "SQRT"):
+        return
+    total = makers.operand(item, "ADD")
+    variance = makers.operand(total if total is not None else item, "MEAN")
+    squares = makers.operand(variance, *_SQUARES)
+    if variance is None or squares is None or not _is_square(squares):
+        return
+    yield from (squares, variance, *([total] if total is not None else []), item)
+
+
+def _is_square(item: GraphNode) -> bool:
+    return item.node.spec.name != "MUL" or item.inputs[0] == item.inputs[1]
+
+
+def _softmaxes(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
+    """What of a softmax ends in the division that ``item`` is."""
+    if item.node.spec.name != "DIV":
+        return
+    top, total = (makers.of(index) for index in item.inputs)
+    if top is None or total is None or top.node.spec.name != "EXP" or total.node.spec.name != "SUM":
+        return
+    difference = makers.operand(top, "SUB")
+    if makers.of(total.inputs[0]) is not top or makers.operand(difference, "REDUCE_MAX") is None:
+        return
+    assert difference is not None
+    yield from (difference, top)
+
+
+PATTERNS: Mapping[str, Callable[[_Makers, GraphNode], Iterator[GraphNode]]] = {
+    "layernorm": _norms,
+    "softmax": _softmaxes,
+}
+
+
+def layers_of(graph: Graph, pattern: str) -> list[str]:
+    """The layers of a pattern, wherever it stands in ``graph``, that need more bits: names of their results."""
+    makers = _Makers(graph)
+    found = (makers.name(part) for item in graph.nodes for part in PATTERNS[pattern](makers, item))
+    return list(dict.fromkeys(found))

@@ -1,24 +1,338 @@
-"""What can be asked of the quantiser, checked before any work."""
+"""Options of the quantiser: their text forms, their defaults and the schemes that they apply to.
+
+Precisions of single layers come from text or from a JSON file in the format of ONE's quantiser::
+
+    {"default_quantization_dtype": "uint8", "default_granularity": "channel",
+     "layers": [{"name": "conv1", "dtype": "int16", "granularity": "channel"},
+                {"names": ["a", "b"], "dtype": "float"},
+                {"name": "c", "dtype": "int16", "alternate": {"fused": ["c;relu"]}}]}
+
+Names are those of results; in option texts a backslash makes a separator part of a name. A layer with ``alternate`` has
+several name variants, of which exactly one must be in the graph. ``dtype`` is the name of a scheme, or ``float``.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from typing import Any
 
-from odc_mlir.errors import OptionError
-from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.quantizer.patterns import parse_patterns
-from odc_mlir.quantizer.policy.applicable import APPLICABLE, check_applicable
-from odc_mlir.quantizer.policy.boundaries import FLOAT, QUANTIZED, parse_boundary, parse_copies, parse_parameters
-from odc_mlir.quantizer.policy.precision import PrecisionEntry, PrecisionPlan, parse_overrides, plan_of, read_config
+from odc_mlir.errors import OptionError, parsing
+from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.quantizer.policy.ranges import MINMAX, MODES, TRIED_MODES
 from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS, WIDE_WEIGHTS
-from odc_mlir.quantizer.policy.schemes import PRECISIONS, Scheme
-from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
+from odc_mlir.quantizer.policy.schemes import (
+    FLOAT,
+    GRANULARITIES,
+    LADDERS,
+    NARROWER,
+    PRECISIONS,
+    SCHEMES,
+    Scheme,
+    wider_values,
+)
+from odc_mlir.quantizer.policy.schemes import (
+    scheme as scheme_of,
+)
+
+
+def pieces(text: str, separator: str) -> list[str]:
+    """What ``text`` has between separators, without the backslashes before those that belong to names."""
+    found = re.split(rf"(?<!\\){re.escape(separator)}", text)
+    return [piece.replace(f"\\{separator}", separator) for piece in found]
+
+
+def escaped(name: str, separator: str) -> str:
+    """``name`` as :func:`pieces` reads it."""
+    return name.replace(separator, f"\\{separator}")
+
+
+QUANTIZED = "quantized"
+BOUNDARY_TYPES = (FLOAT, QUANTIZED, *CODE_DTYPES)
+
+
+def parse_boundary(entries: Sequence[str] | Mapping[str, str] | str) -> dict[str, str]:
+    """Types by name from ``NAME=TYPE``, under the empty name from ``TYPE`` alone; raises OptionError."""
+    if isinstance(entries, Mapping):
+        entries = [f"{name}={type}" if name else str(type) for name, type in entries.items()]
+    elif isinstance(entries, str):
+        entries = [entries]
+    found: dict[str, str] = {}
+    for entry in entries:
+        name, equals, type = str(entry).rpartition("=")
+        if equals and not name:
+            raise OptionError(f"{str(entry)!r} has an empty name", hint="write NAME=TYPE, or TYPE alone")
+        if type not in BOUNDARY_TYPES:
+            raise OptionError(
+                f"unknown type {type!r} of an input or output", hint=f"use one of {', '.join(BOUNDARY_TYPES)}"
+            )
+        if name in found:
+            whose = f"of {name!r}" if name else "of all inputs or outputs"
+            raise OptionError(f"the type {whose} has been given twice")
+        found[name] = type
+    return found
+
+
+def parse_parameters(entries: Sequence[str] | Mapping[str, tuple[float, int]]) -> dict[str, tuple[float, int]]:
+    """Scales and zero points by name from ``NAME=SCALE:ZERO``; raises OptionError."""
+    given = (
+        {name: f"{scale!r}:{zero}" for name, (scale, zero) in entries.items()}
+        if isinstance(entries, Mapping)
+        else dict(_assigned(entries, "parameters", "NAME=SCALE:ZERO"))
+    )
+    found: dict[str, tuple[float, int]] = {}
+    for name, text in given.items():
+        scale, _, zero = text.partition(":")
+        try:
+            found[name] = float(scale), int(zero or "0")
+        except ValueError:
+            raise OptionError(f"parameters {text!r} of {name!r} cannot be read", hint="write SCALE:ZERO") from None
+        if not 0 < found[name][0] < math.inf:
+            raise OptionError(f"the scale of {name!r} is {scale}, expected a finite number above 0")
+    return found
+
+
+def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
+    """From which tensor each takes its parameters, from ``TO=FROM``, which has ``\\=`` for one in a name.
+
+    Raises OptionError.
+    """
+    if isinstance(entries, Mapping):
+        return dict(entries)
+    return dict(_assigned(entries, "a copy of parameters", "TO=FROM"))
+
+
+def _assigned(entries: Sequence[str], what: str, form: str) -> list[tuple[str, str]]:
+    found: dict[str, str] = {}
+    for entry in entries:
+        *names, value = pieces(entry, "=")
+        name = "=".join(names)
+        if not name or not value:
+            raise OptionError(f"{entry!r} is not {what}", hint=f"write {form}")
+        if name in found:
+            raise OptionError(f"{name!r} has parameters given twice", hint="name it once")
+        found[name] = value
+    return list(found.items())
+
+
+_FIELDS = ("default_quantization_dtype", "default_granularity", "layers")
+_LAYER_FIELDS = ("name", "names", "dtype", "granularity", "alternate")
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionChoice:
+    """Precision of one layer, and the granularity of its weights (None: the model's)."""
+
+    precision: str
+    granularity: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionEntry:
+    """One entry: names under each of its variants, the one that it is written with first."""
+
+    variants: tuple[tuple[str, ...], ...]
+    choice: PrecisionChoice
+
+
+@dataclass(frozen=True, slots=True)
+class PrecisionPlan:
+    """Everything that was asked for; ``scheme`` and ``granularity`` are None where nothing was."""
+
+    scheme: str | None = None
+    granularity: str | None = None
+    layers: tuple[PrecisionEntry, ...] = field(default=())
+
+    def resolve(self, names: Sequence[str]) -> dict[str, PrecisionChoice]:
+        """The choice for each name that has one; raises OptionError for what is not in ``names``, and for doubles."""
+        known, found = set(names), dict[str, PrecisionChoice]()
+        for layer in self.layers:
+            for name in _variant(layer, known):
+                if name in found:
+                    raise OptionError(f"layer {name!r} has a precision given twice", hint="name it once")
+                found[name] = layer.choice
+        return found
+
+
+def _variant(layer: PrecisionEntry, known: set[str]) -> tuple[str, ...]:
+    """The names of the one variant that is there."""
+    there = [variant for variant in layer.variants if known.issuperset(variant)]
+    if len(there) == 1:
+        return there[0]
+    if len(layer.variants) == 1:
+        missing = next(name for name in layer.variants[0] if name not in known)
+        raise OptionError(f"no operator has a result {missing!r}", hint="odc-dump lists the names of a model")
+    what = "none is" if not there else f"{len(there)} are"
+    variants = " or ".join(", ".join(variant) for variant in layer.variants)
+    raise OptionError(f"exactly one of the variants of a layer ({variants}) must be in the graph; {what}")
+
+
+def parse_overrides(text: str) -> tuple[PrecisionEntry, ...]:
+    """``name:precision,name:precision`` as layers; a name may contain colons, and ``\\,``. Raises OptionError."""
+    layers = []
+    for entry in filter(None, pieces(text, ",")):
+        name, colon, precision = entry.rpartition(":")
+        if not colon or not name:
+            raise OptionError(
+                f"{entry!r} is not an override",
+                hint="write NAME:PRECISION, separated by commas; a name has \\, for its own",
+            )
+        layers.append(PrecisionEntry(((name,),), PrecisionChoice(_known("precision", precision, PRECISIONS))))
+    return tuple(layers)
+
+
+def overrides_text(precisions: Mapping[str, str]) -> str:
+    """Precisions by layer as :func:`parse_overrides` reads them."""
+    return ",".join(f"{escaped(name, ',')}:{precision}" for name, precision in precisions.items())
+
+
+def read_config(path: str | os.PathLike[str]) -> PrecisionPlan:
+    """The plan in a JSON file; raises OptionError, naming the file, for one that cannot be read or understood."""
+    try:
+        with parsing("cannot read the configuration", OptionError), open(path, encoding="utf-8") as file:
+            content = json.load(file)
+        return plan_of(content)
+    except OptionError as error:
+        error.location = os.fspath(path)
+        raise
+
+
+def plan_of(content: Any) -> PrecisionPlan:
+    """The plan that the content of a JSON file says."""
+    fields = _table(content, "the configuration", _FIELDS)
+    default, granularity = fields.get("default_quantization_dtype"), fields.get("default_granularity")
+    layers = fields.get("layers", [])
+    if not isinstance(layers, list):
+        raise OptionError(f"layers is {layers!r}, must be a list")
+    return PrecisionPlan(
+        None if default is None else _known("default_quantization_dtype", default, PRECISIONS[:-1]),
+        None if granularity is None else _granularity(granularity),
+        tuple(map(_layer, layers)),
+    )
+
+
+def _layer(content: Any) -> PrecisionEntry:
+    fields = _table(content, "a layer", _LAYER_FIELDS)
+    if ("name" in fields) == ("names" in fields):
+        raise OptionError(f"a layer has either name or names, found {', '.join(fields) or 'neither'}")
+    names = _names([fields["name"]] if "name" in fields else fields["names"])
+    if "dtype" not in fields:
+        raise OptionError(f"layer {names[0]!r} has no dtype", hint=f"use one of {', '.join(PRECISIONS)}")
+    granularity = fields.get("granularity")
+    alternates = fields.get("alternate", {})
+    if not isinstance(alternates, dict):
+        raise OptionError(f"alternate of layer {names[0]!r} is {alternates!r}, must map tags to lists of names")
+    return PrecisionEntry(
+        (names, *map(_names, alternates.values())),
+        PrecisionChoice(
+            _known("dtype", fields["dtype"], PRECISIONS), None if granularity is None else _granularity(granularity)
+        ),
+    )
+
+
+def _names(content: Any) -> tuple[str, ...]:
+    if not isinstance(content, list) or not content or not all(isinstance(name, str) for name in content):
+        raise OptionError(f"names of a layer are {content!r}, must be a list of strings")
+    return tuple(content)
+
+
+def _granularity(value: Any) -> str:
+    """ONE calls one scale per tensor ``layer``."""
+    return _known("granularity", "tensor" if value == "layer" else value, GRANULARITIES)
+
+
+def _known(what: str, value: Any, allowed: Sequence[str]) -> str:
+    if value not in allowed:
+        raise OptionError(f"unknown {what} {value!r}", hint=f"use one of {', '.join(allowed)}")
+    return str(value)
+
+
+def _table(content: Any, what: str, allowed: Sequence[str]) -> Mapping[str, Any]:
+    if not isinstance(content, dict):
+        raise OptionError(f"{what} is {content!r}, must be a table")
+    if unknown := sorted(content.keys() - set(allowed)):
+        raise OptionError(f"{what} has an unknown field {unknown[0]!r}", hint=f"allowed are {', '.join(allowed)}")
+    return content
+
+
+@dataclass(frozen=True, slots=True)
+class Applies:
+    """The ``schemes`` that an option applies to, and the values of it that ask for ``nothing`` and fit all schemes.
+
+    ``by_samples``: what it asks for is done by running samples for calibration, which recorded ranges do not replace.
+    """
+
+    schemes: Collection[str]
+    nothing: tuple[Any, ...] = (None,)
+    why: str = ""
+    by_samples: bool = False
+
+
+_VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
+_WEIGHTS_ONLY = tuple(name for name, scheme in SCHEMES.items() if scheme.weights_only)
+_WIDER = tuple(name for name in LADDERS if wider_values(name) != FLOAT)
+_MIXED = tuple({*LADDERS, *NARROWER})
+
+
+def _of_values(why: str, *nothing: Any, by_samples: bool = False) -> Applies:
+    return Applies(_VALUES, nothing, f"touches weights only; {why}", by_samples)
+
+
+_ANY = Applies(tuple(SCHEMES))
+_SWITCH = Applies(tuple(SCHEMES), ("auto", "off"), by_samples=True)
+_NO_RANGES = "values have no ranges"
+_NO_TYPES = "values have no types or parameters"
+_NO_PRECISIONS = "layers cannot have precisions of their own"
+
+# Granularity and form of weights are not in it: what they may be depends on the scheme, which checks them.
+APPLICABLE: Mapping[str, Applies] = {
+    "io": _of_values("the model takes and gives floats", FLOAT),
+    "input_types": _of_values(_NO_TYPES, {}),
+    "output_types": _of_values(_NO_TYPES, {}),
+    "parameters": _of_values(_NO_TYPES, {}),
+    "copied_parameters": _of_values(_NO_TYPES, {}),
+    "ranges": _of_values(_NO_RANGES, "auto"),
+    "range_options": _of_values(_NO_RANGES, {}),
+    "scales": Applies(_WEIGHTS_ONLY, ("auto",), "has scales of weights by their ranges"),
+    "headroom": _of_values(_NO_RANGES, None),
+    "output_room": _of_values(_NO_RANGES, "auto", "off"),
+    "equalize": _of_values("scales move between no layers", "auto", "none", by_samples=True),
+    "layers": _of_values(_NO_PRECISIONS, ()),
+    "mixed": Applies(_MIXED, ("auto", "off"), f"has no wider scheme; {_NO_PRECISIONS}"),
+    "visq_file": Applies(_MIXED, (None,), f"has no wider scheme; {_NO_PRECISIONS}"),
+    "patterns": Applies(_WIDER, ((),), "has no wider scheme for patterns"),
+    **dict.fromkeys(("normalize", "rounding", "correction"), _SWITCH),
+    **dict.fromkeys(("help", "metric", "limit", "max_drop", "max_seconds", "max_time_ms", "max_bytes"), _ANY),
+    **dict.fromkeys(("target", "min_coverage", "reader"), _ANY),
+}
+
+
+def check_applicable(scheme: str, given: Mapping[str, Any]) -> None:
+    """Raises OptionError for the first of ``given`` options, by name, that asks for what ``scheme`` does not do."""
+    for name, value in given.items():
+        applies = APPLICABLE[name]
+        if scheme in applies.schemes or any(value == nothing for nothing in applies.nothing):
+            continue
+        raise OptionError(
+            f"scheme {scheme!r} {applies.why}",
+            hint=f"omit {name}, or use one of {', '.join(applies.schemes)}",
+        )
+
+
+def check_samples(given: Mapping[str, Any]) -> None:
+    """Raises OptionError for the first of ``given`` options, by name, that asks for what takes samples to do."""
+    for name, value in given.items():
+        if APPLICABLE[name].by_samples and value not in APPLICABLE[name].nothing:
+            raise OptionError(
+                f"{name} {value!r} is done by running samples for calibration, and there are none",
+                hint=f"give calibration data, or leave {name} out",
+            )
+
 
 IO = (FLOAT, QUANTIZED)
 EQUALIZE = ("none", "weights", "activations", "activations:0.8")
@@ -29,7 +343,9 @@ NORMALIZE = (*SWITCH, INPUTS, OUTPUTS)
 RANGE, FITTED = "range", "fitted"
 SCALES = (AUTO, RANGE, FITTED)
 
-PATTERNS = ".json"  # what the name of a file of pairs to equalise ends with
+PAIRS_SUFFIX = ".json"  # of files with pairs of layers to equalise
+# Groups of operators that compute one function and may need more bits.
+NAMED_PATTERNS = ("layernorm", "softmax")
 
 NO_HEADROOM, WIDE_HEADROOM = 0.0, 1.0
 
@@ -47,7 +363,7 @@ class Options:
     ``input_types``, ``output_types``: those that differ from ``io``, by name. ``parameters``: scale and zero point of
     single tensors, by name; ``copied_parameters``: tensors that take theirs from another one.
 
-    ``patterns``: functions of which some operators get more bits (:mod:`odc_mlir.quantizer.patterns`). ``visq_file``:
+    ``patterns``: functions of which some operators get more bits (:data:`NAMED_PATTERNS`). ``visq_file``:
     errors of tensors that tell which layers lose accuracy, instead of measuring each.
 
     ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which
@@ -191,7 +507,7 @@ class Options:
 
 def is_pattern_file(equalize: str) -> bool:
     """Whether a kind of equalisation is the name of a file of pairs of layers."""
-    return equalize.endswith(PATTERNS)
+    return equalize.endswith(PAIRS_SUFFIX)
 
 
 def share_moved(equalize: str) -> float:
@@ -247,6 +563,15 @@ _SWITCHES = frozenset({"output_room", "normalize", "rounding", "correction"})
 def _switch(value: Any) -> Any:
     """``value`` with truths as switches have them: as verdicts say what was chosen."""
     return (OFF, ON)[value] if isinstance(value, bool) else value
+
+
+def parse_patterns(names: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    """Names of patterns, also as one text with commas, in any case; raises OptionError."""
+    given = names.split(",") if isinstance(names, str) else list(names)
+    found = tuple(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
+    if unknown := next((name for name in found if name not in NAMED_PATTERNS), None):
+        raise OptionError(f"unknown pattern {unknown!r}", hint=f"use {' or '.join(NAMED_PATTERNS)}")
+    return found
 
 
 _READ: Mapping[str, Callable[[Any], Any]] = {

@@ -1,15 +1,15 @@
-"""What known answers score a model with, before and after quantising: columns of numbers each by itself.
+"""Scores by known answers, before and after quantising: classes with their recall, numbers by column.
 
-An error over columns in several units is that of the largest: one of hundredths may lose all that it says beside one of
-thousands. So few columns of numbers, which may be quantities of their own, are scored each in parts of what its own
-labels span, and the one that loses most decides. Many columns are of one kind, as steps of a forecast are, unless most
-are small beside others. They are scored together and, as that hides one that is lost of a thousand, also each, in parts
-of what all labels span: the span of its own says nothing of a pixel at the edge.
+Few columns of numbers may be quantities in different units. Each is scored in parts of the range of its own labels,
+and the column that loses most decides. Many columns are of one kind, such as steps of a forecast, unless most are
+small beside others. They are scored together and, so that a single lost column shows, one by one in parts of the
+common range.
 
-What labels span is that of the farthest: one of 60 beside a hundred of 0 to 3 has errors pass for slight that leave
-little of the others. So what may be lost of all labels' span may also be lost of that of labels without those far out,
-by errors of these alone. Far out is what lies beyond three times the distance of the quartiles from them (the outer
-fences of Tukey, "Exploratory Data Analysis", 1977), of values that are each counted once: many labels may be zero.
+Outliers stretch the range of labels and hide errors of all others. The allowed loss therefore also applies without
+labels beyond the outer fences (Tukey, "Exploratory Data Analysis", 1977: three times the distance of the quartiles).
+
+The recall of each class is compared sample by sample with a sign test: a frequent class may gain the answers that a
+rare one loses, and the share of right answers then does not change.
 """
 
 from __future__ import annotations
@@ -23,16 +23,18 @@ from numpy.typing import NDArray
 
 from odc_mlir.formats.quantities import counted, score_text, without_far_text
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.policy.sizes import most_sizes_differ, sizes_differ
+from odc_mlir.quantizer.policy.ranges import most_sizes_differ, sizes_differ
 from odc_mlir.runtime.reporting.scoring import (
     LOWER_IS_BETTER,
     MOST_SINGLE,
     OF_NUMBERS,
     are_shares,
+    chosen_classes,
     compared,
     scores,
     scores_of_numbers,
     scores_of_pictures,
+    sign_test,
 )
 
 _MOST_AXES = 2  # of outputs that are no pictures: the batch and the columns
@@ -317,3 +319,111 @@ def _within_fences(labels: Reals) -> NDArray[np.bool_]:
     low, high = np.percentile(np.unique(labels), (25.0, 75.0))
     reach = _FENCES * (high - low)
     return np.asarray((labels >= low - reach) & (labels <= high + reach))
+
+
+# That chance does what is taken for more: to any class of those that limits are checked on, to one that is told of.
+_RISK, _RISK_TOLD = 0.01, 0.05
+# What is told of, in percentage points.
+_TOLD_POINTS = 10.0
+_NAMED_CLASSES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """Of how many answers to ``label`` a model gives the right one, in percent, ``before`` and ``after`` quantising.
+
+    ``samples`` have such a label; of so many answers to it are ``lost`` or ``gained``.
+    """
+
+    label: int
+    samples: int
+    before: float
+    after: float
+    lost: int
+    gained: int
+
+    @property
+    def fall(self) -> float:
+        """By how many percentage points it falls."""
+        return self.before - self.after
+
+    @property
+    def chance(self) -> float:
+        """The probability that chance alone loses so many, or more, of those that change."""
+        return sign_test(self.lost, self.gained)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it stands in a verdict."""
+        return {"label": self.label, "samples": self.samples, "float": self.before, "quantized": self.after}
+
+
+def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> list[Recall]:
+    """The recall of each class that ``labels`` have, by two models' answers; none where labels are no classes.
+
+    Answers and labels are those of each sample, as :func:`odc_mlir.runtime.reporting.scoring.compared` has them.
+    """
+    was_chosen, is_chosen = (chosen_classes(answers, labels) for answers in (before, after))
+    if was_chosen is None or is_chosen is None or not labels.size:
+        return []
+    classes, places = np.unique(labels.ravel(), return_inverse=True)
+    places = places.reshape(-1)
+    was, is_right = ((found == labels.ravel()).astype(np.float64) for found in (was_chosen, is_chosen))
+    samples = np.repeat(np.arange(len(labels)), labels.size // len(labels))
+    # By how many answers more are right, of each sample that has the class.
+    pairs, inverse = np.unique(samples * len(classes) + places, return_inverse=True)
+    change = np.bincount(inverse.reshape(-1), weights=is_right - was)
+
+    def count(of: Array, weights: Array | None = None) -> Array:
+        return np.bincount(of, weights, minlength=len(classes))
+
+    total, of_pair = count(places), pairs % len(classes)
+    percent = [100.0 * count(places, right) / total for right in (was, is_right)]
+    lost, gained = count(of_pair[change < 0]), count(of_pair[change > 0])
+    having, (before_percent, after_percent) = count(of_pair), percent
+    return [
+        Recall(label, int(having[i]), float(before_percent[i]), float(after_percent[i]), int(lost[i]), int(gained[i]))
+        for i, label in enumerate(classes.tolist())
+    ]
+
+
+def recall_drop(found: Sequence[Recall]) -> float:
+    """By how many points the recall of a class falls at most that is lost beyond chance; 0 where none is."""
+    return max((item.fall for item in found if item.chance <= _RISK / len(found)), default=0.0)
+
+
+def recall_findings(found: Sequence[Recall]) -> list[str]:
+    """What is said of classes that lose more than ten points, which may be too few samples to refuse a model for."""
+    lost = [item for item in found if item.fall > _TOLD_POINTS and item.chance <= _RISK_TOLD]
+    lost.sort(key=lambda item: -item.fall)
+    luck = "" if recall_drop(found) else ", or it is luck, which recall_drop leaves out"
+    return [
+        f"recall of class {item.label} falls from {item.before:.1f} to {item.after:.1f} % "
+        f"({counted(item.samples, 'sample')}): what tells it from others is finer than codes{luck}; more bits for the "
+        "last layers may keep it"
+        for item in lost[:_NAMED_CLASSES]
+    ]
+
+
+def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | None:
+    """What is said of ``classes`` that no sample's answer is; None where all are, or where samples are fewer.
+
+    Nor is anything said where outputs are no rows of so many.
+
+    ``outputs``: scores of classes of each sample, [..., classes] in rows, which the model has as output ``name``.
+    """
+    if len(outputs) < classes or any(output.size % classes for output in outputs):
+        return None
+    answers = np.concatenate([output.reshape(-1, classes).argmax(axis=1) for output in outputs])
+    missing = np.setdiff1d(np.arange(classes), answers)
+    if not missing.size:
+        return None
+    names = ", ".join(map(str, missing[:_NAMED_CLASSES].tolist())) + (", …" if missing.size > _NAMED_CLASSES else "")
+    return (
+        f"the float model answers {missing.size} of {classes} classes for no sample ({names}) in output {name!r}: "
+        "whether the quantised one does is not checked; give samples of them"
+    )
+
+
+def by_loss(classes: Sequence[Mapping[str, Any]], most: int) -> list[Mapping[str, Any]]:
+    """Of a verdict's classes so many at ``most``, those first that lose most."""
+    return sorted(classes, key=lambda item: item["quantized"] - item["float"])[:most]

@@ -1,0 +1,377 @@
+"""Execution of graphs for many samples: batches with bit-identical results, and operator by operator.
+
+Integer arithmetic gives a sample the same results alone and in a batch. Sums of floats would depend on the batch, so
+graphs with float arithmetic run sample by sample.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from odc_mlir.errors import InputError, OdcError, UnsupportedError
+from odc_mlir.ops.constants import encode_constant, initial_contents
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo, Trait
+from odc_mlir.quantizer.outputs import alike
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.specialization import SpecializedGraph
+
+_log = logging.getLogger(__name__)
+
+# Operators that are not elementwise, each item of whose results depends on that item of one operand alone.
+_WINDOWS = frozenset(
+    {
+        "AVERAGE_POOL_2D",
+        "CONV_2D",
+        "DEPTHWISE_CONV_2D",
+        "FULLY_CONNECTED",
+        "L2_POOL_2D",
+        "MAX_POOL_2D",
+        "RESIZE_BILINEAR",
+        "RESIZE_NEAREST_NEIGHBOR",
+    }
+)
+_SHAPES = {"RESHAPE": 1, "TRANSPOSE_CONV": 0}  # by operator the operand that says the result's shape
+_REDUCING = frozenset({"MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"})
+_MOST_ELEMENTS = 1 << 17  # of the largest tensor of a run: what is computed next finds it in the cache
+
+
+class BatchRunner:
+    """Runs ``graph`` on samples of codes, as many at once as give each the results that it has alone."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._executors: dict[int, HostExecutor] = {}
+
+    def run(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
+        """The outputs of each sample, state anew."""
+        for part in self._parts(samples):
+            yield from self._outputs(part)
+
+    def run_where_it_can(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
+        """The same, None for a sample that a kernel refuses: codes are to blame where the float model takes it.
+
+        What may be refused for its values, such as an index, is no code, and so runs alone.
+        """
+        for part in self._parts(samples):
+            try:
+                found: list[list[Array]] | list[None] = self._outputs(part)
+            except InputError as error:
+                _log.info("a sample cannot be run: %s", error)
+                found = [None] * len(part)
+            yield from found
+
+    def _parts(self, samples: Sequence[Sequence[Array]]) -> Iterator[Sequence[Sequence[Array]]]:
+        most = most_at_once(self._graph) if _are_alike(samples) else 1
+        size = -(-len(samples) // max(1, -(-len(samples) // most)))  # all runs alike, as far as that goes
+        for start in range(0, len(samples), size or 1):
+            yield samples[start : start + size]
+
+    def _outputs(self, part: Sequence[Sequence[Array]]) -> list[list[Array]]:
+        executor = self._executor(len(part))
+        executor.reset()
+        if len(part) == 1:
+            return [executor.run(part[0])]
+        infos = self._graph.output_infos()
+        found = executor.run([np.concatenate(arrays) for arrays in zip(*part, strict=True)])
+        return [
+            [self._item(*output, number) for output in zip(infos, found, strict=True)] for number in range(len(part))
+        ]
+
+    @staticmethod
+    def _item(info: TensorInfo, value: Array, number: int) -> Array:
+        """What one sample has of an output of all; a constant is nobody's part."""
+        return value if info.is_const else value[number : number + 1]
+
+    def _executor(self, count: int) -> HostExecutor:
+        if count not in self._executors:
+            graph = self._graph if count == 1 else _for_items(self._graph, count)
+            self._executors[count] = HostExecutor(graph)
+        return self._executors[count]
+
+
+def _are_alike(samples: Sequence[Sequence[Array]]) -> bool:
+    """Whether all have the same shapes, each of one item."""
+    shapes = {tuple(array.shape for array in sample) for sample in samples}
+    return len(shapes) == 1 and all(shape[:1] == (1,) for shape in shapes.pop())
+
+
+def most_at_once(graph: Graph) -> int:
+    """How many samples a run may take, 1 where they would not be alone with their results."""
+    real = [graph.tensors[index] for index in graph.inputs]
+    made = [graph.tensors[index] for item in graph.nodes for index in item.outputs]
+    if not all(info.shape and info.shape[0] in (1, None) for info in (*real, *made)):
+        return 1
+    if not all(_is_alone(graph, item) for item in graph.nodes):
+        return 1
+    sizes = [int(np.prod([1 if size is None else size for size in info.shape or ()])) for info in (*real, *made)]
+    return max(1, _MOST_ELEMENTS // max(sizes, default=1))
+
+
+def _is_alone(graph: Graph, item: GraphNode) -> bool:
+    """Whether each item along the first axis of the results depends on that item alone, computed with codes."""
+    node, name = item.node, item.node.spec.name
+    operands = [graph.tensors[index] for index in item.inputs if index >= 0]
+    given, result = [info for info in operands if not info.is_const], graph.tensors[item.outputs[0]]
+    coded = all(info.quant is not None and info.info.is_integer for info in (*given, result))
+    if not given or item.calls or node.mutated or any(info.is_variable for info in given):
+        return False
+    if name in CASTS or not coded:
+        return name in CASTS
+    if name == "SOFTMAX":  # of 16 bits it is one of reals
+        return len(result.shape or ()) > 1 and result.info.bits == 8
+    if name == "CONCATENATION":
+        return len(given) == len(operands) and int(node.options["axis"]) % len(result.shape or ()) != 0
+    if name in _REDUCING:
+        axes, rank = operands[1], len(given[0].shape or ())
+        return axes.is_const and all(int(axis) % rank for axis in axes.array().reshape(-1))
+    if name in _SHAPES:
+        shape = operands[_SHAPES[name]]
+        return shape.is_const and shape.array().reshape(-1)[0] in (1, -1) and -1 not in shape.array().reshape(-1)[1:]
+    if Trait.ELEMENTWISE in node.spec.traits:
+        return all(_fits_beside(info, result) for info in operands)
+    return name in _WINDOWS and len(given) == 1
+
+
+def _fits_beside(info: TensorInfo, result: TensorInfo) -> bool:
+    """Whether an operand of an elementwise operator is the same for all items, or has the result's axes."""
+    rank, own = len(result.shape or ()), info.shape or ()
+    return len(own) < rank or own[0] == 1 if info.is_const else len(own) == rank
+
+
+def _for_items(graph: Graph, count: int) -> Graph:
+    """``graph`` for ``count`` items: of unknown number in its inputs, and so many in constants that say a shape."""
+    tensors = list(graph.tensors)
+    for index in graph.inputs:
+        tensors[index] = replace(tensors[index], shape=(None, *(tensors[index].shape or ())[1:]))
+    nodes = []
+    for item in graph.nodes:
+        infos = list(item.node.operands)
+        place = _SHAPES.get(item.node.spec.name)
+        options = item.node.options
+        if place is not None:
+            info = infos[place]
+            assert info is not None
+            shape = np.array(info.array())
+            shape.reshape(-1)[0] = count
+            tensors[item.inputs[place]] = infos[place] = as_constant(info, shape)
+            if options.get("new_shape"):
+                options = {**options, "new_shape": tuple(shape.reshape(-1).tolist())}
+        nodes.append(replace(item, node=replace(item.node, operands=tuple(infos), options=options)))
+    return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
+
+
+def reals_of(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
+    """The outputs of ``graph`` for each sample, all as reals."""
+    for found in BatchRunner(graph).run(_codes(graph, samples)):
+        yield list(map(to_reals, graph.output_infos(), found))
+
+
+def reals_where_it_runs(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
+    """The same, None for a sample that a kernel refuses."""
+    for found in BatchRunner(graph).run_where_it_can(_codes(graph, samples)):
+        yield None if found is None else list(map(to_reals, graph.output_infos(), found))
+
+
+def _codes(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[list[Array]]:
+    return [list(map(to_codes, graph.input_infos(), sample)) for sample in samples]
+
+
+class Stepper:
+    """Runs ``graph`` on ``samples``, lists of real arrays of the same shapes.
+
+    Raises UnsupportedError for graphs that cannot be run this way: with control flow, shapes that depend on values, or
+    state that is not one operator's own variable.
+    """
+
+    def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
+        self.graph = graph
+        self._shaped = SpecializedGraph(graph, [np.shape(array) for array in samples[0]])
+        self._refuse_what_does_not_fit()
+        infos = graph.input_infos()
+        self._values: dict[int, list[Array]] = {
+            index: [to_codes(info, np.asarray(sample[place])) for sample in samples]
+            for place, (index, info) in enumerate(zip(graph.inputs, infos, strict=True))
+        }
+        self._count = len(samples)
+        self._last = {index: item.index for item in graph.nodes for index in item.inputs}
+        self._next = 0
+        self._constants: dict[int, TensorInfo] = {}
+        self._replaced: set[int] = set()  # tensors that are not to be computed any more
+
+    def _refuse_what_does_not_fit(self) -> None:
+        for item, node in zip(self.graph.nodes, self._shaped.nodes, strict=True):
+            stateful = node.mutated or Trait.STATEFUL in node.spec.traits
+            if item.calls or Trait.CONTROL_FLOW in node.spec.traits or (stateful and not self._keeps_its_own(item)):
+                raise UnsupportedError("a stateful operator cannot be run alone", op=node.spec.name)
+            if item.index in self._shaped.open:
+                raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
+
+    def _keeps_its_own(self, item: GraphNode) -> bool:
+        """Whether all that the operator keeps are variables that no other one reads."""
+        places = {place for place, operand in enumerate(item.node.spec.operands) if operand.mutated}
+        readers = [index for other in self.graph.nodes for index in other.inputs]
+        states = [item.inputs[place] for place in item.node.mutated]
+        own = all(self.graph.tensors[index].is_variable and readers.count(index) == 1 for index in states)
+        return bool(places) and places.issuperset(item.node.mutated) and own
+
+    def go_to(self, item: GraphNode) -> None:
+        """Run every operator before ``item``, which must not have run."""
+        while self._next < item.index:
+            self._step(self.graph.nodes[self._next])
+
+    def run(self, item: GraphNode) -> None:
+        """Run every operator up to ``item``, which must not have run: what it gives is alive then."""
+        self.go_to(item)
+        self._step(item)
+
+    def reals(self, index: int) -> Iterator[Array]:
+        """The values of tensor ``index``, which must be alive, for each sample."""
+        info = self.graph.tensors[index]
+        if info.is_const:
+            return (to_reals(info, info.array()) for _ in range(self._count))
+        return (to_reals(info, value) for value in self._values[index])
+
+    def replace(self, index: int, array: Array) -> None:
+        """Let operators to come find ``array`` as tensor ``index``: a constant, or computed from constants alone."""
+        info = self.graph.tensors[index]
+        if not info.is_const:
+            self._values[index] = [array] * self._count
+            self._replaced.add(index)
+            return
+        data = memoryview(encode_constant(array, info.dtype))
+        self._constants[index] = dataclasses.replace(info, data=data, _array=None)
+
+    def _step(self, item: GraphNode) -> None:
+        if not self._replaced.issuperset(item.outputs):
+            self._compute(item)
+        for index in item.inputs:
+            if self._last[index] == item.index:
+                self._values.pop(index, None)
+        self._next = item.index + 1
+
+    def results_as(self, item: GraphNode, change: Callable[[Node], Node]) -> list[Array]:
+        """The first result of ``item``, which must not have run, changed like this, for each sample."""
+        self.go_to(item)
+        node = change(self._shaped.nodes[item.index])
+        return [results[0] for results in self._results(item, node.spec.kernel_function(node), node)]
+
+    def _compute(self, item: GraphNode) -> None:
+        found = self._results(item, *self._kernel(item))
+        for place, index in enumerate(item.outputs):
+            self._values[index] = [results[place] for results in found] * (self._count // len(found))
+
+    def _results(self, item: GraphNode, kernel: Execute, node: Node) -> list[list[Array]]:
+        """All results for each sample, or once where all samples have the same."""
+        found = []
+        constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
+        # the same operands give the same results: what comes from constants alone is computed once
+        runs = self._count if any(index in self._values for index in item.inputs) else 1
+        for number in range(runs):
+            operands = [
+                constant if constant is not None or index < 0 else self._value(index, number)
+                for constant, index in zip(_filled(constants, len(item.inputs)), item.inputs, strict=True)
+            ]
+            found.append([np.array(result) for result in kernel(operands)])
+        return found
+
+    def _value(self, index: int, number: int) -> Array:
+        info = self.graph.tensors[index]
+        return initial_contents(info) if info.is_variable else self._values[index][number]
+
+    def _kernel(self, item: GraphNode) -> tuple[Execute, Node]:
+        node = self._shaped.nodes[item.index]
+        changed = [self._constants.get(index) for index in item.inputs]
+        if not any(changed):
+            return self._shaped.kernel(item.index), node
+        operands = tuple(new or old for new, old in zip(changed, node.operands, strict=True))
+        node = dataclasses.replace(node, operands=operands)
+        return node.spec.kernel_function(node), node
+
+
+def _filled(values: Sequence[Array | None], count: int) -> list[Array | None]:
+    return [*values, *[None] * (count - len(values))]
+
+
+def names_of(graph: Graph) -> Mapping[str, GraphNode]:
+    """The operators of ``graph`` by the names of their first results."""
+    return {graph.tensors[item.outputs[0]].name: item for item in graph.nodes if item.outputs}
+
+
+# By what part of its largest value an output has to change for the model to depend on an input.
+_PLAINLY = 1e-3
+
+
+def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
+    """The names of inputs that are the same in all of several ``samples``, and on which outputs plainly depend.
+
+    That is tried: elements of them become another number, every second one as masks have it, with the first sample.
+    Inputs for which nothing else can be run, as shapes are, count as none.
+    """
+    same = [place for place, arrays in enumerate(zip(*samples, strict=True)) if alike(arrays)]
+    if not same:
+        return []
+    runner, names = BatchRunner(graph), [graph.tensors[index].name for index in graph.inputs]
+    (before,) = runner.run(samples[:1])
+    return [names[place] for place in same if _decides(runner, samples[0], place, before)]
+
+
+def _decides(runner: BatchRunner, sample: Sequence[Array], place: int, before: Sequence[Array]) -> bool:
+    for start in (0, 1):
+        other = list(sample)
+        other[place] = _changed(sample[place], start)
+        try:
+            (found,) = runner.run([other])
+        except OdcError:
+            return False
+        if any(_differs(a, b) for a, b in zip(before, found, strict=True)):
+            return True
+    return False
+
+
+def _changed(array: Array, start: int) -> Array:
+    """``array`` with every second element, from ``start`` on, 0 where it was not, else 1."""
+    found = np.array(array).reshape(-1)
+    if found.dtype.kind in "biuf":
+        found[start::2] = (found[start::2] == 0).astype(found.dtype)
+    return found.reshape(array.shape)
+
+
+def _differs(a: Array, b: Array) -> bool:
+    if a.dtype.kind != "f" or a.shape != b.shape:
+        return not np.array_equal(a, b)
+    finite = np.isfinite(a) & np.isfinite(b)
+    if not np.array_equal(np.isfinite(a), np.isfinite(b)):
+        return True
+    change = np.abs(a[finite].astype(np.float64) - b[finite])
+    return bool(change.max(initial=0.0) > _PLAINLY * np.abs(a[finite]).max(initial=0.0))
+
+
+CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
+
+
+def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
+    """For tensors of ``quantised`` the name of the float model's tensor that they stand for.
+
+    Tensors keep their names; what a conversion makes of one, and what one is made of, stands for the same.
+    """
+    names = {index: info.name for index, info in enumerate(quantised.tensors) if info.name in known}
+    casts = [item for item in quantised.nodes if item.node.spec.name in CASTS]
+    for item in casts:
+        if item.inputs[0] in names:
+            names.setdefault(item.outputs[0], names[item.inputs[0]])
+    for item in reversed(casts):
+        if item.outputs[0] in names:
+            names.setdefault(item.inputs[0], names[item.outputs[0]])
+    return names
+
+
+def as_constant(info: TensorInfo, array: Array) -> TensorInfo:
+    """``info`` with other contents."""
+    return replace(info, data=memoryview(encode_constant(array, info.dtype)), _array=None)

@@ -1,0 +1,734 @@
+"""Kinds of outputs: class scores, indices, yes/no scores and columns of numbers, and what decides each.
+
+An index, such as the class that ARG_MAX names, is right or wrong and never nearly so. One scale for all columns of an
+output may leave no codes for a small column; no error over the whole output shows that. A detector that was calibrated
+without detections has logits below zero only; its codes then end at zero, and no quantised score exceeds a half.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.numerics.lut import logistic
+from odc_mlir.ops.spec import Array, Trait
+from odc_mlir.quantizer.policy.ranges import Statistics, most_sizes_differ, sizes_differ
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.reporting.metrics import Errors
+from odc_mlir.runtime.reporting.scoring import MOST_SINGLE
+
+
+def tells(outputs: Sequence[Array]) -> bool:
+    """Whether there is something to measure in each of a sample's ``outputs``: finite values, and none that is NaN.
+
+    Infinities may be meant, as where a mask hides scores; what is no number has no distance, and no largest one.
+    """
+    reals = (array for array in outputs if array.dtype.kind == "f" and array.size)
+    return all(bool(np.isfinite(array).any()) and not np.isnan(array).any() for array in reals)
+
+
+def nothing(expected: Array) -> Array:
+    """What a model has instead of ``expected`` of a sample that a kernel refuses: no number, and no right answer."""
+    if expected.dtype.kind in "biu":
+        return np.asarray(np.bitwise_xor(expected, expected.dtype.type(1)))
+    return np.full_like(expected, np.nan) if expected.dtype.kind == "f" else np.zeros_like(expected)
+
+
+def completed(expected: Array, found: Array) -> tuple[Array, bool]:
+    """``found`` with zeros for the numbers that it lacks beside ``expected``, and whether it lacks any."""
+    if found.dtype.kind != "f" or found.shape != expected.shape:
+        return found, False
+    finite = np.isfinite(found)
+    lacks = ~finite if finite.all() else ~finite & np.isfinite(expected)
+    return (np.where(lacks, found.dtype.type(0), found), True) if lacks.any() else (found, False)
+
+
+def all_completed(expected: Sequence[Array], found: Sequence[Array] | None) -> tuple[list[Array], bool]:
+    """The same of all outputs of a sample; None of one that cannot be run."""
+    pairs = list(map(completed, expected, map(nothing, expected) if found is None else found))
+    return [array for array, _ in pairs], found is None or any(lacks for _, lacks in pairs)
+
+
+def exceeds(expected: Array, found: Array) -> bool:
+    """Whether ``found`` has numbers where ``expected`` has none."""
+    if expected.dtype.kind != "f" or found.shape != expected.shape:
+        return False
+    finite = np.isfinite(expected)
+    return not finite.all() and bool((np.isfinite(found) & ~finite).any())
+
+
+SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
+_SQUASHING = SOFTMAX | {"LOGISTIC"}
+# What ends in logits: several of them for each row, of which each of a few is sometimes the largest.
+LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
+LEAST_WINNERS = 3
+# The largest share of samples that one of several numbers wins which are taken for scores whatever their sum does:
+# beyond it, offsets of numbers of other kinds decide who is the largest.
+_MOST_WON = 0.5
+# The same where the sum varies by no more than this part of what it would if numbers had nothing to do with each other:
+# that of trained classifiers has 0.02 to 0.15, of coordinates more than a half.
+_MOST_WON_BY_A_SCORE, _LEAST_OF_SUM = 0.9, 0.25
+# Steps of a series: neighbours differ by no more than this part of what any two columns do (of classes it is about 1),
+# and the sum varies by so many times what it would if columns had nothing to do with each other.
+_MOST_OF_NEIGHBOURS, _LEAST_OF_STEPS = 0.5, 2.0
+UNDECIDED_NATS = math.log(2.0)
+# What answers are measured by: the share of those that are the same, or where another class is nearly as likely.
+SHARE, DECIDED = "top1_match", "top1_decided"
+_KEEP_ORDER = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "DEQUANTIZE", "QUANTIZE"})
+_PLACES = {"ARG_MAX": 0, "ARG_MIN": 0, "TOPK_V2": 1}  # which of the results
+
+
+def _logarithms(shares: Array) -> Array:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(np.log(shares.astype(np.float64)))
+
+
+# Logarithms of odds, but for a number that all have, of what these operators give.
+NATS: dict[str, Callable[[Array], Array]] = {"SOFTMAX": _logarithms, "LOG_SOFTMAX": np.asarray}
+
+
+def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
+    """What computes a tensor, seen through operators that only move values, ``in_order``, or change their type."""
+    tensor = _source(graph, tensor, _KEEP_ORDER if in_order else _KEEP_ORDER | {"TRANSPOSE"})
+    return next((node for node in graph.nodes if tensor in node.outputs), None)
+
+
+def _source(graph: Graph, tensor: int, seen_through: frozenset[str] = _KEEP_ORDER) -> int:
+    """The tensor whose values ``tensor`` has, behind operators that are ``seen_through``."""
+    producers = {index: node for node in graph.nodes for index in node.outputs}
+    while (node := producers.get(tensor)) is not None and node.node.spec.name in seen_through:
+        tensor = node.inputs[0]
+    return tensor
+
+
+def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
+    """The tensor in which noise shows that may change an output: what a function squashes, or is searched."""
+    if places is not None:
+        output = places.searched
+    node = last_operator(graph, output)
+    return node.inputs[0] if node is not None and node.node.spec.name in _SQUASHING else output
+
+
+def is_in_order(graph: Graph, output: int, axis: int | None) -> bool:
+    """Whether what decides ``output`` of a made model has its elements where the float model's tensor has them.
+
+    Operators may compute in another order of the axes than in the float model, under the same name. What they give is
+    then transposed, or they search along another axis than the float model, where that is ``axis`` from the end.
+    """
+    if axis is not None:
+        found = places_of(graph, output)
+        return found is None or found.from_end(graph) == axis
+    node = last_operator(graph, output)
+    return node is None or node.node.spec.name != "TRANSPOSE"
+
+
+def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> bool:
+    """Whether different ones of several win, none of them nearly always, as coordinates and the like have it.
+
+    ``most``: the largest share of the samples in which the same one may win.
+    """
+    won = max(map(winners.count, winners))
+    return len(set(winners)) >= min(LEAST_WINNERS, classes) and won <= most * len(winners)
+
+
+def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
+    """Whether ``rows``, [samples, classes], of an output, ``alone`` or beside others, look like scores of classes.
+
+    Different ones win. Where one wins more often than not, as a frequent class and the largest of several numbers do,
+    what one gains the others must lose: steps of the cross entropy by which classifiers are trained leave the sum as
+    it is, which then varies less than that of numbers that have nothing to do with each other. Beside other outputs,
+    which may be boxes or the like, the sum has to show it anyway. Steps of a series, as forecasts are, rise and fall
+    together, and neighbours most.
+    """
+    winners = np.argmax(rows, axis=1).tolist()
+    if _are_steps(rows):
+        return False
+    if alone and is_varied(winners, rows.shape[1]):
+        return True
+    return is_varied(winners, rows.shape[1], _MOST_WON_BY_A_SCORE) and _part_of_sum(rows) <= _LEAST_OF_SUM
+
+
+def _part_of_sum(rows: NDArray[np.float64]) -> float:
+    """By how much the sum of a row varies, in parts of what it would if columns had nothing to do with each other."""
+    with np.errstate(all="ignore"):  # of values that are not finite, or never vary
+        return float(rows.sum(axis=1).var() / rows.var(axis=0).sum())
+
+
+def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
+    """Whether neighbouring columns differ far less than others: order says something, as it does not of classes."""
+    with np.errstate(all="ignore"):
+        varying, width = rows - rows.mean(axis=0), rows.shape[1]
+        nearest = np.square(np.diff(varying, axis=1)).mean()
+        # Of all pairs the sum of squared differences is n times that of the squares without the square of the sum.
+        every = (width * np.square(varying).sum(axis=1) - np.square(varying.sum(axis=1))).mean()
+        return bool(nearest <= _MOST_OF_NEIGHBOURS * every / max(1, width * (width - 1) / 2) and every > 0.0)
+
+
+def _are_steps(rows: NDArray[np.float64]) -> bool:
+    """Whether columns are like steps of a series, of which neighbours are alike and all rise and fall together."""
+    return _part_of_sum(rows) >= _LEAST_OF_STEPS and _are_like_neighbours(rows)
+
+
+def remedy_of_guess(has_labels: bool) -> str:
+    """What to do about a wrong guess, before the metric to give; ``has_labels``: as :func:`doubt_of_scores` has it."""
+    return "give labels, or" if has_labels else "give"
+
+
+def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, has_labels: bool = True) -> str | None:
+    """What is said of output ``name`` that may or may not have scores of classes; None where there is no doubt.
+
+    ``alone``: as :func:`are_scores` has it; ``has_labels``: whether labels would be compared with it.
+    """
+    remedy = remedy_of_guess(has_labels)
+    winners = np.argmax(rows, axis=1).tolist()
+    if are_scores(rows, alone):
+        if not _are_like_neighbours(rows):
+            return None
+        return (
+            f"output {name!r} is taken for scores of classes, though neighbouring columns are alike, as steps of a "
+            f"series are; if it has numbers, {remedy} --metric mpeir"
+        )
+    if not is_varied(winners, rows.shape[1], 1.0):
+        return None
+    if _are_steps(rows):
+        why = "its columns rise and fall together, neighbours most, as steps of a series do"
+    elif is_varied(winners, rows.shape[1]):
+        why = "it is beside others, and the sum of its columns varies as that of numbers does"
+    else:
+        best, won = max(((place, winners.count(place)) for place in set(winners)), key=lambda found: found[1])
+        why = f"column {best} is the largest for {won} of {len(winners)} samples"
+    return f"output {name!r} is not taken for scores of classes, as {why}; if it has such, {remedy} --metric top1"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Places:
+    """An output of places along ``axis`` of the tensor ``searched``; ``in_order``: as the search gave them."""
+
+    searched: int
+    axis: int
+    largest: bool
+    in_order: bool
+
+    def may_be_undecided(self, graph: Graph, answers: Sequence[Array], classes: int) -> bool:
+        """Whether logits are searched, in which a class may be nearly as likely as that of all ``answers``."""
+        node = last_operator(graph, self.searched)
+        if not (self.in_order and self.largest) or node is None or node.node.spec.name not in LOGITS:
+            return False
+        return is_varied(np.concatenate([np.ravel(answer) for answer in answers]).astype(np.int64).tolist(), classes)
+
+    def from_end(self, graph: Graph) -> int:
+        """The axis counted from the last, which is -1."""
+        shape = graph.tensors[self.searched].shape
+        return self.axis if self.axis < 0 or shape is None else self.axis - len(shape)
+
+    def nearly(self, searched: Array, expected: Array, found: Array) -> Array:
+        """Of each place whether ``found`` has at least half the odds of what is expected."""
+        best, chosen = (self._at(searched, places) for places in (expected, found))
+        return np.ravel(chosen >= best - UNDECIDED_NATS)
+
+    def shares_of_ties(self, searched: Array, expected: Array, found: Array, decisive: Array) -> NDArray[np.float64]:
+        """What each place of ``found`` counts, see :func:`share_of_ties`, that was searched for in ``decisive``."""
+        values, seen = (np.moveaxis(array, self.axis, -1) for array in (searched, decisive))
+        least, chosen = self._at(searched, expected) - UNDECIDED_NATS, self._at(decisive, found)
+        ranks = range(chosen.shape[-1])
+        return np.ravel(np.stack([share_of_ties(values, least[..., i], seen, chosen[..., i]) for i in ranks], axis=-1))
+
+    def _at(self, values: Array, places: Array) -> Array:
+        """``values`` at ``places``: [..., places], the searched axis being the last."""
+        moved = np.moveaxis(values, self.axis, -1)
+        shape = (*moved.shape[:-1], -1)
+        return np.take_along_axis(moved, np.clip(places.astype(np.int64), 0, moved.shape[-1] - 1).reshape(shape), -1)
+
+
+def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) -> NDArray[np.float64]:
+    """What answers count that have the values ``chosen`` of ``found``; [..., classes], like the float ``expected``.
+
+    1 where no other class has that value, as codes of close logits have, and ``expected`` is ``least`` or more. Of
+    several it is a coin's toss which of them answers, if always the first: they count as if each did so in turn, but
+    nothing where one is below ``least``, and as one where the float model cannot tell them apart either.
+    """
+    tied = found == chosen[..., None]
+    low = np.where(tied, expected, np.inf).min(axis=-1)
+    high = np.where(tied, expected, -np.inf).max(axis=-1)
+    count = np.where(low == high, 1, np.maximum(1, np.count_nonzero(tied, axis=-1)))
+    return np.where(low >= least, 1.0 / count, 0.0)
+
+
+def places_of(graph: Graph, output: int) -> Places | None:
+    """What an output's places are of; None for one of other values."""
+    producers = {index: node for node in graph.nodes for index in node.outputs}
+    tensor, in_order = output, True
+    while (node := producers.get(tensor)) is not None:
+        spec = node.node.spec
+        if spec.name in _PLACES:
+            return _searching(graph, node, in_order) if tensor == node.outputs[_PLACES[spec.name]] else None
+        keeps_order = spec.name in _KEEP_ORDER
+        if not keeps_order and spec.quant.source is None:
+            return None
+        in_order &= keeps_order
+        tensor = node.inputs[0 if keeps_order else spec.quant.source or 0]
+    return None
+
+
+def _searching(graph: Graph, node: GraphNode, in_order: bool) -> Places:
+    name, axis = node.node.spec.name, -1
+    if name != "TOPK_V2":
+        info = graph.tensors[node.inputs[1]]
+        axis, in_order = (int(info.array().reshape(-1)[0]), in_order) if info.is_const else (-1, False)
+    return Places(node.inputs[0], axis, name != "ARG_MIN", in_order)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Answering:
+    """What of a sample's outputs labels are compared with: the one at ``output``, or the ``best`` of its indices."""
+
+    output: int = 0
+    best: bool = False
+
+    def of(self, outputs: Sequence[Array]) -> Array:
+        """The answer; the best of several indices is the first, int64."""
+        found = outputs[self.output]
+        return found[..., :1].astype(np.int64) if self.best else found
+
+
+def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
+    """What ``labels``, so many for each sample, are compared with, where ``outputs`` are those of one.
+
+    The first output; where TOPK_V2 gives it and there is a label for each of its rows, the best of the indices, which
+    may be another output.
+    """
+    node = last_operator(graph, graph.outputs[0])
+    if node is None or node.node.spec.name != "TOPK_V2" or labels * outputs[0].shape[-1] != outputs[0].size:
+        return Answering()
+    indices = node.outputs[_PLACES["TOPK_V2"]]
+    found = [place for place, tensor in enumerate(graph.outputs) if _source(graph, tensor) == indices]
+    return Answering(found[0], best=True) if found else Answering()
+
+
+class PlaceMeter:
+    """Counts the places that are the same, as :class:`odc_mlir.runtime.reporting.metrics.ErrorMeter` adds up errors."""
+
+    def __init__(self) -> None:
+        self._elements = self._differing = 0
+        self._shares: list[float] = []
+
+    def add(self, reference: Array, other: Array) -> None:
+        """One more record."""
+        differing = int(np.count_nonzero(reference != other))
+        self._elements += reference.size
+        self._differing += differing
+        self._shares.append(1.0 - differing / max(1, reference.size))
+
+    def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
+        """More records."""
+        for reference, other in zip(references, others, strict=True):
+            self.add(reference, other)
+
+    def errors(self) -> Errors:
+        """The counts, and the share that is the same; a place has no distance."""
+        share = sum(self._shares) / len(self._shares) if self._shares else None
+        return Errors(self._elements, self._differing, top1_match=share)
+
+
+_FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
+_SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
+# The R² of a column below which it is lost: one of five values is on the wrong side of its mean, if they and errors are
+# as in a normal distribution; of a column that is told well it is one of ten.
+_LEAST_R2, _GOOD_R2 = 0.5, 0.9
+_NAMED = 4
+_LAST = -1
+_MORE_OF_IT, _MORE_OF_THEM = (
+    f"give samples for which {what} larger, or the last layer more bits" for what in ("it is", "they are")
+)
+# Of how the logarithms of what elements vary by differ: the part that a place tells along an axis of quantities, of
+# which no image's or sequence's place tells as much.
+_LEAST_TOLD = 0.9
+
+
+@dataclass(slots=True)
+class Columns:
+    """The least and the largest finite value of each column of one output, float64 [columns]; none of other types.
+
+    ``axis``: that of the output whose places they are, -1 for the last. ``total``, ``squares``: sums of the values and
+    their squares; ``noise``: of the squares of errors, where what is expected is given. NaN and more where values are
+    not finite.
+    """
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+    axis: int = _LAST
+    values: int = 0  # of each column
+    total: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    squares: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+    noise: NDArray[np.float64] = field(default_factory=lambda: np.zeros(1))
+
+    @classmethod
+    def of(cls, arrays: Sequence[Array], axis: int = _LAST) -> Columns:
+        """The columns of what the samples have for an output; none where their number changes, or of no reals."""
+        widths = {array.shape[axis] if array.ndim else 1 for array in arrays}
+        if len(widths) != 1 or not (width := widths.pop()) or any(array.dtype.kind != "f" for array in arrays):
+            return cls(np.empty(0), np.empty(0), axis)
+        found = cls(np.full(width, np.inf), np.full(width, -np.inf), axis)
+        for array in arrays:
+            found.add(array)
+        return found
+
+    def rows(self, array: Array) -> Array:
+        """The values of an output, those of each column below each other."""
+        return (np.moveaxis(array, self.axis, -1) if array.ndim else array).reshape(-1, len(self.low))
+
+    def add(self, array: Array, expected: Array | None = None) -> None:
+        """What one more sample has for the output; nothing where there are no such columns."""
+        self.add_all([array], None if expected is None else [expected])
+
+    def add_all(self, arrays: Sequence[Array], expected: Sequence[Array] | None = None) -> None:
+        """What more samples have, to the last bit as one by one, in less time where they are small."""
+        if len({array.shape for array in arrays}) > 1:
+            for place, array in enumerate(arrays):
+                self.add(array, None if expected is None else expected[place])
+            return
+        if not len(self.low) or arrays[0].size % len(self.low):
+            return
+        rows = np.stack([self.rows(array) for array in arrays])  # [samples, values, columns]
+        finite = np.isfinite(rows)
+        low, high = (rows, rows) if finite.all() else (np.where(finite, rows, end) for end in (np.inf, -np.inf))
+        np.minimum(self.low, low.min(axis=(0, 1), initial=np.inf), out=self.low)
+        np.maximum(self.high, high.max(axis=(0, 1), initial=-np.inf), out=self.high)
+        self.values += rows.shape[0] * rows.shape[1]
+        wide = rows.astype(np.float64)
+        with np.errstate(all="ignore"):
+            for total, squares in zip(wide.sum(axis=1), np.square(wide).sum(axis=1), strict=True):
+                self.total, self.squares = self.total + total, self.squares + squares
+            if expected is not None:
+                others = np.stack([self.rows(array) for array in expected])
+                for noise in np.square(wide - others).sum(axis=1):
+                    self.noise = self.noise + noise
+
+    @property
+    def are_single(self) -> bool:
+        """Whether each is taken for a quantity of its own: where they are few, or most are small beside the largest."""
+        return len(self.low) <= MOST_SINGLE or self.have_units
+
+    @property
+    def have_units(self) -> bool:
+        """Whether columns of one kind, such as logits, would not differ so much in size."""
+        return self.values >= _FEWEST_VALUES and most_sizes_differ(self.low, self.high)
+
+    @property
+    def are_of_kinds(self) -> bool:
+        """Whether one is so small beside others as none of columns of one kind, such as logits, would be."""
+        return self.values >= _FEWEST_VALUES and self.differ
+
+    @property
+    def differ(self) -> bool:
+        """Whether one scale, which holds zero, is too coarse for one of the columns."""
+        return sizes_differ(self.low, self.high)
+
+    @property
+    def variation(self) -> NDArray[np.float64]:
+        """The sum of the squares of what values differ from their mean."""
+        return self.squares - np.square(self.total) / max(1, self.values)
+
+    @property
+    def roomy(self) -> NDArray[np.float64]:
+        """What each column may reach, [2, columns], told by all: the farthest that one was, in standard deviations.
+
+        Few samples show the ends of none. Room costs codes, so no range is more than twice what its column has shown.
+        """
+        mean = self.total / max(1, self.values)
+        deviation = np.sqrt(np.maximum(self.variation, 0.0) / max(1, self.values))
+        farthest = np.maximum(self.high - mean, mean - self.low)
+        with np.errstate(all="ignore"):  # what is not finite says nothing
+            parts = farthest / deviation
+            reach = deviation * np.max(parts, where=np.isfinite(parts), initial=0.0)
+            half = (self.high - self.low) / 2
+            return np.stack(
+                [np.clip(mean - reach, self.low - half, self.low), np.clip(mean + reach, self.high, self.high + half)]
+            )
+
+    def like(self) -> Columns:
+        """As many columns that have shown nothing yet."""
+        return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf), self.axis)
+
+    def lost(self, found: Columns, *, single: bool = True) -> tuple[list[int], list[int]]:
+        """The columns that vary here, not only slightly, and are lost in ``found``, and those that are in part.
+
+        Lost are those of one value there and, where each is a ``single`` quantity, those of an R² below a half. Those
+        are lost in part whose R² is below that of columns that are told well.
+        """
+        if self.values < _FEWEST_VALUES or found.values != self.values:
+            return [], []
+        with np.errstate(invalid="ignore"):  # of columns without a finite value
+            varies = self.high - self.low > _SLIGHT * np.maximum(np.abs(self.low), np.abs(self.high))
+            none, little = ((found.noise > (1.0 - r2) * self.variation) & single for r2 in (_LEAST_R2, _GOOD_R2))
+        gone = varies & ((found.low == found.high) | none)
+        return np.flatnonzero(gone).tolist(), np.flatnonzero(varies & little & ~gone).tolist()
+
+
+def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
+    """The columns of what the samples have for an output: those that are quantities of their own first, the last axis.
+
+    Quantities are along another axis behind that of the batch where channels ``are_along`` it, or that is not known and
+    they are few, one scale is too coarse for them, and places along that axis tell how much elements vary.
+    """
+    last = Columns.of(arrays)
+    if not len(last.low) or len({array.shape for array in arrays}) != 1:
+        return [last]
+    for axis in range(1, arrays[0].ndim - 1):
+        columns = Columns.of(arrays, axis)
+        if columns.are_single and columns.differ and _tell(columns, arrays):
+            known = are_along(axis)
+            if known or (known is None and len(columns.low) <= MOST_SINGLE):
+                return [columns, last]
+    return [last]
+
+
+def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
+    """Whether columns tell how much elements vary, all samples of one shape: what is alike within them, and differs.
+
+    Rows of an image may be small beside others too, but elements of these differ as much.
+    """
+    means = columns.total / max(1, columns.values)
+    with np.errstate(all="ignore"):
+        squares = sum(np.square(columns.rows(array) - means) for array in arrays)
+        sizes = np.where(squares > 0, np.log(squares), np.nan)
+    known = np.isfinite(sizes)
+    if not known.any():
+        return False
+    within = sum(float(np.square(a - a.mean()).sum()) for column in sizes.T if (a := column[np.isfinite(column)]).size)
+    whole = float(np.square(sizes[known] - sizes[known].mean()).sum())
+    return within < (1.0 - _LEAST_TOLD) * whole
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Columns of one output, by place along ``axis``, of which a quantised model tells nothing; of ``columns``.
+
+    ``are_shares``: what gives them, such as SOFTMAX, gives all of them one range, which no scale changes.
+    """
+
+    places: list[int]
+    axis: int
+    columns: int
+    are_shares: bool = False
+    in_part: bool = False
+
+    def text(self, name: str) -> str:
+        """What is said of these columns of output ``name``."""
+        part = " in part" if self.in_part else ""
+        if self.columns == 1:
+            return lost_output_text(name, part, are_shares=self.are_shares)
+        one = len(self.places) == 1
+        remedy = "scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
+        some = ", ".join(map(str, self.places[:_NAMED])) + (", …" if len(self.places) > _NAMED else "")
+        what = f"column{'' if one else 's'} {some}"
+        if self.axis != _LAST:
+            what = f"place{'' if one else 's'} {some} along axis {self.axis}"
+        return (
+            f"{what} of output {name!r} ({len(self.places)} of {self.columns}) "
+            f"{'varies' if one else 'vary'} in the float model and {'is' if one else 'are'} lost{part} in the "
+            f"quantised one: {(_MORE_OF_IT if one else _MORE_OF_THEM) if self.are_shares else remedy}"
+        )
+
+
+def lost_output_text(
+    name: str, part: str = "", varies_by: float | None = None, *, are_shares: bool = False, known: bool = True
+) -> str:
+    """What is said of output ``name``; ``varies_by``: what little samples show of what it could.
+
+    ``are_shares``: its operator has a range by definition. ``known``: also a model that knows the samples loses it.
+    """
+    what = f"output {name!r} varies in the float model and is lost{part} in the quantised one"
+    if not known:
+        return f"{what}, made without the samples that it is judged on: give more like those that are far from others"
+    if varies_by is not None:
+        return f"{what}, by {varies_by:.2g} only: give samples for which it varies as it does in use"
+    remedy = "scale it inside the model like what it is computed with, or give layers more bits"
+    return f"{what}: {_MORE_OF_IT if are_shares else remedy}"
+
+
+def alike(arrays: Sequence[Array]) -> bool:
+    """Whether an output is the same for all of several samples."""
+    first, *others = arrays
+    return bool(others) and all(np.array_equal(first, b, equal_nan=first.dtype.kind == "f") for b in others)
+
+
+def reached(graph: Graph) -> set[int]:
+    """The tensors that depend on an input or a state; others are constant by construction."""
+    found = {*graph.inputs, *(index for index, info in enumerate(graph.tensors) if info.is_variable)}
+    for node in graph.nodes:
+        if not node.inputs or not found.isdisjoint(node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+# What has its channels along the last axis, and positions of images, or rows, along the others.
+_LAYERS = frozenset(
+    {
+        "AVERAGE_POOL_2D",
+        "CONV_2D",
+        "DEPTHWISE_CONV_2D",
+        "FULLY_CONNECTED",
+        "MAX_POOL_2D",
+        "RESIZE_BILINEAR",
+        "RESIZE_NEAREST_NEIGHBOR",
+        "TRANSPOSE_CONV",
+    }
+)
+_SAME_PLACES = frozenset({"CAST", "DEQUANTIZE", "QUANTIZE"})
+
+Indices = NDArray[np.int64]
+
+
+class ChannelAxes:
+    """What ``graph`` does with the channels of layers that its outputs are of."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._graph = graph
+        self._producers = {index: node for node in graph.nodes for index in node.outputs}
+
+    def are_along(self, output: int, shape: Sequence[int], axis: int) -> bool | None:
+        """Whether all of a channel has one place along ``axis`` of a tensor; None where the layers are not known."""
+        along = np.arange(shape[axis]).reshape(-1, *[1] * (len(shape) - 1 - axis))
+        waiting, seen, layers = [(output, np.broadcast_to(along, shape))], {output}, 0
+        known = True
+        while waiting:
+            tensor, places = waiting.pop()
+            node = self._producers.get(tensor)
+            if node is not None and node.node.spec.name in _LAYERS:
+                rows = places.reshape(-1, places.shape[-1])
+                if (rows != rows[:1]).any():
+                    return False
+                layers += 1
+                continue
+            sources = () if node is None else self._sources(node, places)
+            known &= bool(sources)
+            waiting += [source for source in sources if source[0] not in seen]
+            seen.update(source for source, _ in sources)
+        return True if known and layers else None
+
+    def _sources(self, node: GraphNode, places: Indices) -> list[tuple[int, Indices]]:
+        """The operands that a node only moves, or takes element by element, with the places of their elements."""
+        name, traits, axis = node.node.spec.name, node.node.spec.traits, node.node.options.get("axis") or 0
+        shapes = [self._graph.tensors[tensor].shape if tensor >= 0 else None for tensor in node.inputs]
+        full = [tuple(size for size in shape or () if size is not None) for shape in shapes]
+        if Trait.VIEW in traits and shapes[0] == full[0] and math.prod(full[0]) == places.size:
+            return [(node.inputs[0], places.reshape(full[0]))]
+        if name == "TRANSPOSE" and (order := self._graph.tensors[node.inputs[1]]).is_const:
+            return [(node.inputs[0], places.transpose(np.argsort(order.array().ravel())))]
+        if name == "PACK":
+            return [(tensor, np.take(places, [at], axis).squeeze(axis)) for at, tensor in enumerate(node.inputs)]
+        if name == "CONCATENATION" and shapes == full:
+            ends = np.cumsum([shape[axis] for shape in full])
+            return list(zip(node.inputs, np.split(places, ends[:-1], axis), strict=True))
+        if Trait.ELEMENTWISE in traits or name in _SAME_PLACES:
+            same = zip(node.inputs, shapes, strict=True)
+            return [(tensor, places) for tensor, shape in same if shape == places.shape and tensor in self._producers]
+        return []
+
+
+_HALF = 0.5
+# What may give logits of either sign, if nothing that is fused with it limits them.
+_OF_EITHER_SIGN = frozenset(
+    {"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL", "ADD", "SUB"}
+)
+_CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
+
+
+def unreached(graph: Graph) -> list[str]:
+    """What is said of outputs of which the codes of logits leave no score on one side of a half."""
+    found, scoring = [], list(_scoring(graph))
+    for (name, node), ends in zip(scoring, ends_of(graph, [node.inputs[0] for _, node in scoring]), strict=True):
+        if ends is None:
+            continue
+        least, most = (_score(graph, node, end) for end in ends)
+        advice = "give samples with {} ones, as of what is to be told apart, or room for them (--output-room on)"
+        if most <= _HALF:
+            found.append(f"scores of output {name!r} are {most:.4g} at most on any input: {advice.format('larger')}")
+        elif least >= _HALF:
+            found.append(f"scores of output {name!r} are {least:.4g} at least on any input: {advice.format('smaller')}")
+    return list(dict.fromkeys(found))
+
+
+def one_sided(graph: Graph, statistics: Statistics) -> list[str]:
+    """The names of outputs of the float model whose scores are all on one side of a half in the samples."""
+    found = []
+    for name, node in _scoring(graph):
+        seen = statistics.get(graph.tensors[node.inputs[0]].name)
+        if seen is not None and seen.runs and (seen.maximum <= 0.0 or seen.minimum >= 0.0):
+            found.append(name)
+    return list(dict.fromkeys(found))
+
+
+def _score(graph: Graph, node: GraphNode, logit: float) -> float:
+    """The score of ``logit``, as codes have it where the result is one of these."""
+    exact, info = float(logistic(np.asarray(logit, np.float64))), graph.tensors[node.outputs[0]]
+    if info.quant is None or not info.info.is_integer:
+        return exact
+    return float(to_reals(info, to_codes(info, np.array(exact, np.float32))))
+
+
+def _scoring(graph: Graph) -> Iterator[tuple[str, GraphNode]]:
+    """The operators LOGISTIC whose results are moved to outputs, and whose operands may have both signs.
+
+    Each with the output's name.
+    """
+    producers = {index: node for node in graph.nodes for index in node.outputs}
+    for output in dict.fromkeys(graph.outputs):
+        for node in _sources(producers, [output]):
+            if node.node.spec.name == "LOGISTIC" and any(map(_has_both_signs, _sources(producers, node.inputs))):
+                yield graph.tensors[output].name, node
+
+
+def _sources(producers: Mapping[int, GraphNode], tensors: Sequence[int]) -> Iterator[GraphNode]:
+    """What computes the values that are moved to ``tensors``."""
+    todo, seen = list(tensors), set[int]()
+    while todo:
+        node = producers.get(todo.pop())
+        if node is None or node.index in seen:
+            continue
+        seen.add(node.index)
+        if node.node.spec.name in _CASTS or Trait.SAME_QUANT in node.node.spec.traits:
+            todo.extend(node.inputs)
+        else:
+            yield node
+
+
+def _has_both_signs(node: GraphNode) -> bool:
+    fused = str(node.node.options.get("fused_activation_function", "none")).lower()
+    return node.node.spec.name in _OF_EITHER_SIGN and fused == "none"
+
+
+# What keeps the values of codes, so that a range behind it is that of these.
+_SEEN_THROUGH = frozenset({"DEQUANTIZE", "RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE"})
+
+Interval = tuple[float, float]
+
+
+def output_ends(graph: Graph) -> list[Interval | None]:
+    """The range that each output cannot leave, which its codes have; None where it is none of these."""
+    return ends_of(graph, graph.outputs)
+
+
+def ends_of(graph: Graph, tensors: Iterable[int]) -> list[Interval | None]:
+    """The ranges that ``tensors`` cannot leave, as :func:`output_ends` has them."""
+    producers = {output: node for node in graph.nodes for output in node.outputs}
+    return [_range_of(graph, producers, index) for index in tensors]
+
+
+def _range_of(graph: Graph, producers: Mapping[int, GraphNode], index: int) -> Interval | None:
+    info = graph.tensors[index]
+    while info.quant is None or not info.info.is_integer:
+        node = producers.get(index)
+        if node is None or node.node.spec.name not in _SEEN_THROUGH:
+            return None
+        index = node.inputs[0]
+        info = graph.tensors[index]
+    low, high = (to_reals(info, np.array(code, info.info.numpy)) for code in info.info.range)
+    return float(low), float(high)

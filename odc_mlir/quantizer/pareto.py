@@ -1,0 +1,505 @@
+"""Mixed precision as an optimisation: the Pareto front of output noise and cost over the precisions of layers.
+
+Each layer has a level: the model's scheme, a wider one, or float. Noise comes from roundings: of values, which are
+coarse while any layer that produces or reads them is narrow, and of weights. Noises are taken as independent, so they
+add up. Costs of layers at their levels, and of conversions between layers of different levels, add up too. The front is
+
+* exact, by enumeration, for few choices: up to twelve layers with three levels;
+* otherwise its convex hull. For each price of noise the best choice is a minimum cut (project selection, Rhys 1970 and
+  Picard 1976), found by Dinic's algorithm (1970).
+
+:mod:`odc_mlir.quantizer.precisions` measures points of the front on the whole model and chooses one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import OdcError
+from odc_mlir.quantizer.layers import Examination
+from odc_mlir.quantizer.models import Candidate
+from odc_mlir.quantizer.policy.options import Options, PrecisionChoice
+from odc_mlir.quantizer.policy.schemes import FLOAT, bits_of, values_of
+
+if TYPE_CHECKING:
+    from odc_mlir.quantizer.target import Placement, TargetRules
+
+LOG = logging.getLogger(__name__)
+
+_NOTHING = 1e-12  # part of the largest finite capacity below which an arc is full
+
+
+class Network:
+    """Nodes ``0 … count - 1`` and arcs with capacities; ``source_side`` is what a smallest cut leaves the source."""
+
+    def __init__(self, count: int) -> None:
+        self._arcs: list[list[int]] = [[] for _ in range(count)]
+        self._ends: list[int] = []
+        self._left: list[float] = []
+
+    def connect(self, start: int, end: int, capacity: float, backward: float = 0.0) -> None:
+        """An arc of this capacity, which may be infinite, and one in the other direction."""
+        self._arcs[start].append(len(self._ends))
+        self._arcs[end].append(len(self._ends) + 1)
+        self._ends += [end, start]
+        self._left += [capacity, backward]
+
+    def source_side(self, source: int, sink: int) -> set[int]:
+        """The nodes on the source's side of the smallest cut; of several such cuts the one with fewest nodes there.
+
+        Every path from source to sink must have a finite arc. Uses the network up.
+        """
+        nothing = _NOTHING * max((left for left in self._left if left < math.inf), default=0.0)
+        while True:
+            levels = self._levels(source, nothing)
+            if sink not in levels:
+                return set(levels)
+            tried = [0] * len(self._arcs)
+            while self._augment(source, sink, levels, tried, nothing):
+                pass
+
+    def _levels(self, source: int, nothing: float) -> dict[int, int]:
+        """The distance of each node that can be reached."""
+        levels, waiting = {source: 0}, deque([source])
+        while waiting:
+            node = waiting.popleft()
+            for arc in self._arcs[node]:
+                end = self._ends[arc]
+                if self._left[arc] > nothing and end not in levels:
+                    levels[end] = levels[node] + 1
+                    waiting.append(end)
+        return levels
+
+    def _augment(self, source: int, sink: int, levels: dict[int, int], tried: list[int], nothing: float) -> bool:
+        """Send what one more shortest path can take; False where there is none."""
+        path: list[int] = []
+        node = source
+        while node != sink:
+            arc = self._usable(node, levels, tried, nothing)
+            if arc is not None:
+                path.append(arc)
+                node = self._ends[arc]
+            elif path:
+                back = path.pop()
+                node = self._ends[back ^ 1]
+                tried[node] += 1
+            else:
+                return False
+        flow = min(self._left[arc] for arc in path)
+        for arc in path:
+            self._left[arc] -= flow
+            self._left[arc ^ 1] += flow
+        return True
+
+    def _usable(self, node: int, levels: dict[int, int], tried: list[int], nothing: float) -> int | None:
+        """The next arc of ``node`` that leads on."""
+        arcs = self._arcs[node]
+        while tried[node] < len(arcs):
+            arc = arcs[tried[node]]
+            if self._left[arc] > nothing and levels.get(self._ends[arc]) == levels[node] + 1:
+                return arc
+            tried[node] += 1
+        return None
+
+
+Precisions = dict[str, str]  # by layer name; layers left out are in the model's scheme
+Levels = tuple[int, ...]
+
+_MOST_CHOICES = 600_000  # that are all tried: 3 ** 12 and some
+_MOST_CUTS = 48
+# Less than this part of the noise is not worth anything.
+_WORTHLESS = 1e-5
+# Up to this many layers, each is tried without in the end.
+_MOST_TRIED_WITHOUT = 8
+_SOURCE, _SINK = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class RoundingNoise:
+    """Noise in the outputs: ``noise[k]`` is left when all of ``layers`` are at least at level k."""
+
+    layers: tuple[int, ...]
+    noise: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """What it costs that two layers differ: ``costs[k]`` where one is at most at level k and the other above."""
+
+    first: int
+    second: int
+    costs: tuple[float, ...]
+
+    def cost(self, levels: Levels) -> float:
+        """What these levels cost."""
+        low, high = sorted((levels[self.first], levels[self.second]))
+        return sum(self.costs[low:high])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """``costs``: of each layer at each level, infinite where that cannot be; level 0 always can."""
+
+    costs: Sequence[Sequence[float]]
+    roundings: Sequence[RoundingNoise]
+    borders: Sequence[Border] = ()
+
+    @property
+    def plain(self) -> Levels:
+        """No layer moved."""
+        return (0,) * len(self.costs)
+
+    @cached_property
+    def free(self) -> tuple[int, ...]:
+        """The layers that have a choice."""
+        return tuple(i for i, row in enumerate(self.costs) if sum(map(math.isfinite, row)) > 1)
+
+    @cached_property
+    def choices(self) -> int:
+        """How many there are."""
+        return math.prod(sum(map(math.isfinite, self.costs[i])) for i in self.free)
+
+    def point(self, levels: Levels) -> Point:
+        """These levels with what they cost and bring."""
+        cost = sum(row[level] for row, level in zip(self.costs, levels, strict=True))
+        cost += sum(border.cost(levels) for border in self.borders)
+        noise = sum(r.noise[min(levels[i] for i in r.layers)] for r in self.roundings)
+        return Point(levels, cost, noise)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One choice, as estimated."""
+
+    levels: Levels
+    cost: float
+    noise: float
+
+    @property
+    def noise_db(self) -> float:
+        """The noise in dB, that of none far below all others."""
+        return 10.0 * math.log10(max(self.noise, 1e-30))
+
+
+def front(problem: Problem) -> list[Point]:
+    """The choices that no other beats in cost and noise, from the cheapest to the least noisy; see the module's text.
+
+    Without a choice there is the plain point alone.
+    """
+    if problem.choices <= _MOST_CHOICES:
+        return _exact(problem)
+    return _unbeaten(_hull(problem))
+
+
+def _exact(problem: Problem) -> list[Point]:
+    """The front by trying everything."""
+    allowed = [[k for k, cost in enumerate(problem.costs[i]) if math.isfinite(cost)] for i in problem.free]
+    tried = np.array(list(itertools.product(*allowed)), np.int8).reshape(problem.choices, len(problem.free))
+    columns: dict[int, NDArray[np.int8]] = {i: tried[:, place] for place, i in enumerate(problem.free)}
+    none = np.zeros(len(tried), np.int8)
+    costs, noise = np.zeros(len(tried)), np.zeros(len(tried))
+    for i, row in enumerate(problem.costs):
+        costs += np.asarray(row)[columns.get(i, none)]
+    for border in problem.borders:
+        total = np.cumsum((0.0, *border.costs))
+        costs += np.abs(total[columns.get(border.first, none)] - total[columns.get(border.second, none)])
+    for rounding in problem.roundings:
+        least = np.minimum.reduce([columns.get(i, none) for i in rounding.layers])
+        noise += np.asarray(rounding.noise)[least]
+    order = np.lexsort((noise, costs))
+    falling = np.minimum.accumulate(noise[order])
+    kept = order[np.flatnonzero(np.diff(falling, prepend=math.inf) < 0)]
+    found = []
+    for number in kept:
+        levels = list(problem.plain)
+        for i, column in columns.items():
+            levels[i] = int(column[number])
+        found.append(problem.point(tuple(levels)))
+    return _unbeaten(found)
+
+
+def _unbeaten(points: Sequence[Point]) -> list[Point]:
+    """The points that no other beats, from the cheapest on."""
+    found: list[Point] = []
+    for point in sorted(points, key=lambda point: (point.cost, point.noise, point.levels)):
+        if not found or point.noise < found[-1].noise * (1.0 - 1e-9):
+            found.append(point)
+    return found
+
+
+def _hull(problem: Problem) -> list[Point]:
+    """The choices that are best for some price of noise, those that lie far apart first."""
+    cheapest = _best(problem, 0.0)
+    if not cheapest.noise:
+        return [cheapest]
+    span = sum(max(filter(math.isfinite, row)) - min(row) for row in problem.costs) + sum(
+        sum(border.costs) for border in problem.borders
+    )
+    quietest = _best(problem, span / (_WORTHLESS * cheapest.noise))
+    found, gaps, cuts = [cheapest, quietest], [(cheapest, quietest)], 2
+    while gaps and cuts < _MOST_CUTS:
+        gaps.sort(key=lambda gap: (gap[1].cost - gap[0].cost) * math.log(gap[0].noise / max(gap[1].noise, 1e-30)))
+        low, high = gaps.pop()
+        if high.noise >= low.noise or high.cost <= low.cost:
+            continue
+        price = (high.cost - low.cost) / (low.noise - high.noise)
+        middle, cuts = _best(problem, price), cuts + 1
+        if middle.cost + price * middle.noise < (low.cost + price * low.noise) * (1.0 - 1e-9):
+            found.append(middle)
+            gaps += [(low, middle), (middle, high)]
+    return found
+
+
+def _best(problem: Problem, price: float) -> Point:
+    """The choice of least cost where noise costs ``price``: a smallest cut.
+
+    A node stands for a layer being at some level or above, one for a rounding that is that fine. A level that a layer
+    cannot have costs what the next that it can have costs, and means that.
+    """
+    rows = {i: _filled(problem.costs[i]) for i in problem.free}
+    nodes = {
+        key: number for number, key in enumerate(((i, k) for i, row in rows.items() for k in range(1, len(row))), 2)
+    }
+    projects = [
+        (rounding, level, price * gain)
+        for rounding in problem.roundings
+        for level in range(1, len(rounding.noise))
+        if (gain := rounding.noise[level - 1] - rounding.noise[level]) > 0
+        and all((i, level) in nodes for i in rounding.layers)
+    ]
+    network = Network(2 + len(nodes) + len(projects))
+    for (i, level), node in nodes.items():
+        more = rows[i][level] - rows[i][level - 1]
+        network.connect(*((node, _SINK) if more >= 0 else (_SOURCE, node)), abs(more))
+        if level > 1:
+            network.connect(node, nodes[i, level - 1], math.inf)
+    for number, (rounding, level, worth) in enumerate(projects, 2 + len(nodes)):
+        network.connect(_SOURCE, number, worth)
+        for i in rounding.layers:
+            network.connect(number, nodes[i, level], math.inf)
+    for border in problem.borders:
+        _connect_border(network, nodes, border)
+    side = network.source_side(_SOURCE, _SINK)
+    levels = list(problem.plain)
+    for i, row in rows.items():
+        wanted = sum((i, level) in nodes and nodes[i, level] in side for level in range(1, len(row)))
+        levels[i] = next(k for k in range(wanted, len(row)) if math.isfinite(problem.costs[i][k]))
+    return problem.point(tuple(levels))
+
+
+def _filled(costs: Sequence[float]) -> list[float]:
+    """The costs up to the highest level that can be, each gap with what the next one costs."""
+    highest = max(k for k, cost in enumerate(costs) if math.isfinite(cost))
+    found = list(costs[: highest + 1])
+    for level in range(highest - 1, -1, -1):
+        if not math.isfinite(found[level]):
+            found[level] = found[level + 1]
+    return found
+
+
+def _connect_border(network: Network, nodes: Mapping[tuple[int, int], int], border: Border) -> None:
+    for level, cost in enumerate(border.costs, 1):
+        first, second = nodes.get((border.first, level)), nodes.get((border.second, level))
+        if first is not None and second is not None:
+            network.connect(first, second, cost, cost)
+        elif (one := second if first is None else first) is not None:
+            network.connect(one, _SINK, cost)
+
+
+def thinned(points: Sequence[Point], part: float) -> list[Point]:
+    """``points``, from the cheapest on, without those that cost less than the next one by no more than this part."""
+    found = list(points[-1:])
+    for point in points[-2::-1]:
+        if point.cost < found[-1].cost * (1.0 - part):
+            found.append(point)
+    return found[::-1]
+
+
+def first_good(
+    count: int,
+    good_enough: Callable[[int], bool],
+    in_time: Callable[[], bool],
+    guess: Callable[[int, int], int | None] = lambda low, high: None,
+) -> int | None:
+    """The first of ``count`` points that is good enough, by bisection; None where the last is not, or for lack of time.
+
+    What has not been measured is not taken. Points are taken to get better from one to the next. ``guess`` says which
+    one between two is expected to be the first, None where it does not know; -1 stands for what is before all points.
+    After a guess that leaves more than half of them the middle one has its turn.
+    """
+    if not count or not in_time() or not good_enough(count - 1):
+        return None
+    low, high, guesses = -1, count - 1, True
+    while high - low > 1 and in_time():
+        between = high - low
+        expected = guess(low, high) if guesses else None
+        place = (low + high) // 2 if expected is None else min(max(expected, low + 1), high - 1)
+        if good_enough(place):
+            high = place
+        else:
+            low = place
+        guesses = not guesses or 2 * (high - low) <= between
+    return high
+
+
+def without_needless(
+    levels: Levels, costs: Sequence[Sequence[float]], good_enough: Callable[[Levels], bool], in_time: Callable[[], bool]
+) -> Levels:
+    """``levels`` without what the limits do not need, the dearest layers tried first; long lists stay as they are."""
+    moved = [i for i, level in enumerate(levels) if level]
+    if len(moved) > _MOST_TRIED_WITHOUT or len(moved) < 2:
+        return levels
+    for i in sorted(moved, key=lambda i: (costs[i][0] - costs[i][levels[i]], i)):
+        fewer = tuple(0 if place == i else level for place, level in enumerate(levels))
+        if any(fewer) and in_time() and good_enough(fewer):
+            levels = fewer
+    return levels
+
+
+WIDE_BITS = 16  # of values
+_FEW_BITS = 4  # of weights
+_FLOAT_WORK = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
+
+
+@dataclass
+class Pricing:
+    """Prices the ``levels``, names of precisions, of layers called ``names``, of which ``fixed`` ones have no choice.
+
+    ``build`` makes the model with other precisions. ``plain``: what the target runs of it as it is, None without
+    target. ``pinned``: layers that have no choice between the first two levels, as known from :meth:`costs` on.
+    """
+
+    options: Options
+    fixed: Mapping[str, PrecisionChoice]
+    examination: Examination
+    build: Callable[[Mapping[str, str]], Candidate]
+    rules: TargetRules | None
+    plain: Placement | None
+    names: Sequence[str]
+    levels: Sequence[str]
+    pinned: set[str] = field(default_factory=set)
+    _placements: dict[str, Placement | None] = field(default_factory=dict)
+    _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
+
+    def costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
+        """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
+        precisions = self.examination.precisions(candidate.graph)
+        weights, hiding = self.examination.weights(), self.examination.hiding()
+        self._leaving = self._left(candidate)
+        rows = self._bytes() if self._counts_bytes else self._times(candidate)
+        for row, gone in zip(rows, [] if host else self._leaving, strict=False):  # which is of all layers, or of none
+            row[1:] = [math.inf if left else cost for cost, left in zip(row[1:], gone[1:], strict=True)]
+        for name, row in zip(self.names, rows, strict=True):
+            if name in self.fixed or precisions.get(name, FLOAT) == FLOAT:
+                row[1:] = [math.inf] * (len(row) - 1)
+            elif not weights.get(name):
+                for level, is_same in enumerate(self._keep_values()):
+                    row[level + 1] = math.inf if is_same else row[level + 1]  # the same as one level below
+            if name in hiding:  # with 16 bits a code of what is masked shows: the table ends at exp(-10)
+                row[1:] = [
+                    math.inf if bits_of(step, of_weights=False) == WIDE_BITS else cost
+                    for step, cost in zip(self.levels[1:], row[1:], strict=True)
+                ]
+        self.pinned = {name for name, row in zip(self.names, rows, strict=True) if not math.isfinite(row[1])}
+        return rows
+
+    def of_scheme(self, free: Sequence[int]) -> list[int]:
+        """Which of the layers that have a choice are in the scheme while they have its level.
+
+        Beside a wider level that differs in weights alone those without weights are not: they are the same in both.
+        """
+        if len(self.levels) < 2 or not self._keep_values()[0]:
+            return list(free)
+        weights = self.examination.weights()
+        return [place for place in free if weights.get(self.names[place])] or list(free)
+
+    def _keep_values(self) -> list[bool]:
+        """Of each level but the first, whether it differs from that before in weights alone."""
+        return [values_of(low) == values_of(high) for low, high in itertools.pairwise(self.levels)]
+
+    @property
+    def _counts_bytes(self) -> bool:
+        """Whether bytes of weights are what layers cost: codes of weights alone save nothing else."""
+        return self.options.max_bytes is not None or self.options.definition.weights_only
+
+    def _bytes(self) -> list[list[float]]:
+        """Bytes of weights at each level."""
+        elements = self.examination.weights()
+        sizes = [(bits_of(name, True) or 32) / 8 for name in self.levels]
+        return [[elements.get(name, 0) * size for size in sizes] for name in self.names]
+
+    def _times(self, candidate: Candidate) -> list[list[float]]:
+        """Modelled nanoseconds with a target, else work."""
+        if self.rules is None or self.plain is None:
+            work = self.examination.work()
+            first = self._work_in(self.options.scheme)
+            factors = [_FLOAT_WORK if step == FLOAT else self._work_in(step) / first for step in self.levels]
+            return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
+        columns = [self._placement(candidate, step) for step in self.levels]
+        return [
+            [math.inf if placed is None else placed.layers[i].ns for placed in columns] for i in range(len(self.names))
+        ]
+
+    def _left(self, candidate: Candidate) -> list[list[bool]]:
+        """Whether the target loses each layer, by level; empty without target."""
+        if self.plain is None:
+            return []
+        columns = [self._placement(candidate, step) for step in self.levels]
+        return [
+            [was and bool(placed is None or placed.layers[i].reason) for placed in columns]
+            for i, was in enumerate(self.plain.taken())
+        ]
+
+    def _work_in(self, step: str) -> float:
+        """Work of a layer in this precision, in bits of values: weights of 4 bits come in half the time."""
+        return bits_of(step, of_weights=False) * (0.5 if bits_of(step, of_weights=True) == _FEW_BITS else 1.0)
+
+    def _placement(self, candidate: Candidate, step: str) -> Placement | None:
+        """What the target makes of the model with all layers of this precision; None where that cannot be."""
+        if step not in self._placements:
+            self._placements[step] = self._placed(candidate, step)
+        return self._placements[step]
+
+    def _placed(self, candidate: Candidate, step: str) -> Placement | None:
+        assert self.rules is not None
+        if step == self.options.scheme:
+            return self.rules.priced(candidate.module)
+        movable = [name for name in self.names if name not in self.fixed]
+        try:
+            return self.rules.priced(self.build(dict.fromkeys(movable, step)).module)
+        except OdcError as error:
+            LOG.info("layers cannot be %s: %s", step, error)
+            return None
+
+    def borders(self) -> list[Border]:
+        """What it costs to convert between two layers."""
+        if self._counts_bytes:
+            return []
+        places, found = {name: place for place, name in enumerate(self.names)}, []
+        for maker, reader, elements in self.examination.edges():
+            if maker in places and reader in places:
+                wide, real = (elements, elements) if self.rules is None else self.rules.conversion_ns(elements)
+                costs = tuple(
+                    0.0 if is_same else float(real if step == FLOAT else wide)
+                    for step, is_same in zip(self.levels[1:], self._keep_values(), strict=True)
+                )
+                found.append(Border(places[maker], places[reader], costs))
+        return found
+
+    def kept(self, levels: Levels) -> float:
+        """The part of its products that the target keeps, by estimate."""
+        if self.plain is None:
+            return 1.0
+        macs = [layer.macs if taken else 0 for layer, taken in zip(self.plain.layers, self.plain.taken(), strict=True)]
+        gone = sum(m for m, left, level in zip(macs, self._leaving, levels, strict=True) if left[level])
+        return 1.0 - gone / (sum(macs) or 1)
