@@ -168,7 +168,7 @@ def quantize(
     ``evaluation``; ``max_samples`` and ``pictures`` are for reading them from files. ``labels``: the right answers for
     those that are checked on (``True``: array ``y`` of their file). ``records``: ranges recorded before, instead of
     calibration samples; ranges in the model's own types will do as well. ``chosen``: see
-    :class:`odc_mlir.quantizer.options.Options`. Without samples, where none are needed, made-up inputs stand in for
+    :class:`odc_mlir.quantizer.policy.options.Options`. Without samples, where none are needed, made-up inputs stand in for
     those to check on: the verdict then is "unchecked" at best, which is logged. Raises OdcError.
     """
     module = loading.copied(model)

@@ -421,7 +421,7 @@ class Options:
         return found.read_by(reader).with_options(granularity=granularity, weights=weights)
 
     def by_name(self) -> dict[str, Any]:
-        """The options that :data:`odc_mlir.quantizer.policy.applicable.APPLICABLE` declares."""
+        """The options that :data:`APPLICABLE` declares."""
         return {name: self.plan.layers if name == "layers" else getattr(self, name) for name in APPLICABLE}
 
     @property
