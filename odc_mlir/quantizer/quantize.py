@@ -162,14 +162,14 @@ def quantize(
     progress: Progress | None = None,
     **chosen: Any,
 ) -> Quantized:
-    """The float ``model`` quantised, with a verdict on how close it is.
+    """Quantise the float ``model``; the result has a verdict on its accuracy.
 
-    ``calibration``: samples to choose ranges by, of which some are held back to check on, unless there are samples for
-    ``evaluation``; ``max_samples`` and ``pictures`` are for reading them from files. ``labels``: the right answers for
-    those that are checked on (``True``: array ``y`` of their file). ``records``: ranges recorded before, instead of
-    calibration samples; ranges in the model's own types will do as well. ``chosen``: see
-    :class:`odc_mlir.quantizer.policy.options.Options`. Without samples, where none are needed, made-up inputs stand in for
-    those to check on: the verdict then is "unchecked" at best, which is logged. Raises OdcError.
+    ``calibration``: samples to choose ranges by. Some are held back to check on, unless there are samples for
+    ``evaluation``. ``max_samples`` and ``pictures`` apply to samples in files. ``labels``: right answers for those
+    samples (``True``: array ``y`` of their file). ``records``: recorded ranges in place of calibration samples;
+    ranges in the model's own types serve as well. ``chosen``: fields of
+    :class:`odc_mlir.quantizer.policy.options.Options`. Where no samples are needed and none are given, the model is
+    checked on random inputs; the status is then "unchecked" at best, which is logged. Raises OdcError.
     """
     module = loading.copied(model)
     stored, ready = export_model(module), taken_out(module)
