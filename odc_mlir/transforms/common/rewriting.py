@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import (
@@ -153,6 +154,12 @@ def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern], *, recu
     """Apply ``patterns`` until none applies, or once, and erase operations without uses."""
     applier = GreedyRewritePatternApplier([ByKind(observable(patterns))])
     PatternRewriteWalker(applier, apply_recursively=recursively).rewrite_module(module)
+
+
+def apply_once(function: FuncOp, *patterns: RewritePattern) -> None:
+    """Apply each of ``patterns`` once to ``function`` and to all operations in it, in program order, one by one."""
+    for pattern in patterns:
+        apply_pattern_to(pattern, list(function.walk()))
 
 
 def apply_pattern_to(pattern: RewritePattern, ops: Iterable[Operation]) -> None:

@@ -32,21 +32,24 @@ type other than its own, and types for inputs and outputs that do not exist or a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
 from typing import Literal
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnrealizedConversionCastOp
-from xdsl.dialects.func import FuncOp
+from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, Operation, SSAValue
-from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
+from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.tensor_names import named, names_in, values_of
+from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once
+from odc_mlir.transforms.common.tensor_names import named, names_in, outputs_of
 from odc_mlir.transforms.quant.common.boundary import BoundaryTypes
 from odc_mlir.transforms.quant.common.conversion import (
     ConvertedConstants,
@@ -63,20 +66,12 @@ from odc_mlir.transforms.quant.common.conversion import (
     result_codes,
 )
 from odc_mlir.transforms.quant.common.given import write_given
-from odc_mlir.transforms.quant.common.ir import (
-    IO,
-    is_real,
-    main_function,
-    operators,
-    read_word,
-    without_range,
-    write_word,
-)
+from odc_mlir.transforms.quant.common.ir import IO, is_real, main_function, read_word, without_range, write_word
 
 
 @dataclass(frozen=True)
-class ConvertCircleToQuantPass(ModulePass):
-    """Make assigned element types real; see the module's text."""
+class ConvertCircleToQuantPass(PatternPass):
+    """Apply the assigned element types; see the module's text."""
 
     name = "convert-circle-to-quant"
 
@@ -89,92 +84,136 @@ class ConvertCircleToQuantPass(ModulePass):
     outputs: tuple[str, ...] = ()
     """The same for outputs."""
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (QuantizeConstants, ConvertArguments, ConvertResults, CastOperands, CastOutputs, UpdateCastOptions)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)
         if function is None or not is_assigned(function):
             return
         io = self.io or read_word(op, IO) or "float"
         inputs, outputs = (BoundaryTypes.of(entries, io) for entries in (self.inputs, self.outputs))
-        _Conversion(function, inputs, outputs).run()
+        # Demands follow from the types before the conversion.
+        wanted = {op: list(found) for op, found in groupby(demands(function), key=attrgetter("op"))}
+        constants, casts = ConvertedConstants(names_in(function)), Casts()
+        returned = CastOutputs(outputs, function, casts)
+        apply_once(function, QuantizeConstants(wanted, constants))
+        constants.clean_up()
+        apply_once(function, ConvertArguments(inputs), ConvertResults(), CastOperands(wanted, casts), returned)
+        apply_once(function, UpdateCastOptions())
+        clear_assignment(function)
+        set_function_type(function)
         write_word(op, IO, io)
         write_given(op, {})
 
 
 @dataclass
-class _Conversion:
-    """Converts one function."""
+class Casts:
+    """Casts of values to other element types, one for each type that users want."""
 
-    function: FuncOp
-    inputs: BoundaryTypes
-    outputs: BoundaryTypes
-    casts: dict[tuple[SSAValue, Attribute], SSAValue] = field(default_factory=dict)
-    last_cast: dict[SSAValue, Operation] = field(default_factory=dict)
+    made: dict[tuple[SSAValue, Attribute], SSAValue] = field(default_factory=dict)
+    last: dict[SSAValue, Operation] = field(default_factory=dict)
 
-    def run(self) -> None:
-        wanted = demands(self.function)
-        last = self.function.body.block.last_op
-        returned = [] if last is None else list(last.operands)
-        given = self.outputs.codes("output", returned, [assigned_codes(value) for value in returned])
-        real = [is_real(value) for value in returned]
-        self._convert_constants([demand for demand in wanted if real_constant(demand.value) is not None])
-        self._convert_values()
-        for demand in wanted:
-            if demand.bias is None:
-                demand.op.operands[demand.index] = self._as_wanted(demand.value, demand.codes)
-        for index, codes in enumerate(given):
-            assert last is not None
-            if real[index]:
-                last.operands[index] = self._as_wanted(last.operands[index], codes)
-        for op in operators(self.function):
-            _refresh_cast(op)
-        clear_assignment(self.function)
-        set_function_type(self.function)
-
-    def _convert_constants(self, wanted: list[Demand]) -> None:
-        constants = ConvertedConstants(names_in(self.function))
-        for demand in wanted:
-            codes = demand.codes
-            if codes is None:
-                continue
-            made = constants.find(demand)
-            if made is None:
-                made = constants.make(demand, coded(demand), codes.type_for(demand.value))
-            demand.op.operands[demand.index] = made
-        constants.clean_up()
-
-    def _convert_values(self) -> None:
-        arguments = self.function.args
-        _retype(arguments, self.inputs.codes("input", arguments, argument_codes(self.function)))
-        for op in self.function.walk():
-            if isinstance(op, CircleOp | VariableOp):
-                _retype(op.results, result_codes(op))
-        for value in list(values_of(self.function)):
-            retype(value, without_range(value.type))
-
-    def _as_wanted(self, value: SSAValue, codes: QuantizedElement | None) -> SSAValue:
-        """``value``, or a cast of it where it is of another type than ``codes``."""
+    def of(self, value: SSAValue, codes: QuantizedElement | None, rewriter: PatternRewriter) -> SSAValue:
+        """Return ``value`` with the element type ``codes`` (None: float32), behind a cast if it has another one."""
         wanted = tensor_type("float32", tensor_facts(value.type).shape) if codes is None else codes.type_for(value)
         if wanted == value.type:
             return value
-        if (value, wanted) not in self.casts:
+        if (value, wanted) not in self.made:
             cast = UnrealizedConversionCastOp.get([value], [wanted])
             named(cast, value_name(value))
-            # behind the casts that the value has, so that they stand in the order of their uses
-            place = InsertPoint.after(self.last_cast[value]) if value in self.last_cast else behind(value)
-            Rewriter.insert_op(cast, place)
-            self.last_cast[value] = cast
-            self.casts[value, wanted] = cast.results[0]
-        return self.casts[value, wanted]
+            # Behind earlier casts of the value, so that casts are in the order of their uses.
+            place = InsertPoint.after(self.last[value]) if value in self.last else behind(value)
+            rewriter.insert(cast, place)
+            self.last[value] = cast
+            self.made[value, wanted] = cast.results[0]
+        return self.made[value, wanted]
 
 
-def _retype(values: Sequence[SSAValue], codes: Sequence[QuantizedElement | None]) -> None:
-    for value, wanted in zip(tuple(values), codes, strict=True):
-        if wanted is not None:
-            retype(value, wanted.type_for(value))
+@dataclass
+class QuantizeConstants(RewritePattern):
+    """Replace real constants, biases included, by codes of the types that their users want."""
+
+    wanted: Mapping[Operation, Sequence[Demand]]
+    constants: ConvertedConstants
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        for demand in self.wanted.get(op, ()):
+            if demand.codes is None or real_constant(demand.value) is None:
+                continue
+            made = self.constants.find(demand)
+            if made is None:
+                made = self.constants.make(demand, coded(demand), demand.codes.type_for(demand.value))
+            op.operands[demand.index] = made
+            rewriter.notify_op_modified(op)
 
 
-def _refresh_cast(op: CircleOp) -> None:
-    """CAST repeats the types of its operand and result as options."""
-    if op.SPEC.name == "CAST":
+@dataclass
+class ConvertArguments(RewritePattern):
+    """Give arguments of the function their assigned types."""
+
+    types: BoundaryTypes
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: FuncOp, rewriter: PatternRewriter, /) -> None:
+        _retype(op.args, self.types.codes("input", op.args, argument_codes(op)), rewriter)
+
+
+class ConvertResults(RewritePattern):
+    """Give results of operators and variables their assigned types."""
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        codes = result_codes(op) if isinstance(op, CircleOp | VariableOp) else [None] * len(op.results)
+        _retype(op.results, codes, rewriter)
+
+
+@dataclass
+class CastOperands(RewritePattern):
+    """Insert casts before operands whose type is not the one that the operation wants."""
+
+    wanted: Mapping[Operation, Sequence[Demand]]
+    casts: Casts
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        for demand in self.wanted.get(op, ()):
+            if demand.bias is None:
+                op.operands[demand.index] = self.casts.of(demand.value, demand.codes, rewriter)
+                rewriter.notify_op_modified(op)
+
+
+class CastOutputs(RewritePattern):
+    """Insert casts before real outputs of the function whose type is to be another one."""
+
+    def __init__(self, types: BoundaryTypes, function: FuncOp, casts: Casts) -> None:
+        returned = outputs_of(function)
+        self.casts = casts
+        self.codes = types.codes("output", returned, [assigned_codes(value) for value in returned])
+        self.real = [is_real(value) for value in returned]
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ReturnOp, rewriter: PatternRewriter, /) -> None:
+        for index, (codes, real) in enumerate(zip(self.codes, self.real, strict=True)):
+            if real:
+                op.operands[index] = self.casts.of(op.operands[index], codes, rewriter)
+        rewriter.notify_op_modified(op)
+
+
+class UpdateCastOptions(OperatorPattern):
+    """Update the options of CAST, which repeat the types of its operand and result."""
+
+    names = frozenset({"CAST"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         for name, value in (("in_data_type", op.operands[0]), ("out_data_type", op.results[0])):
             op.properties[name] = op.OPTIONS[name].encode(tensor_facts(value.type).dtype)
+        rewriter.notify_op_modified(op)
+
+
+def _retype(values: Sequence[SSAValue], codes: Sequence[QuantizedElement | None], rewriter: PatternRewriter) -> None:
+    """Give ``values`` the types of ``codes``, and drop recorded ranges from all types."""
+    for value, wanted in zip(tuple(values), codes, strict=True):
+        type = without_range(value.type) if wanted is None else wanted.type_for(value)
+        if type != value.type:
+            retype(value, type)
+            rewriter.has_done_action = True

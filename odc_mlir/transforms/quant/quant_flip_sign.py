@@ -20,15 +20,16 @@ weights of float activations, whose meaning depends on their sign.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, NoneType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
-from xdsl.passes import ModulePass
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, node_of, tensor_facts, tensor_type
 from odc_mlir.errors import CompileError, OdcError
@@ -37,7 +38,7 @@ from odc_mlir.ops.spec import Node, QuantParams, TensorInfo, Trait
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.common.placement import functions, operators
 from odc_mlir.transforms.common.retyping import retype, set_function_type
-from odc_mlir.transforms.common.tensor_names import values_of
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_once
 from odc_mlir.transforms.quant.common.ir import SCHEME
 
 _MIDDLE = 128
@@ -47,7 +48,7 @@ _CONVERTERS = ("QUANTIZE", "DEQUANTIZE")
 
 
 @dataclass(frozen=True)
-class QuantFlipSignPass(ModulePass):
+class QuantFlipSignPass(PatternPass):
     """Move 8-bit codes by 128; see the module's text."""
 
     name = "quant-flip-sign"
@@ -55,44 +56,87 @@ class QuantFlipSignPass(ModulePass):
     to: Literal["int8", "uint8"]
     """The element type to convert to; required."""
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (FlipArguments, FlipConstant, FlipResults)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        changed = set().union(*[self._flip(function) for function in functions(op)])
+        flip = SignFlip(self.to)
+        for function in functions(op):
+            apply_once(function, FlipArguments(flip), FlipConstant(flip), FlipResults(flip))
+            set_function_type(function)
         for item in operators(op):
-            if item in changed and (reason := _refusal(item, self.to)) is not None:
+            if item in flip.changed and (reason := _refusal(item, self.to)) is not None:
                 raise CompileError(
                     f"its values cannot be converted to {self.to}: {reason}", op=item.SPEC.name, tensor=op_name(item)
                 )
-        if changed:
-            op.attributes.pop(SCHEME, None)  # what it names is another type
+        if flip.changed:
+            op.attributes.pop(SCHEME, None)  # the scheme names the other type
 
-    def _flip(self, function: FuncOp) -> set[CircleOp]:
-        """Flip all values of ``function``; returns the operators that take or give one."""
-        changed: set[CircleOp] = set()
-        for value in list(values_of(function)):
-            flipped = self._flip_value(value)
-            if flipped is not None:
-                changed.update(user for use in flipped.uses if isinstance(user := use.operation, CircleOp))
-                if isinstance(flipped.owner, CircleOp):
-                    changed.add(flipped.owner)
-        set_function_type(function)
-        return changed
 
-    def _flip_value(self, value: SSAValue) -> SSAValue | None:
-        if isinstance(value.type, NoneType):
-            return None
-        facts = tensor_facts(value.type)
-        if facts.dtype != _OTHER[self.to] or facts.quant is None:
-            return None
-        zero_points = tuple(zero + _SHIFT[self.to] for zero in facts.quant.zero_points)
-        params = QuantParams(facts.quant.scales, zero_points, facts.quant.axis)
-        if isinstance(value.owner, ConstOp):
-            codes = np.frombuffer(value.owner.blob.data, np.uint8) ^ np.uint8(_MIDDLE)
-            value.owner.properties["value"] = BlobAttr.of(codes.tobytes())
-        return retype(value, tensor_type(self.to, facts.shape, params))
+@dataclass
+class SignFlip:
+    """Conversion of types to ``to``, with the operators that use or define a converted value."""
+
+    to: Literal["int8", "uint8"]
+    changed: set[Operation] = field(default_factory=set)
+
+    def flip(self, values: Sequence[SSAValue], rewriter: PatternRewriter) -> bool:
+        """Convert the types of ``values``; return whether there was one to convert."""
+        flipped = False
+        for value in tuple(values):
+            if isinstance(value.type, NoneType):
+                continue
+            facts = tensor_facts(value.type)
+            if facts.dtype != _OTHER[self.to] or facts.quant is None:
+                continue
+            zero_points = tuple(zero + _SHIFT[self.to] for zero in facts.quant.zero_points)
+            params = QuantParams(facts.quant.scales, zero_points, facts.quant.axis)
+            new = retype(value, tensor_type(self.to, facts.shape, params))
+            self.changed.update(use.operation for use in new.uses)
+            if isinstance(new.owner, Operation):
+                self.changed.add(new.owner)
+            flipped = rewriter.has_done_action = True
+        return flipped
+
+
+@dataclass
+class FlipArguments(RewritePattern):
+    """Convert the types of function arguments."""
+
+    sign: SignFlip
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: FuncOp, rewriter: PatternRewriter, /) -> None:
+        self.sign.flip(op.args, rewriter)
+
+
+@dataclass
+class FlipConstant(RewritePattern):
+    """Convert the codes and the type of a constant."""
+
+    sign: SignFlip
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ConstOp, rewriter: PatternRewriter, /) -> None:
+        if self.sign.flip(op.results, rewriter):
+            codes = np.frombuffer(op.blob.data, np.uint8) ^ np.uint8(_MIDDLE)
+            op.properties["value"] = BlobAttr.of(codes.tobytes())
+
+
+@dataclass
+class FlipResults(RewritePattern):
+    """Convert the types of results."""
+
+    sign: SignFlip
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if not isinstance(op, ConstOp):
+            self.sign.flip(op.results, rewriter)
 
 
 def _refusal(op: CircleOp, to: str) -> str | None:
-    """Why ``op`` does not do the same with codes of the type ``to``, None where it does."""
+    """Return why ``op`` computes something else on codes of type ``to``; None if it does not."""
     rule, name = op.SPEC.quant, op.SPEC.name
     if Trait.CONTROL_FLOW in op.SPEC.traits or name in _CONVERTERS:
         return None

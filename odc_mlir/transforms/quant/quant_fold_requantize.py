@@ -25,26 +25,26 @@ give a function result its name.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import SSAValue
-from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.dialects.circle_types import TensorFacts
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.transforms.common.placement import operators
+from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns
 
-_LARGEST_BITS = 16  # of codes that survive the way through float32
+_LARGEST_BITS = 16  # of codes that float32 represents exactly
 _MIDDLE = 128
 
 
 @dataclass(frozen=True)
-class QuantFoldRequantizePass(ModulePass):
+class QuantFoldRequantizePass(PatternPass):
     """Drop conversions; see the module's text."""
 
     name = "quant-fold-requantize"
@@ -52,39 +52,37 @@ class QuantFoldRequantizePass(ModulePass):
     superseded: bool = False
     """Whether to also drop conversions that only round a second time."""
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (SkipConversion, DropQuantize)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for item in list(operators(op)):
-            if item.SPEC.name in ("QUANTIZE", "DEQUANTIZE"):
-                self._fold(item)
-        for item in reversed(list(operators(op))):
-            if item.SPEC.name in ("QUANTIZE", "DEQUANTIZE") and item.results[0].first_use is None:
-                Rewriter.erase_op(item)
+        apply_patterns(op, [SkipConversion(self.superseded), DropQuantize()])
 
-    def _fold(self, op: CircleOp) -> None:
-        source = self._origin(op)
-        if source is not op.operands[0]:
-            op.operands[0] = source
-        result = op.results[0]
-        if op.SPEC.name == "QUANTIZE" and source.type == result.type and not _is_returned(result):
-            Rewriter.replace_op(op, [], [source])
 
-    def _origin(self, op: CircleOp) -> SSAValue:
-        """The value that ``op`` may as well convert."""
-        source = op.operands[0]
-        before = source.owner
-        while isinstance(before, CircleOp) and self._may_skip(before, op):
-            source = before.operands[0]
-            before = source.owner
-        return source
+@dataclass
+class SkipConversion(OperatorPattern):
+    """Convert the operand of the conversion before, where that gives the same codes."""
+
+    names = frozenset({"QUANTIZE", "DEQUANTIZE"})
+    superseded: bool
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        before = op.operands[0].owner
+        if isinstance(before, CircleOp) and self._may_skip(before, op):
+            op.operands[0] = before.operands[0]
+            rewriter.notify_op_modified(op)
 
     def _may_skip(self, before: CircleOp, op: CircleOp) -> bool:
-        """Whether ``op`` gives the same codes from what ``before`` converts as from its result."""
+        """Return whether ``op`` gives the same codes for the operand of ``before`` as for its result."""
+        if before.SPEC.name not in self.names:
+            return False
         origin, middle, final = (tensor_facts(v.type) for v in (before.operands[0], before.results[0], op.results[0]))
         if before.SPEC.name == "DEQUANTIZE":
             if op.SPEC.name != "QUANTIZE" or not _is_narrow(origin) or not _is_narrow(final):
                 return False
             return before.operands[0].type == op.results[0].type or self.superseded
-        if before.SPEC.name != "QUANTIZE" or not _is_narrow(middle):
+        if not _is_narrow(middle):
             return False
         if _is_narrow(origin):
             return _only_moves(origin, middle) or (self.superseded and op.SPEC.name == "QUANTIZE")
@@ -93,13 +91,23 @@ class QuantFoldRequantizePass(ModulePass):
         return _only_moves(middle, final) or self.superseded
 
 
+class DropQuantize(OperatorPattern):
+    """Drop QUANTIZE to the type of its operand."""
+
+    names = frozenset({"QUANTIZE"})
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        if op.operands[0].type == op.results[0].type and not _is_returned(op.results[0]):
+            rewriter.replace(op, [], [op.operands[0]])
+
+
 def _is_narrow(facts: TensorFacts) -> bool:
-    """Whether a type is one of codes with one scale, all of which are exact as real numbers."""
+    """Return whether a type is quantised per tensor with at most 16 bits."""
     return facts.quant is not None and facts.quant.per_tensor and DTYPES[facts.dtype].bits <= _LARGEST_BITS
 
 
 def _only_moves(a: TensorFacts, b: TensorFacts) -> bool:
-    """Whether codes of the one type become those of the other by adding or taking off 128."""
+    """Return whether codes of one type become codes of the other by adding or subtracting 128, or 0."""
     if a.quant is None or b.quant is None or a.quant.scales != b.quant.scales:
         return False
     shifts = {("int8", "uint8"): _MIDDLE, ("uint8", "int8"): -_MIDDLE}

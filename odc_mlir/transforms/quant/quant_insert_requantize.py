@@ -25,63 +25,71 @@ Rejects casts between types that no operator converts.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, UnrealizedConversionCastOp
 from xdsl.dialects.func import ReturnOp
 from xdsl.ir import OpResult, SSAValue
-from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.names import Names
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.placement import functions
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_once
 from odc_mlir.transforms.common.tensor_names import named, names_in, rename
 from odc_mlir.transforms.quant.common.conversion import conversion
 
 
 @dataclass(frozen=True)
-class QuantInsertRequantizePass(ModulePass):
-    """Turn casts into operators; see the module's text."""
+class QuantInsertRequantizePass(PatternPass):
+    """Replace casts by operators; see the module's text."""
 
     name = "quant-insert-requantize"
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (ReplaceCast,)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):
-            casts = [item for item in function.walk() if isinstance(item, UnrealizedConversionCastOp)]
-            if casts:
-                names = names_in(function)
-                for cast in casts:
-                    _replace(cast, names)
+            if any(isinstance(item, UnrealizedConversionCastOp) for item in function.walk()):
+                apply_once(function, ReplaceCast(names_in(function)))
 
 
-def _replace(cast: UnrealizedConversionCastOp, names: Names) -> None:
-    if len(cast.inputs) != 1 or len(cast.outputs) != 1:
-        raise CompileError("a cast of several values does not convert between float and quantised", op=cast.name)
-    source, result = cast.inputs[0], cast.outputs[0]
-    same = _same_before(source, result)
-    if same is not None:
-        Rewriter.replace_op(cast, [], [same])
-        if same is not source and source.first_use is None and isinstance(source, OpResult):
-            Rewriter.erase_op(source.op)
-        return
-    operator, ending = _operator(source, result)
-    converted = conversion(operator, source, result.type)
-    name = value_name(source)
-    returned = any(isinstance(use.operation, ReturnOp) for use in result.uses)
-    if returned and isinstance(source, OpResult) and not _is_returned(source):
-        named(converted, name)
-        rename(source, names.fresh(f"{name}_quantized" if operator == "DEQUANTIZE" else f"{name}_requantized"))
-    else:
-        named(converted, names.fresh(name + ending))
-    Rewriter.replace_op(cast, converted)
+@dataclass
+class ReplaceCast(RewritePattern):
+    """Replace a cast by QUANTIZE or DEQUANTIZE, or remove it with the cast before that it undoes."""
+
+    names: Names
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: UnrealizedConversionCastOp, rewriter: PatternRewriter, /) -> None:
+        if len(op.inputs) != 1 or len(op.outputs) != 1:
+            raise CompileError("a cast of several values does not convert between float and quantised", op=op.name)
+        source, result = op.inputs[0], op.outputs[0]
+        same = _same_before(source, result)
+        if same is not None:
+            rewriter.replace(op, [], [same])
+            if same is not source and source.first_use is None and isinstance(source, OpResult):
+                rewriter.erase(source.op)
+            return
+        operator, ending = _operator(source, result)
+        converted = conversion(operator, source, result.type)
+        name = value_name(source)
+        if _is_returned(result) and isinstance(source, OpResult) and not _is_returned(source):
+            named(converted, name)
+            rename(source, self.names.fresh(f"{name}_quantized" if operator == "DEQUANTIZE" else f"{name}_requantized"))
+        else:
+            named(converted, self.names.fresh(name + ending))
+        rewriter.replace(op, converted)
 
 
 def _same_before(source: SSAValue, result: SSAValue) -> SSAValue | None:
-    """The value of the result's type that ``source`` is a cast of, or ``source`` itself."""
+    """Return a value of the result's type: ``source``, or the operand of the cast that made it; None if neither is."""
     if source.type == result.type:
         return source
     before = source.owner
@@ -97,7 +105,7 @@ def _is_returned(value: SSAValue) -> bool:
 
 
 def _operator(source: SSAValue, result: SSAValue) -> tuple[str, str]:
-    """The operator that converts one type into the other, and what it adds to the name."""
+    """Return the operator that converts one type to the other, and its suffix of tensor names."""
     have, want = tensor_facts(source.type), tensor_facts(result.type)
     if want.quant is not None and (have.quant is not None or have.dtype == "float32"):
         return "QUANTIZE", "_quantized"

@@ -31,16 +31,18 @@ no bytes.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from math import prod
+from operator import attrgetter
 from typing import Literal
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
-from xdsl.passes import ModulePass
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, node_of, tensor_type
@@ -50,6 +52,7 @@ from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.policy.schemes import FLOAT, fitted, on_grid, quantize_constant, scheme, weight_params
 from odc_mlir.transforms.common.placement import functions
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_once
 from odc_mlir.transforms.common.tensor_names import named, names_in
 from odc_mlir.transforms.quant.common.conversion import conversion
 from odc_mlir.transforms.quant.common.ir import PRECISION, constant_of, is_real, operators, read_word
@@ -63,7 +66,7 @@ _OPERATOR_BYTES, _SCALE_BYTES = 256, 12
 
 
 @dataclass(frozen=True)
-class QuantWeightsOnlyPass(ModulePass):
+class QuantWeightsOnlyPass(PatternPass):
     """Turn weights into codes; see the module's text."""
 
     name = "quant-weights-only"
@@ -75,33 +78,41 @@ class QuantWeightsOnlyPass(ModulePass):
     """Whether weights are dequantised before the operator, or the operator reads them quantised."""
 
     scales: Literal["range", "fitted"] = "range"
-    """What scales are chosen by."""
+    """How scales are chosen."""
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (QuantizeWeights,)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):
-            _WeightEncoder(self.dtype, self.form == "direct", self.scales == "fitted", names_in(function)).convert(
-                function
+            uses = list(_weights(function, self.dtype))
+            apply_once(
+                function, QuantizeWeights(uses, self.form == "direct", self.scales == "fitted", names_in(function))
             )
+            for constant in dict.fromkeys(use.constant for use in uses):
+                if constant.result.first_use is None:
+                    Rewriter.erase_op(constant)
 
 
-@dataclass
-class _WeightEncoder:
-    """The weights of one function; each constant is converted once for each channel axis (None: one scale)."""
+class QuantizeWeights(RewritePattern):
+    """Replace constant weights of an operator by codes, behind a DEQUANTIZE unless the operator reads codes.
 
-    dtype: str
-    direct: bool
-    fitted: bool
-    names: Names
-    made: dict[tuple[ConstOp, int | None, str], ConstOp | None] = field(default_factory=dict)
-    reals: dict[ConstOp, SSAValue] = field(default_factory=dict)
+    Each constant is converted once for each axis of channels (None: one scale) and element type.
+    """
 
-    def convert(self, function: FuncOp) -> None:
-        uses = list(_weights(function, self.dtype))
-        counts = Counter(use.constant for use in uses)
-        for use in uses:
+    def __init__(self, uses: Sequence[_Use], direct: bool, fitted: bool, names: Names) -> None:
+        self.direct, self.fitted, self.names = direct, fitted, names
+        self.uses = {op: list(found) for op, found in groupby(uses, key=attrgetter("op"))}
+        self.counts = Counter(use.constant for use in uses)
+        self.made: dict[tuple[ConstOp, int | None, str], ConstOp | None] = {}
+        self.reals: dict[ConstOp, SSAValue] = {}
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        for use in self.uses.get(op, ()):
             key = use.constant, use.axis, use.dtype
             if key not in self.made:
-                stays = len(set(use.constant.result.uses)) > counts[use.constant]
+                stays = len(set(use.constant.result.uses)) > self.counts[use.constant]
                 self.made[key] = self._codes(*key, stays=stays or any(done is use.constant for done, *_ in self.made))
             codes = self.made[key]
             if codes is None:
@@ -112,13 +123,11 @@ class _WeightEncoder:
                 use.op.operands[use.index] = codes.result
             else:
                 use.op.operands[use.index] = self._real(codes)
-            counts[use.constant] -= 1
-        for constant in counts:
-            if constant.result.first_use is None:
-                Rewriter.erase_op(constant)
+            self.counts[use.constant] -= 1
+            rewriter.notify_op_modified(op)
 
     def _codes(self, constant: ConstOp, axis: int | None, dtype: str, *, stays: bool) -> ConstOp | None:
-        """What takes the place of the constant; it leaves its name unless it ``stays``. None where it has no codes."""
+        """Insert the codes of a constant, under its name unless it ``stays``; None if its values have no codes."""
         info = info_of(constant.result)
         info.data = constant.blob.data  # raises an error where the bytes are missing
         array = info.array()
@@ -136,7 +145,7 @@ class _WeightEncoder:
         return made
 
     def _real(self, codes: ConstOp) -> SSAValue:
-        """What the codes stand for, made by one DEQUANTIZE for all who read it."""
+        """Return the dequantised value of codes; one DEQUANTIZE serves all users."""
         if codes not in self.reals:
             info = info_of(codes.result)
             back = conversion("DEQUANTIZE", codes.result, tensor_type("float32", info.shape))
