@@ -7,7 +7,6 @@ Texts are compared as they are printed, without locations and bytes of constants
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -26,12 +25,12 @@ from odc_mlir.pages.page import Figure, Section
 from odc_mlir.pages.page import render as render_page
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import module_text
+from odc_mlir.transforms.common.describe import source_of
 from odc_mlir.transforms.common.rewriting import observed, unwrapped
 
 MOST_LINES, MOST_REWRITES, MOST_NODES = 4000, 200, 150
 _CONTEXT, _LONGEST_LINE = 2, 300
 _MOST_OF_REWRITE = 60  # lines: one that gives values without names new numbers changes all lines below it
-_PACKAGE = Path(__file__).parent
 
 
 @dataclass
@@ -95,18 +94,11 @@ class Viewer:
         if len(step.rewrites) < MOST_REWRITES and len(self._last) <= MOST_LINES:
             lines = self._lines()
             changed = difference(self._last, lines)[:_MOST_OF_REWRITE]
-            step.rewrites.append(Rewrite(name, _source(type(pattern)), self._tried, changed))
+            step.rewrites.append(Rewrite(name, source_of(type(pattern)), self._tried, changed))
             self._last = lines
 
     def _lines(self) -> list[str]:
         return module_text(self.module, constants="elide", locations=False).splitlines()
-
-
-def _source(cls: type) -> str:
-    """File below the package and line where a class is written."""
-    file = Path(inspect.getsourcefile(cls) or "")
-    place = file.relative_to(_PACKAGE) if file.is_relative_to(_PACKAGE) else file.name
-    return f"{place}:{inspect.getsourcelines(cls)[1]}"
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:

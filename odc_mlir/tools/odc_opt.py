@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
 from odc_mlir.tools.common import EXIT_USER, base_parser, run_tool, usage_error
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
-from odc_mlir.tools.opt_passes import pass_list, pass_names
+from odc_mlir.tools.opt_passes import pass_list, pass_names, pattern_list
 from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, write_ir_reproducer
 
 if TYPE_CHECKING:
@@ -138,6 +138,11 @@ def _add_lists(parser: argparse.ArgumentParser) -> None:
         "--help-pass", metavar="PASS", help="describe one pass: effect, errors, options; same as --help=PASS"
     )
     lists.add_argument("--list-passes", action="store_true", help="list passes with a summary line and options")
+    lists.add_argument(
+        "--list-patterns",
+        action="store_true",
+        help="list the patterns of passes with their sources; with passes to run, how often each pattern rewrote",
+    )
     lists.add_argument("--list-stages", action="store_true", help="list the stages in order, with their passes")
     lists.add_argument("--list-targets", action="store_true", help="list the values of --emit and --npu")
     lists.add_argument(
@@ -193,17 +198,23 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         return None
     if (wrong := _wrong_usage(arguments)) is not None:
         return usage_error(parser, wrong, [f"--{name}" for name in pass_names()])
+    if arguments.list_patterns and not arguments.steps:
+        print(*pattern_list(None), sep="\n")
+        return None
     from odc_mlir.tools.opt_steps import silent_options, steps_of
 
     steps = list(steps_of(arguments))
     for option in silent_options(arguments, steps):
         print(f"odc-opt: warning: {option} prints nothing: that pass does not run", file=sys.stderr)
     timing = Timing("total")
+    arguments.counts = {}
     views: list[Viewer] = []
     outputs, differences = _process_all(arguments, steps, timing, views)
     if differences:
         print(*differences, sep="\n", file=sys.stderr)
         return EXIT_USER
+    if arguments.list_patterns:
+        outputs = ["".join(f"{line}\n" for line in pattern_list(arguments.counts)).encode()]
     _write(arguments, (SEPARATOR + b"\n").join(outputs))
     if arguments.view:
         from odc_mlir.viewer import render
@@ -340,6 +351,7 @@ def _process(
     from odc_mlir.pipelines import refuse_lowered
     from odc_mlir.support.diagnostics import verify_errors
     from odc_mlir.tools.opt_steps import starts_with_stages
+    from odc_mlir.transforms.common.rewriting import RewriteCounts, observed
     from odc_mlir.universe import make_context
 
     context = make_context(allow_unregistered=arguments.allow_unregistered_dialect)
@@ -362,7 +374,11 @@ def _process(
     for index, step in enumerate(steps):
         printer.start(step.item, module)
         try:
-            with nullcontext() if viewer is None else viewer.watching(step.label, step.item.name):
+            with ExitStack() as watching:
+                if viewer is not None:
+                    watching.enter_context(viewer.watching(step.label, step.item.name))
+                if arguments.list_patterns:
+                    watching.enter_context(observed(arguments.counts.setdefault(step.item.name, RewriteCounts())))
                 step.run(context, module, timing, positions if verify else None)
         except OdcError:
             raise

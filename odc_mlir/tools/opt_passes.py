@@ -1,12 +1,14 @@
-"""What ``odc-opt`` says about passes: the list of all, and the help of one."""
+"""Texts of ``odc-opt`` about passes: the list of passes, the list of patterns, and the help of one pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from xdsl.passes import ModulePass
+
+    from odc_mlir.transforms.common.rewriting import RewriteCounts
 
 _WIDTH = 28
 
@@ -42,6 +44,25 @@ def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
     for option in options_of(kind):
         default = "" if option.default is None else f"={option.default}"
         yield f"      {option.name + default:{_WIDTH - 4}} {option.text}".rstrip()
+
+
+def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
+    """Return a line for each pattern of our passes: name, source, summary.
+
+    ``counts``: the passes that ran with the numbers of their rewrites; then only their patterns are listed.
+    """
+    from odc_mlir import pipelines, transforms
+    from odc_mlir.transforms.common.describe import first_line_of, source_of
+    from odc_mlir.transforms.common.rewriting import PatternPass
+
+    for name in pipelines.ordered_passes() if counts is None else counts:
+        kind = pipelines.find_pass(name)
+        if name not in transforms.NAMES or not issubclass(kind, PatternPass):
+            continue
+        yield name
+        for pattern in kind.patterns():
+            count = "" if counts is None else f"{counts[name].counts[pattern]:6} "
+            yield f"  {count}{pattern.__name__:{_WIDTH}} {source_of(pattern)}  {first_line_of(pattern)}"
 
 
 def pass_help(name: str) -> Iterator[str]:

@@ -27,14 +27,13 @@ other than SOFTMAX read stays as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.support.locations import value_name
@@ -47,19 +46,23 @@ from odc_mlir.transforms.common.masks import (
     may_be_limited,
     sources,
 )
-from odc_mlir.transforms.common.rewriting import OperatorPattern, apply_patterns
+from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns
 from odc_mlir.transforms.quant.common.ir import stay_float
 from odc_mlir.transforms.quant.quant_attach_ranges import Range, read_ranges
 
 
 @dataclass(frozen=True)
-class CircleClipMasksPass(ModulePass):
+class CircleClipMasksPass(PatternPass):
     """Make large negative masks before SOFTMAX smaller; see the module's text."""
 
     name = "circle-clip-masks"
 
     seen: str = ""
     """A JSON file with [least, largest] by tensor name."""
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (ClipMask,)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         clip_masks(op, read_ranges(self.seen) if self.seen else {})

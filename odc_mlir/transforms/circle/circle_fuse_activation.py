@@ -14,16 +14,17 @@ the clamp is then the same. Results are bit-exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
+    PatternPass,
     activation,
     apply_patterns,
     copy_of,
@@ -44,7 +45,7 @@ _TOGETHER = {("relu", "relu6"): "relu6", ("relu6", "relu"): "relu6"}
 
 
 @dataclass(frozen=True)
-class CircleFuseActivationPass(ModulePass):
+class CircleFuseActivationPass(PatternPass):
     """Move activations into the operators that produce their operands; see the module's text."""
 
     name = "circle-fuse-activation"
@@ -52,12 +53,18 @@ class CircleFuseActivationPass(ModulePass):
     tanh: bool = False
     """Fuse float TANH as well: ONE's kernels support it, TFLite's reject it."""
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (FuseActivation,)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [FuseActivation(CLAMPS | {"TANH"} if self.tanh else CLAMPS)])
 
 
 @dataclass(frozen=True)
 class FuseActivation(OperatorPattern):
+    """An activation, one of ``names``, after an operator that can apply it itself."""
+
     names: frozenset[str]
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:

@@ -21,6 +21,7 @@ folded, it would leave no resolution for the small weights, which share a scale,
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -29,13 +30,13 @@ from numpy.typing import NDArray
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.transforms.common.rewriting import (
     LAYERS,
     OperatorPattern,
+    PatternPass,
     WeightedLayer,
     activation,
     apply_patterns,
@@ -54,13 +55,17 @@ AFFINE = frozenset({"ADD", "SUB", "MUL", "DIV"})
 
 
 @dataclass(frozen=True)
-class CircleFuseBatchNormPass(ModulePass):
+class CircleFuseBatchNormPass(PatternPass):
     """Merge channel-wise sums and products with layers; see the module's text."""
 
     name = "circle-fuse-batch-norm"
 
     most_ratio: float = 0.0
     """Largest allowed ratio of factors before a layer among the inputs of one output; 0: any."""
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (FuseBehind, FuseBefore)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [FuseBehind(), FuseBefore(most_ratio=self.most_ratio or math.inf)])

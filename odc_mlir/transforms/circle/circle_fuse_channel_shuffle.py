@@ -31,11 +31,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
@@ -45,10 +42,10 @@ from odc_mlir.transforms.circle.circle_fuse_batch_norm import replace_layer
 from odc_mlir.transforms.circle.layout.channels import Channel, ShuffleRegion, shuffle_of
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
+    PatternPass,
     Reals,
     WeightedLayer,
     activation,
-    apply_patterns,
     constant,
     is_real,
     is_returned,
@@ -70,13 +67,14 @@ _LAST = ("CONV_2D", "TRANSPOSE_CONV", "FULLY_CONNECTED")  # layers whose channel
 
 
 @dataclass(frozen=True)
-class CircleFuseChannelShufflePass(ModulePass):
+class CircleFuseChannelShufflePass(PatternPass):
     """Give layers the channels in an order that needs no shuffle; see the module's text."""
 
     name = "circle-fuse-channel-shuffle"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [FuseChannelShuffle()])
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (FuseChannelShuffle,)
 
 
 class FuseChannelShuffle(OperatorPattern):

@@ -26,18 +26,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
+    PatternPass,
     activation,
-    apply_patterns,
     is_real,
     is_used_once,
     operator,
@@ -54,13 +51,14 @@ _ERF = frozenset({"Erf", "FlexErf"})
 
 
 @dataclass(frozen=True)
-class CircleFusePatternsPass(ModulePass):
+class CircleFusePatternsPass(PatternPass):
     """Recognise functions that have an operator of their own; see the module's text."""
 
     name = "circle-fuse-patterns"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [Swish(), Gelu(), Clamp(), LeakyRelu(), Prelu(), Rsqrt()])
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt)
 
 
 class ScaledProduct(NamedTuple):
@@ -135,6 +133,8 @@ class _RealPattern(OperatorPattern):
 
 
 class Swish(_RealPattern):
+    """``x * relu6(x + 3) / 6``, to HARD_SWISH."""
+
     names = frozenset({"MUL", "DIV"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
@@ -161,6 +161,8 @@ def _gated(value: SSAValue) -> SSAValue | None:
 
 
 class Gelu(_RealPattern):
+    """The parts of GELU, exact or by TANH, to GELU."""
+
     names = frozenset({"MUL", "DIV"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
@@ -252,6 +254,8 @@ def _limits(op: CircleOp) -> tuple[SSAValue, float, float] | None:
 
 
 class LeakyRelu(_RealPattern):
+    """MAXIMUM of a value and its product with a constant, to LEAKY_RELU."""
+
     names = frozenset({"MAXIMUM"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
@@ -262,6 +266,8 @@ class LeakyRelu(_RealPattern):
 
 
 class Prelu(_RealPattern):
+    """RELU of a value plus slopes times its negative part, to PRELU."""
+
     names = frozenset({"ADD", "SUB"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:
@@ -306,6 +312,8 @@ def _fits(alpha: SSAValue, x: SSAValue) -> bool:
 
 
 class Rsqrt(_RealPattern):
+    """Division by SQRT, to RSQRT and a product."""
+
     names = frozenset({"DIV"})
 
     def fuse(self, op: CircleOp, rewriter: PatternRewriter) -> None:

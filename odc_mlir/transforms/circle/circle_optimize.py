@@ -16,21 +16,21 @@ for the one that breaks a model.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.transforms.common_subexpression_elimination import cse
 from xdsl.transforms.dead_code_elimination import dce
 
 from odc_mlir.errors import OptionError
 from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass, Layouts
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
-from odc_mlir.transforms.circle.rewrites.table import LAYOUTS, O1, ONE_SAMPLE, RewriteRule, select
-from odc_mlir.transforms.common.rewriting import Wrapped, apply_patterns
+from odc_mlir.transforms.circle.rewrites.table import LAYOUTS, O1, ONE_SAMPLE, RULES, RewriteRule, select
+from odc_mlir.transforms.common.rewriting import PatternPass, Wrapped, apply_patterns
 from odc_mlir.transforms.partition.odc_fix_batch import fix_batch
 
 _ROUNDS = 8  # of layouts and patterns; two do for every network seen
@@ -46,7 +46,7 @@ class Rewritten:
 
 
 @dataclass(frozen=True)
-class CircleOptimizePass(ModulePass):
+class CircleOptimizePass(PatternPass):
     """Apply rewrites by name; see the module's text."""
 
     name = "circle-optimize"
@@ -65,6 +65,10 @@ class CircleOptimizePass(ModulePass):
 
     limit: int | None = None
     """Maximum number of rewrites."""
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return tuple(dict.fromkeys(type(rule.make()) for rule in RULES if rule.pattern))
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         self.optimize(ctx, op)

@@ -26,7 +26,7 @@ and is better aligned in memory. Applies to 8-bit and 16-bit codes with one scal
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -34,24 +34,27 @@ import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
-from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.transforms.circle.channels.kinds import ChannelKind, Mask, ProductKind
 from odc_mlir.transforms.circle.channels.needed import CodeRanges, unneeded_channels
 from odc_mlir.transforms.circle.channels.spans import ChannelRange
 from odc_mlir.transforms.common.placement import functions
-from odc_mlir.transforms.common.rewriting import apply_pattern_to
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_pattern_to
 
 
 @dataclass(frozen=True)
-class CircleRemoveChannelsPass(ModulePass):
+class CircleRemoveChannelsPass(PatternPass):
     """Take out channels that are constant or that nothing needs; see the module's text."""
 
     name = "circle-remove-channels"
 
     share: int = 16
     """Remove channels of a layer only if they are at least one in this many; 0: keep all, for ablations."""
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (NarrowOperator,)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for function in functions(op):

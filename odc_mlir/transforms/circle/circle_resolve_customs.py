@@ -13,21 +13,21 @@ registered stay custom. Results are bit-exact.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import RewritePattern
 
 from odc_mlir.transforms.circle.rewrites.customs import ResolveCustom
-from odc_mlir.transforms.common.rewriting import apply_patterns
+from odc_mlir.transforms.common.rewriting import PatternPass
 
 
 @dataclass(frozen=True)
-class CircleResolveCustomsPass(ModulePass):
+class CircleResolveCustomsPass(PatternPass):
     """Replace custom operators by the builtin ones that they are; see the module's text."""
 
     name = "circle-resolve-customs"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        apply_patterns(op, [ResolveCustom()])
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (ResolveCustom,)

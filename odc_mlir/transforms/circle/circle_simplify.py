@@ -23,15 +23,14 @@ sums over rows in another order may round differently. A function result stays t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, tensor_facts
@@ -40,6 +39,7 @@ from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.layout.rules import is_simple
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
+    PatternPass,
     WeightedLayer,
     activation,
     apply_patterns,
@@ -60,10 +60,14 @@ RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
 
 @dataclass(frozen=True)
-class CircleSimplifyPass(ModulePass):
+class CircleSimplifyPass(PatternPass):
     """Drop and merge operators that only move values about; see the module's text."""
 
     name = "circle-simplify"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (DropIdentity, MergeViews, MergeTransposes, TransposeToReshape, OrderOfRows)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, _patterns())

@@ -1,6 +1,6 @@
-"""What passes say about themselves: the text of their modules and the strings below their options.
+"""Descriptions of passes, their options and their patterns, from docstrings.
 
-``odc-opt --list-passes``, ``--help=PASS`` and the documentation are made of this.
+``odc-opt --list-passes``, ``--list-patterns``, ``--help=PASS`` and the documentation are made of these.
 """
 
 from __future__ import annotations
@@ -9,9 +9,12 @@ import ast
 import inspect
 import sys
 import textwrap
+from pathlib import Path
 from typing import NamedTuple
 
 from xdsl.passes import ModulePass, get_pass_option_infos
+
+_PACKAGE = Path(__file__).parents[2]
 
 
 class Option(NamedTuple):
@@ -51,6 +54,18 @@ def options_of(kind: type[ModulePass]) -> list[Option]:
         )
         for info in get_pass_option_infos(kind)
     ]
+
+
+def source_of(cls: type) -> str:
+    """Return the file below the package, or the name of another file, and the line of a class definition."""
+    file = Path(inspect.getsourcefile(cls) or "")
+    place = file.relative_to(_PACKAGE) if file.is_relative_to(_PACKAGE) else file.name
+    return f"{place}:{inspect.getsourcelines(cls)[1]}"
+
+
+def first_line_of(cls: type) -> str:
+    """Return the first line of the docstring of a class, without markup."""
+    return (inspect.getdoc(cls) or "").partition("\n")[0].replace("``", "`")
 
 
 def _field_docs(kind: type) -> dict[str, str]:

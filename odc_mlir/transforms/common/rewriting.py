@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,23 +71,37 @@ class RewriteObserver(Protocol):
         """Called when ``pattern`` has changed something."""
 
 
-_OBSERVER: ContextVar[RewriteObserver | None] = ContextVar("observer", default=None)
+@dataclass
+class RewriteCounts:
+    """An observer that counts the rewrites of each pattern class."""
+
+    counts: Counter[type[RewritePattern]] = field(default_factory=Counter)
+
+    def rewriting(self, op: Operation) -> None:
+        """Do nothing: a pattern that is tried may not apply."""
+
+    def rewrote(self, pattern: RewritePattern) -> None:
+        """Count a rewrite."""
+        self.counts[type(unwrapped(pattern))] += 1
+
+
+_OBSERVERS: ContextVar[tuple[RewriteObserver, ...]] = ContextVar("observers", default=())
 
 
 @contextmanager
 def observed(observer: RewriteObserver) -> Generator[None]:
     """Notify ``observer`` of all rewrites by patterns in this block."""
-    token = _OBSERVER.set(observer)
+    token = _OBSERVERS.set((*_OBSERVERS.get(), observer))
     try:
         yield
     finally:
-        _OBSERVER.reset(token)
+        _OBSERVERS.reset(token)
 
 
 def observable(patterns: Sequence[RewritePattern]) -> Sequence[RewritePattern]:
-    """Return ``patterns`` such that they notify the present observer, if there is one."""
-    observer = _OBSERVER.get()
-    return patterns if observer is None else [_Observed(pattern, observer) for pattern in patterns]
+    """Return ``patterns`` such that they notify the present observers."""
+    observers = _OBSERVERS.get()
+    return [_Observed(pattern, observers) for pattern in patterns] if observers else patterns
 
 
 @dataclass(frozen=True)
@@ -98,13 +113,15 @@ class Wrapped(RewritePattern):
 
 @dataclass(frozen=True)
 class _Observed(Wrapped):
-    observer: RewriteObserver
+    observers: tuple[RewriteObserver, ...]
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        self.observer.rewriting(op)
+        for observer in self.observers:
+            observer.rewriting(op)
         self.pattern.match_and_rewrite(op, rewriter)
         if rewriter.has_done_action:
-            self.observer.rewrote(self.pattern)
+            for observer in self.observers:
+                observer.rewrote(self.pattern)
 
 
 class ByKind(RewritePattern):

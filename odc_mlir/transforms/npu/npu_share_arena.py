@@ -17,6 +17,7 @@ inputs have no buffer and stay in their region.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -25,16 +26,20 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.common.rewriting import apply_pattern_to
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_pattern_to
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
 
 @dataclass(frozen=True)
-class NpuShareArenaPass(ProgramPass):
+class NpuShareArenaPass(ProgramPass, PatternPass):
     """Share; see the module's text."""
 
     name = "npu-share-arena"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (ShareArena,)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         apply_pattern_to(ShareArena(), [item for item in job.block.ops if type(item) is BufferOp])

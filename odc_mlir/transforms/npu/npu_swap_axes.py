@@ -18,27 +18,31 @@ images and results are one pixel wide and at least one of them is higher. Result
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType
 from xdsl.ir import Attribute, SSAValue
-from xdsl.passes import ModulePass
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.transforms.common.rewriting import apply_patterns
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns
 
 _PAIRS = ("kernel", "stride", "dilation")
 
 
 @dataclass(frozen=True)
-class NpuSwapAxesPass(ModulePass):
+class NpuSwapAxesPass(PatternPass):
     """Swap; see the module's text."""
 
     name = "npu-swap-axes"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (SwapAxes,)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [SwapAxes()], recursively=False)

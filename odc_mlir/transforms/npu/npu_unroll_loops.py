@@ -22,28 +22,33 @@ verification before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
-from odc_mlir.transforms.common.rewriting import apply_pattern_to
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_pattern_to
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
 
 @dataclass(frozen=True)
-class NpuUnrollLoopsPass(ProgramPass):
+class NpuUnrollLoopsPass(ProgramPass, PatternPass):
     """Unroll; see the module's text."""
 
     name = "npu-unroll-loops"
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (Unroll,)
+
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        apply_pattern_to(_Unroll(), [item for item in job.block.ops if isinstance(item, LoopOp)])
+        apply_pattern_to(Unroll(), [item for item in job.block.ops if isinstance(item, LoopOp)])
 
 
-class _Unroll(RewritePattern):
+class Unroll(RewritePattern):
     """A loop becomes its iterations, one after the other."""
 
     @op_type_rewrite_pattern

@@ -115,3 +115,22 @@ func.func @quantize(%q: tensor<4x!quant.uniform<i8:f32, 0.5:3>>) -> (tensor<4x!q
 // CHECK-SAME: %[[Q:[^:]*]]:
 // CHECK-NEXT: circle.relu(%[[Q]])
 // CHECK-NEXT: circle.quantize(%[[Q]])
+
+// -----
+
+// Columns of weights take the order of a flattened image, so that the TRANSPOSE goes.
+func.func @order_of_rows(%x: tensor<1x1x2x3xf32>) -> tensor<1x1xf32> {
+  %p = circle.const [0, 1, 3, 2] : tensor<4xi32>
+  %s = circle.const [1, 6] : tensor<2xi32>
+  %w = circle.const [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] : tensor<1x6xf32>
+  %n = circle.none
+  %0 = circle.transpose(%x, %p) : (tensor<1x1x2x3xf32>, tensor<4xi32>) -> tensor<1x1x3x2xf32>
+  %1 = circle.reshape(%0, %s) {new_shape = [1, 6]} : (tensor<1x1x3x2xf32>, tensor<2xi32>) -> tensor<1x6xf32>
+  %2 = circle.fully_connected(%1, %w, %n) : (tensor<1x6xf32>, tensor<1x6xf32>, none) -> tensor<1x1xf32>
+  func.return %2 : tensor<1x1xf32>
+}
+// CHECK-LABEL: func.func @order_of_rows(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK: %[[FLAT:.*]] = circle.reshape(%[[X]],
+// CHECK: %[[W:.*]] = circle.const [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]
+// CHECK-NEXT: circle.fully_connected(%[[FLAT]], %[[W]],

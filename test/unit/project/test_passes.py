@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from xdsl.ir import Operation
 from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import RewritePattern
 
 from helpers.lit_runner import run_file, run_lines
 from helpers.source import PACKAGE, REPOSITORY, package_files, tree
@@ -18,7 +15,7 @@ from odc_mlir import transforms
 from odc_mlir.transforms import NAMES
 from odc_mlir.transforms.circle.rewrites.table import rules
 from odc_mlir.transforms.common.describe import options_of
-from odc_mlir.transforms.common.rewriting import PatternPass, observed, unwrapped
+from odc_mlir.transforms.common.rewriting import PatternPass, RewriteCounts, observed
 
 _PREFIXES = re.compile(r"--check-prefix(?:es)?[= ]([\w,-]+)")
 ROOM_FOLDER = PACKAGE / "transforms"
@@ -49,29 +46,33 @@ def test_a_pass_shows_what_it_does_and_a_lit_file_runs_it(name: str) -> None:
     assert any(looks_at(text) for text in texts), f"{name}: no lit file that runs it checks anything"
 
 
-@dataclass
-class Applied:
-    """An observer that notes the classes of the patterns that rewrite."""
-
-    patterns: set[type[RewritePattern]] = field(default_factory=set)
-
-    def rewriting(self, op: Operation) -> None:
-        """Do nothing: a pattern that is tried may not match."""
-
-    def rewrote(self, pattern: RewritePattern) -> None:
-        self.patterns.add(type(unwrapped(pattern)))
+PATTERN_PASSES = {name: kind for name in transforms.NAMES if issubclass(kind := transforms.load(name), PatternPass)}
 
 
-@pytest.mark.parametrize("name", [name for name in transforms.NAMES if issubclass(transforms.load(name), PatternPass)])
+def test_every_pass_that_applies_patterns_lists_them() -> None:
+    applying = re.compile(r"\b(apply_patterns|apply_pattern_to|apply_conversion|PatternRewriteWalker)\b")
+    paths = {name: ROOM_FOLDER / transforms.room_of(name) / f"{name.replace('-', '_')}.py" for name in transforms.NAMES}
+    missing = [name for name, path in paths.items() if applying.search(path.read_text()) and name not in PATTERN_PASSES]
+    assert not missing, f"derive {', '.join(missing)} from PatternPass"
+
+
+@pytest.mark.parametrize("name", PATTERN_PASSES)
 def test_the_lit_files_of_a_pass_apply_each_of_its_patterns(name: str, tmp_path: Path) -> None:
     """Lit files are named after the pass that they test."""
-    kind, applied = transforms.load(name), Applied()
-    assert issubclass(kind, PatternPass)
+    applied = RewriteCounts()
     with observed(applied):
         for path in sorted((REPOSITORY / "test" / "filecheck" / "transforms").rglob(f"{name}*.mlir")):
             run_file(path, tmp_path)
-    missing = [pattern.__name__ for pattern in kind.patterns() if pattern not in applied.patterns]
+    missing = [pattern.__name__ for pattern in PATTERN_PASSES[name].patterns() if pattern not in applied.counts]
     assert not missing, f"{name}: no lit file applies {', '.join(missing)}"
+
+
+def test_every_pattern_says_what_it_rewrites() -> None:
+    """Own docstrings: not those of a base, and not the ones that dataclasses make up."""
+    classes = {item for name in PATTERN_PASSES for item in PATTERN_PASSES[name].patterns()}
+    made_up = [item.__name__ for item in classes if (item.__doc__ or "").startswith(f"{item.__name__}(")]
+    silent = [*made_up, *(item.__name__ for item in classes if not item.__doc__)]
+    assert not silent, f"patterns without a docstring: {', '.join(silent)}"
 
 
 @pytest.mark.parametrize("name", transforms.NAMES)

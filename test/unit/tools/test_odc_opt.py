@@ -10,6 +10,7 @@ from unittest import mock
 
 import pytest
 
+from helpers.source import REPOSITORY
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
@@ -100,6 +101,24 @@ def test_lists(flag: str, expected: list[str], capsys: pytest.CaptureFixture[str
     assert _main(flag) == 0
     output = capsys.readouterr().out
     assert all(word in output for word in expected)
+
+
+def test_patterns_are_listed_with_pass_source_and_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _main("--list-patterns") == 0
+    output = capsys.readouterr().out
+    assert re.search(
+        r"^npu-swap-axes\n  SwapAxes +transforms/npu/npu_swap_axes.py:\d+  One window operation .*$", output, re.M
+    )
+
+
+def test_patterns_of_passes_that_run_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In place of the IR, also beside a page that shows the same rewrites."""
+    page, ir = tmp_path / "page.html", REPOSITORY / "test/filecheck/transforms/convert-circle-to-npu.mlir"
+    assert _main(ir, "--list-patterns", "--view", page, "--convert-circle-to-npu") == 0
+    output = capsys.readouterr().out
+    assert output.startswith("convert-circle-to-npu\n       0 LowerConv2DInParts ")
+    assert re.findall(r"^ +1 (\w+)", output, re.M) == ["LowerRelu", "EraseUnusedConstant"]
+    assert "LowerRelu" in page.read_text()
 
 
 def test_every_listed_pass_has_a_flag(model: Path, capsys: pytest.CaptureFixture[str]) -> None:

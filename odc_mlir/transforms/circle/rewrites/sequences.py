@@ -75,6 +75,8 @@ class SequenceLstm(_Sequence):
 
 
 class SequenceGru(_Sequence):
+    """The steps of a GRU, unrolled, to one custom GRU over the sequence."""
+
     kind = GRU
 
     def make(self, found: Unrolled, batch: int) -> list[Operation]:

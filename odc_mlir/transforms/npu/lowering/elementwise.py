@@ -206,7 +206,7 @@ class LowerPrelu(LowerToNpu):
         site.finish(both)
 
 
-class LowerSelect(LowerToNpu):
+class LowerConstantSelect(LowerToNpu):
     """SELECT and SELECT_V2 with a constant condition, to ``max(min(x, a), min(y, b))``.
 
     Where the condition holds, ``a`` is the largest code and ``b`` the smallest, elsewhere the reverse: one side keeps

@@ -25,7 +25,7 @@ from odc_mlir.transforms.partition.rules.table import MOVERS
 _PLAIN = QuantParams((1.0,), (0,))
 
 
-class LowerView(LowerToNpu):
+class LowerReshape(LowerToNpu):
     """RESHAPE, SQUEEZE, EXPAND_DIMS, and TRANSPOSE that moves nothing, to ``npu.reshape``."""
 
     operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE")
