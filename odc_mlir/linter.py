@@ -18,9 +18,8 @@ from xdsl.ir import BlockArgument, SSAValue
 
 from odc_mlir import loading, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
-from odc_mlir.errors import OptionError
-from odc_mlir.ops.spec import Trait
-from odc_mlir.plugins.target import Rules, choose, reason_against
+from odc_mlir.ops.spec import Node, Trait
+from odc_mlir.plugins.target import Chosen, Rules, choose, reason_against
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
@@ -47,23 +46,25 @@ class Finding:
 
 @dataclass(frozen=True)
 class LintTarget:
-    """Hardware that the model is held against."""
+    """Hardware that the model's operators are checked against."""
 
     name: str
+    chosen: Chosen
     rules: Rules
     takes_floats: bool
     is_npu: bool
 
     @classmethod
     def named(cls, name: str) -> LintTarget:
-        """The target, or machine of one, that ``--target`` calls so. Raises OptionError and TargetError."""
+        """Return the target, or machine of one, with this name; raise OptionError and TargetError."""
         chosen = choose(name)
-        found = chosen.description
-        if found is None:
-            raise OptionError(
-                f"there is no description of what {name} can run", hint="name a target with a description"
-            )
-        return cls(name, found.rules_of(chosen.machine), found.takes_floats, found.name == "npu")
+        found = chosen.description()
+        rules = chosen.ask(lambda: found.rules_of(chosen.machine))
+        return cls(name, chosen, rules, found.takes_floats, found.name == "npu")
+
+    def reason_against(self, node: Node) -> str | None:
+        """Return why the target does not run an operator, None if it does; raise TargetError."""
+        return self.chosen.ask(lambda: reason_against(self.rules, node, self.name))
 
 
 @dataclass
@@ -354,7 +355,7 @@ def _reason_of(op: CircleOp, target: LintTarget, is_real_op: bool) -> str | None
         return f"{op.SPEC.name} has no NPU form"
     if is_real_op and not target.takes_floats:
         return None
-    return reason_against(target.rules, node_of(op), target.name)
+    return target.reason_against(node_of(op))
 
 
 def _is_coded(value: SSAValue) -> bool:

@@ -11,7 +11,7 @@ from odc_mlir.errors import ModelError, OptionError
 CACHE_VARIABLE = "ODC_CACHE_DIR"
 LIMIT_VARIABLE = "ODC_CACHE_LIMIT_MB"
 DEFAULT_LIMIT_MB = 1024
-FOLDERS = ("compiled", "made", "models", "native", "records", "tilings")
+FOLDERS = ("compiled", "made", "models", "native", "plugins", "records", "tilings")
 """What a cache consists of, apart from which nothing in its folder is ours."""
 RECORDS_FILE = "ranges.sqlite"
 _NAME = "odc-mlir"

@@ -1,4 +1,4 @@
-"""Find a plugin, let it compile a model in a process of its own, check the result and put it in place."""
+"""Compilation of a model by a plugin in a process of its own: find, run, check the result and put it in place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from odc_mlir.errors import CompileError, MemoryLimitError, OdcError, OptionError, UnsupportedError, is_passing
 from odc_mlir.formats.atomic import sync_folder
@@ -18,6 +17,7 @@ from odc_mlir.formats.kinds import ZIP
 from odc_mlir.formats.outputs import beside_or_in_cache, check_output, is_in_cache
 from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.plugins import registry
+from odc_mlir.plugins.foreign import WORKER, Answer, job_of, probe
 from odc_mlir.plugins.isolation import STAGE, run_job
 from odc_mlir.plugins.registry import PluginSource
 from odc_mlir.plugins.request import CodegenRequest, Preference, Setting
@@ -26,37 +26,56 @@ from odc_mlir.process_limits import Limits
 __all__ = ["Description", "Limits", "Preference", "default_output", "describe", "generate"]
 
 OUTPUT = ZIP._replace(name="a compiled model")
-"""What a plugin makes; of that only our own packages can be told from files of others."""
+"""Kind of a plugin's output. Only our own packages can be told from files of others."""
 
 _log = logging.getLogger(__name__)
 
-_WORKER = "odc_mlir.plugins.worker"
 _MODEL_EXTENSIONS = ("circle", "tflite")
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What a plugin says of itself; ``quantization`` is the scheme that it wants models in, None for float.
-
-    ``takes_floats``: it compiles float models as well.
-    """
+    """Description of a codegen plugin: the scheme of its models (None for float), and whether it takes float models."""
 
     name: str
     quantization: str | None
     takes_floats: bool
 
+    @classmethod
+    def of(cls, said: Answer, source: PluginSource) -> Description:
+        """Return the description in a worker's answer; raise CompileError for a wrong or forged one."""
+        name, scheme, problem = said.get("name"), said.get("quantization"), ""
+        if not isinstance(name, str) or not isinstance(scheme, str | None):
+            problem = "the plugin gave no description of itself"
+        elif said.get("extension") != source.extension:
+            problem = f"its extension is {said.get('extension')!r}, its target says {source.extension!r}"
+        if problem:
+            raise CompileError(problem, location=str(source), stage=STAGE)
+        return cls(str(name), scheme, bool(said.get("takes_floats")))
+
 
 def default_output(model: str | os.PathLike[str], target: str) -> Path:
-    """The model's path with the extension that ``target`` makes; where that is taken or not writable, in the cache."""
+    """Return the model's path with the target's extension, or a path in the cache if that is taken or not writable."""
     return beside_or_in_cache(model, Path(model).with_suffix(f".{registry.extension_of(target)}"), OUTPUT)
 
 
-def describe(
-    target: str, *, directory: str | os.PathLike[str] | None = None, limits: Limits | None = None
-) -> Description:
-    """What the plugin for ``target`` says of itself; errors as :func:`generate`."""
-    answer = _ask(registry.find(target, directory), None, limits or Limits())
-    return Description(answer["name"], answer["quantization"], answer["takes_floats"])
+def describe(target: str, *, directory: str | os.PathLike[str] | None = None) -> Description:
+    """Return the description of the plugin for ``target``; errors as :func:`generate`."""
+    (found,) = describe_all([registry.find(target, directory)])
+    if isinstance(found, OdcError):
+        raise CompileError(found.message, stage=STAGE)
+    return found
+
+
+def describe_all(sources: Sequence[PluginSource]) -> list[Description | OdcError]:
+    """Return the description of each plugin, or an error that names it."""
+    found: list[Description | OdcError] = []
+    for source, said in zip(sources, probe(sources, "odc_mlir.plugins.request:describe_plugin"), strict=True):
+        try:
+            found.append(said if isinstance(said, OdcError) else Description.of(said, source))
+        except CompileError as error:
+            found.append(error)
+    return found
 
 
 def generate(
@@ -102,14 +121,9 @@ def generate(
         dict(options or {}),
     )
     try:
-        said = _ask(source, request, limits or Limits())
-        wanted_scheme = said["quantization"]
-        if wanted_scheme is not None and not said["takes_floats"] and not _has_codes(original):
-            _log.warning(
-                "the model is float, and %s supports only %s; quantize it first",
-                target,
-                wanted_scheme,
-            )
+        said = _run(source, request, limits or Limits())
+        if said.quantization is not None and not said.takes_floats and not _has_codes(original):
+            _log.warning("the model is float, and %s supports only %s; quantize it first", target, said.quantization)
         _check(source, made)
         _put_in_place(made, final)
     finally:
@@ -118,7 +132,7 @@ def generate(
 
 
 def _has_codes(model: Path) -> bool:
-    """Whether operators of the model, a file or a package, have quantised results."""
+    """Return whether operators of the model (a file or a package) have quantised results."""
     try:
         records = read_package(model).model if is_package(model) else model
         found = read_model(records)
@@ -134,14 +148,14 @@ def _has_codes(model: Path) -> bool:
 
 
 def _absolute(options: Mapping[str, Setting]) -> dict[str, Setting]:
-    """``options`` such that the plugin, which works elsewhere, finds the file of a machine."""
+    """Return ``options`` with absolute paths, since the plugin works in another folder."""
     machine = options.get("target")
     is_file = isinstance(machine, str) and machine.endswith(".toml")
     return {**options, "target": os.path.abspath(str(machine))} if is_file else dict(options)
 
 
 def _new_folder(parent: Path) -> Path:
-    """A hidden folder beside the output: on its file system, so that the result can be renamed."""
+    """Make a hidden folder beside the output: on its file system, so that the result can be renamed."""
     try:
         return Path(tempfile.mkdtemp(prefix=".odc-", dir=parent))
     except OSError as error:
@@ -150,36 +164,29 @@ def _new_folder(parent: Path) -> Path:
         ) from None
 
 
-def _ask(source: PluginSource, request: CodegenRequest | None, limits: Limits) -> dict[str, Any]:
-    """The worker's answer; raises CompileError or UnsupportedError that names the plugin."""
-    job = {
-        "file": source.file,
-        "reference": source.reference,
-        "folder": source.folder,
-        "extension": source.extension,
-        "request": None if request is None else request.to_json(),
-    }
+def _run(source: PluginSource, request: CodegenRequest, limits: Limits) -> Description:
+    """Run the plugin on ``request`` and return its description; raise an error that names it."""
+    job = {**job_of(source), "ask": None, "request": request.to_json()}
     try:
-        answer = run_job(_WORKER, job, limits)
+        answer = run_job(WORKER, job, limits)
     except CompileError as error:
-        error.location = f"{source.target} from {source.origin}"
+        error.location = str(source)
         raise
     failure = answer["error"]
     if failure is None:
-        return answer
-    where = f"{source.target} from {source.origin}"
+        return Description.of(answer["said"], source)
     if failure["kind"] == "memory":
-        raise MemoryLimitError(f"the plugin failed: {failure['text']}", location=where, stage=STAGE)
+        raise MemoryLimitError(f"the plugin failed: {failure['text']}", location=str(source), stage=STAGE)
     kind = UnsupportedError if failure["kind"] == "unsupported" else CompileError
     verb = "refuses the model" if failure["kind"] == "unsupported" else "failed"
-    raise kind(f"the plugin {verb}: {failure['text']}", location=where, stage=STAGE)
+    raise kind(f"the plugin {verb}: {failure['text']}", location=str(source), stage=STAGE)
 
 
 def _check(source: PluginSource, made: Path) -> None:
-    """What can be read here is read; anything else must at least be there."""
+    """Raise CompileError for a missing or empty file, and for a model or package that cannot be read."""
 
     def wrong(text: str) -> CompileError:
-        return CompileError(f"the plugin {text}", location=f"{source.target} from {source.origin}", stage=STAGE)
+        return CompileError(f"the plugin {text}", location=str(source), stage=STAGE)
 
     if made.is_symlink() or not made.is_file():
         raise wrong("made no file")

@@ -1,79 +1,146 @@
-"""Run one job in a process of its own, with limits of time and memory.
+"""Jobs in an isolated process of their own, with limits of time and memory.
 
-The process is a fresh Python that gets a JSON document on standard input and writes its answer to a file. It leads a
-process group that is ended as a whole, whatever happens, so nothing that a plugin started is left behind. It works in
-a folder of its own, with little of the environment (see process.py).
+The process is a fresh Python that reads a JSON document from standard input and writes its answer to a file. It leads a
+process group that is ended as a whole, whatever happens, so nothing that a plugin started is left behind. It works in a
+temporary folder. The application's working folder, script folder and PYTHON variables have no influence on what it
+imports. Of the environment it gets the variables below, those whose names begin with ``ODC_``, and those that
+``ODC_PASS_ENV`` names, separated by semicolons (for a plugin's licence server, for example).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import signal
+import site
 import subprocess
+import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import CompileError, OdcError, TimeLimitError, is_passing
 from odc_mlir.formats.private import read_file
-from odc_mlir.plugins.process import isolated_command, isolated_environment
 from odc_mlir.process_limits import Limits, end_group
 
 STAGE = "codegen"
+PASS_VARIABLE = "ODC_PASS_ENV"
 _MAX_ANSWER_BYTES = 1 << 20
-_TAIL_BYTES = 2000  # of what the process printed, kept for the message
+_TAIL_BYTES = 2000  # of the printed text, for the message
+_PREFIXES = ("ODC_", "LC_")
+_PASSED = frozenset(
+    {"HOME", "LANG", "LANGUAGE", "PATH", "TMPDIR", "TZ", "USER", "LOGNAME", "XDG_CACHE_HOME"}
+    | {"LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"}  # some Pythons do not start without
+    | {"OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
+    | {"SYSTEMROOT", "TEMP", "TMP", "USERPROFILE", "LOCALAPPDATA"}
+)
+# Our own folder comes before installed packages, among which may be another version of this one. It comes behind the
+# folders of Python's own modules, as do all others, so that nothing hides one of these.
+_BOOT = (
+    "import sys; module, ours, *folders = sys.argv[1:]; del sys.argv[1:]; "
+    "installed = (i for i, path in enumerate(sys.path) if path.endswith(('site-packages', 'dist-packages'))); "
+    "sys.path.insert(next(installed, len(sys.path)), ours); "
+    "sys.path += [folder for folder in folders if folder not in sys.path]; "
+    "import runpy; runpy.run_module(module, run_name='__main__', alter_sys=True)"
+)
+
+
+def isolated_command(module: str) -> list[str]:
+    """Return the command that runs ``module`` of this package, wherever that was imported from."""
+    folders = [str(Path(__file__).resolve().parents[2])]
+    if site.ENABLE_USER_SITE:  # an isolated Python leaves it out
+        folders.append(site.getusersitepackages())
+    folders += [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.isabs(entry)]
+    return [sys.executable, "-I", "-c", _BOOT, module, *folders]
+
+
+def isolated_environment(**more: str) -> dict[str, str]:
+    """Return the variables for such a process, and ``more``."""
+    named = {name.strip() for name in os.environ.get(PASS_VARIABLE, "").split(";")}
+    found = {
+        name: value
+        for name, value in os.environ.items()
+        if name in _PASSED or name in named or name.startswith(_PREFIXES)
+    }
+    # The process works in another folder.
+    if path := found.get("ODC_PLUGIN_PATH"):
+        found["ODC_PLUGIN_PATH"] = os.pathsep.join(os.path.abspath(entry) for entry in path.split(os.pathsep) if entry)
+    return found | more
 
 
 def run_job(module: str, job: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """Run ``module`` on ``job`` in a process of its own and return its answer; raises CompileError when it gives none.
+    """Run ``module`` on ``job`` in a process of its own and return its answer; errors as :func:`started`."""
+    with started(module, job, limits) as result:
+        return result()
 
-    ``module`` reads the job, to which the keys ``answer`` (path of the file to write), ``seconds`` and ``memory_bytes``
-    are added. The error is a TimeLimitError where it was slow, and ``passing`` where it was killed or the system was
-    short of something.
+
+@contextmanager
+def started(
+    module: str, job: Mapping[str, Any], limits: Limits, *, whole_environment: bool = False
+) -> Iterator[Callable[[], dict[str, Any]]]:
+    """Start ``module`` on ``job`` and provide a function that waits for the answer; end the process on leaving.
+
+    ``module`` reads the job, extended by the keys ``answer`` (path of the file to write), ``seconds`` and
+    ``memory_bytes``. Raises CompileError if the process cannot be started. The function raises CompileError if there is
+    no answer: a TimeLimitError if the process was too slow; ``passing`` if it was killed.
     """
-    try:
-        with tempfile.TemporaryDirectory(prefix="odc-job-") as folder:
-            return _run(module, job, limits, Path(folder))
-    except OSError as error:
-        raise CompileError(
-            f"the plugin's process cannot be started: {error.strerror}", stage=STAGE, passing=is_passing(error)
-        ) from None
-
-
-def _run(module: str, job: Mapping[str, Any], limits: Limits, folder: Path) -> dict[str, Any]:
-    answer, printed, work = folder / "answer.json", folder / "printed", folder / "work"
-    work.mkdir()
-    facts = {"answer": str(answer), "seconds": limits.seconds, "memory_bytes": limits.memory_bytes}
-    document = json.dumps({**job, **facts})
-    with printed.open("wb") as sink:
-        process = subprocess.Popen(
-            isolated_command(module),
-            stdin=subprocess.PIPE,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            env=isolated_environment(TMPDIR=str(work)),
-            cwd=work,
-            start_new_session=True,
-        )
-        timed_out = False
+    others = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ODC_"))}
+    others = others if whole_environment else {}
+    with ExitStack() as stack:
         try:
-            process.communicate(document.encode(), timeout=limits.seconds)
-        except subprocess.TimeoutExpired:
-            timed_out = True
+            temporary = tempfile.TemporaryDirectory(prefix="odc-job-", ignore_cleanup_errors=True)
+            folder = Path(stack.enter_context(temporary))
+            answer, printed, work = folder / "answer.json", folder / "printed", folder / "work"
+            work.mkdir()
+            with printed.open("wb") as sink:
+                process = subprocess.Popen(
+                    isolated_command(module),
+                    stdin=subprocess.PIPE,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    env=isolated_environment(**{**others, "TMPDIR": str(work)}),
+                    cwd=work,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise CompileError(
+                f"the plugin's process cannot be started: {error.strerror}", stage=STAGE, passing=is_passing(error)
+            ) from None
+        begin = time.monotonic()
+        facts = {"answer": str(answer), "seconds": limits.seconds, "memory_bytes": limits.memory_bytes}
+        try:
+            if process.stdin is not None:
+                with suppress(BrokenPipeError), process.stdin:
+                    process.stdin.write(json.dumps({**job, **facts}).encode())
+            yield lambda: _result(process, limits.seconds, begin, answer, printed)
         finally:
             end_group(process.pid)
             process.wait()
+
+
+def _result(
+    process: subprocess.Popen[bytes], seconds: float | None, begin: float, answer: Path, printed: Path
+) -> dict[str, Any]:
+    timed_out = False
+    try:
+        process.wait(None if seconds is None else max(0.0, begin + seconds - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        timed_out = True
+        end_group(process.pid)
+        process.wait()
     code = process.returncode
     if timed_out or code == -getattr(signal, "SIGXCPU", 0):
-        raise TimeLimitError(f"the plugin took longer than {limits.seconds:g} s and was ended", stage=STAGE)
+        raise TimeLimitError(f"the plugin took longer than {seconds:g} s and was ended", stage=STAGE)
     if code == 0 and (found := _answer(answer)) is not None:
         return found
     raise CompileError(f"the plugin's process {_ending(code)}{_tail(printed)}", stage=STAGE, passing=code < 0)
 
 
 def _answer(path: Path) -> dict[str, Any] | None:
-    """What the process says, None for what no process of ours would say: a plugin shares it."""
+    """Return the answer, None for a document that the worker does not write: a plugin shares its process."""
     try:
         found = json.loads(read_file(path, max_bytes=_MAX_ANSWER_BYTES))
     except (OdcError, OSError, ValueError, RecursionError):
@@ -84,8 +151,7 @@ def _answer(path: Path) -> dict[str, Any] | None:
     if failure is not None:
         texts = [failure.get(key) for key in ("kind", "text")] if isinstance(failure, dict) else [None]
         return found if all(isinstance(text, str) for text in texts) else None
-    said = isinstance(found.get("name"), str) and isinstance(found.get("quantization"), (str, type(None)))
-    return found if said else None
+    return found if isinstance(found.get("said"), dict) else None
 
 
 def _ending(code: int) -> str:
@@ -98,6 +164,8 @@ def _ending(code: int) -> str:
 
 
 def _tail(printed: Path) -> str:
-    """The last line that the process printed, as the end of a message."""
-    lines = printed.read_bytes()[-_TAIL_BYTES:].decode(errors="replace").strip().splitlines()
+    """Return the last line that the process printed, as the end of a message."""
+    with printed.open("rb") as file:
+        file.seek(max(0, printed.stat().st_size - _TAIL_BYTES))
+        lines = file.read().decode(errors="replace").strip().splitlines()
     return f": {lines[-1].strip()}" if lines else ""

@@ -1,21 +1,26 @@
-"""The easy way to a codegen plugin: give a target's description and a compiler of segments, get packages.
+"""Codegen plugins that produce packages, from a target's description and a compiler of segments.
 
-A plugin may do everything by itself (:class:`~odc_mlir.plugins.request.CodegenPlugin` asks for one method). One that
-only knows how to compile a run of operators for its hardware leaves the rest to this: reading, folding and fusing the
-model, asking the rules, weighing the costs, cutting, and writing the package that any session runs.
+A plugin may do everything by itself (:class:`~odc_mlir.plugins.request.CodegenPlugin` requires one method).
+:class:`PartitionedCodegen` is for plugins that only compile runs of operators: it reads, folds and fuses the model,
+applies the rules, weighs the costs, forms segments, and writes the package.
 """
 
 from __future__ import annotations
 
+import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
 
-from odc_mlir.plugins.packages import check_package, model_of, write_output
+from odc_mlir.errors import OptionError, PackageError
+from odc_mlir.formats.package import PackageFiles, is_package, read_package, write_package
+from odc_mlir.formats.quantities import counted
 from odc_mlir.plugins.request import CodegenRequest
 from odc_mlir.plugins.target import SegmentModel, TargetDescription
 
 
 class PartitionedCodegen(ABC):
-    """A codegen plugin for ``target``: what is missing is :meth:`compile_segment`."""
+    """A codegen plugin for ``target``; subclasses implement :meth:`compile_segment`."""
 
     def __init__(self, target: TargetDescription) -> None:
         self.target = target
@@ -26,9 +31,9 @@ class PartitionedCodegen(ABC):
 
     @abstractmethod
     def compile_segment(self, segment: SegmentModel, request: CodegenRequest) -> bytes:
-        """The binary of a segment, as the target's device loads it.
+        """Return the binary of a segment for the target's device.
 
-        Raises OdcError where it cannot be made: its operators stay on the host then, with that as the reason.
+        Raises OdcError if the segment cannot be compiled: its operators then stay on the host with that reason.
         """
 
     def compile(self, request: CodegenRequest) -> int:
@@ -52,3 +57,47 @@ class PartitionedCodegen(ABC):
     def validate(self, output: str) -> None:
         """Raise PackageError for a file that is no compiled package."""
         check_package(output)
+
+
+def model_of(request: CodegenRequest) -> str | bytes:
+    """Return the model to compile, with the shapes of the request; raise OdcError."""
+    model: str | bytes = read_package(request.model).model if is_package(request.model) else request.model
+    if any(shape is not None for shape in request.shapes):
+        model = _with_shapes(model, request.shapes)
+    return model
+
+
+def write_output(files: PackageFiles, request: CodegenRequest) -> None:
+    """Write a package as the single (zip) file of the request."""
+    as_zip = Path(f"{request.output}.zip")
+    write_package(files, as_zip)
+    as_zip.replace(request.output)
+
+
+def check_package(output: str) -> None:
+    """Raise PackageError for a file that is no compiled package."""
+    if read_package(output).plan is None:
+        raise PackageError("there is no plan in the package", location=output)
+
+
+def _with_shapes(model: str | bytes, shapes: Sequence[tuple[int, ...] | None]) -> bytes:
+    """Return the model with these input shapes, None as in the model; raise OdcError."""
+    from odc_mlir.formats.circle.reader import read_model
+    from odc_mlir.runtime.auto.build import with_shapes
+
+    graph = read_model(model).subgraphs[0]
+    if len(shapes) != len(graph.inputs):
+        raise OptionError(
+            f"{counted(len(shapes), 'input shape')} given, but the model has {counted(len(graph.inputs), 'input')}"
+        )
+    wanted = []
+    for index, shape in zip(graph.inputs, shapes, strict=True):
+        tensor = graph.tensors[index]
+        known = tensor.effective_shape if shape is None else shape
+        if known is None or None in known:
+            raise OptionError("the input's shape is unknown and must be given", tensor=tensor.name)
+        wanted.append([dim for dim in known if dim is not None])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.circle")
+        path.write_bytes(model if isinstance(model, bytes) else Path(model).read_bytes())
+        return with_shapes(path, wanted)

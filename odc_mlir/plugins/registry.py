@@ -1,24 +1,23 @@
-"""Where plugins are: a folder given by the caller, folders of an environment variable, then what is installed.
+"""Discovery of plugins: codegen plugins (compilers), devices (drivers) and targets (descriptions of hardware).
 
-There are three kinds, each an entry-point group: *codegen* plugins, which compile; *devices*, which run what was
-compiled; *targets*, which describe for what. A folder offers ``<extension>-gen.py``, a file with a function
-``create_codegen``, and the entry points of packages that were installed into it. Our own targets are entries of the
-same groups. Nothing of a plugin is imported here, but by :func:`load_entry`.
+Each kind is an entry-point group. Plugins come from a folder named by the caller, from the folders of an environment
+variable, and from installed packages. A folder may also hold ``<extension>-gen.py``, a file with a function
+``create_codegen``. This module reads metadata and imports nothing; metadata that cannot be parsed is skipped, and
+:func:`unreadable_metadata` names it.
 """
 
 from __future__ import annotations
 
-import importlib
 import os
 import re
+import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import OptionError
@@ -30,32 +29,28 @@ SUFFIX = "-gen"
 OURS = "odc-mlir"
 _TARGET = re.compile(r"[a-z0-9][a-z0-9_]*" + SUFFIX)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_]*")
+_METADATA_FILES = ("entry_points.txt", "METADATA", "PKG-INFO")
+_MAX_METADATA_BYTES = 4 << 20
 
 OWN_ENTRIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        GROUP: {
-            "npu-gen": "odc_mlir.plugins.npu_gen:create_codegen",
-            "cpu-gen": "odc_mlir.plugins.cpu_gen:create_codegen",
-        },
+        GROUP: {"npu-gen": "odc_mlir.plugins.own:npu_codegen", "cpu-gen": "odc_mlir.plugins.own:cpu_codegen"},
         DEVICES: {
             "npu": "odc_mlir.runtime.devices.simulator:open_device",
             "cpu": "odc_mlir.runtime.devices.native:open_device",
         },
-        TARGETS: {
-            "npu": "odc_mlir.plugins.own_targets:npu",
-            "cpu": "odc_mlir.plugins.own_targets:cpu",
-        },
+        TARGETS: {"npu": "odc_mlir.plugins.own:npu", "cpu": "odc_mlir.plugins.own:cpu"},
     }
 )
-"""What this package declares itself, as in pyproject.toml: it is there when it is run from its sources as well."""
+"""Our own plugins, by group and name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginSource:
-    """Where a plugin was found.
+    """Location of a plugin of one ``group``; ``target`` is its name there.
 
-    ``file``: the Python file that holds ``create_codegen``, or None for an entry point, ``reference`` then being its
-    ``module:function`` and ``folder`` where its package was installed (an editable one, its metadata alone).
+    ``file``: the Python file that holds ``create_codegen``, or None for an entry point. Then ``reference`` is its
+    ``module:function`` and ``folder`` the folder of its package (for an editable package, of its metadata).
     """
 
     target: str
@@ -63,20 +58,24 @@ class PluginSource:
     file: str | None = None
     reference: str | None = None
     folder: str | None = None
+    group: str = GROUP
 
     @property
     def extension(self) -> str:
-        """Of the files that a codegen plugin makes, without a dot."""
+        """The file extension that a codegen plugin produces, without a dot."""
         return extension_of(self.target)
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is part of this package."""
-        return (self.reference or "").startswith("odc_mlir.")
+        """Whether the plugin is part of this package."""
+        return self.file is None and self.folder is None
+
+    def __str__(self) -> str:
+        return f"{self.target} from {self.origin}"
 
 
 def extension_of(target: str) -> str:
-    """``tvn-gen`` -> ``tvn``; raises OptionError for a string of another form."""
+    """Return ``tvn`` for ``tvn-gen``; raise OptionError for a string of another form."""
     if not _TARGET.fullmatch(target):
         raise OptionError(
             f"the codegen target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}",
@@ -86,7 +85,7 @@ def extension_of(target: str) -> str:
 
 
 def find(target: str, directory: str | os.PathLike[str] | None = None) -> PluginSource:
-    """The first plugin for ``target``; raises OptionError that lists what was searched."""
+    """Return the first codegen plugin for ``target``; raise an OptionError that lists the places searched."""
     extension_of(target)
     searched = []
     for where, plugins in _places(directory):
@@ -103,7 +102,7 @@ def find(target: str, directory: str | os.PathLike[str] | None = None) -> Plugin
 
 
 def available(directory: str | os.PathLike[str] | None = None) -> list[PluginSource]:
-    """Every plugin that :func:`find` can find, in the order of their names."""
+    """Return every plugin that :func:`find` can find, sorted by name."""
     found: dict[str, PluginSource] = {}
     for _, plugins in _places(directory):
         for plugin in plugins:
@@ -111,111 +110,125 @@ def available(directory: str | os.PathLike[str] | None = None) -> list[PluginSou
     return [found[target] for target in sorted(found)]
 
 
+def entries(group: str) -> list[PluginSource]:
+    """Return the entries of DEVICES or TARGETS, sorted by name.
+
+    A device of another package replaces ours of the same name, as a driver replaces a simulator; a target does not.
+    """
+    others = [entry for folder in _variable_folders() for entry in _in_packages(folder, group, _NAME)]
+    others += _installed(group, _NAME)
+    known = [*others, *own_entries(group)] if group == DEVICES else [*own_entries(group), *others]
+    found: dict[str, PluginSource] = {}
+    for entry in known:
+        found.setdefault(entry.target, entry)
+    return [found[name] for name in sorted(found)]
+
+
+def own_entries(group: str) -> list[PluginSource]:
+    """Return our own plugins of ``group``."""
+    return [
+        PluginSource(name, f"{OURS} {__version__} ({reference})", reference=reference, group=group)
+        for name, reference in OWN_ENTRIES[group].items()
+    ]
+
+
+def unreadable_metadata() -> Iterator[tuple[Path, str, bool]]:
+    """Yield the metadata folders that Python cannot parse, the reason, and whether they mention our groups."""
+    for folder in (*_variable_folders(), *sys.path):
+        for info in map(Path, _metadata_folders(folder or os.curdir)):
+            concerns_us = False
+            try:
+                texts = [_read(info / name) or b"" for name in _METADATA_FILES]
+                concerns_us = b"odc_mlir." in texts[0]
+                found = metadata.Distribution.at(info)
+                if not (found.entry_points is not None and found.metadata["Name"] and found.version):
+                    yield info, "it states no name or no version", concerns_us
+            except Exception as error:  # depends on the line that the parser stumbles over
+                yield info, f"{type(error).__name__}: {error}", concerns_us
+
+
+def _variable_folders() -> list[str]:
+    return [folder for folder in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if folder]
+
+
 def _places(directory: str | os.PathLike[str] | None) -> Iterator[tuple[str, Iterable[PluginSource]]]:
-    """Each place with what it offers, in order of preference."""
+    """Yield each place with its codegen plugins, in order of preference."""
     if directory is not None:
         yield f"the folder {os.fspath(directory)}", _in_folder(Path(directory))
-    folders = [folder for folder in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if folder]
+    folders = _variable_folders()
     if not folders:
         yield f"{PATH_VARIABLE}, which is not set", ()
     for folder in folders:
         yield f"the folder {folder} of {PATH_VARIABLE}", _in_folder(Path(folder))
-    yield f"entry points of the group {GROUP}", _installed(GROUP, _TARGET)
+    yield f"entry points of the group {GROUP}", [*own_entries(GROUP), *_installed(GROUP, _TARGET)]
 
 
-def _in_folder(folder: Path) -> Sequence[PluginSource]:
+def _in_folder(folder: Path) -> list[PluginSource]:
     try:
         files = sorted(path for path in folder.iterdir() if path.suffix == ".py" and _TARGET.fullmatch(path.stem))
     except OSError:
         return []
     # A plugin is loaded by a process that works elsewhere.
     plugins = [PluginSource(path.stem, str(path), file=os.path.abspath(path)) for path in files]
-    return plugins + list(_in_packages(folder, GROUP, _TARGET))
+    return plugins + _in_packages(str(folder), GROUP, _TARGET)
 
 
-def entries(group: str) -> list[PluginSource]:
-    """The entries of DEVICES or TARGETS, by name; one of another package comes before ours of the same name."""
-    found: dict[str, PluginSource] = {}
-    folders = [Path(folder) for folder in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if folder]
-    for known in (*(_in_packages(folder, group, _NAME) for folder in folders), _installed(group, _NAME)):
-        for entry in known:
-            found.setdefault(entry.target, entry)
-    return [found[name] for name in sorted(found)]
+def _installed(group: str, form: re.Pattern[str]) -> list[PluginSource]:
+    """Entries of all installed packages, in the order in which Python would find them."""
+    return [entry for folder in sys.path for entry in _in_packages(folder or os.curdir, group, form)]
 
 
-def load_entry(source: PluginSource) -> Any:
-    """What the function gives that an entry of DEVICES or TARGETS names; raises OptionError, naming the entry."""
-    where, _, name = (source.reference or "").partition(":")
-    if source.folder is not None and source.folder not in sys.path and not source.is_ours:
-        sys.path.append(source.folder)  # behind all else: it stands in for nothing
+def _in_packages(folder: str, group: str, form: re.Pattern[str]) -> list[PluginSource]:
+    """Entries that the packages in ``folder`` declare."""
     try:
-        return getattr(importlib.import_module(where), name)()
-    except OptionError:
-        raise
-    except Exception as error:  # whatever another package does, it is its fault
-        text = " ".join(str(error).split())
-        raise OptionError(
-            f"{source.target!r} of {source.origin} cannot be used: {type(error).__name__}: {text}"
-        ) from error
-
-
-Declared = tuple[tuple[str, PluginSource], ...]
-"""(group, entry) of entry points, in the order in which Python would find them."""
-
-
-def _in_packages(folder: Path, group: str, form: re.Pattern[str]) -> Iterator[PluginSource]:
-    """What packages declare that were installed into ``folder``."""
-    declared = _declared(metadata.distributions(path=[str(folder)]), os.path.abspath(folder))
-    return _by_name(declared, group, form)
-
-
-def _installed(group: str, form: re.Pattern[str]) -> Iterator[PluginSource]:
-    """What all installed packages declare, and we ourselves."""
-    found = {entry.target: entry for entry in _by_name(_declared_in(_import_folders()), group, form)}
-    for name, reference in OWN_ENTRIES[group].items():
-        found.setdefault(name, PluginSource(name, f"{OURS} {__version__} ({reference})", reference=reference))
-    yield from (found[name] for name in sorted(found))
-
-
-def _import_folders() -> tuple[tuple[str, int], ...]:
-    """Where Python looks for packages, each folder with the time of its last change: what is installed comes by one."""
-    return tuple((folder, _changed(folder or os.curdir)) for folder in sys.path)
-
-
-def _changed(folder: str) -> int:
-    try:
-        return os.stat(folder).st_mtime_ns
+        changed = os.stat(folder).st_mtime_ns
     except OSError:
-        return 0
+        return []
+    declared = _declared_in(os.path.abspath(folder), changed)
+    return [entry for entry in declared if entry.group == group and form.fullmatch(entry.target)]
 
 
-@lru_cache(maxsize=1)
-def _declared_in(_folders: tuple[tuple[str, int], ...]) -> Declared:
-    """What all installed packages declare: hundreds of files, read again only when a folder has changed."""
-    return _declared(metadata.distributions(), None)
+@lru_cache(maxsize=64)
+def _declared_in(folder: str, _changed: int) -> tuple[PluginSource, ...]:
+    """Entries of our groups in ``folder``: hundreds of files, read again only when an installation changes it."""
+    return tuple(entry for info in _metadata_folders(folder) for entry in _declared(folder, info))
 
 
-def _declared(distributions: Iterable[metadata.Distribution], folder: str | None) -> Declared:
-    """The entry points of our groups; ``folder``: where the packages were installed, None to ask each."""
-    found = []
-    for distribution in distributions:
-        for entry in distribution.entry_points:
-            if entry.group not in OWN_ENTRIES:
-                continue
-            name = distribution.metadata["Name"]
-            origin = f"{name} {distribution.version} ({entry.value})"
-            place = folder or os.path.abspath(str(distribution.locate_file("")))
-            found.append((entry.group, PluginSource(entry.name, origin, reference=entry.value, folder=place)))
-    return tuple(found)
+def _metadata_folders(folder: str) -> list[str]:
+    try:
+        with os.scandir(folder) as found:
+            return sorted(entry.path for entry in found if entry.name.endswith((".dist-info", ".egg-info")))
+    except OSError:
+        return []
 
 
-def _by_name(declared: Declared, group: str, form: re.Pattern[str]) -> Iterator[PluginSource]:
-    """The entry points of a group, by name. Of two with the same name the first one counts, which Python would import;
-    but ours come after all others: a driver for an NPU takes the place of the simulator."""
-    found: dict[str, PluginSource] = {}
-    for known, entry in declared:
-        if known != group or not form.fullmatch(entry.target):
-            continue
-        if entry.target not in found or found[entry.target].is_ours:
-            found[entry.target] = entry
-    yield from (found[name] for name in sorted(found))
+def _declared(folder: str, info: str) -> Iterator[PluginSource]:
+    """Entries of our groups in one metadata folder; lines that are no entries are skipped."""
+    name, _, version = os.path.basename(info).rpartition(".")[0].partition("-")
+    name = name.replace("_", "-").lower()
+    try:
+        data = _read(os.path.join(info, _METADATA_FILES[0])) or b""
+    except (OSError, ValueError):
+        return
+    if b"odc_mlir." not in data or name == OURS:
+        return
+    group = ""
+    for line in map(str.strip, data.decode(errors="replace").splitlines()):
+        if line.startswith("["):
+            group = line.strip("[]").strip()
+        elif group in OWN_ENTRIES and not line.startswith("#") and "=" in line:
+            target, _, reference = map(str.strip, line.partition("="))
+            origin = f"{name} {version} ({reference})"
+            yield PluginSource(target, origin, reference=reference, folder=folder, group=group)
+
+
+def _read(path: str | Path) -> bytes | None:
+    """Return the content of a metadata file, None without one; raise ValueError for a file of another kind or size."""
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MAX_METADATA_BYTES:
+        raise ValueError(f"{os.path.basename(path)} is no regular file of at most {_MAX_METADATA_BYTES} bytes")
+    with open(path, "rb") as file:
+        return file.read(_MAX_METADATA_BYTES)

@@ -1,4 +1,4 @@
-"""What a plugin is asked for, and what a plugin is."""
+"""The interface of codegen plugins: the protocol, and the request for one file."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import CompileError, OptionError
 
 
 class Preference(enum.IntEnum):
-    """What code is generated for; the numbers are those of the C interface that this one follows."""
+    """Goal of code generation; the numbers are those of the C interface that this one follows."""
 
     DEFAULT = 0
     PERFORMANCE_FIRST = 1
@@ -22,7 +22,7 @@ class Preference(enum.IntEnum):
 
     @classmethod
     def of(cls, value: Preference | int | str) -> Preference:
-        """The preference called or numbered ``value``; raises OptionError."""
+        """Return the preference with the name or number ``value``; raise OptionError."""
         try:
             return cls[value.upper().replace("-", "_")] if isinstance(value, str) else cls(value)
         except (KeyError, ValueError):
@@ -35,12 +35,12 @@ Setting = str | int | bool | None
 
 @dataclass(frozen=True, slots=True)
 class CodegenRequest:
-    """One file to make.
+    """Request for one file.
 
-    ``model``: path of a model file or package, to be read only. ``output``: path of the file to write; it does not
-    exist yet and takes its final name later. ``target``: what the caller chose of the target (``target``, ``memory``,
-    ``sram_limit``; a plugin ignores what it does not know). ``shapes``: the input shapes to compile for in graph order,
-    None as the model has them; no entries: all as in the model. ``options``: settings for this plugin alone.
+    ``model``: path of a model file or package, read-only. ``output``: path of the file to write; it does not exist yet
+    and gets its final name later. ``target``: options of the target (``target``, ``memory``, ``sram_limit``; a plugin
+    ignores those it does not know). ``shapes``: input shapes to compile for, in graph order; None keeps the model's
+    shape, and an empty tuple keeps all. ``options``: settings for this plugin alone.
     """
 
     model: str
@@ -51,7 +51,7 @@ class CodegenRequest:
     options: Mapping[str, Setting] = field(default_factory=lambda: MappingProxyType({}))
 
     def to_json(self) -> str:
-        """One line of JSON that :meth:`from_json` reads."""
+        """Return one line of JSON for :meth:`from_json`."""
         document = {
             "model": self.model,
             "output": self.output,
@@ -64,7 +64,7 @@ class CodegenRequest:
 
     @classmethod
     def from_json(cls, text: str) -> CodegenRequest:
-        """The request that :meth:`to_json` wrote."""
+        """Return the request that :meth:`to_json` wrote."""
         document: dict[str, Any] = json.loads(text)
         shapes = tuple(None if shape is None else tuple(shape) for shape in document.pop("shapes"))
         preference = Preference(document.pop("preference"))
@@ -73,15 +73,15 @@ class CodegenRequest:
 
 @runtime_checkable
 class CodegenPlugin(Protocol):
-    """What the function that a plugin names returns.
+    """Result of a plugin's factory function.
 
-    ``compile`` writes ``request.output`` and returns None or 0; any other number, an exception, or a file that is
-    missing or empty is a failure. These may be there too:
+    ``compile`` writes ``request.output`` and returns None or 0; any other number, an exception, or a missing or empty
+    file is a failure. Optional members:
 
-    * ``quantization``: the scheme that the target wants models in (``int8``, ``uint8`` …), None for float;
-    * ``takes_floats``: True where it compiles float models too, although it has a scheme;
-    * ``supports(model: str) -> str | None``: why a model file cannot be compiled, None where it can;
-    * ``validate(output: str) -> None``: raise where the file that was made is not what it should be.
+    * ``quantization``: the quantisation scheme of models for the target (``int8``, ``uint8`` …), None for float;
+    * ``takes_floats``: True if it has a scheme but compiles float models too;
+    * ``supports(model: str) -> str | None``: the reason why a model file cannot be compiled, None if it can;
+    * ``validate(output: str) -> None``: raise an exception for an invalid output file.
     """
 
     name: str
@@ -89,3 +89,16 @@ class CodegenPlugin(Protocol):
 
     def compile(self, request: CodegenRequest) -> int | None:
         """Write ``request.output``."""
+
+
+def describe_plugin(plugin: object, _question: object = None) -> dict[str, Any]:
+    """Return the name, extension and kinds of models of a plugin; raise CompileError for an object that is none."""
+    if not isinstance(plugin, CodegenPlugin):
+        raise CompileError(f"{type(plugin).__name__} lacks name, extension or compile")
+    scheme = getattr(plugin, "quantization", None)
+    return {
+        "name": str(plugin.name),
+        "extension": str(plugin.extension).removeprefix("."),
+        "quantization": None if scheme is None else str(scheme),
+        "takes_floats": scheme is None or bool(getattr(plugin, "takes_floats", False)),
+    }

@@ -1,44 +1,48 @@
-"""What a target is: what a package outside says of its hardware, and what ``npu`` and ``cpu`` say of theirs.
+"""Targets: descriptions of hardware, of other packages as of ``npu`` and ``cpu``.
 
-A target is an entry of the group ``odc_mlir.targets`` that names a function without parameters, which gives a
-:class:`TargetDescription`. What is expensive in it is behind functions: a description is read in the application's own
-process, to choose and to explain, while everything that compiles runs in a process of its own.
+A target is an entry of the group ``odc_mlir.targets`` that names a function without parameters, which returns a
+:class:`TargetDescription`. Sessions and commands need only :class:`TargetFacts`, which :func:`choose` gets from a
+process of their own if the target is not ours. The description itself is loaded into this process only by commands that
+check operators against a target that the user named.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
 from odc_mlir.errors import OdcError, OptionError, TargetError
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
+from odc_mlir.plugins.foreign import Answer, call, load, probe, raised, unusable
 from odc_mlir.plugins.registry import SUFFIX, TARGETS, PluginSource
 from odc_mlir.targets.host import HostCosts, parse_host
 
 FLOAT = "float"
-"""Among the schemes of a target: models as they are, of real numbers."""
-LONGEST_NS = 1e15  # of one operator, eleven days: sums over a model have room in 64 bits
+"""The scheme of float models."""
+LONGEST_NS = 1e15  # of one operator, eleven days: 64 bits hold the sum over a model
+T = TypeVar("T")
 
 
 class Rules(Protocol):
-    """What a target can run."""
+    """The rules that decide which operators a target runs."""
 
     def reason_against(self, node: Node) -> str | None:
-        """Why an operator stays on the host, as ``rule: what was seen``; None where the target runs it."""
+        """Return why an operator stays on the host, as ``rule: value seen``; None if the target runs it."""
 
     def lines(self) -> Iterator[str]:
-        """The rules as text for people."""
+        """Yield the rules as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``text`` says what must hold; ``check`` returns None where it does, else what was seen instead."""
+    """A rule: ``text`` is the condition; ``check`` returns None if it holds, else the value seen."""
 
     name: str
     text: str
@@ -47,25 +51,25 @@ class Rule:
 
 @dataclass(frozen=True)
 class RuleTable:
-    """Rules as a table: of every operator, then of the operator. One that has no entry stays on the host."""
+    """Table of rules: for every operator, and by operator. An operator without an entry stays on the host."""
 
     generic: tuple[Rule, ...]
     operators: Mapping[str, tuple[Rule, ...]]
 
     def reason_against(self, node: Node) -> str | None:
-        """The first rule that does not hold, and what it saw; raises TargetError for a check that fails."""
+        """Return the first rule that does not hold, with the value seen; raise TargetError for a check that fails."""
         own = self.operators.get(node.spec.name)
         if own is None:
             return f"operator: the target has no {node.spec.name}"
         for rule in (*self.generic, *own):
-            with _said_by(f"rule {rule.name!r}", node):
+            with _asking(f"rule {rule.name!r}", node):
                 seen = _reason(rule.check(node))
             if seen is not None:
                 return f"{rule.name}: {seen}"
         return None
 
     def lines(self) -> Iterator[str]:
-        """One line per operator, and below it one per rule."""
+        """Yield a line per operator, each followed by a line per rule."""
         for name, rules in (("every operator", self.generic), *sorted(self.operators.items())):
             yield name
             yield from (f"  {rule.name}: {rule.text}" for rule in rules)
@@ -73,9 +77,9 @@ class RuleTable:
 
 @dataclass(frozen=True)
 class Costs:
-    """What decides whether a segment pays: ``operator_ns`` of one operator on the target, ``host`` of everything else.
+    """Cost model: ``operator_ns`` estimates an operator on the target, ``host`` everything else.
 
-    A segment takes the sum of its operators, the way there and back, and the tensors that cross.
+    The cost of a segment is the sum of its operators, the switch there and back, and the transfer of its tensors.
     """
 
     operator_ns: Callable[[Node], float]
@@ -84,21 +88,21 @@ class Costs:
 
 @dataclass(frozen=True, slots=True)
 class SegmentModel:
-    """A segment to be compiled: ``model`` is a Circle file of its operators, with its inputs and outputs in order."""
+    """A segment to compile: ``model`` is a Circle file of its operators, with its inputs and outputs in order."""
 
     name: str
     model: bytes
 
 
 def reason_against(rules: Rules, node: Node, target: str) -> str | None:
-    """What the ``rules`` of ``target`` say of an operator; TargetError where that is neither None nor text."""
-    with _said_by("its rules", node, target):
+    """Return the answer of ``rules`` for an operator; raise TargetError if it is neither None nor text."""
+    with _asking("its rules", node, target):
         return _reason(rules.reason_against(node))
 
 
 def operator_ns(costs: Costs, node: Node, target: str) -> float:
-    """What an operator takes on ``target``; raises TargetError for what is no time."""
-    with _said_by("operator_ns", node, target):
+    """Return the estimated time of an operator on ``target``; raise TargetError for an invalid one."""
+    with _asking("operator_ns", node, target):
         found: object = costs.operator_ns(node)
         if (
             isinstance(found, bool)
@@ -110,7 +114,7 @@ def operator_ns(costs: Costs, node: Node, target: str) -> float:
 
 
 def check_costs(costs: object, target: str) -> Costs | None:
-    """What ``target`` gives as costs, None where it has none; raises TargetError for what are none."""
+    """Return the cost model of ``target``, None if it has none; raise TargetError for an invalid one."""
     if costs is None:
         return None
     location = f"target {target}"
@@ -133,12 +137,12 @@ def _reason(answer: object) -> str | None:
 
 
 class _UnusableError(Exception):
-    """What another package's code gives is not what was asked for; says both."""
+    """Another package's code returned a value that its interface does not allow."""
 
 
 @contextmanager
-def _said_by(what: str, node: Node | None, target: str | None = None) -> Iterator[None]:
-    """Asking code of another package: what goes wrong is told with the part and target that it comes from."""
+def _asking(part: str, node: Node | None, target: str | None = None) -> Iterator[None]:
+    """Turn exceptions of another package's code into TargetErrors that name the part and the target."""
     op = None if node is None else node.spec.name
     location = None if target is None else f"target {target}"
     try:
@@ -146,14 +150,14 @@ def _said_by(what: str, node: Node | None, target: str | None = None) -> Iterato
     except MemoryError:
         raise
     except _UnusableError as error:
-        raise TargetError(f"{what} gives {error}", op=op, location=location) from error
+        raise TargetError(f"{part} gives {error}", op=op, location=location) from error
     except OdcError as error:
         if error.location is None and error.op is None:
-            raise TargetError(f"{what}: {error.message}", op=op, location=location, hint=error.hint) from error
+            raise TargetError(f"{part}: {error.message}", op=op, location=location, hint=error.hint) from error
         error.location = error.location or location
         raise
-    except Exception as error:
-        text = f"{what} raises {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        text = f"{part} raises {type(error).__name__}: {error}"
         raise TargetError(text, op=op, location=location) from error
 
 
@@ -165,15 +169,60 @@ def _no_identity(_machine: str | None) -> tuple[str, ...]:
     return ()
 
 
+class _Schemes:
+    """Properties that follow from a target's extension and schemes."""
+
+    extension: str
+    schemes: tuple[str, ...]
+
+    @property
+    def codegen(self) -> str:
+        """The plugin that compiles for the target."""
+        return f"{self.extension}{SUFFIX}"
+
+    @property
+    def scheme(self) -> str | None:
+        """The scheme to quantise models in; None if the target runs float models only."""
+        return next((scheme for scheme in self.schemes if scheme != FLOAT), None)
+
+    @property
+    def takes_floats(self) -> bool:
+        """Whether the target runs float models."""
+        return FLOAT in self.schemes
+
+
 @dataclass(frozen=True)
-class TargetDescription:
+class TargetFacts(_Schemes):
+    """The data of a :class:`TargetDescription`."""
+
+    name: str
+    extension: str
+    schemes: tuple[str, ...]
+    machines: tuple[str, ...] = ()
+    machine_files: str | None = None
+    summary: str = ""
+
+    @classmethod
+    def of(cls, said: Answer) -> TargetFacts:
+        """Return the facts in an answer of :func:`describe_target`; raise TargetError for invalid ones."""
+        texts, lists = (said["name"], said["extension"], said["summary"]), (said["schemes"], said["machines"])
+        names = [name for found in lists if isinstance(found, list | tuple) for name in found]
+        suffix = said["machine_files"]
+        if not all(isinstance(text, str) for text in (*texts, *names, suffix or "")):
+            raise TargetError(f"its name, extension, schemes or machines are not text: {said!r}"[:200])
+        registry.extension_of(f"{said['extension']}{SUFFIX}")
+        return cls(said["name"], said["extension"], tuple(lists[0]), tuple(lists[1]), suffix, said["summary"])
+
+
+@dataclass(frozen=True)
+class TargetDescription(_Schemes):
     """One kind of hardware.
 
-    ``extension``: of the files of its segments; the codegen plugin ``<extension>-gen`` makes them and the device of
-    that name runs them. ``schemes``: what it likes models in, best first, FLOAT among them where it runs real numbers.
-    ``rules`` and ``costs`` are asked for a machine (None: the only one). ``machines``: names of single machines that
-    ``--target`` takes, ``machine_files``: paths of descriptions as well. ``identity``: what must be the same for
-    something compiled to be of use, beside the plugin itself.
+    ``extension``: file extension of its segments; the codegen plugin ``<extension>-gen`` produces them and the device
+    of that name runs them. ``schemes``: preferred schemes of models, best first, with FLOAT if it runs float models.
+    ``rules`` and ``costs`` take a machine (None: the only one). ``machines``: names of single machines for
+    ``--target``, ``machine_files``: file suffix of further descriptions. ``identity``: facts that compiled code depends
+    on, besides the plugin itself.
     """
 
     name: str
@@ -188,77 +237,104 @@ class TargetDescription:
     options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def rules_of(self, machine: str | None) -> Rules:
-        """The rules of a machine; raises TargetError where they cannot be had."""
-        with _said_by("rules", None, machine or self.name):
+        """Return the rules of a machine; raise TargetError if the function fails."""
+        with _asking("rules", None, machine or self.name):
             return self.rules(machine)
 
     def costs_of(self, machine: str | None) -> Costs | None:
-        """The costs of a machine, looked at; raises TargetError."""
-        with _said_by("costs", None, machine or self.name):
+        """Return the checked cost model of a machine; raise TargetError."""
+        with _asking("costs", None, machine or self.name):
             found = self.costs(machine)
         return check_costs(found, machine or self.name)
-
-    @property
-    def codegen(self) -> str:
-        """The plugin that compiles for it."""
-        return f"{self.extension}{SUFFIX}"
-
-    @property
-    def scheme(self) -> str | None:
-        """The scheme that models are to be quantised in; None where it runs real numbers alone."""
-        return next((scheme for scheme in self.schemes if scheme != FLOAT), None)
-
-    @property
-    def takes_floats(self) -> bool:
-        """Whether it runs models of real numbers."""
-        return FLOAT in self.schemes
 
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What a name stands for: the plugin that compiles, and the machine where one was named.
+    """The meaning of a target's name: the plugin that compiles, and the machine if the name is that of one.
 
-    ``description`` is None for a codegen plugin that no target is described for.
+    ``facts`` are None for a codegen plugin without a described target; ``identity`` are the facts that compiled code
+    depends on.
     """
 
     codegen: str
     machine: str | None
-    description: TargetDescription | None
+    facts: TargetFacts | None = None
+    identity: tuple[str, ...] = ()
+    source: PluginSource | None = None
+
+    def description(self) -> TargetDescription:
+        """Load the target into this process, for a user who named it; raise OptionError."""
+        if self.source is None:
+            raise OptionError(
+                f"there is no description of the target of {self.codegen}", hint="name a target; see odc-plugin list"
+            )
+        found = load(self.source)
+        if not isinstance(found, TargetDescription):
+            raise unusable(self.source, f"it returns {type(found).__name__}, not a target")
+        return found
+
+    def ask(self, function: Callable[[], T]) -> T:
+        """Return ``function()``, which runs code of the target, under the plugins' deadline; raise OdcError."""
+        return function() if self.source is None else call(function, self.source)
 
 
-def described() -> Iterator[tuple[PluginSource, TargetDescription | OptionError]]:
-    """Every target, ours first; what cannot be used is the error instead."""
-    for source in sorted(registry.entries(TARGETS), key=lambda item: not item.is_ours):
-        try:
-            found = registry.load_entry(source)
-            if not isinstance(found, TargetDescription):
-                raise OptionError(f"{source.target!r} of {source.origin} returns {type(found).__name__}, not a target")
-        except OptionError as error:
-            yield source, error
-        else:
-            yield source, found
+def describe_target(found: object, question: Answer) -> Answer:
+    """Return the facts of a target; if ``question["name"]`` is its name or machine, that machine and its identity."""
+    if not isinstance(found, TargetDescription):
+        raise OptionError(f"it returns {type(found).__name__}, not a target")
+    facts = TargetFacts(
+        found.name, found.extension, tuple(found.schemes), tuple(found.machines()), found.machine_files, found.summary
+    )
+    said, name = asdict(facts), question["name"]
+    TargetFacts.of(said)
+    is_file = facts.machine_files is not None and name.endswith(facts.machine_files)
+    if name in (facts.name, facts.codegen) or name in facts.machines or is_file:
+        machine = name if name in facts.machines or is_file else None
+        said |= {"machine": machine, "identity": [str(fact) for fact in found.identity(machine)]}
+    return said
+
+
+def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcError, Answer]]:
+    """Yield every target with its answer for ``name``, or an error: ours, the one called so, then the others."""
+    sources = registry.entries(TARGETS)
+    named = [source for source in sources if source.target == name.removesuffix(SUFFIX)]
+    seen: set[PluginSource] = set()
+    for group in ([source for source in sources if source.is_ours], named, sources):
+        # The caller stops as soon as a group has the target, so that no other is probed.
+        fresh = [source for source in group if source not in seen]
+        seen.update(fresh)
+        is_ours = all(source.is_ours for source in fresh)  # others answer in another folder
+        question = {"name": name if is_ours or not os.path.isfile(name) else os.path.abspath(name)}
+        answers = probe(fresh, "odc_mlir.plugins.target:describe_target", question)
+        for source, said in zip(fresh, answers, strict=True):
+            if isinstance(said, OptionError):
+                yield source, said, {}
+                continue
+            try:
+                yield source, TargetFacts.of(said), said
+            except (OdcError, KeyError, TypeError) as error:  # a plugin shares the process that answers
+                yield source, unusable(source, raised(error)), {}
 
 
 def choose(name: str) -> Chosen:
-    """What ``name`` stands for: a target, one of its machines, a file of one, or a codegen plugin.
+    """Return the meaning of ``name``: a target, one of its machines, a file of one, or a codegen plugin.
 
-    Raises OptionError, listing what there is.
+    Raises OptionError: for the named target if it fails, else with a list of the known names.
     """
     if name.endswith(SUFFIX):
         registry.extension_of(name)
-        return Chosen(name, None, next((found for found in _usable() if found.codegen == name), None))
     known: list[str] = []
-    for found in _usable():
-        machines = tuple(found.machines())
-        is_file = found.machine_files is not None and name.endswith(found.machine_files)
-        if name == found.name or name in machines or is_file:
-            named = None if name == found.name and name not in machines else name
-            return Chosen(found.codegen, named, found)
-        known += [found.name, *machines]
+    for source, facts, said in described(name):
+        if isinstance(facts, OdcError):
+            if source.target == name:
+                raise facts
+            known.append(source.target)
+            continue
+        if "identity" in said:
+            return Chosen(facts.codegen, said["machine"], facts, tuple(said["identity"]), source)
+        known += [facts.name, *facts.machines]
+    if name.endswith(SUFFIX):
+        return Chosen(name, None)
     raise OptionError(
         f"unknown target {name!r}", hint=f"use one of {', '.join(known)}, a .toml file, or a plugin such as npu{SUFFIX}"
     )
-
-
-def _usable() -> Iterator[TargetDescription]:
-    return (found for _, found in described() if isinstance(found, TargetDescription))

@@ -1,14 +1,12 @@
 """The process that a plugin runs in, started by isolation.py with a job on standard input.
 
-The answer is an object with ``error`` (text and kind of what went wrong, null when nothing did) and, asked to
-``describe``, what the plugin says of itself.
+The answer is an object with ``error`` (text and kind of the failure, or null) and ``said``, the plugin's answer. A job
+that names a function to ``ask`` calls it with the plugin and a question; any other job runs a codegen plugin.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import json
 import os
 import signal
@@ -20,8 +18,8 @@ from threading import Thread
 from typing import Any
 
 from odc_mlir.errors import OdcError
-from odc_mlir.plugins.registry import FACTORY
-from odc_mlir.plugins.request import CodegenPlugin, CodegenRequest
+from odc_mlir.plugins.foreign import answer, import_plugin, raised
+from odc_mlir.plugins.request import CodegenRequest, describe_plugin
 from odc_mlir.process_limits import Limits
 
 _PARENT_POLL_SECONDS = 0.5
@@ -38,6 +36,8 @@ def main() -> int:
     _end_with_parent(parent)
     Limits(job["seconds"], job["memory_bytes"]).hold_this_process()
     _work(job)
+    if job["ask"]:
+        os._exit(0)  # threads that the plugin started do not hold up the answer
     return 0
 
 
@@ -68,15 +68,16 @@ def _end_with_parent(parent: int) -> None:
 
 def _work(job: Mapping[str, Any]) -> None:
     try:
-        answer = {"error": None, **_do(job)}
+        said = {"error": None, "said": answer(_load(job), job["ask"], job["question"]) if job["ask"] else _compile(job)}
+    except _FailedError as error:
+        said = _failure(error.kind, str(error))
     except MemoryError:
-        answer = _failure("memory", f"it needed more than {job['memory_bytes']} bytes of memory")
+        said = _failure("memory", f"it needed more than {job['memory_bytes']} bytes of memory")
     except OdcError as error:
-        answer = _failure("odc", str(error))
-    except Exception as error:
-        text = " ".join(str(error).split())
-        answer = _failure("raised", f"it raised {type(error).__name__}: {text}" if text else type(error).__name__)
-    Path(job["answer"]).write_text(json.dumps(answer))
+        said = _failure("odc", str(error))
+    except BaseException as error:  # a plugin may raise SystemExit as well
+        said = _failure("raised", f"it raised {raised(error)}")
+    Path(job["answer"]).write_text(json.dumps(said))
 
 
 def _end_with(parent: int) -> None:
@@ -86,61 +87,42 @@ def _end_with(parent: int) -> None:
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
+class _FailedError(Exception):
+    """The plugin breaks its contract, or refuses the model."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
 def _failure(kind: str, text: str) -> dict[str, Any]:
     return {"error": {"kind": kind, "text": text}}
 
 
-def _do(job: Mapping[str, Any]) -> dict[str, Any]:
-    plugin = load(job["file"], job["reference"], job["folder"])
-    extension = str(plugin.extension).removeprefix(".")
-    if extension != job["extension"]:
-        return _failure("contract", f"its extension is {extension!r}, its target says {job['extension']!r}")
-    quantization = getattr(plugin, "quantization", None)
-    said = {
-        "name": str(plugin.name),
-        "quantization": None if quantization is None else str(quantization),
-        "takes_floats": quantization is None or bool(getattr(plugin, "takes_floats", False)),
-    }
-    if job["request"] is None:
-        return said
+def _load(job: Mapping[str, Any]) -> Any:
+    """Load the plugin, if any; its folders come before installed packages, but behind Python's own modules."""
+    if job["file"] is None and job["reference"] is None:
+        return None
+    installed = (i for i, place in enumerate(sys.path) if Path(place).name in ("site-packages", "dist-packages"))
+    position = next(installed, len(sys.path))
+    return import_plugin(job["file"], job["reference"], job["folder"], position=position)
+
+
+def _compile(job: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a codegen plugin on the request; return its description."""
+    plugin = _load(job)
+    said = describe_plugin(plugin)
     request = CodegenRequest.from_json(job["request"])
     supports = getattr(plugin, "supports", None)
     if supports is not None and (reason := supports(request.model)) is not None:
-        return _failure("unsupported", str(reason))
+        raise _FailedError("unsupported", str(reason))
     code = plugin.compile(request)
     if code not in (None, 0):
-        return _failure("code", f"it returned {code!r}")
+        raise _FailedError("code", f"it returned {code!r}")
     validate = getattr(plugin, "validate", None)
     if validate is not None and Path(request.output).exists():
         validate(request.output)
     return said
-
-
-def _add_folder(folder: str) -> None:
-    """Let modules be found in ``folder`` before installed ones, but not in place of Python's own."""
-    installed = (i for i, place in enumerate(sys.path) if Path(place).name in ("site-packages", "dist-packages"))
-    if folder not in sys.path:
-        sys.path.insert(next(installed, len(sys.path)), folder)
-
-
-def load(file: str | None, reference: str | None, folder: str | None) -> CodegenPlugin:
-    """The plugin that a :class:`~odc_mlir.plugins.registry.PluginSource` of these parts names."""
-    if folder is not None:
-        _add_folder(folder)
-    if file is not None:
-        spec = importlib.util.spec_from_file_location("odc_codegen_plugin", file)
-        if spec is None or spec.loader is None:
-            raise TypeError(f"{file} is no Python file")
-        module, name = importlib.util.module_from_spec(spec), FACTORY
-        _add_folder(str(Path(file).parent))
-        spec.loader.exec_module(module)
-    else:
-        where, _, name = (reference or "").partition(":")
-        module = importlib.import_module(where)
-    plugin = getattr(module, name or FACTORY)()
-    if not isinstance(plugin, CodegenPlugin):
-        raise TypeError(f"{name or FACTORY} returned {type(plugin).__name__}, which lacks name, extension or compile")
-    return plugin
 
 
 if __name__ == "__main__":

@@ -1,21 +1,21 @@
-"""The conformance suite of ``odc-plugin check``: what every target, codegen plugin and device must hold.
+"""The conformance suite of ``odc-plugin check``, for targets, codegen plugins and devices.
 
-Small models are compiled, by the plugin in its own process, and run beside host kernels; files are damaged; models that
-are none are given. What is found is told; nothing of it raises.
+It compiles small models, runs them beside host kernels, damages files, and compiles files that are no models.
+:func:`check_plugin` runs all of it in a process of its own, so that a plugin can neither end nor stall the command.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import default_options
@@ -24,9 +24,12 @@ from odc_mlir.formats.package import is_package
 from odc_mlir.formats.plan import SegmentStep
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import codegen, registry
-from odc_mlir.plugins.target import FLOAT, Chosen, choose, operator_ns, reason_against
+from odc_mlir.plugins.foreign import WORKER, Answer, raised
+from odc_mlir.plugins.isolation import started
+from odc_mlir.plugins.target import FLOAT, Chosen, TargetDescription, choose, operator_ns, reason_against
+from odc_mlir.process_limits import Limits
 from odc_mlir.runtime import api
-from odc_mlir.runtime.devices import MissingDevice, open_device
+from odc_mlir.runtime.devices import MissingDevice, describe_device, open_device
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
@@ -36,6 +39,7 @@ from odc_mlir.runtime.verification import verify_package
 
 _RUNS = 4
 _DAMAGES = 24
+_SUITE_SECONDS = 1800.0
 _TOLERANCE = 1e-4  # of real values, as a share of the largest: sums may be added up in another order
 
 
@@ -57,11 +61,13 @@ class _Suite:
     name: str
     folder: Path
     chosen: Chosen | None = None
+    described: TargetDescription | None = None
     made: dict[str, Path] = field(default_factory=dict)
 
     def found(self) -> str:
         """A codegen plugin of that name, which answers in a process of its own."""
         self.chosen = choose(self.name)
+        self.described = None if self.chosen.facts is None else self.chosen.description()
         source = registry.find(self.chosen.codegen)
         said = codegen.describe(self.chosen.codegen)
         wants = said.quantization or "real numbers"
@@ -69,7 +75,7 @@ class _Suite:
 
     def target(self) -> str:
         """A description with rules that are text and say no, and never raise."""
-        description = self._chosen.description
+        description = self.described
         if description is None:
             return "none is described, so sessions and partitioning know nothing of it"
         if not description.schemes:
@@ -92,7 +98,7 @@ class _Suite:
 
     def costs(self) -> str:
         """What each operator takes that the rules let through is a time."""
-        description = self._chosen.description
+        description = self.described
         costs = None if description is None else description.costs_of(self._chosen.machine)
         if description is None or costs is None:
             return "none of its own, so everything goes there that can"
@@ -135,8 +141,7 @@ class _Suite:
         device = open_device(self._extension)
         if isinstance(device, MissingDevice):
             raise _FailedError(str(device.reason))
-        if not all(isinstance(target, str) for target in device.attached()):
-            raise _FailedError("what it says is attached are not names")
+        describe_device(device, {"attached": True})
         for name, package in packages.items():
             executor = package.executor(strict=True)
             _compare(name, executor, package.executor("host"))
@@ -161,10 +166,8 @@ class _Suite:
                 load(bytes(bad))
             except OdcError:
                 refused += 1
-            except Exception as error:
-                raise _FailedError(
-                    f"{step.file}: a damaged file makes it raise {type(error).__name__}: {error}"
-                ) from error
+            except (Exception, SystemExit) as error:
+                raise _FailedError(f"{step.file}: a damaged file makes it raise {raised(error)}") from error
         return refused
 
     def refuses(self) -> str:
@@ -213,8 +216,26 @@ class _Suite:
         return f"it makes .{self._extension} files, which are not packages: nothing here runs them"
 
 
+def check_plugin(name: str) -> list[CheckOutcome]:
+    """Run the suite for a target or plugin in a process of its own and return the outcomes."""
+    job = {"file": None, "reference": None, "ask": f"{__name__}:suite_answer", "question": {"name": name}}
+    try:
+        with started(WORKER, job, Limits(_SUITE_SECONDS, None), whole_environment=True) as result:
+            answer = result()
+        if answer["error"] is not None:
+            raise OptionError(answer["error"]["text"])
+        return [CheckOutcome(**outcome) for outcome in answer["said"]["outcomes"]]
+    except (OdcError, KeyError, TypeError) as error:
+        return [CheckOutcome("The suite runs to its end", str(error))]
+
+
+def suite_answer(_plugin: object, question: Answer) -> Answer:
+    """Run the suite for ``question["name"]`` and return the outcomes as JSON data."""
+    return {"outcomes": [asdict(outcome) for outcome in run_suite(question["name"])]}
+
+
 def run_suite(name: str) -> Iterator[CheckOutcome]:
-    """The outcomes for the target or plugin called ``name``, one by one."""
+    """Yield the outcomes of the suite for a target or plugin."""
     with TemporaryDirectory(prefix="odc-plugin-") as folder:
         suite = _Suite(name, Path(folder))
         steps = (
@@ -235,8 +256,8 @@ def run_suite(name: str) -> Iterator[CheckOutcome]:
                 yield CheckOutcome(what, str(error))
                 if step == suite.found:
                     return
-            except Exception as error:  # of the package that is looked at, or of ours: told either way
-                yield CheckOutcome(what, f"{type(error).__name__}: {error}")
+            except (Exception, SystemExit) as error:  # of the plugin, or a defect of ours: reported either way
+                yield CheckOutcome(what, raised(error))
 
 
 def _compare(name: str, executor: Executor, host: Executor) -> None:

@@ -1,4 +1,4 @@
-"""Packages that codegen plugins make, for the Python interface."""
+"""Packages compiled by codegen plugins, for the Python interface."""
 
 from __future__ import annotations
 
@@ -17,26 +17,21 @@ from odc_mlir.process_limits import Limits
 
 
 def plugin_for(target: str) -> Chosen | None:
-    """The plugin that ``target`` names, None where we compile in this process; raises OptionError."""
+    """Return the plugin for ``target``, None if we compile in this process; raise OptionError."""
     if target in targets.names() or target.endswith(".toml"):
         return None
-    try:
-        return choose(target)
-    except OptionError:
-        if target.endswith(SUFFIX):
-            raise
-        return None  # whoever loads descriptions of machines says what there is
+    return choose(target)
 
 
 def not_for_plugins(target: str, **options: Any) -> None:
-    """Raise OptionError for one of ``options`` that is given: plugins know none of them."""
+    """Raise OptionError for the first of ``options`` that is set: plugins know none of them."""
     for name, value in options.items():
         if value:
             raise OptionError(f"{name} does not apply to {target!r}, a plugin", hint="omit it")
 
 
 def compile_by(plugin: Chosen, model: bytes, *, prefer: str, memory: str, time_limit: float | None) -> PackageFiles:
-    """The package that a codegen plugin makes of a Circle file, in a process of its own; raises OdcError."""
+    """Compile a Circle file with a codegen plugin, in a process of its own, and return the package; raise OdcError."""
     with TemporaryDirectory(prefix="odc-plugin-") as folder:
         file = Path(folder, "model.circle")
         file.write_bytes(model)

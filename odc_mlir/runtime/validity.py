@@ -14,12 +14,13 @@ from enum import StrEnum
 
 from odc_mlir import ops
 from odc_mlir._version import __version__
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.formats.circle.reader import read_operator_codes
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of
 from odc_mlir.formats.package import PackageFiles, read_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.plugins import registry
+from odc_mlir.plugins.foreign import contained
 from odc_mlir.plugins.target import Chosen, choose
 from odc_mlir.runtime.devices import MissingDevice, open_device
 from odc_mlir.runtime.devices.base import ExaminingDevice
@@ -97,7 +98,8 @@ def _findings(files: PackageFiles, plan: Plan, chosen: Chosen | None) -> Iterato
     for step in plan.segments:
         try:
             if isinstance(device, ExaminingDevice):
-                reason = device.examine(files.segment(step.file), plan, machine)
+                with contained(PackageError, "the device failed"):
+                    reason = device.examine(files.segment(step.file), plan, machine)
             else:
                 reason = _damage(files, step.file)
         except OdcError as error:

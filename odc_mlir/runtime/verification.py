@@ -11,6 +11,7 @@ from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
 from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.formats.package_update import original_of
+from odc_mlir.plugins.foreign import contained
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.plan import check_plan
 from odc_mlir.runtime.package import Package
@@ -70,4 +71,5 @@ def _check_native(files: PackageFiles, segment: str) -> None:
 
 
 def _load(extension: str, files: PackageFiles, segment: str) -> None:
-    open_device(extension).load(files.segment(segment))
+    with contained(PackageError, "the device failed"):
+        open_device(extension).load(files.segment(segment))

@@ -7,6 +7,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -38,9 +39,11 @@ def diagnose() -> Iterator[SystemFact]:
     yield SystemFact("versions", "python", f"{platform.python_version()} ({sys.executable})")
     yield SystemFact("versions", "system", platform.platform())
     yield from _libraries()
-    yield from _targets()
-    yield from _plugins()
-    yield from _devices()
+    yield from _metadata()
+    with ThreadPoolExecutor() as pool:  # so that a plugin that hangs delays them only once
+        parts = [pool.submit(list, part) for part in (_targets(), _plugins(), _devices())]
+    for part in parts:
+        yield from part.result()
     yield from _cache()
 
 
@@ -60,13 +63,16 @@ def _libraries() -> Iterator[SystemFact]:
         if name == _DISTRIBUTION or extra in ("test", "dev"):
             continue
         try:
-            yield SystemFact("libraries", name, metadata.version(name))
+            yield SystemFact("libraries", name, str(metadata.version(name)))
         except metadata.PackageNotFoundError:
             if extra:
                 hint = f"pip install {_DISTRIBUTION}[{extra}]"
                 yield SystemFact("libraries", name, f"not installed (extra {extra})", "note", hint)
             else:
                 yield SystemFact("libraries", name, "missing", "problem", f"pip install {requirement.strip()!r}")
+        except Exception as error:  # depends on the line that the parser stumbles over
+            text = f"its metadata cannot be read: {type(error).__name__}: {error}"
+            yield SystemFact("libraries", name, text, "problem", f"pip install --force-reinstall {name}")
 
 
 def _name_of(requirement: str) -> str:
@@ -90,54 +96,56 @@ def _targets() -> Iterator[SystemFact]:
 
 
 def _described_targets() -> Iterator[SystemFact]:
-    """The kinds of hardware that are described, ours and those of other packages, and what they like."""
-    from odc_mlir.plugins.target import TargetDescription, described
+    """Our targets and those of other packages."""
+    from odc_mlir.plugins.target import TargetFacts, described
 
-    for source, found in described():
-        if isinstance(found, TargetDescription):
+    for source, found, _ in described():
+        if isinstance(found, TargetFacts):
             text = f"{found.summary}; takes {', '.join(found.schemes)}; compiled by {found.codegen}"
             yield SystemFact("targets", found.name, text)
         else:
-            yield SystemFact("targets", source.target, str(found), "problem", f"look at {source.origin}")
+            yield SystemFact("targets", source.target, found.message, "problem", f"look at {source.origin}")
 
 
 def _devices() -> Iterator[SystemFact]:
-    """What runs binaries here, for which hardware is there, and what sessions compile for."""
+    """The devices, the hardware that they report, and the target of sessions that name none."""
     from odc_mlir.plugins import registry
     from odc_mlir.plugins.registry import DEVICES
-    from odc_mlir.runtime.devices import MissingDevice, attached, open_device
+    from odc_mlir.runtime.devices import DeviceFacts, ask_devices, attached
 
-    for source in registry.entries(DEVICES):
-        device = open_device(source.target)
-        if isinstance(device, MissingDevice):
-            yield SystemFact("devices", source.target, str(device.reason), "problem", f"look at {source.origin}")
-            continue
-        try:
-            present = ", ".join(device.attached())
-        except Exception as error:  # a driver of another package
-            text = f"{type(error).__name__} when asked for hardware: {error}"
-            yield SystemFact("devices", source.target, text, "problem", f"look at {source.origin}")
-            continue
-        is_simulated = "simulated" if device.simulated else "no hardware reported"
-        yield SystemFact("devices", source.target, f"{device.name}, from {source.origin}, {present or is_simulated}")
-    chosen = next((target for target, _ in attached()), None)
+    sources = registry.entries(DEVICES)
+    for source, facts in zip(sources, ask_devices(sources), strict=True):
+        if isinstance(facts, DeviceFacts):
+            present = ", ".join(facts.attached) or ("simulated" if facts.simulated else "no hardware reported")
+            yield SystemFact("devices", source.target, f"{facts.name}, from {source.origin}, {present}")
+        else:
+            yield SystemFact("devices", source.target, facts.message, "problem", f"look at {source.origin}")
+    chosen = next(iter(attached()[0]), None)
     hint = "" if chosen else f"pip install {_DISTRIBUTION}[native]"
     text = chosen or "nothing that sessions could compile for"
     yield SystemFact("devices", "auto", text, "good" if chosen else "note", hint)
 
 
 def _plugins() -> Iterator[SystemFact]:
-    """Every codegen plugin that can be found, and whether it answers."""
+    """The codegen plugins, and whether they answer."""
     from odc_mlir.plugins import codegen, registry
 
-    for source in registry.available():
-        try:
-            described = codegen.describe(source.target)
-        except OdcError as error:
-            yield SystemFact("plugins", source.target, str(error), "problem", f"look at {source.origin}")
+    sources = registry.available()
+    for source, described in zip(sources, codegen.describe_all(sources), strict=True):
+        if isinstance(described, OdcError):
+            yield SystemFact("plugins", source.target, described.message, "problem", f"look at {source.origin}")
         else:
             wants = f"wants {described.quantization} models" if described.quantization else "takes float models"
             yield SystemFact("plugins", source.target, f"{described.name}, from {source.origin}, {wants}")
+
+
+def _metadata() -> Iterator[SystemFact]:
+    """Installed packages whose metadata cannot be read. A package that mentions our groups is a broken plugin."""
+    from odc_mlir.plugins.registry import unreadable_metadata
+
+    for folder, reason, concerns_us in unreadable_metadata():
+        status: Status = "problem" if concerns_us else "note"
+        yield SystemFact("packages", folder.stem, reason, status, f"reinstall it, or delete {folder}")
 
 
 def _cache() -> Iterator[SystemFact]:

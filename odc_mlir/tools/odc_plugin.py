@@ -1,4 +1,4 @@
-"""``odc-plugin``: list targets, plugins and devices, and check one of them against what all must hold."""
+"""``odc-plugin``: list targets, plugins and devices, and run the conformance suite against one."""
 
 from __future__ import annotations
 
@@ -53,25 +53,18 @@ def _list(arguments: argparse.Namespace) -> None:
 
 
 def _rules(arguments: argparse.Namespace) -> None:
-    from odc_mlir.errors import OptionError
     from odc_mlir.plugins.target import choose
 
     chosen = choose(arguments.name)
-    if chosen.description is None:
-        raise OptionError(f"{arguments.name!r} has no rules", hint="only targets have rules; see odc-plugin list")
-    for line in chosen.description.rules_of(chosen.machine).lines():
+    target = chosen.description()
+    for line in chosen.ask(lambda: list(target.rules_of(chosen.machine).lines())):
         print(line)
 
 
 def _check(arguments: argparse.Namespace) -> int | None:
-    from odc_mlir.runtime.conformance import run_suite
+    from odc_mlir.runtime.conformance import check_plugin
 
-    found = []
-    for outcome in run_suite(arguments.name):
-        found.append(outcome)
-        if not arguments.json:
-            mark = "good" if outcome.problem is None else "FAILS"
-            print(f"{mark}: {outcome.what}: {outcome.problem or outcome.note}", flush=True)
+    found = check_plugin(arguments.name)
     problems = sum(outcome.problem is not None for outcome in found)
     if arguments.json:
         import json
@@ -79,6 +72,9 @@ def _check(arguments: argparse.Namespace) -> int | None:
 
         print(json.dumps([asdict(outcome) for outcome in found], indent=1))
     else:
+        for outcome in found:
+            mark = "good" if outcome.problem is None else "FAILS"
+            print(f"{mark}: {outcome.what}: {outcome.problem or outcome.note}")
         print(f"{counted(len(found), 'check')}, {counted(problems, 'problem')}")
     return EXIT_USER if problems else None
 

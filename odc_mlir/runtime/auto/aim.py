@@ -1,35 +1,41 @@
-"""What a session compiles for: a target that was named, or what this machine has."""
+"""Selection of the target that a session compiles for: the one named by the user, or hardware of this machine."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from odc_mlir.codegen.features import HINT, has_code_generator
-from odc_mlir.errors import UnsupportedError
+from odc_mlir.errors import OdcError, UnsupportedError
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.fingerprint import fingerprint
-from odc_mlir.plugins.target import Chosen, RuleTable, choose
+from odc_mlir.plugins.foreign import Answer, probe
+from odc_mlir.plugins.target import Chosen, RuleTable, TargetDescription, choose, reason_against
 from odc_mlir.runtime.auto.original import is_quantized
-from odc_mlir.runtime.devices import attached, open_device, runs_here
-from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.devices import attached, device_facts
+from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.targets.cpu import HERE
 
-_REASONS = 3  # that are told
+_MOST_REASONS = 3  # in a note
 AUTO = "auto"
-"""The target of settings that leave it to us."""
+"""The setting that leaves the target to us."""
+
+ModelFile = Callable[[], Path]
+"""Returns a file of the session's model; raises OdcError."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aim:
-    """``name``: as users know it; ``plugin`` compiles, for ``machine`` where one is named.
+    """A target to compile for, by its ``name``; ``plugin`` compiles, for ``machine`` if one is named.
 
-    ``takes_floats``: the model itself can be compiled; ``takes_codes``: what is quantised of it. ``is_measured``: what
-    is made must be faster here, which is no question where the hardware is simulated, or not here. ``facts`` tell one
-    target from another: the plugin, its version and files, and the machine. ``twin``: the same of what makes native
-    code that may answer in a simulator's place, empty where nothing is simulated or nothing makes it. ``passed_over``:
-    the better hardware that is here, each with the reason why it is not what is compiled for; ``others``: what else is
-    here, to be aimed at where nothing can be built for this.
+    ``takes_floats``: the target runs float models; ``takes_codes``: it runs quantised ones. ``is_measured``: compiled
+    code must be faster than host kernels, which cannot be measured for simulated or absent hardware. ``facts``
+    distinguish targets in the cache: the plugin, its version and files, and the machine. ``twin``: the facts of the
+    native code that answers in place of a simulator, empty without a simulator or code generator. ``passed_over``:
+    problems with better hardware, for the status. ``others``: further targets, in case nothing can be built for this.
     """
 
     name: str
@@ -45,93 +51,120 @@ class Aim:
 
     @property
     def key_facts(self) -> tuple[str, ...]:
-        """Of everything that what is made follows from."""
+        """All facts that determine the compiled code."""
         return (*self.facts, *self.twin)
 
 
-def aim_at(name: str, graph: Graph | None = None) -> Aim:
-    """What ``name``, a setting, stands for here; raises OdcError, and UnsupportedError where there is nothing.
+def aim_at(name: str, model: ModelFile | None = None) -> Aim:
+    """Return the target with this name; raise OdcError, and UnsupportedError if there is no hardware.
 
-    Hardware that runs nothing of ``graph`` is passed over where there is other hardware.
+    For AUTO, hardware that runs no part of ``model`` is passed over if there is other hardware. This probes plugins of
+    other packages, which may take as long as their deadline: never call it where an application waits.
     """
-    if name == AUTO:
-        return aim_at_best([target for target, _ in attached()], graph)
-    return _aim(name)
+    if name != AUTO:
+        return _aim(name, choose(name))
+    names, problems = attached()
+    try:
+        found = aim_at_best(names, model)
+    except UnsupportedError as error:
+        error.message = "; ".join([error.message, *problems])
+        raise
+    return replace(found, passed_over=(*problems, *found.passed_over))
 
 
-def aim_at_best(names: Sequence[str], graph: Graph | None) -> Aim:
-    """The first of these targets that may run something of ``graph``; raises OdcError as :func:`aim_at`."""
-    name, passed_over = _best_for(graph, names)
-    return replace(_aim(name), passed_over=tuple(passed_over), others=tuple(names[names.index(name) + 1 :]))
+def aim_at_best(names: Sequence[str], model: ModelFile | None) -> Aim:
+    """Return the first of these targets that runs a part of the model, else the first; errors as :func:`aim_at`.
 
-
-def _aim(name: str) -> Aim:
-    found = choose(name)
-    description = found.description
-    identity = () if description is None else description.identity(found.machine)
-    return Aim(
-        name,
-        found.codegen,
-        found.machine,
-        description is not None and description.takes_floats,
-        description is None or description.scheme is not None,
-        description is not None and runs_here(description.extension),
-        tuple(target_facts(found.codegen, identity)),
-        twin=() if description is None else _twin_of(description.extension),
-    )
-
-
-def _twin_of(extension: str) -> tuple[str, ...]:
-    """What tells native code for the running machine from other code, where files of ``extension`` are simulated."""
-    if not open_device(extension).simulated or not has_code_generator():
-        return ()
-    native = choose(HERE)
-    identity = () if native.description is None else native.description.identity(native.machine)
-    return tuple(target_facts(native.codegen, identity))
-
-
-def _best_for(graph: Graph | None, names: Sequence[str]) -> tuple[str, list[str]]:
-    """The first target that may run something of ``graph``, and why those before do not; the first where none does."""
+    A target that cannot be used is passed over too.
+    """
     if not names:
         raise UnsupportedError("no device was found, and there is no code generator for the processor", hint=HINT)
-    if graph is None or len(names) == 1:
-        return names[0], []
-    passed_over: list[str] = []
-    for name in names:
+    notes: list[str] = []
+    first: Aim | None = None
+    for index, name in enumerate(names):
         try:
-            reason = _why_nothing_runs(choose(name), graph)
-        except Exception as error:  # whatever the rules of another package do, there are other targets
-            reason = f"{type(error).__name__}: {error}"
+            chosen = choose(name)
+            reason = _why_nothing_runs(chosen, model) if len(names) > 1 else None
+            if reason is None or first is None:
+                found = replace(_aim(name, chosen), passed_over=tuple(notes), others=tuple(names[index + 1 :]))
+        except OdcError as error:
+            notes.append(f"{name} is not compiled for: {error.message}")
+            continue
         if reason is None:
-            return name, passed_over
-        passed_over.append(f"{name} is not compiled for: {reason}")
-    return names[0], []
+            return found
+        first = first or found
+        notes.append(f"{name} is not compiled for: {reason}")
+    if first is None:
+        raise UnsupportedError("; ".join(notes))
+    return first
 
 
-def _why_nothing_runs(chosen: Chosen, graph: Graph) -> str | None:
-    """Why the target runs no operator of ``graph``; None where it may, also because that is not known yet.
-
-    What depends on types is known of models that stay as they are, and on shapes where these are given.
-    """
-    description = chosen.description
-    rules = None if description is None else description.rules(chosen.machine)
-    if description is None or not isinstance(rules, RuleTable):
-        return None
-    nodes = [item.node for item in graph.nodes]
-    if not any(node.spec.name in rules.operators for node in nodes):
-        return f"it has none of the model's operators, {', '.join(sorted({node.spec.name for node in nodes}))}"
-    keeps_types = description.scheme is None or is_quantized(graph)
-    if not keeps_types or any(info.shape is None or None in info.shape for info in graph.input_infos()):
-        return None
-    reasons = [rules.reason_against(node) for node in nodes]
-    if None in reasons:
-        return None
-    return "it runs none of the model's operators: " + "; ".join(
-        f"{node.spec.name}: {reason}" for node, reason in list(zip(nodes, reasons, strict=True))[:_REASONS]
+def _aim(name: str, chosen: Chosen) -> Aim:
+    target = chosen.facts
+    device = None if target is None else device_facts(target.extension)
+    return Aim(
+        name,
+        chosen.codegen,
+        chosen.machine,
+        target is not None and target.takes_floats,
+        target is None or target.scheme is not None,
+        device is not None and not device.simulated,
+        tuple(target_facts(chosen.codegen, chosen.identity)),
+        twin=_twin() if device is not None and device.simulated else (),
     )
+
+
+def _twin() -> tuple[str, ...]:
+    """Return the facts of native code for this machine, empty without a code generator."""
+    if not has_code_generator():
+        return ()
+    native = choose(HERE)
+    return tuple(target_facts(native.codegen, native.identity))
+
+
+def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
+    """Return why the target runs no operator of the model; None if it may, or if that is unknown."""
+    source = chosen.source
+    if source is None or source.is_ours or model is None:
+        return None
+    question = {"machine": chosen.machine, "model": str(model())}
+    (said,) = probe([source], f"{__name__}:judge_model", question)
+    if isinstance(said, OdcError):
+        raise said
+    reason = said.get("reason")
+    return reason if isinstance(reason, str) else None
+
+
+def judge_model(target: TargetDescription, question: Answer) -> Answer:
+    """Return why a target runs no operator of ``question["model"]``, a file; runs in the process of the plugin.
+
+    The reason is None if the target may run one, or if types or shapes will be known only later.
+    """
+    rules = target.rules_of(question["machine"])
+    try:
+        graph = build_graph(read_model(question["model"]))
+    except OdcError:  # such as an operator of the application's own
+        return {"reason": None}
+    nodes = [item.node for item in graph.nodes]
+    has_fixed_types = target.scheme is None or is_quantized(graph)
+    has_fixed_shapes = all(info.shape is not None and None not in info.shape for info in graph.input_infos())
+    if not isinstance(rules, RuleTable):
+        return {"reason": None}
+    if not any(node.spec.name in rules.operators for node in nodes):
+        kinds = ", ".join(sorted({node.spec.name for node in nodes}))
+        return {"reason": f"it has none of the model's operators, {kinds}"}
+    return {"reason": _reasons(rules, nodes, target.name) if has_fixed_types and has_fixed_shapes else None}
+
+
+def _reasons(rules: RuleTable, nodes: Sequence[Node], name: str) -> str | None:
+    found = [(node, reason_against(rules, node, name)) for node in nodes]
+    if any(reason is None for _, reason in found):
+        return None
+    first = "; ".join(f"{node.spec.name}: {reason}" for node, reason in found[:_MOST_REASONS])
+    return f"it runs none of the model's operators: {first}"
 
 
 def target_facts(plugin: str, identity: Sequence[str]) -> list[str]:
-    """The plugin, its version and files, and what its target says of the machine; raises OdcError without a plugin."""
+    """Return the plugin, its version and files, and the machine's identity; raise OdcError without the plugin."""
     source = registry.find(plugin)
     return [plugin, source.origin, fingerprint(source), *identity]

@@ -471,7 +471,8 @@ class AutoCompiler(JobRunner):
         if aim is None or not aim.others or serves or kind in _OF_RECORDS:
             return False
         try:
-            following = aim_at_best(aim.others, self.shared.original.graph)
+            original, folder = self.shared.original, self.shared.settings.folder
+            following = aim_at_best(aim.others, lambda: original.file(folder))
         except OdcError as error:
             _log.info("%s: %s", ", ".join(aim.others), error)
             return False

@@ -125,10 +125,8 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         raise _bad(CACHE_VARIABLE, folder, "an absolute path")
     target = value("ODC_TARGET")
     if target != AUTO:
-        description = choose(target).description
-        if description is not None:
-            description.identity(choose(target).machine)  # raises where its file cannot be read
-        # What compiles works in another folder.
+        choose(target)  # raises an error for an unknown target, and for a file that cannot be read
+        # The compiler works in another folder.
         target = str(Path(target).absolute()) if target.endswith(".toml") else target
     return AutoSettings(
         target=target,

@@ -16,7 +16,7 @@ from threading import Thread
 from typing import IO, Any
 
 from odc_mlir.errors import is_passing
-from odc_mlir.plugins.process import isolated_command, isolated_environment
+from odc_mlir.plugins.isolation import isolated_command, isolated_environment
 from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group
 from odc_mlir.runtime.auto.artefacts import PASSING
 from odc_mlir.runtime.auto.job import Job, Milestone, read_progress

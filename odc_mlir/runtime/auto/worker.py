@@ -212,7 +212,7 @@ class Worker:
         job, result = self.job, self.result
         result.stage = "quantize"
         if self._scheme is None:
-            self._scheme = codegen.describe(job.plugin, limits=self._limits()).quantization or _DEFAULT_SCHEME
+            self._scheme = codegen.describe(job.plugin).quantization or _DEFAULT_SCHEME
         result.scheme = self._scheme
         self.announce(Milestone.TARGET_ASKED, scheme=self._scheme)
         samples = build.recorded_inputs(Path(job.records), tuple(map(tuple, job.shapes)))

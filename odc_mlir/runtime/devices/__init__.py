@@ -1,17 +1,41 @@
-"""Devices that execute segment binaries, all behind the protocol of base.py and found as entries of one group."""
+"""Devices that execute segment binaries, found as entries of one group, all behind the protocol of base.py.
+
+Devices of other packages are probed in a process of their own (:mod:`odc_mlir.plugins.foreign`). Only a device that
+opened there is loaded into this process, to run a package for it. The cache keeps the result, so that later processes
+need no probe.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
 
-from odc_mlir.errors import OptionError, PackageError
+from odc_mlir._version import __version__
+from odc_mlir.errors import OdcError, PackageError
+from odc_mlir.formats.cache import cache_folder
+from odc_mlir.formats.private import make_folder, read_file, write_file
 from odc_mlir.plugins import registry
+from odc_mlir.plugins.fingerprint import fingerprint
+from odc_mlir.plugins.foreign import load, probe, unusable
 from odc_mlir.plugins.registry import DEVICES, PluginSource
 from odc_mlir.runtime.devices.base import Device, DeviceProgram
 
+_MOST_ATTACHED = 1000
+_MAX_PROBLEM_BYTES = 4096
+_PROBLEM_SECONDS = 3600.0  # a failure may have a cause outside of the plugin, so it is not remembered for longer
+_log = logging.getLogger(__name__)
+
 
 class MissingDevice:
-    """In place of a device that is not here: nothing can be loaded, and ``reason`` says why."""
+    """Substitute for a device that is not here: it loads nothing, for the given ``reason``."""
 
     name = "none"
     simulated = False
@@ -20,59 +44,137 @@ class MissingDevice:
         self.reason = reason
 
     def attached(self) -> Sequence[str]:
-        """Nothing."""
+        """Return no targets."""
         return ()
 
     def load(self, data: bytes) -> DeviceProgram:
-        """Raises PackageError."""
+        """Raise PackageError."""
         raise self.reason
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceFacts:
+    """Name of a device, whether it simulates hardware, and the targets whose hardware it reports, best first."""
+
+    name: str
+    simulated: bool
+    attached: tuple[str, ...] = ()
+
+
+def describe_device(found: object, question: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a device, with its hardware if ``question["attached"]``; raise PackageError for junk."""
+    if not isinstance(found, Device):
+        raise PackageError(f"it returns {type(found).__name__}, which is not a device")
+    attached: object = found.attached() if question["attached"] else ()
+    if isinstance(attached, str) or not hasattr(attached, "__iter__"):
+        raise PackageError(f"attached() gives {attached!r}, expected names of targets")
+    facts = {"name": found.name, "simulated": found.simulated, "attached": list(islice(attached, _MOST_ATTACHED))}
+    return asdict(_checked(facts))
+
+
+def ask_devices(sources: Sequence[PluginSource], *, attached: bool = True) -> list[DeviceFacts | OdcError]:
+    """Return the facts of each device, or the error that names it; ``attached``: with the hardware that it reports."""
+    answers = probe(sources, f"{__name__}:describe_device", {"attached": attached})
+    found: list[DeviceFacts | OdcError] = []
+    for source, said in zip(sources, answers, strict=True):
+        try:
+            facts = said if isinstance(said, OdcError) else _checked(said)
+        except (PackageError, KeyError, TypeError) as error:  # a plugin shares the process that answers
+            facts = unusable(source, str(error))
+        if not source.is_ours and (isinstance(facts, DeviceFacts) or not attached):
+            _remember(source, facts.message if isinstance(facts, OdcError) else "")
+        found.append(facts)
+    return found
+
+
+def attached() -> tuple[list[str], list[str]]:
+    """Return the targets whose hardware a device reports here, best first, and the problems of devices that failed.
+
+    Devices of other packages come first: they know hardware that ours do not. Simulators report nothing.
+    """
+    others = [source for source in registry.entries(DEVICES) if not source.is_ours]
+    answers = ask_devices([*others, *registry.own_entries(DEVICES)])
+    targets = [target for facts in answers if isinstance(facts, DeviceFacts) for target in facts.attached]
+    return list(dict.fromkeys(targets)), [facts.message for facts in answers if isinstance(facts, OdcError)]
+
+
+def device_facts(extension: str) -> DeviceFacts | None:
+    """Return the facts of the device for files of this extension, None without one that works."""
+    for source in _sources(extension):
+        (facts,) = ask_devices([source])
+        if isinstance(facts, DeviceFacts):
+            return facts
+    return None
+
+
 def open_device(extension: str) -> Device:
-    """The device that runs files of this extension here; one that loads nothing, with the reason, where none does."""
-    known = registry.entries(DEVICES)
-    try:
-        for source in known:
-            if source.target == extension:
-                return _open(source)
-    except PackageError as error:
-        return MissingDevice(error)
-    names = ", ".join(f".{source.target}" for source in known)
+    """Return the device for files of this extension; without one, a MissingDevice with the reason.
+
+    Our own device stands in for one of another package that fails.
+    """
+    failure: PackageError | None = None
+    for source in _sources(extension):
+        try:
+            device = _open(source)
+        except OdcError as error:
+            failure = failure or PackageError(error.message, hint=error.hint)
+            continue
+        if failure is not None:
+            _log.warning("%s; our own device runs .%s files instead", failure.message, extension)
+        return device
+    names = ", ".join(f".{source.target}" for source in registry.entries(DEVICES))
     return MissingDevice(
-        PackageError(
+        failure
+        or PackageError(
             f"there is no device here that runs .{extension} files",
             hint=f"install the package that brings one; there are devices for {names}",
         )
     )
 
 
-def runs_here(extension: str) -> bool:
-    """Whether files of this extension run on hardware that is here."""
-    device = open_device(extension)
-    return not (device.simulated or isinstance(device, MissingDevice))
+def _sources(extension: str) -> list[PluginSource]:
+    """Return the devices for an extension, by preference: another package's, then ours."""
+    known = dict.fromkeys([*registry.entries(DEVICES), *registry.own_entries(DEVICES)])
+    return [source for source in known if source.target == extension]
 
 
 def _open(source: PluginSource) -> Device:
-    try:
-        found = registry.load_entry(source)
-    except OptionError as error:
-        raise PackageError(error.message, hint=error.hint) from error
+    if not source.is_ours and (problem := _problem(source)):
+        raise PackageError(problem)
+    found = load(source)
     if not isinstance(found, Device):
-        raise PackageError(
-            f"{source.target!r} of {source.origin} returns {type(found).__name__}, which is not a device"
-        )
+        raise unusable(source, f"it returns {type(found).__name__}, which is not a device")
     return found
 
 
-def attached() -> Iterator[tuple[str, str]]:
-    """The targets whose hardware a device reports here, best first, each with the device's name.
+def _problem(source: PluginSource) -> str:
+    """Return why a device cannot be opened, as remembered or by a probe; empty if it can."""
+    with suppress(OdcError, OSError):
+        path = _record(source)
+        problem = read_file(path, max_bytes=_MAX_PROBLEM_BYTES).decode(errors="replace")
+        if not problem or time.time() - path.stat().st_mtime < _PROBLEM_SECONDS:
+            return problem
+    (facts,) = ask_devices([source], attached=False)
+    return facts.message if isinstance(facts, OdcError) else ""
 
-    Devices of other packages come first: who has installed a driver has something that our own do not know of. A
-    simulator reports nothing. What cannot be asked is left out; ``odc-doctor`` says why.
-    """
-    for source in sorted(registry.entries(DEVICES), key=lambda item: item.is_ours):
-        try:
-            device = _open(source)
-            yield from ((target, device.name) for target in device.attached())
-        except Exception:  # whatever a driver does, there are others
-            continue
+
+def _remember(source: PluginSource, problem: str) -> None:
+    with suppress(OdcError, OSError):  # then the next process probes again
+        path = _record(source)
+        make_folder(path.parent, within=cache_folder())
+        write_file(path, problem.encode()[:_MAX_PROBLEM_BYTES])
+
+
+def _record(source: PluginSource) -> Path:
+    """Return the file that remembers whether a device of these files opens."""
+    key = f"{source}\0{fingerprint(source)}\0{__version__}\0{sys.version}"
+    return cache_folder() / "plugins" / hashlib.sha256(key.encode()).hexdigest()[:32]
+
+
+def _checked(said: Mapping[str, Any]) -> DeviceFacts:
+    facts = DeviceFacts(said["name"], said["simulated"], tuple(said["attached"]))
+    if not isinstance(facts.name, str) or not isinstance(facts.simulated, bool):
+        raise PackageError(f"its name is {facts.name!r}, and simulated is {facts.simulated!r}")
+    if not all(isinstance(target, str) for target in facts.attached):
+        raise PackageError(f"attached() gives {list(facts.attached)!r}, expected names of targets")
+    return facts

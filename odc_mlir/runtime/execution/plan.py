@@ -13,6 +13,7 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import ResultType, Shape
+from odc_mlir.plugins.foreign import contained, raised
 from odc_mlir.runtime.devices.base import (
     Device,
     DeviceProgram,
@@ -110,8 +111,10 @@ class SegmentUnit:
         self.keep_trace = False
         self._graph = graph
         try:
-            program = device.load(read(step.file))
-            self._check_ports(program)
+            data = read(step.file)
+            with contained(PackageError, "the device failed"):
+                program = device.load(data)
+                self._check_ports(program)
             self.program = program
         except OdcError as error:
             self._give_up("load", error)
@@ -195,8 +198,8 @@ class SegmentUnit:
             result = program.run(inputs, trace=self.keep_trace)
         except OdcError:
             raise
-        except Exception as error:
-            raise SimulationError(f"the device failed: {type(error).__name__}: {error}") from error
+        except (Exception, SystemExit) as error:
+            raise SimulationError(f"the device failed: {raised(error)}") from error
         for port, value in zip(program.outputs, result.outputs, strict=True):
             if value.shape != port.shape:
                 raise SimulationError(f"the device gave the shape {value.shape}, not {port.shape}", tensor=port.name)

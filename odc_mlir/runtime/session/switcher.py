@@ -111,12 +111,13 @@ class Switcher:
             settings = self._adjusted(settings, target, preference)
             source = loader.source
             package = source.path if source.package is not None and settings.update_package else None
+            original = Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package)
             try:
-                aim, why = aim_at(settings.target, executor.graph), None
+                aim, why = aim_at(settings.target, lambda: original.file(settings.folder)), None
             except OdcError as error:
                 aim, why = None, str(error)
             self.auto = AutoCompiler(
-                Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package),
+                original,
                 settings,
                 aim,
                 ExecutorOptions(loader.choices.context, loader.choices.max_bytes, loader.settings.threads),

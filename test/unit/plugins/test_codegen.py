@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from helpers.data import REPOSITORY
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.codegen import Limits, Preference, default_output, describe, generate
-from odc_mlir.plugins.process import isolated_environment
+from odc_mlir.plugins.isolation import isolated_environment
 from odc_mlir.plugins.request import CodegenRequest
 
 INSTALLED = REPOSITORY / "test" / "data" / "plugins"
@@ -63,39 +62,41 @@ def test_an_installed_package_is_found_by_its_entry_point(monkeypatch: pytest.Mo
     assert made.read_bytes().endswith(b"\nsome model")
 
 
-def test_what_we_declare_is_what_is_installed() -> None:
-    """The same entries stand in pyproject.toml, for others, and in the registry, for runs from the sources."""
-    declared = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["entry-points"]
-    assert {group: dict(entries) for group, entries in registry.OWN_ENTRIES.items()} == {
-        group: declared[group] for group in registry.OWN_ENTRIES
-    }
-
-
 def test_a_folder_may_hold_installed_packages(model: Path) -> None:
     assert describe("tvn-gen", directory=INSTALLED).quantization == "uint8"
     assert generate(model, "tvn-gen", directory=INSTALLED).read_bytes().startswith(b"TVN1")
 
 
-def test_what_is_installed_is_read_once_until_something_is_installed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_metadata_is_read_once_until_something_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Sessions ask several times before their first run, and hundreds of files may be installed."""
     monkeypatch.syspath_prepend(str(tmp_path))
     registry.entries(registry.DEVICES)
-    read: list[object] = []
-    distributions = registry.metadata.distributions
-    monkeypatch.setattr(registry.metadata, "distributions", lambda **given: read.append(1) or distributions(**given))
+    read: list[str] = []
+    declared = registry._declared
+    monkeypatch.setattr(registry, "_declared", lambda folder, info: read.append(folder) or declared(folder, info))
     assert "tvn" not in {
         entry.target for group in (registry.DEVICES, registry.TARGETS) for entry in registry.entries(group)
     }
     assert not read
     info = tmp_path / "late-1.0.dist-info"
     info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{registry.DEVICES}]\ntvn = late:open_device\n")
     found = {entry.target: entry.origin for entry in registry.entries(registry.DEVICES)}
     assert found["tvn"] == "late 1.0 (late:open_device)"
-    assert len(read) == 1
+    assert read == [str(tmp_path)]
+
+
+def test_only_devices_replace_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    groups = {registry.GROUP: "cpu-gen", registry.DEVICES: "cpu", registry.TARGETS: "cpu"}
+    text = "".join(f"[{group}]\n{name} = other:make\n" for group, name in groups.items())
+    (info / "entry_points.txt").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert registry.find("cpu-gen").is_ours
+    found = {group: registry.entries(group) for group in (registry.DEVICES, registry.TARGETS)}
+    ours = {group: [entry.is_ours for entry in known if entry.target == "cpu"] for group, known in found.items()}
+    assert ours == {registry.DEVICES: [False], registry.TARGETS: [True]}
 
 
 def test_folders_come_before_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -260,7 +261,7 @@ def test_a_plugin_may_refuse_a_model(model: Path) -> None:
 
 def test_a_file_that_is_no_plugin(model: Path, tmp_path: Path) -> None:
     (tmp_path / "odd-gen.py").write_text("def create_codegen():\n    return 5")
-    with pytest.raises(CompileError, match="create_codegen returned int, which lacks name, extension or compile"):
+    with pytest.raises(CompileError, match="the plugin failed: int lacks name, extension or compile"):
         generate(model, "odd-gen", directory=tmp_path)
     (tmp_path / "odd-gen.py").write_text("import nothing_of_this_name")
     with pytest.raises(CompileError, match="it raised ModuleNotFoundError"):

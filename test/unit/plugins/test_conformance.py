@@ -24,7 +24,7 @@ FAULTS = [
         "product - bias",
         "it computes something else than host kernels",
     ),
-    ("device.py", 'return ("mya",)', "return (5,)", "what it says is attached are not names"),
+    ("device.py", 'return ("mya",)', "return (5,)", "attached() gives [5], expected names of targets"),
     (
         "program.py",
         "dumps(header",

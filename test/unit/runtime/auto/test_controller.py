@@ -57,7 +57,7 @@ def test_auto_goes_on_to_the_next_target(
     level: str | None, pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing can be built for the first, which is said; the last one's refusal is kept."""
-    monkeypatch.setattr(aim, "attached", lambda: iter([("npu-128", "a driver"), ("npu-256", "another")]))
+    monkeypatch.setattr(aim, "attached", lambda: (["npu-128", "npu-256"], []))
     session = session_of(ODC_TARGET="auto")
     pretended.result = JobResult(level, "the plugin refuses it", "unsupported", "compile")
     assert [served(session) for _ in range(2)] == [Level.ORIGINAL] * 2
@@ -83,10 +83,10 @@ def test_auto_goes_on_from_a_target_of_real_numbers(
     refusal: JobResult, goes_on: bool, pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such a target compiles the model itself alone; the next session, which finds the refusal, goes on at once."""
-    of_reals = replace(aim._aim("npu-128"), takes_floats=True, takes_codes=False)
-    known = {"npu-128": of_reals, "npu-256": aim._aim("npu-256")}
-    monkeypatch.setattr(aim, "attached", lambda: iter([(name, "a driver") for name in known]))
-    monkeypatch.setattr(aim, "_aim", known.__getitem__)
+    of_reals = replace(aim.aim_at("npu-128"), takes_floats=True, takes_codes=False)
+    known = {"npu-128": of_reals, "npu-256": aim.aim_at("npu-256")}
+    monkeypatch.setattr(aim, "attached", lambda: (list(known), []))
+    monkeypatch.setattr(aim, "_aim", lambda name, _chosen: known[name])
     for _ in range(2):
         pretended.result = refusal
         session = session_of(ODC_TARGET="auto")

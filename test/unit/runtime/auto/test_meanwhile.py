@@ -406,8 +406,8 @@ def test_a_process_that_cannot_be_watched_is_ended(tmp_path: Path, monkeypatch: 
 def test_code_of_the_model_that_is_gone_is_made_again(
     pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    of_reals = replace(aim._aim("npu-128"), takes_floats=True, takes_codes=False)
-    monkeypatch.setattr(aim, "_aim", lambda _name: of_reals)
+    of_reals = replace(aim.aim_at("npu-128"), takes_floats=True, takes_codes=False)
+    monkeypatch.setattr(aim, "_aim", lambda _name, _chosen: of_reals)
     session = session_of()
     pretended.hold = True
     served(session)

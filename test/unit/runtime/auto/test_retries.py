@@ -177,8 +177,8 @@ def test_an_installed_plugin_is_known_by_its_version_and_files(tmp_path: Path, m
     shutil.copytree(REPOSITORY / "test" / "data" / "plugins", tmp_path / "p")
     monkeypatch.setenv("ODC_PLUGIN_PATH", str(tmp_path / "p"))
     before = target_facts("tvn-gen", ())
-    metadata = tmp_path / "p" / "tvn_codegen-1.2.dist-info" / "METADATA"
-    metadata.write_text(metadata.read_text().replace("1.2", "1.3"))
+    info = tmp_path / "p" / "tvn_codegen-1.2.dist-info"
+    info.rename(info.with_name("tvn_codegen-1.3.dist-info"))
     newer = target_facts("tvn-gen", ())
     assert (before[1], newer[1]) == (
         "tvn-codegen 1.2 (tvn_codegen:create_codegen)",

@@ -82,7 +82,7 @@ def test_the_environment_counts_more_than_the_package(monkeypatch: pytest.Monkey
 
 def test_a_plugin_as_target() -> None:
     found = choose(read(ODC_TARGET="tvn-gen").target)
-    assert (found.codegen, found.machine, found.description) == ("tvn-gen", None, None)
+    assert (found.codegen, found.machine, found.facts) == ("tvn-gen", None, None)
 
 
 def test_what_this_machine_has_is_aimed_at(monkeypatch: pytest.MonkeyPatch) -> None:

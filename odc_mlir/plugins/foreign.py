@@ -1,0 +1,189 @@
+"""Code of other packages, run such that it can neither end nor delay the application.
+
+:func:`probe` loads plugins in isolated processes, all at once, under one deadline; nothing else may load a plugin that
+the user did not name. :func:`load` and :func:`call` run plugins that have to work in this process, such as devices:
+under the same deadline, in a thread of their own. Whatever a plugin raises, SystemExit included, becomes an OptionError
+that names the plugin.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import lru_cache
+from pathlib import Path
+from threading import Thread
+from typing import Any, TypeVar
+
+from odc_mlir.errors import CompileError, OdcError, OptionError
+from odc_mlir.plugins.fingerprint import fingerprint
+from odc_mlir.plugins.isolation import started
+from odc_mlir.plugins.registry import DEVICES, FACTORY, PluginSource
+from odc_mlir.process_limits import Limits
+
+TIMEOUT_VARIABLE = "ODC_PLUGIN_TIMEOUT_S"
+_DEFAULT_SECONDS = 10.0
+_MOST_OUTCOMES = 256
+WORKER = "odc_mlir.plugins.worker"
+
+T = TypeVar("T")
+Answer = Mapping[str, Any]
+
+
+def deadline_seconds() -> float:
+    """Return the seconds that a plugin has to answer: ``$ODC_PLUGIN_TIMEOUT_S``, else 10; raise OptionError."""
+    text = os.environ.get(TIMEOUT_VARIABLE, "").strip()
+    try:
+        seconds = float(text or _DEFAULT_SECONDS)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds <= 3600:
+        raise OptionError(f"{TIMEOUT_VARIABLE} is {text!r}, expected seconds from 0 to 3600")
+    return seconds
+
+
+@contextmanager
+def contained(kind: type[OdcError], text: str, *, location: str | None = None) -> Iterator[None]:
+    """Turn exceptions of foreign code into ``kind`` with ``text``; let MemoryError, OdcError and Ctrl-C through."""
+    try:
+        yield
+    except (OdcError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        raise kind(f"{text}: {raised(error)}", location=location) from error
+
+
+def raised(error: BaseException) -> str:
+    """Return ``ValueError: no licence`` for an exception, on one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")
+
+
+def job_of(source: PluginSource) -> dict[str, Any]:
+    """Return the part of a worker's job that says where the plugin is."""
+    return {"file": source.file, "reference": source.reference, "folder": source.folder}
+
+
+def import_plugin(file: str | None, reference: str | None, folder: str | None, *, position: int) -> Any:
+    """Import a plugin and call its factory; search ``folder`` at ``position`` of Python's path."""
+    if folder is not None and folder not in sys.path:
+        sys.path.insert(position, folder)
+    if file is None:
+        where, _, name = (reference or "").partition(":")
+        return getattr(importlib.import_module(where), name or FACTORY)()
+    if (beside := str(Path(file).parent)) not in sys.path:
+        sys.path.insert(position, beside)
+    spec = importlib.util.spec_from_file_location("odc_codegen_plugin", file)
+    if spec is None or spec.loader is None:
+        raise TypeError(f"{file} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, FACTORY)()
+
+
+def load(source: PluginSource) -> Any:
+    """Import an entry in this process and return what its function returns; raise OptionError that names it."""
+    # At the end of the path: its modules hide no others.
+    return call(lambda: import_plugin(**job_of(source), position=len(sys.path)), source)
+
+
+def call(function: Callable[[], T], source: PluginSource) -> T:
+    """Return ``function()``, which runs code of ``source``; raise OptionError if it fails or exceeds the deadline.
+
+    A function that exceeds it goes on in its thread, a daemon, as do the threads that the plugin starts there.
+    """
+    if source.is_ours:
+        return function()
+    outcome: list[tuple[T | None, BaseException | None]] = []
+
+    def work() -> None:
+        try:
+            outcome.append((function(), None))
+        except BaseException as error:  # reported by the caller
+            outcome.append((None, error))
+
+    seconds = deadline_seconds()
+    thread = Thread(target=work, name="odc-plugin", daemon=True)
+    try:
+        thread.start()
+    except RuntimeError as error:  # the system has no more threads
+        raise unusable(source, str(error)) from error
+    thread.join(seconds)
+    if not outcome:
+        raise unusable(source, f"it took longer than {seconds:g} s")
+    result, failure = outcome[0]
+    if isinstance(failure, OdcError | MemoryError):
+        raise failure
+    if failure is not None:
+        raise unusable(source, raised(failure)) from failure
+    return result  # type: ignore[return-value]
+
+
+def unusable(source: PluginSource, text: str) -> OptionError:
+    """Return the error for a plugin that failed."""
+    return OptionError(f"{source.target!r} of {source.origin} cannot be used: {text}")
+
+
+def probe(sources: Sequence[PluginSource], ask: str, question: Answer | None = None) -> list[Answer | OptionError]:
+    """Load each plugin in a process of its own and return the answers of ``ask``, or an error that names the plugin.
+
+    ``ask`` is ``module:function`` of ours, called there with the plugin and ``question``. Our own plugins answer in
+    this process. Answers, errors too, are kept until the plugin's files change or this process ends.
+    """
+    seconds = deadline_seconds()
+    asked = json.dumps([ask, question], sort_keys=True)
+    known, outcomes = _known_outcomes(), dict[PluginSource, _Outcome]()
+    with ExitStack() as stack:
+        running: dict[_Key, Callable[[], Answer]] = {}
+        for source in sources:
+            if source.is_ours:
+                outcomes[source] = answer(load(source), ask, question), ""
+                continue
+            key = (source, fingerprint(source), asked)
+            if key in known:
+                outcomes[source] = known[key]
+                continue
+            is_device = source.group == DEVICES  # it will run in this process, with its environment
+            limits = Limits(seconds, None) if is_device else Limits(seconds)
+            job = {**job_of(source), "ask": ask, "question": question}
+            try:
+                running[key] = stack.enter_context(started(WORKER, job, limits, whole_environment=is_device))
+            except CompileError as error:  # not kept: the system was short of something
+                outcomes[source] = (None, error.message)
+        for key, result in running.items():
+            while len(known) >= _MOST_OUTCOMES:
+                known.pop(next(iter(known)), None)
+            outcomes[key[0]] = known[key] = _outcome_of(result)
+    found = [(source, *outcomes[source]) for source in sources]
+    return [unusable(source, problem) if said is None else said for source, said, problem in found]
+
+
+def answer(plugin: object, ask: str, question: Answer | None) -> Answer:
+    """Return the answer of ``ask`` for a plugin that is loaded."""
+    where, _, name = ask.partition(":")
+    found: Answer = getattr(importlib.import_module(where), name)(plugin, question)
+    return found
+
+
+def _outcome_of(result: Callable[[], Answer]) -> _Outcome:
+    try:
+        found = result()
+    except CompileError as error:
+        return None, error.message
+    failure = found["error"]
+    return (found["said"], "") if failure is None else (None, failure["text"])
+
+
+_Key = tuple[PluginSource, str, str]
+_Outcome = tuple[Answer | None, str]
+
+
+@lru_cache(maxsize=1)
+def _known_outcomes() -> dict[_Key, _Outcome]:
+    """Return the answers of plugins in this process, or the reasons why there are none, by plugin and question."""
+    return {}

@@ -1,0 +1,158 @@
+"""Our own targets and codegen plugins, ``npu`` and ``cpu``, registered like those of other packages.
+
+Both plugins write an nnpackage as a single (zip) file. ``npu-gen`` follows the preference, the target, the memory mode,
+the SRAM limit and the input shapes of a request; ``cpu-gen`` follows the target and the shapes. LLVM runs in the
+plugin's process, so that a defect of it cannot affect an application.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from odc_mlir import targets
+from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, machine_facts
+from odc_mlir.ops.spec import Node
+from odc_mlir.plugins.partitioned import check_package, model_of, write_output
+from odc_mlir.plugins.request import CodegenRequest, Preference
+from odc_mlir.plugins.target import FLOAT, TargetDescription
+from odc_mlir.targets import cpu as processors
+
+_DEFAULT_NPU = "npu-256"
+_PREFERENCES = {
+    Preference.DEFAULT: "performance",
+    Preference.PERFORMANCE_FIRST: "performance",
+    Preference.MEMORY_FIRST: "memory",
+    Preference.COMPILE_TIME_FIRST: "compile-time",
+}
+_DEFAULTS: dict[str, str | int | None] = {"target": _DEFAULT_NPU, "memory": "flash", "sram_limit": None}
+
+
+def npu() -> TargetDescription:
+    """Return the target of the NPUs in :mod:`odc_mlir.targets`."""
+    return TargetDescription(
+        name="npu",
+        extension="npu",
+        schemes=("int8", "uint8"),
+        rules=lambda machine: _NpuRules(machine or _DEFAULT_NPU),
+        machines=targets.names,
+        machine_files=".toml",
+        identity=_npu_identity,
+        summary="the NPU of docs/npu.md; here by its simulator",
+    )
+
+
+def cpu() -> TargetDescription:
+    """Return the target of this processor and those in :mod:`odc_mlir.targets.cpu`."""
+    return TargetDescription(
+        name="cpu",
+        extension="cpu",
+        schemes=(FLOAT, "int8", "uint8"),
+        rules=lambda machine: _CpuRules(machine or processors.HERE),
+        machines=lambda: (processors.HERE, *processors.names()),
+        identity=_cpu_identity,
+        summary="machine code for a processor, by LLVM",
+    )
+
+
+def _npu_identity(machine: str | None) -> Sequence[str]:
+    target = targets.load(machine or _DEFAULT_NPU)
+    return target.name, target.digest("flash").hex()
+
+
+def _cpu_identity(machine: str | None) -> Sequence[str]:
+    return ("cpu", machine_facts()) if machine in (None, processors.HERE) else (machine or "",)
+
+
+@dataclass(frozen=True)
+class _NpuRules:
+    """Rules of :mod:`odc_mlir.transforms.partition.rules.table`."""
+
+    machine: str
+
+    def reason_against(self, node: Node) -> str | None:
+        from odc_mlir.transforms.partition.rules.checks import PlacementLimits
+        from odc_mlir.transforms.partition.rules.table import verdict
+
+        target = targets.load(self.machine)
+        found = verdict(node, PlacementLimits(target, target.sram.capacity_bytes))
+        return None if found.supported else found.reason
+
+    def lines(self) -> Iterator[str]:
+        from odc_mlir.transforms.partition.rules.table import rules_text
+
+        return rules_text()
+
+
+@dataclass(frozen=True)
+class _CpuRules:
+    """Existence of a native kernel."""
+
+    machine: str
+
+    def reason_against(self, node: Node) -> str | None:
+        from odc_mlir.codegen.machine import resolve
+        from odc_mlir.transforms.native.lowering.layers import reason_against
+
+        return reason_against(node, resolve(self.machine))
+
+    def lines(self) -> Iterator[str]:
+        yield "every operator"
+        yield "  kernel: there is a native kernel for these element types, shapes and options; see docs/native.md"
+
+
+class NpuCodegen:
+    """Compiler of quantised models for the NPU."""
+
+    name = "odc-mlir NPU"
+    extension = "npu"
+    quantization = "int8"
+
+    def compile(self, request: CodegenRequest) -> int:
+        """Write the package; raises OdcError."""
+        from odc_mlir import compiler
+
+        chosen = {key: request.target.get(key, default) for key, default in _DEFAULTS.items()}
+        model = model_of(request)
+        prefer = _PREFERENCES[request.preference]
+        files = compiler.compile(model, prefer=prefer, **chosen)  # type: ignore[arg-type]
+        write_output(files, request)
+        return 0
+
+    def validate(self, output: str) -> None:
+        """Raise PackageError for a file that is no compiled package."""
+        check_package(output)
+
+
+class CpuCodegen:
+    """Compiler of float and quantised models for a processor."""
+
+    name = "odc-mlir native code"
+    extension = "cpu"
+    quantization = "int8"
+    takes_floats = True
+
+    def supports(self, model: str) -> str | None:
+        """Return the reason why nothing can be compiled without LLVM, None with it."""
+        return None if has_code_generator() else f"native code needs the package {EXTRA}; {HINT}"
+
+    def compile(self, request: CodegenRequest) -> int:
+        """Write the package; raises OdcError."""
+        from odc_mlir import compiler
+
+        write_output(compiler.compile(model_of(request), target=str(request.target.get("target") or "cpu")), request)
+        return 0
+
+    def validate(self, output: str) -> None:
+        """Raise PackageError for a file that is no compiled package."""
+        check_package(output)
+
+
+def npu_codegen() -> NpuCodegen:
+    """Return the plugin ``npu-gen``."""
+    return NpuCodegen()
+
+
+def cpu_codegen() -> CpuCodegen:
+    """Return the plugin ``cpu-gen``."""
+    return CpuCodegen()
