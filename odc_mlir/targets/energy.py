@@ -8,16 +8,16 @@ nothing, so it is no part of a target's identity.
 from __future__ import annotations
 
 import dataclasses
-import math
 import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
 from odc_mlir.errors import TargetError
+from odc_mlir.targets.host import number_of
 
 REFERENCE = "22nm"
-_NUMBERS = ("low", "value", "high")
+_NUMBERS = ("value", "low", "high")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +81,7 @@ def _figure(value: Any, path: str, location: str) -> EnergyFigure:
         return value
     if not isinstance(value, Mapping) or set(value) != {*_NUMBERS, "source"} or not isinstance(value["source"], str):
         raise TargetError(f"key {path!r} must have exactly value, low, high and source", location=location)
-    for name in _NUMBERS:
-        number = value[name]
-        if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < math.inf:
-            raise TargetError(
-                f"key '{path}.{name}' has the value {number!r}, expected a number from 0", location=location
-            )
-    if not value["low"] <= value["value"] <= value["high"]:
+    found, low, high = (number_of(value[name], f"{path}.{name}", location) for name in _NUMBERS)
+    if not low <= found <= high:
         raise TargetError(f"key {path!r} has a value that is not between low and high", location=location)
-    return EnergyFigure(float(value["value"]), float(value["low"]), float(value["high"]), value["source"])
+    return EnergyFigure(found, low, high, value["source"])

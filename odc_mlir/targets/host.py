@@ -8,7 +8,6 @@ operators run, never what is computed, so they are no part of a target's identit
 from __future__ import annotations
 
 import dataclasses
-import math
 import tomllib
 from collections.abc import Collection, Mapping
 from importlib import resources
@@ -19,6 +18,9 @@ from odc_mlir.errors import TargetError
 
 REFERENCE = "reference"
 DEFAULT = "default"
+
+_LARGEST = 1e12  # nanoseconds, picojoules, bytes per microsecond
+_LEAST_RATE = 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,15 +112,13 @@ def parse_host(table: Any, location: str) -> HostCosts:
     values = {
         key: _value(table[key], f"host.{key}", location) for key in names if key in table and key != "description"
     }
-    if values["transfer_bytes_per_us"] == 0:
-        raise TargetError("key 'host.transfer_bytes_per_us' must be above 0", location=location)
     return HostCosts(description=str(table["description"]), **values)
 
 
 def _like(table: Mapping[str, Any], location: str) -> HostCosts:
     """Another host's kernels, each taking ``times`` as long; the other keys stand in the place of that host's."""
     base = load_host(str(table["like"]), location)
-    times = _number(table.get("times", 1), "host.times", location)
+    times = number_of(table.get("times", 1), "host.times", location)
     slower: dict[str, Any] = {
         key: MappingProxyType({n: v * times for n, v in getattr(base, key).items()}) for key in _TABLES
     }
@@ -131,11 +131,16 @@ def _value(value: Any, path: str, location: str) -> Any:
     if path.rpartition(".")[2] in _TABLES:
         if not isinstance(value, Mapping) or (DEFAULT not in value and path != "host.start_ns"):
             raise TargetError(f"key {path!r} must be a table with an entry {DEFAULT!r}", location=location)
-        return MappingProxyType({key: _number(item, f"{path}.{key}", location) for key, item in value.items()})
-    return _number(value, path, location)
+        return MappingProxyType({key: number_of(item, f"{path}.{key}", location) for key, item in value.items()})
+    return number_of(value, path, location, _LEAST_RATE if path == "host.transfer_bytes_per_us" else 0)
 
 
-def _number(value: Any, path: str, location: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise TargetError(f"key {path!r} has the value {value!r}, expected a number from 0", location=location)
+def number_of(value: Any, path: str, location: str, least: float = 0) -> float:
+    """Return ``value`` as a float; raises TargetError unless it is a number from ``least`` to 1e12.
+
+    The upper limit keeps sums and products over whole models finite.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _LARGEST:
+        allowed = f"a number from {least:g} to {_LARGEST:g}"
+        raise TargetError(f"key {path!r} has the value {value!r}, expected {allowed}", location=location)
     return float(value)

@@ -1,8 +1,8 @@
-"""What the numbers of a target must at least and may at most be, each with its reason.
+"""Legal range of every number in a target description, with the reason for each limit.
 
-A description that is well formed but that no machine could be built from, or for which programs would be endless, is
-refused when it is read. The reasons are the instruction set's (widths of its fields, sizes of its records) and the
-array's (what one step of it works on).
+The reader refuses well-formed descriptions of machines that cannot be built, or for which programs or simulations would
+never end. Most limits follow from the instruction set (widths of fields, sizes of records) and from the array (the
+operands of one step).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from odc_mlir.isa.instructions import BY_MNEMONIC, MOST_COMPACT_BYTES
 if TYPE_CHECKING:
     from odc_mlir.targets import Target
 
-_LARGEST = 1 << 48
+_LARGEST = 1 << 16
 
 
 class TargetLimit(NamedTuple):
-    """``key`` is in [least, most]; ``low`` and ``high`` say why."""
+    """Legal range [least, most] of the number ``key``, with the reasons ``low`` and ``high``."""
 
     key: str
     least: int = 1
@@ -40,7 +40,7 @@ class TargetLimit(NamedTuple):
 
 
 def check_limits(target: Target, location: str) -> None:
-    """Raise TargetError, naming key, value, limit and reason, for the first number that is out of its limits."""
+    """Raise TargetError for the first number out of its range; it names key, value, limit and reason."""
     for name, port in (("sram", target.sram), ("offchip", target.offchip)):
         if port.burst_bytes < 1 or REGION_ALIGNMENT_BYTES % port.burst_bytes:
             raise TargetError(
@@ -48,7 +48,7 @@ def check_limits(target: Target, location: str) -> None:
                 f"{REGION_ALIGNMENT_BYTES}: regions are bound at multiples of that",
                 location=location,
             )
-    for limit in _limits(target):
+    for limit in limits(target):
         value: Any = reduce(getattr, limit.key.split("."), target)
         if value < limit.least:
             raise TargetError(
@@ -60,25 +60,27 @@ def check_limits(target: Target, location: str) -> None:
             )
 
 
-def _limits(target: Target) -> Iterator[TargetLimit]:
+def limits(target: Target) -> Iterator[TargetLimit]:
+    """Return the limits of all numbers of ``target`` but ``burst_bytes``; some depend on other numbers."""
     macs = target.array.macs_per_cycle
     narrowest = min(channels for _, channels in target.array.shapes)
     pixels = max(pixels for pixels, _ in target.array.shapes)
     entry = ACCUMULATOR_BITS // 8
+    yield TargetLimit("version", 0, most=(1 << 32) - 1, high="versions have 32 bits")
     yield TargetLimit("clock_hz", most=1 << 40)
     yield from _ports(target)
+    yield TargetLimit(
+        "local.tile_bytes",
+        4 * macs,
+        "two slots for inputs and two for results of one step of the array, a byte for each multiplier",
+        *_addressable(Kind.TILE),
+    )
     yield TargetLimit(
         "sram.capacity_bytes",
         target.local.tile_bytes,
         "the tile buffer is filled from it",
         1 << OFFSET_BITS,
         f"addresses have {OFFSET_BITS} bits",
-    )
-    yield TargetLimit(
-        "local.tile_bytes",
-        4 * macs,
-        "two slots for inputs and two for results of one step of the array, a byte for each multiplier",
-        *_addressable(Kind.TILE),
     )
     yield TargetLimit(
         "local.weight_bytes", 2 * macs, "two slots of a weight for each multiplier", *_addressable(Kind.WEIGHT)
@@ -101,21 +103,21 @@ def _limits(target: Target) -> Iterator[TargetLimit]:
     for key in ("tile_ports.read_bytes_per_cycle", "tile_ports.write_bytes_per_cycle", "tile_ports.fetch_bytes"):
         yield TargetLimit(key)
     for key in ("array.macs_per_cycle", "array.depthwise_rows", "array.accumulator_ports"):
-        yield TargetLimit(key, most=1 << 16)
+        yield TargetLimit(key)
     yield TargetLimit("array.start_cycles", 0)
     yield from map(TargetLimit, ("vector.requant_lanes", "vector.reduce_lanes", "vector.softmax_elements_per_cycle"))
     yield from (
         TargetLimit(key, 0) for key in ("vector.start_cycles", "vector.softmax_start_cycles", "decoder.start_cycles")
     )
     yield TargetLimit("decoder.symbols_per_cycle")
-    yield TargetLimit("fetch.queue_depth", most=1 << 16)
-    yield from (
-        TargetLimit(key, 0) for key in ("fetch.issue_cycles", "fetch.semaphore_cycles", "fetch.loop_buffer_bytes")
-    )
+    yield TargetLimit("fetch.queue_depth")
+    yield from (TargetLimit(key, 0) for key in ("fetch.issue_cycles", "fetch.semaphore_cycles"))
+    bits = next(field.bits for field in BY_MNEMONIC["loop"].fields if field.name == "body_bytes")
+    why = f"instructions give the size of a loop in {bits} bits"
+    yield TargetLimit("fetch.loop_buffer_bytes", 0, most=(1 << bits) - 1, high=why)
     bursts = 2 * max(target.offchip.burst_bytes, target.sram.burst_bytes)
-    yield TargetLimit(
-        "fetch.buffer_bytes", max(bursts, 2 * MOST_COMPACT_BYTES), "two bursts and two instructions have to fit"
-    )
+    least = max(bursts, 2 * MOST_COMPACT_BYTES)
+    yield TargetLimit("fetch.buffer_bytes", least, "two bursts and two instructions have to fit", 1 << 24)
     yield TargetLimit("dma.descriptors_in_flight", most=SEMAPHORES, high=f"there are {SEMAPHORES} semaphores")
 
 
@@ -127,6 +129,6 @@ def _ports(target: Target) -> Iterator[TargetLimit]:
 
 
 def _addressable(kind: Kind) -> tuple[int, str]:
-    """The most units that the addresses of instructions reach, and the reason."""
+    """Return the largest number of units that instructions can address, and the reason."""
     bits = next(field.bits for spec in BY_MNEMONIC.values() for field in spec.fields if field.kind is kind)
     return 1 << bits, f"addresses in instructions have {bits} bits"

@@ -54,6 +54,7 @@ def test_energy_is_no_part_of_identity() -> None:
         (table(mac_pj=2.0), "key 'energy.mac_pj' must have exactly value, low, high and source"),
         (table(mac_pj={**GOOD, "unit": 1}), "key 'energy.mac_pj' must have exactly value, low, high and source"),
         (table(mac_pj={**GOOD, "low": -1}), "key 'energy.mac_pj.low' has the value -1, expected a number from 0"),
+        (table(mac_pj={**GOOD, "high": 10**400}), "key 'energy.mac_pj.high' has the value 1000"),
         (table(mac_pj={**GOOD, "low": True}), "key 'energy.mac_pj.low' has the value True"),
         (table(mac_pj={**GOOD, "low": 4}), "key 'energy.mac_pj' has a value that is not between low and high"),
     ],

@@ -99,7 +99,13 @@ def test_keys_name_kernels_and_operators(name: str) -> None:
         ("view_ns = 2", "view_ns = inf", "key 'host.view_ns' has the value inf"),
         ("{default = 0.25}", "{CONV_2D = 0.25}", "key 'host.mac_ns' must be a table with an entry 'default'"),
         ("{default = 0.25}", "{default = '1'}", "key 'host.mac_ns.default' has the value '1'"),
-        ("= 5\n", "= 0\n", "key 'host.transfer_bytes_per_us' must be above 0"),
+        (
+            "view_ns = 2",
+            "view_ns = 1e300",
+            "key 'host.view_ns' has the value 1e+300, expected a number from 0 to 1e+12",
+        ),
+        ("view_ns = 2", f"view_ns = {10**400}", "key 'host.view_ns' has the value 1000"),
+        ("= 5\n", "= 0\n", "key 'host.transfer_bytes_per_us' has the value 0, expected a number from 1e-06"),
     ],
 )
 def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:

@@ -32,13 +32,13 @@ def machine(rng: random.Random) -> str:
         old = int(match[2].replace("_", ""))
         kind = rng.choice(("small", "large", "near")) if style == "any" else style
         factor = {"small": (1 / 64, 1), "large": (1, 64), "near": (0.5, 2)}[kind]
-        return f"{match[1]}{rng.choice((int(old * rng.uniform(*factor)), rng.choice((0, 1, 2, 16, 1 << 16, 1 << 31))))}"
+        return f"{match[1]}{rng.choice((int(old * rng.uniform(*factor)), rng.choice((0, 1, 2, 16, 1 << 12, 1 << 16))))}"
 
     return NUMBER.sub(changed, TEXT)
 
 
 @pytest.mark.timeout(120 + 10 * CASES)
-def test_random_machines(tmp_path: Path) -> None:
+def test_random_machines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     compiled = 0
     for case in range(CASES):
         rng = random.Random(f"{SEED}/{case}")
@@ -50,8 +50,9 @@ def test_random_machines(tmp_path: Path) -> None:
             odc_mlir.compile(MODEL, target=str(path), memory=memory)
 
         outcome: Outcome = bounded("compile", build)
-        if outcome.finding is not None:
-            pytest.fail(f"case {SEED}/{case}: {outcome.finding}\n{path.read_text()}")
+        finding = outcome.finding or ("a defect" if "defect" in caplog.text else None)
+        if finding is not None:
+            pytest.fail(f"case {SEED}/{case}: {finding}\n{path.read_text()}")
         compiled += not outcome.errors
     assert compiled >= CASES // 10
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import odc_mlir
 from odc_mlir import targets
 from odc_mlir.errors import TargetError
+from odc_mlir.targets.limits import limits
+
+MODEL = Path(__file__).parents[3] / "examples" / "digits" / "digits_cnn_int8.circle"
 
 TEXT = (resources.files(targets) / "npu-256.toml").read_text("utf-8")
 
@@ -94,6 +101,51 @@ def test_what_is_wrong_is_named(old: str, new: str, message: str) -> None:
         targets.parse(TEXT.replace(old, new), "mine.toml")
     assert str(raised.value).startswith(message)
     assert "in mine.toml" in str(raised.value)
+
+
+def _numbers(value: Any, path: str = "") -> Iterator[str]:
+    """The keys of all whole numbers of a target."""
+    for field in dataclasses.fields(value):
+        item = getattr(value, field.name)
+        if dataclasses.is_dataclass(item) and field.compare:
+            yield from _numbers(item, f"{path}{field.name}.")
+        elif isinstance(item, int):
+            yield path + field.name
+
+
+def test_every_number_has_limits() -> None:
+    machine = targets.load("npu-256")
+    ports = {"sram.burst_bytes", "offchip.burst_bytes"}
+    assert set(_numbers(machine)) == {limit.key for limit in limits(machine)} | ports
+
+
+def _with(key: str, value: int) -> str:
+    """npu-256 under another name with ``value`` in place of the number ``key``."""
+    table, _, name = key.rpartition(".")
+    text = TEXT.replace('"npu-256"', '"mine"', 1)
+    start = text.index(f"\n[{table}]") if table else 0
+    return text[:start] + re.sub(rf"^{name} = [\d_]+", f"{name} = {value}", text[start:], count=1, flags=re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", sorted(_numbers(targets.load("npu-256"))))
+def test_a_number_is_refused_or_works(key: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever its value, a number is refused by name, or a model compiles without a defect."""
+    limit = next((item for item in limits(targets.load("npu-256")) if item.key == key), None)
+    ends = () if limit is None else (limit.least - 1, limit.least, limit.most, limit.most + 1)
+    accepted = 0
+    for value in {0, 1_000_000_007, 1 << 63, 10**30, *ends} - {-1}:
+        path = tmp_path / f"{value}.toml"
+        path.write_text(_with(key, value))
+        if limit is not None and limit.least <= value <= limit.most and key != "array.macs_per_cycle":
+            odc_mlir.compile(MODEL, target=str(path))
+            accepted += 1
+            continue
+        message = "does not use" if key == "array.macs_per_cycle" else f"key {key!r} is {value}, it m"
+        with pytest.raises(TargetError, match=re.escape(message)):
+            targets.load(path)
+    assert accepted or key.endswith("burst_bytes") or key == "array.macs_per_cycle"
+    assert "defect" not in caplog.text
 
 
 @pytest.mark.parametrize("name", targets.names())
