@@ -7,11 +7,12 @@ cheap: a function loads what it needs when it is first used, and running a model
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from odc_mlir._version import __version__
 
+TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
+    from typing import Any
+
     from odc_mlir.errors import OdcError
     from odc_mlir.ops.registry import register_custom_op
     from odc_mlir.runtime.api import compile, import_model, lint, load, load_package, lower, optimize, quantize, run

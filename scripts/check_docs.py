@@ -66,11 +66,8 @@ def bad_paths(text: str) -> Iterator[str]:
 
 @cache
 def help_of(command: str, *words: str) -> str:
-    """What one of our commands says of itself, as pyproject.toml declares it, installed already or not."""
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    module = declared[command].partition(":")[0]
-    code = f"import sys; sys.argv[0] = {command!r}; from {module} import main; raise SystemExit(main())"
-    run = [sys.executable, "-c", code, *words, "--help"]
+    """Return the help text of a command, whether its script is installed or not."""
+    run = [sys.executable, "-m", "odc_mlir", command, *words, "--help"]
     return subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 

@@ -301,7 +301,7 @@ def commands() -> str:
     """What every command takes, and its subcommands."""
     import importlib
 
-    from odc_mlir.__main__ import commands as known
+    from odc_mlir.tools.commands import commands as known
 
     parts = []
     for name, module in known().items():

@@ -10,12 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures.process import BrokenProcessPool, ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -228,7 +230,7 @@ class _StudyRunner:
                     else:
                         running[executor.submit(evaluate, task)] = asked
                 if not running:
-                    return
+                    break
                 done, _ = wait(running, return_when=FIRST_COMPLETED)
                 broken = any(isinstance(future.exception(), BrokenProcessPool) for future in done)
                 for future in done:
@@ -238,10 +240,12 @@ class _StudyRunner:
                     executor.shutdown(wait=False)
                     executor = make()
                     running = dict(self._again(executor, running.values()))
-        finally:
+        except BaseException:
             for future in running:
                 future.cancel()
-            executor.shutdown(wait=not running)  # at the end nothing runs: its threads are gone before the interpreter
+            executor.shutdown(wait=False)  # whoever made the executor ends its processes
+            raise
+        executor.shutdown()
 
     def _again(self, executor: Executor, lost: Iterable[_Asked]) -> Iterator[tuple[Future[Outcome], _Asked]]:
         """What a pool was doing when one of its processes died, whichever did it, once more in a new pool."""
@@ -278,6 +282,17 @@ class _StudyRunner:
         return list(found.values())
 
 
+class _Pool(ProcessPoolExecutor):
+    """Processes that never get SIGINT, which a terminal sends to all: the process that started them ends them."""
+
+    def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit it
+        try:
+            return super().submit(*arguments, **keywords)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _result(future: Future[Outcome]) -> Outcome:
     error = future.exception()
     if error is None:
@@ -305,11 +320,14 @@ def _outcome(trial: optuna.trial.FrozenTrial) -> Outcome:
 def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor]]:
     """A function that makes an executor: of processes here, or of a Dask cluster's workers."""
     if scheduler is None:
-        from concurrent.futures import ProcessPoolExecutor
-        from multiprocessing import get_context
-
-        context = get_context("spawn")
-        yield lambda: ProcessPoolExecutor(jobs, mp_context=context)
+        others = active_children()
+        try:
+            yield lambda: _Pool(jobs, mp_context=get_context("spawn"))
+        except BaseException:
+            for process in active_children():
+                if process not in others:
+                    process.kill()
+            raise
         return
     try:
         from distributed import Client

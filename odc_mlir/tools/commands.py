@@ -1,4 +1,4 @@
-"""``python -m odc_mlir``: the commands without their scripts, completion for shells, and the sample files.
+"""``python -m odc_mlir``: commands by name, completion for shells, and the sample files.
 
 ``python -m odc_mlir compile MODEL`` is ``odc-compile MODEL``.
 """
@@ -26,8 +26,8 @@ SHELLS = ("bash", "zsh", "fish")
 
 def commands() -> dict[str, str]:
     """``compile`` -> the module of ``odc-compile``, and so on."""
-    tools = Path(__file__).parent / "tools"
-    return {path.stem.removeprefix("odc_"): f"odc_mlir.tools.{path.stem}" for path in sorted(tools.glob("odc_*.py"))}
+    files = sorted(Path(__file__).parent.glob("odc_*.py"))
+    return {path.stem.removeprefix("odc_"): f"odc_mlir.tools.{path.stem}" for path in files}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,7 +57,7 @@ def _summary(module: str) -> str:
     """The first line of a command's module, without its name."""
     import ast
 
-    source = (Path(__file__).parent / "tools" / f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
+    source = (Path(__file__).parent / f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
     first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0]
     return first.partition(": ")[2]
 
@@ -114,7 +114,3 @@ def _copy_samples(arguments: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, data in found.items():
         write_output(folder / name, data, UNKNOWN, overwrite=arguments.overwrite)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

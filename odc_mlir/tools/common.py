@@ -23,11 +23,12 @@ import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, bounded, printable, shortened
+from odc_mlir.start import EXIT_INTERRUPTED, current
 from odc_mlir.tools.files import (
     STDOUT_NAME,
     discard,
@@ -41,7 +42,7 @@ from odc_mlir.tools.files import (
 if TYPE_CHECKING:
     from typing import TextIO
 
-EXIT_OK, EXIT_USER, EXIT_USAGE, EXIT_BUG, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+EXIT_OK, EXIT_USER, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
 
 Body = Callable[[argparse.Namespace], int | None]
 
@@ -153,9 +154,31 @@ def guarded(
     debug: bool = False,
     argv: Sequence[str] | None = None,
 ) -> int:
-    """The exit code of ``call()``; every exception becomes one line on stderr (see the module's text)."""
+    """Return the exit code of ``call()``; every exception becomes one line on stderr (see the module's text)."""
     # numpy reads it when it loads, which a command does later. Models this small do not pay for more threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    interrupts = current()
+    try:
+        with nullcontext() if interrupts is None else interrupts:
+            code = _outcome(prog, call, verbose, quiet, debug, argv)
+        if interrupts is not None and interrupts.happened:
+            raise KeyboardInterrupt
+        return code
+    except KeyboardInterrupt:
+        if interrupts is not None:
+            interrupts.is_told = True
+        return _fail(prog, "interrupted", EXIT_INTERRUPTED, debug)
+
+
+def _outcome(
+    prog: str,
+    call: Callable[[], int | None],
+    verbose: int,
+    quiet: bool,
+    debug: bool,
+    argv: Sequence[str] | None,
+) -> int:
+    """Return the exit code of ``call()``; raises KeyboardInterrupt only."""
     try:
         with _printable_output(), _logging_to_stderr(prog, verbose, quiet):
             code = call()
@@ -164,8 +187,6 @@ def guarded(
     except BrokenPipeError:
         discard(sys.stdout)  # the reader of a pipe has seen enough
         return EXIT_OK
-    except KeyboardInterrupt:
-        return _fail(prog, "interrupted", EXIT_INTERRUPTED, debug)
     except OdcError as error:
         code = _fail(prog, _with_notes(f"error: {error}", error), EXIT_USER, debug)
         if error.source is not None:
@@ -178,6 +199,8 @@ def guarded(
     except MemoryError:
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
     except Exception as error:
+        if (interrupts := current()) is not None and interrupts.happened:
+            raise KeyboardInterrupt from error  # modules that an interrupt reaches while they load fail in other ways
         ir = getattr(error, "reproducer", None)
         where = ir or write_reproducer(prog, sys.argv[1:] if argv is None else argv)
         kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import json_kind
+from odc_mlir.start import EXIT_INTERRUPTED
 from odc_mlir.tools.common import base_parser, counted, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
@@ -89,11 +90,14 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _call(command: str, arguments: Sequence[str]) -> int:
-    """Run one of our commands in this process."""
+    """Run one of our commands in this process and return its exit code; raises KeyboardInterrupt."""
     import importlib
 
     tool = importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}")
-    return int(tool.main(list(arguments)))
+    code = int(tool.main(list(arguments)))
+    if code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    return code
 
 
 def read_flow(path: str, target: str) -> Flow:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 
-from helpers.data import REPOSITORY
+from odc_mlir.tools.commands import commands
 
-COMMANDS: dict[str, str] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
+COMMANDS = {f"odc-{name}": module for name, module in commands().items()}
 
 
 def main_of(command: str) -> Callable[[Sequence[str]], int]:
     """The function behind a command."""
-    module, _, name = COMMANDS[command].partition(":")
-    main: Callable[[Sequence[str]], int] = getattr(importlib.import_module(module), name)
+    main: Callable[[Sequence[str]], int] = importlib.import_module(COMMANDS[command]).main
     return main
 
 
 def parsers(command: str) -> Iterator[tuple[list[str], argparse.ArgumentParser]]:
     """Every parser of a command with the words that lead to it."""
-    module = importlib.import_module(COMMANDS[command].partition(":")[0])
+    module = importlib.import_module(COMMANDS[command])
     yield from _below([], module.build_parser())
 
 

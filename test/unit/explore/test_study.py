@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from helpers.data import REPOSITORY
-from helpers.exploring import KILLED, deadly, formula
+from helpers.exploring import KILLED, deadly, endless, formula
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.explore import study
 from odc_mlir.explore.evaluate import Bound, Outcome, Task
@@ -113,6 +114,17 @@ def test_a_process_that_dies_loses_nothing(deaths: int, tried: list[Task], monke
         assert found == expected
     else:
         assert {trial.outcome.failure for trial in found} == {"the process that compiled it died"}
+
+
+def test_an_interrupted_study_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(*news: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(study, "evaluate", endless)
+    with pytest.raises(KeyboardInterrupt):
+        run(_definition(axes=(AXES[0], ParameterAxis("sram.bytes_per_cycle", (8,)))), jobs=2, tell=interrupt)
+    for process in active_children():
+        process.join()
 
 
 def test_a_machine_that_cannot_be_built_is_a_failure(tried: list[Task]) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tomllib
 
 import pytest
 
-from helpers.data import REPOSITORY
-
-COMMANDS = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
+from helpers.commands import COMMANDS
 
 HELP = """
 import contextlib, io, json, sys
@@ -38,8 +35,7 @@ def _fresh(code: str) -> str:
 @pytest.mark.parametrize("flag", ["--help", "--version"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_is_light(command: str, flag: str) -> None:
-    module = COMMANDS[command].partition(":")[0]
-    status, text, loaded = json.loads(_fresh(HELP.format(module=module, flag=flag)))
+    status, text, loaded = json.loads(_fresh(HELP.format(module=COMMANDS[command], flag=flag)))
     assert status == 0
     assert command in text
     assert loaded == []

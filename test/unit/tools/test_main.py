@@ -12,15 +12,14 @@ import pytest
 import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir import samples
-from odc_mlir.__main__ import SHELLS, commands, main
 from odc_mlir.errors import OptionError
+from odc_mlir.tools.commands import SHELLS, commands, main
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
 def test_every_script_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    scripts = {name: where.removesuffix(":main") for name, where in PROJECT["project"]["scripts"].items()}
-    assert scripts == {f"odc-{name}": module for name, module in commands().items()}
+    assert PROJECT["project"]["scripts"] == {f"odc-{name}": f"odc_mlir.start:{name}" for name in commands()}
     assert main([]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in commands())

@@ -1,0 +1,98 @@
+"""Start of a command, such that SIGINT ends it within two seconds with exit code 130 and without a traceback.
+
+``odc-opt`` is ``odc_mlir.start:opt``, and so on. During imports, parsing and the end of the process the handler ends
+the process at once. While a command works it raises KeyboardInterrupt, so that the command can remove temporary files
+and end its own processes; a thread ends the process if that takes too long, or if the exception got lost.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import os
+import signal
+import sys
+import time
+
+TYPE_CHECKING = False  # other modules are imported when the handler is in place
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, NoReturn
+
+EXIT_INTERRUPTED = 130
+_GRACE_SECONDS = 1.5  # from the signal to the end, however far the command is
+
+
+def __getattr__(name: str) -> Callable[[], int]:
+    """Return the entry point of the command ``odc-NAME``."""
+    if name.startswith("_"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return lambda: run(f"odc_mlir.tools.odc_{name}", f"odc-{name}")
+
+
+def run(module: str, prog: str) -> int:
+    """Run ``main()`` of ``module``, a command called ``prog`` in messages, and return its exit code."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as in the background of a script
+        interrupts = Interrupts(prog)
+        signal.signal(signal.SIGINT, interrupts)
+        interrupts.watch()
+    from importlib import import_module
+
+    code: int = import_module(module).main()
+    return code
+
+
+class Interrupts:
+    """Handler of SIGINT in a process that runs one command."""
+
+    def __init__(self, prog: str) -> None:
+        self.prog = prog
+        self.happened = False
+        self.is_told = False
+        self._depth = 0  # of blocks that KeyboardInterrupt is raised in
+
+    def __call__(self, number: int, frame: object) -> None:
+        if self.happened or not self._depth:
+            self.end()
+        self.happened = True
+        raise KeyboardInterrupt
+
+    def __enter__(self) -> None:
+        """Raise KeyboardInterrupt from here to the end of the block; elsewhere the handler ends the process."""
+        self._depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self._depth -= 1
+
+    def watch(self) -> None:
+        """Begin to watch for the signal in a thread, which gets it even where Python code does not run."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # the last that runs; the work is done by then
+        sys.unraisablehook = self._report_lost
+        _thread.start_new_thread(self._end_late, (reader,))
+
+    def end(self) -> NoReturn:
+        """End the process."""
+        if not self.is_told:
+            os.write(2, f"{self.prog}: interrupted\n".encode())
+        os._exit(EXIT_INTERRUPTED)
+
+    def _end_late(self, reader: int) -> None:
+        while os.read(reader, 1) != bytes([signal.SIGINT]):
+            pass
+        time.sleep(_GRACE_SECONDS)
+        self.end()
+
+    @staticmethod
+    def _report_lost(lost: Any) -> None:
+        """Report an exception that Python cannot raise, such as in a destructor, unless it is the interrupt."""
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            sys.__unraisablehook__(lost)
+
+
+def current() -> Interrupts | None:
+    """Return the handler of this process; None in processes that :func:`run` did not start."""
+    handler = signal.getsignal(signal.SIGINT)
+    return handler if isinstance(handler, Interrupts) else None
