@@ -140,7 +140,7 @@ class Machines:
         if "array.macs_per_cycle" in point:
             _fit_array(document, self._document["array"])
         document["name"] = name
-        return "\n".join(_toml(document)) + "\n"
+        return "\n".join(toml_lines(document)) + "\n"
 
 
 def _fit_array(document: dict[str, Any], base: Mapping[str, Any]) -> None:
@@ -161,14 +161,14 @@ def _copied(table: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _copied(value) if isinstance(value, dict) else value for key, value in table.items()}
 
 
-def _toml(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
-    """Lines of a table of numbers, texts, lists and tables."""
+def toml_lines(table: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """Return the lines of TOML text for a table of numbers, strings, lists and tables."""
     for key, value in table.items():
         if not isinstance(value, dict):
             yield f"{key} = {_literal(value)}"
     for key, value in table.items():
         if isinstance(value, dict):
-            yield from ("", f"[{path}{key}]", *_toml(value, f"{path}{key}."))
+            yield from ("", f"[{path}{key}]", *toml_lines(value, f"{path}{key}."))
 
 
 def _literal(value: Any) -> str:

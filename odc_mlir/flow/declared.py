@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from odc_mlir.errors import OptionError, parsing
-from odc_mlir.flow.steps import Flow, FlowStep
+from odc_mlir.flow.steps import Flow, FlowStep, option_words
 
 
 class _StepCommand(NamedTuple):
@@ -94,6 +94,9 @@ def read_toml(path: str) -> Flow:
 
 def _step(name: str, kind: _StepCommand, options: Mapping[str, Any], source: str, stem: str, base: str) -> FlowStep:
     given = {key.replace("_", "-"): value for key, value in options.items()}
+    for key in ("input", "output"):
+        if not isinstance(given.get(key, ""), str):
+            raise OptionError(f"{key!r} of step {name!r} is {given[key]!r}, not a path")
     source = os.path.join(base, given.pop("input")) if "input" in given else source
     output = os.path.join(base, given.pop("output")) if "output" in given else f"{stem}{kind.suffix}"
     words, reads, writes = [*kind.words, source, kind.output, output], [source], [output]
@@ -101,16 +104,16 @@ def _step(name: str, kind: _StepCommand, options: Mapping[str, Any], source: str
         for item in value if isinstance(value, list) else [value]:
             if item is False:
                 continue
-            words.append(f"--{key}")
             if item is True:
+                words.append(f"--{key}")
                 continue
-            if isinstance(item, dict):
-                raise OptionError(f"{key!r} of step {name!r} is a table, not a value")
+            if isinstance(item, dict | list):
+                raise OptionError(f"{key!r} of step {name!r} has the value {item!r}, expected a string or number")
             text = str(item)
             beside = os.path.join(base, text)
             if key in _FILES and os.path.exists(beside):
                 reads.append(text := beside)
             elif key in _WRITTEN:
                 writes.append(text := beside)
-            words.append(text)
+            words += [f"--{key}", text] if text in (*reads, *writes) else option_words(f"--{key}", text)
     return FlowStep(name, kind.command, tuple(words), tuple(reads), tuple(writes))

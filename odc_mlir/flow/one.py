@@ -81,6 +81,10 @@ def read_workflow(path: str, *, target: str = "npu-256") -> Flow:
     return Flow(tuple(steps), tuple(notes.lines))
 
 
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
 def _ordered(names: list[Any], document: Mapping[str, Any], path: str) -> list[str]:
     """Names of workflows, each behind those that it runs after."""
     before: dict[str, list[str]] = {}
@@ -88,6 +92,8 @@ def _ordered(names: list[Any], document: Mapping[str, Any], path: str) -> list[s
         if not isinstance(name, str) or not isinstance(document.get(name), dict):
             raise OptionError(f"the workflow {name!r} is missing", location=path)
         after = document[name].get("run-after", [])
+        if not _is_names(after):
+            raise OptionError(f"run-after of {name!r} is {after!r}, not a list of names", location=path)
         unknown = [item for item in after if item not in names]
         if unknown:
             raise OptionError(f"{name!r} runs after {unknown[0]!r}, which is not a workflow", location=path)
@@ -111,13 +117,18 @@ def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> 
             raise OptionError(f"the cfg-reference of {name!r} has no path", location=path)
         file = str(reference["path"])
         return _of_cfg(file if os.path.exists(file) else os.path.join(os.path.dirname(path), file), notes)
+    if not _is_names(entry["steps"]):
+        raise OptionError(f"steps of workflow {name!r} are {entry['steps']!r}, not a list of names", location=path)
     made = []
     for label in entry["steps"]:
         step = entry.get(label)
         command = step.get("one-cmd") if isinstance(step, dict) else None
         if not isinstance(step, dict) or not isinstance(command, str):
             raise OptionError(f"step {label!r} of workflow {name!r} has no one-cmd", location=path)
-        options = {str(key): str(value) for key, value in step.get("commands", {}).items()}
+        given = step.get("commands", {})
+        if not isinstance(given, dict):
+            raise OptionError(f"commands of step {label!r} are {given!r}, not a table", location=path)
+        options = {str(key): str(value) for key, value in given.items()}
         made.append(_step(command, options, notes, []))
     return made
 
@@ -209,7 +220,8 @@ def _resize(name: str, options: Options, notes: _Notes, level: list[str]) -> Flo
 
 def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
     """What a backend's own command line reads and writes: ``-o OUT IN``, or the keys of a target."""
-    words = shlex.split(options.get("command", ""))
+    with parsing(f"the command of {name} cannot be split into words", OptionError):
+        words = shlex.split(options.get("command", ""))
     output = options.get("o") or options.get("output") or options.get("output_path")
     source = options.get("input") or options.get("input_path")
     rest = []

@@ -20,6 +20,11 @@ _BLOCK_BYTES = 1 << 20
 CommandRunner = Callable[[str, Sequence[str]], int]
 
 
+def option_words(option: str, value: str) -> list[str]:
+    """Return the words that give ``value`` to ``option``, even if it looks like an option itself."""
+    return [f"{option}={value}"] if value.startswith("-") else [option, value]
+
+
 @dataclass(frozen=True)
 class FlowStep:
     """One command: ``command`` with ``arguments`` reads ``reads`` and writes ``writes`` (files or folders)."""
@@ -31,9 +36,15 @@ class FlowStep:
     writes: tuple[str, ...]
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The arguments to pass: ``./`` precedes the name of a file that the command would take for an option."""
+        files = {*self.reads, *self.writes}
+        return tuple(f"./{word}" if word.startswith("-") and word in files else word for word in self.arguments)
+
+    @property
     def text(self) -> str:
-        """The command line as one would type it."""
-        return shlex.join([self.command, *self.arguments])
+        """The command line as a user would type it."""
+        return shlex.join([self.command, *self.words])
 
 
 @dataclass(frozen=True)
@@ -122,7 +133,7 @@ def run(
         for path in step.writes:
             if parent := os.path.dirname(path):
                 os.makedirs(parent, exist_ok=True)
-        code = call(step.command, step.arguments)
+        code = call(step.command, step.words)
         if code != 0:
             raise OptionError(f"step {step.name!r} failed with exit code {code}", hint=step.text)
         missing = [path for path in step.writes if digest_of(path) is None]

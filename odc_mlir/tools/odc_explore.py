@@ -170,10 +170,12 @@ def compile_command(definition: Definition, trial: Trial, target: str) -> str:
     import shlex
 
     from odc_mlir.explore.space import OPTIONS
+    from odc_mlir.flow.steps import option_words
 
-    chosen = {**definition.options, **{key: value for key, value in trial.point.items() if key in OPTIONS}}
-    options = [word for key, value in chosen.items() for word in (f"--{key.replace('_', '-')}", str(value))]
-    return shlex.join(["odc-compile", "MODEL", "--target", target, *options])
+    point = {key: value for key, value in trial.point.items() if key in OPTIONS}
+    chosen = {"target": target, **definition.options, **point}
+    words = [word for key, value in chosen.items() for word in option_words(f"--{key.replace('_', '-')}", str(value))]
+    return shlex.join(["odc-compile", "MODEL", *words])
 
 
 def _summary(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Iterator[str]:

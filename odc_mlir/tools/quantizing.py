@@ -309,13 +309,14 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 
     Empty where there are none, where they are too many for a line, and where they are only to be had by the search.
     """
+    from odc_mlir.flow.steps import option_words
     from odc_mlir.quantizer.policy.options import overrides_text
 
     precisions = choices["precisions"]
     if not precisions or choices["scheme"] not in FULL_SCHEMES:
         return []
     if file is not None:
-        return ["--mixed", shlex.quote(file)]
+        return [shlex.quote(word) for word in option_words("--mixed", file)]
     text = overrides_text(precisions)
     is_short = len(precisions) <= _MOST_OVERRIDES and len(text) <= _LONGEST_OVERRIDES
     if not is_short or choices.get("granularities"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import odc_mlir
 from helpers.source import REPOSITORY
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.explore.space import toml_lines
 from odc_mlir.flow.declared import read_toml
 from odc_mlir.flow.one import read_cfg, read_workflow
 from odc_mlir.flow.steps import Flow, FlowStep, read_state, run, state_document
@@ -60,7 +62,7 @@ no_help = false
         ("[flow]\nmodel = 'm'\n", "no step"),
         ("[flow]\nmodel = 'm'\n[quantise]\n", "'quantise' is unknown"),
         ("[flow]\nmodel = 'm'\nfolders = 'x'\n[compile]\n", "'folders' is unknown"),
-        ("[flow]\nmodel = 'm'\n[compile]\nx = {a = 1}\n", "not a value"),
+        ("[flow]\nmodel = 'm'\n[compile]\nx = {a = 1}\n", "expected a string or number"),
         ("[flow\n", "not a flow"),
     ],
 )
@@ -270,3 +272,52 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([str(flow)]) == 1
     assert main([str(tmp_path / "flow.yaml")]) == 1
     assert "ends with .toml" in capsys.readouterr().err
+
+
+def test_files_that_look_like_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name of a file becomes an option of a command, whatever the file that names it."""
+    monkeypatch.chdir(tmp_path)
+    model, out = "-o x.circle", "--out=y.circle"
+    Path(model).write_bytes(MODEL.read_bytes())
+    text = f"[flow]\nmodel = '{model}'\n[import]\n[optimize]\noutput = '{out}'\n"
+    Path("a.toml").write_text(f"{text}[quantize]\ncalibration = '{model}'\nscheme = '-x'\n")
+    steps = read_toml("a.toml").steps
+    assert steps[0].words == ("-q", "-t", "circle", f"./{model}", "-o", f"out/{model}")
+    assert steps[1].words == (f"out/{model}", "-o", f"./{out}")
+    assert steps[2].words[3:] == ("--calibration", f"./{model}", "--scheme=-x")
+    Path("b.cfg").write_text(f"[onecc]\none-optimize=True\n[one-optimize]\ninput_path={model}\noutput_path={out}\n")
+    assert read_cfg("b.cfg").steps[0].words == (f"./{model}", "-o", f"./{out}", "--O1")
+    Path("c.toml").write_text(text)
+    assert main(["c.toml"]) == 0
+    assert odc_mlir.load(out)
+    assert sorted(item.name for item in tmp_path.iterdir()) == sorted(
+        [model, out, "a.toml", "b.cfg", "c.toml", "c.toml.state.json", "out"]
+    )
+
+
+STRANGE = (5, None, True, "x", [], [5], {}, {"a": 5})
+WORKFLOW = {
+    "workflows": ["w"],
+    "w": {"run-after": [], "steps": ["s"], "s": {"one-cmd": "one-pack", "commands": {"command": "'", "o": "b"}}},
+}
+DECLARED = {"flow": {"model": "m", "folder": "out"}, "optimize": {"input": "a", "output": "b", "x": [1]}}
+
+
+def _strange(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """``document`` with each of its values replaced by each of the strange ones."""
+    for key, value in document.items():
+        yield from ({**document, key: strange} for strange in STRANGE)
+        if isinstance(value, dict):
+            yield from ({**document, key: changed} for changed in _strange(value))
+
+
+def test_whatever_a_flow_holds_is_refused_by_name_or_works(tmp_path: Path) -> None:
+    path = tmp_path / "flow"
+    for document in _strange(WORKFLOW):
+        path.write_text(json.dumps(document))
+        with suppress(OdcError):
+            read_workflow(str(path))
+    for document in _strange(DECLARED):
+        path.write_text("\n".join(toml_lines(document)))
+        with suppress(OdcError):
+            read_toml(str(path))
