@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from typing import Any
 from odc_mlir.explore.evaluate import MEASURES
 from odc_mlir.explore.space import OPTIONS, ParameterAxis, Point
 from odc_mlir.explore.study import Definition, Trial
+from odc_mlir.formats.tables import csv_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,16 +110,14 @@ def document(definition: Definition, trials: Sequence[Trial]) -> dict[str, Any]:
 def to_csv(definition: Definition, trials: Sequence[Trial]) -> str:
     """One line per point: axes, measures over all models, whether it is one of the best, and what failed."""
     best = [trial.point for trial in front(definition, trials)]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
     keys = [axis.key for axis in definition.axes]
-    writer.writerow(["odc-explore", *keys, *MEASURES, "best", "failure"])
+    rows: list[list[object]] = [["odc-explore", *keys, *MEASURES, "best", "failure"]]
     for index, trial in enumerate(trials):
         failed = trial.outcome.failure is not None
         values = ["" if failed else f"{trial.outcome.value(name):.10g}" for name in MEASURES]
-        line = [index, *(trial.point[key] for key in keys), *values, int(trial.point in best)]
-        writer.writerow([*line, trial.outcome.failure or ""])
-    return out.getvalue()
+        point = (trial.point[key] for key in keys)
+        rows.append([index, *point, *values, int(trial.point in best), trial.outcome.failure])
+    return csv_text(rows)
 
 
 def point_text(point: Point) -> str:

@@ -1,4 +1,4 @@
-"""HTML as values: text is escaped unless it is markup already, so a model's names can never become tags."""
+"""HTML as values: text is escaped unless it is markup, so names in models cannot become tags or control characters."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from odc_mlir.errors import printable
 from odc_mlir.formats.quantities import NOTHING, middle_cut
 
 _LONGEST_NAME = 56  # characters shown of a name; the whole is in its title
@@ -21,14 +22,14 @@ class Html(str):
 
 
 def text(value: object) -> Html:
-    """``value`` as text, unless it is markup."""
-    return value if isinstance(value, Html) else Html(escape(str(value)))
+    """Return ``value`` as text, unless it is markup."""
+    return value if isinstance(value, Html) else Html(escape(printable(str(value))))
 
 
 def tag(name: str, *children: object, **attributes: object) -> Html:
     """``<name …>children</name>``; ``class_`` and ``data_x`` are written ``class`` and ``data-x``, None is left out."""
     pairs = (
-        f' {key.rstrip("_").replace("_", "-")}="{escape(str(value))}"'
+        f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)))}"'
         for key, value in attributes.items()
         if value is not None
     )

@@ -186,8 +186,7 @@ def write_csv(
     Times are measured here, in milliseconds; those of runs that simulate an NPU have another name, and what is modelled
     a column of its own.
     """
-    import csv
-    import io
+    from odc_mlir.formats.tables import csv_text
 
     name = Path(arguments.model).resolve().name
     times = measurement.execute_ms()
@@ -202,9 +201,5 @@ def write_csv(
     row |= {} if clock is None else {"Modelled_Latency": f"{clock.latency_ms:.6f}"}
     titles = dict(zip(_PHASES, ("ModelLoad", "Prepare", "Execute", "Peak"), strict=True))
     row |= {f"{titles[phase]}_{kind}": memory.value(phase, kind) for kind in _KINDS for phase in _PHASES}
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(row), lineterminator="\n")
-    writer.writeheader()
-    writer.writerow(row)
     path = csv_path(arguments.model, arguments.backend)
-    arguments.files.write(path, text.getvalue().encode(), "write_report")
+    arguments.files.write(path, csv_text([row, row.values()]).encode(), "write_report")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from odc_mlir.errors import printable
 from odc_mlir.formats.kinds import DOT_HEAD
 from odc_mlir.formats.visq import COLOURS, DIGITS, Errors, place_of
 from odc_mlir.runtime.execution.graph import Graph
@@ -48,4 +49,4 @@ def _quoted(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return printable(text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " "))

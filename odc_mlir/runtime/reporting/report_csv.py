@@ -6,10 +6,10 @@ tables of both can be laid side by side; what is ours alone has ours.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from odc_mlir.formats.tables import csv_text
 
 # Column -> key of the report.
 _NETWORK = (
@@ -78,11 +78,8 @@ def layer_csv(reports: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _csv(columns: Sequence[tuple[str, str]], lines: Iterable[Mapping[str, Any]]) -> str:
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(title for title, _ in columns)
-    writer.writerows([_text(line.get(key)) for _, key in columns] for line in lines)
-    return out.getvalue()
+    cells = ([_text(line.get(key)) for _, key in columns] for line in lines)
+    return csv_text([[title for title, _ in columns], *cells])
 
 
 def _text(value: object) -> str:

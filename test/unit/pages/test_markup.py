@@ -15,6 +15,7 @@ EVIL = "<script>alert('x')</script>&\""
 def test_text_is_escaped_and_markup_is_not() -> None:
     assert text(EVIL) == "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;&quot;"
     assert text(Html("<b>")) == "<b>"
+    assert text("\x1b[2J\u202e") == "\\u001b[2J\\u202e"
     assert tag("a", EVIL, title=EVIL) == f'<a title="{text(EVIL)}">{text(EVIL)}</a>'
     assert tag("i", class_="x", data_value=3, hidden=None) == '<i class="x" data-value="3"></i>'
     assert tag("meta", charset="utf-8") == '<meta charset="utf-8">'

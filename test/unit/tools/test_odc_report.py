@@ -78,6 +78,15 @@ def test_csv(folder: Path, report: dict[str, Any], tmp_path: Path) -> None:
     assert _run(*sources, "--csv-operators", operators, "-q") == 1
 
 
+def test_names_in_csv_are_harmless(report: dict[str, Any], tmp_path: Path) -> None:
+    report["model"], report["layers"][0]["name"] = "@m", "=cmd|\x1b[2J"
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(report))
+    assert _run(path, "--csv", tmp_path / "n.csv", "--csv-operators", tmp_path / "o.csv", "-q") == 0
+    assert "\n'@m,npu-256," in (tmp_path / "n.csv").read_text()
+    assert ",'=cmd|\\u001b[2J," in (tmp_path / "o.csv").read_text()
+
+
 def test_what_changed(folder: Path, report: dict[str, Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     other = json.loads((folder / "sram.json").read_text())
     found = changes(report, other)
