@@ -13,3 +13,6 @@ PART, SCRATCH_BYTES = "native.part", "native.scratch_bytes"
 
 INLINE = "native.inline"
 """Of a function whose body takes the place of every call."""
+
+CHOOSE = "llvm.odc.choose."
+"""Prefix of intrinsics that choose between vectors by comparing reals; the emitter defines them."""

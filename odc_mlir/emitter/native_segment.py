@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from xdsl.dialects import llvm
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 
@@ -9,7 +11,7 @@ from odc_mlir.codegen.barrier import with_barrier
 from odc_mlir.codegen.machine import import_llvm
 from odc_mlir.codegen.objects import emit_object
 from odc_mlir.dialects.circle import BlobAttr, info_of
-from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, INLINE, PART, SCRATCH_BYTES
+from odc_mlir.dialects.native_attributes import ARENA_BYTES, CHOOSE, CONSTANTS, INLINE, PART, SCRATCH_BYTES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import CompileError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER, SLACK_BYTES, NativePort, NativeSegment
@@ -70,6 +72,8 @@ def llvm_text(module: ModuleOp) -> str:
     }
     translated = convert_module(module, fallback_target_triple="")
     for function in translated.functions:
+        if function.name.startswith(CHOOSE):
+            _define_choice(function)
         # the translation leaves both out
         if function.name in private:
             function.linkage = "internal"
@@ -79,3 +83,19 @@ def llvm_text(module: ModuleOp) -> str:
             function.attributes.add("noinline")
             function.attributes.add("optsize")
     return str(translated)
+
+
+def _define_choice(function: Any) -> None:
+    """Define ``function(a, b, x, y)``: ``x`` where ``a`` and ``b`` compare as its name says, else ``y``.
+
+    xDSL's comparisons and selections accept no vectors, LLVM's do.
+    """
+    from llvmlite.ir import IRBuilder
+
+    builder = IRBuilder(function.append_basic_block())
+    a, b, x, y = function.args
+    symbol = {"eq": "==", "gt": ">", "ge": ">="}[function.name.split(".")[-2]]
+    builder.ret(builder.select(builder.fcmp_ordered(symbol, a, b), x, y))
+    function.name = function.name.removeprefix("llvm.")  # a prefix that LLVM reserves for its own
+    function.linkage = "internal"
+    function.attributes.add("alwaysinline")

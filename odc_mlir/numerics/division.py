@@ -83,9 +83,9 @@ def truncated_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
-    """``floor(a / b)``: of reals the floor of the rounded quotient, of integers exact; the smallest by -1 wraps."""
+    """Return ``floor(a / b)``: of reals by a quotient in float64, of integers exact; the smallest by -1 wraps."""
     if a.dtype.kind == "f":
-        return np.asarray(np.floor(np.divide(a, b)))
+        return np.asarray(np.floor(np.divide(a, b, dtype=np.float64)), a.dtype)
     if a.dtype.itemsize <= _FLOAT64_BYTES:
         quotient = np.asarray(a.astype(np.float64) / b.astype(np.float64))
         return np.floor(quotient, out=quotient).astype(np.int64).astype(a.dtype)

@@ -22,6 +22,7 @@ Ints = int | NDArray[Any]
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
 LARGEST_EXPONENT = 31
+LARGEST_REAL = float(np.finfo(np.float32).max)
 _HIGH_WORD = 1 if sys.byteorder == "little" else 0
 
 _ACTIVATION_BOUNDS: dict[str, tuple[float | None, float | None]] = {
@@ -372,6 +373,12 @@ def activation_bounds(activation: str) -> tuple[float | None, float | None]:
     except KeyError:
         allowed = ", ".join(_ACTIVATION_BOUNDS)
         raise UnsupportedError(f"fused activation {activation!r} is not supported; supported are {allowed}") from None
+
+
+def real_bounds(activation: str) -> tuple[float, float]:
+    """Return the bounds of real results with a fused activation; open ends are limited to finite float32 numbers."""
+    low, high = activation_bounds(activation)
+    return -LARGEST_REAL if low is None else low, LARGEST_REAL if high is None else high
 
 
 def code_range(dtype: str | np.dtype[Any]) -> tuple[int, int]:

@@ -101,11 +101,10 @@ def small_pool(
         inside[...] = x[:, :rows, :columns]
 
     if kind == "max":
-        maximum = np.maximum if real else np.fmax
 
         def largest(x: NDArray[Any]) -> NDArray[Any]:
             lay(x)
-            found = reduce(maximum, windows, (3, 4), keep=False)
+            found = np.asarray(np.fmax.reduce(windows, (3, 4), initial=start))
             return found if low is None else found.clip(low, high)
 
         return largest
@@ -144,13 +143,15 @@ def _counts(shape: tuple[int, ...], window: Pair, stride: Pair, pads: Pair, outp
 def max_pool(
     x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
 ) -> NDArray[Any]:
-    """Maxima ``[N, *output, C]`` of ``x [N, H, W, C]`` (codes or floats), clamped; ``pads`` are (top, left)."""
-    # of integers both functions are the same, but one is faster
-    start, maximum = (-np.inf, np.maximum) if x.dtype.kind == "f" else (np.iinfo(x.dtype).min, np.fmax)
+    """Return maxima ``[N, *output, C]`` of ``x [N, H, W, C]`` (codes or floats), clamped; ``pads`` are (top, left).
+
+    NaN is passed over.
+    """
+    start = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
     for source, target, pad in _bands(x, window[0], stride[0], pads[0], output[0]):
         size = (target.stop - target.start, output[1])
-        maxima = _pool(x[:, source], maximum, start, window, stride, (pad, pads[1]), size)
+        maxima = _pool(x[:, source], np.fmax, start, window, stride, (pad, pads[1]), size)
         result[:, target] = clamp(maxima, low, high)
     return result
 

@@ -130,14 +130,12 @@ def product_codes(
 
 
 def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:
-    """Largest or smallest elements over ``axes``; NaN is a result only where there is no number.
+    """Return the largest or smallest elements over ``axes``. NaN is passed over.
 
-    Of no elements, the lowest (highest) value there is.
+    Where there is no number, that is the lowest (highest) value: minus (plus) infinity for floats.
     """
     if x.dtype.kind == "b":
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=keep_dims))
     better: Any = np.fmax if largest else np.fmin
-    if math.prod(x.shape[axis] for axis in axes):
-        return np.asarray(better.reduce(x, axis=axes, keepdims=keep_dims), x.dtype)
     ends: Any = (-np.inf, np.inf) if x.dtype.kind == "f" else code_range(x.dtype)
     return np.asarray(better.reduce(x, axis=axes, keepdims=keep_dims, initial=ends[not largest]), x.dtype)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import INT32_MIN, code_range, multiply, quantize_multiplier, rdbpot, srdhm, wrap32
 from odc_mlir.numerics.pieces import clamp, in_rows, limit, reduce, row_slices, row_totals
+from odc_mlir.numerics.special import exp
 from odc_mlir.numerics.transcendental import exp_negative, log_from_one, reciprocal
 
 _DIFF_BITS = 5  # integer bits of scaled differences
@@ -115,11 +116,11 @@ def softmax_float_table(
 
 
 def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
-    """Softmax of float32 ``x`` along the last axis."""
+    """Return the softmax of float32 ``x`` along the last axis; exponentials below the normal numbers count as 0."""
     powers = x - reduce(np.maximum, x, (-1,), keep=True)
     if beta != 1:
         powers *= np.float32(beta)
-    np.exp(powers, powers)
+    exp(powers, powers)
     powers /= reduce(np.add, powers, (-1,), keep=True)
     return powers
 

@@ -51,11 +51,23 @@ _ROOT = np.array(
     np.float32,
 )
 _ROOT_END = np.float32(16)
+_LEAST_NORMAL = np.finfo(np.float32).smallest_normal
 _INFINITY, _MINUS_INFINITY = np.float32(np.inf), np.float32(-np.inf)
 _MINUS_ROOT_HALF = np.float32(-math.sqrt(0.5))
 _FEW = 64  # numbers that the C library has done one by one before numpy has done all of them step by step
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _ROOT_2_OVER_PI, _CUBIC = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
+
+
+def exp(x: Array, out: Array | None = None) -> Array:
+    """Return ``e^x`` of float32, or 0 if that is smaller than the normal numbers.
+
+    Products of subnormal numbers would take many times as long.
+    """
+    powers = np.exp(x, out)
+    if not powers.min(initial=1) >= _LEAST_NORMAL:
+        powers[powers < _LEAST_NORMAL] = 0
+    return powers
 
 
 def gelu(x: Array) -> NDArray[np.float32]:
@@ -66,7 +78,7 @@ def gelu(x: Array) -> NDArray[np.float32]:
 
 
 def _gelu(x: Array) -> Array:
-    """``max(x, 0) - z * Q(z)`` with ``z = |x|``, which has no cancellation on the negative side."""
+    """``max(x, 0) - z * Q(z)`` with ``z = |x|``, which does not cancel on the negative side, with the sign of ``x``."""
     z = np.abs(limit(x, _MINUS_INFINITY, _ROOT_END))
     power = z * _ROOT[-1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -78,7 +90,8 @@ def _gelu(x: Array) -> Array:
             np.square(power, out=power)
         z *= _HALF
         z /= power
-    return np.asarray(np.subtract(limit(x, np.float32(0), _INFINITY), z, out=power))
+    np.subtract(limit(x, np.float32(0), _INFINITY), z, out=power)
+    return np.asarray(np.copysign(power, x, out=power))
 
 
 def _upper_tail(z: Array) -> Array:
@@ -145,8 +158,8 @@ def gelu_tanh(x: Array) -> NDArray[np.float32]:
         inner *= _ROOT_2_OVER_PI
         np.tanh(inner, out=inner)
         inner += _ONE
+        inner *= _HALF  # first, as the product with a large number would overflow
         inner *= x
-        inner *= _HALF
         return inner
 
     return in_pieces(compute, x, np.float32)
@@ -155,7 +168,7 @@ def gelu_tanh(x: Array) -> NDArray[np.float32]:
 def elu(x: Array) -> Array:
     """``x`` where it is not negative, else ``e^x - 1``, computed as ``2 t / (1 - t)`` with ``t = tanh(x / 2)``."""
     kind = x.dtype.type
-    zero, low, high = kind(0), kind(-np.inf), kind(np.inf)
+    zero, low = kind(0), kind(-np.inf)
 
     def compute(x: Array) -> Array:
         t = limit(x, low, zero)
@@ -164,7 +177,7 @@ def elu(x: Array) -> Array:
         below = t + t
         np.subtract(kind(1), t, out=t)
         below /= t
-        below += limit(x, zero, high, out=t)
+        np.copyto(below, x, where=x >= 0)
         return below
 
     return in_pieces(compute, x, x.dtype)

@@ -12,7 +12,7 @@ from odc_mlir.numerics.activation import hard_swish_codes, hard_swish_params, pr
 from odc_mlir.numerics.elementwise import leaky_params, leaky_quantized, scale_params, scale_quantized
 from odc_mlir.numerics.fixed import activation_bounds, activation_range, code_range
 from odc_mlir.numerics.int16 import logistic16, sigmoid_params, softmax16_codes, softmax16_params, tanh16
-from odc_mlir.numerics.pieces import choose, in_pairs, limit, pieces
+from odc_mlir.numerics.pieces import choose, in_pairs, in_pieces, limit, pieces
 from odc_mlir.numerics.quantize import quantize_real
 from odc_mlir.numerics.softmax import (
     log_softmax_codes,
@@ -80,7 +80,9 @@ def leaky_relu(node: Node) -> Execute:
 
 
 def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]:
-    """The larger of ``x`` and ``slope * x``, for steep slopes the smaller: a choice by sign, without one."""
+    """Return the larger of ``x`` and ``slope * x``, for steep slopes the smaller: a choice by sign, without one."""
+    if not slope:  # of which the product with infinity is NaN
+        return lambda x: in_pieces(lambda x: choose(x > 0, x, x * slope), x, dtype)
     better = np.maximum if slope <= 1 else np.minimum
 
     def compute(x: Array) -> Array:

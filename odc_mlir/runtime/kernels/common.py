@@ -149,10 +149,10 @@ def is_quantised(info: TensorInfo) -> bool:
     return info.info.is_integer and info.quant is not None
 
 
-def real_clamp(node: Node, *, finite: bool = False) -> Clamp | None:
-    """The fused activation on real values or plain integers, in place; None where there is none to apply.
+def real_clamp(node: Node, *, finite: bool = True) -> Clamp | None:
+    """Return the fused activation of real numbers or plain integers, in place; None if there is nothing to apply.
 
-    ``finite`` limits real values to the largest finite ones as well, as TensorFlow Lite's arithmetic does.
+    Unless ``finite`` is False, real numbers are also limited to the largest finite ones, as in TensorFlow Lite.
     """
     activation, info = fused_activation(node), node.results[0].info
     if info.kind == "float" and activation in _REAL_ACTIVATIONS:

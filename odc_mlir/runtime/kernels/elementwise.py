@@ -124,7 +124,7 @@ def _spread(
 
 def plain(node: Node, function: np.ufunc) -> Execute:
     """The kernel of a two-operand function on real values or plain integers, with its fused activation."""
-    clamp, dtype = real_clamp(node, finite=True), node.results[0].info.numpy
+    clamp, dtype = real_clamp(node), node.results[0].info.numpy
 
     def compute(a: Array, b: Array) -> Array:
         shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
@@ -401,9 +401,9 @@ def _require_bits(node: Node) -> None:
 
 
 def add_n(node: Node) -> Execute:
-    """Sum of tensors of one shape, from the first to the last."""
+    """Sum of tensors of one shape, from the first to the last; real sums are limited as in ADD."""
     require_dtype(node, node.results[0], *FLOATS, *_WHOLE)
-    sources = [fetch(node, index) for index in range(len(node.operands))]
+    sources, clamp = [fetch(node, index) for index in range(len(node.operands))], real_clamp(node)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         arrays: list[Any] = [source(operands) for source in sources]
@@ -413,6 +413,8 @@ def add_n(node: Node) -> Execute:
         for parts in pieces(*arrays[1:], total):
             for part in parts[:-1]:
                 np.add(parts[-1], part, out=parts[-1])
+                if clamp is not None:
+                    clamp(parts[-1])
         return [total]
 
     return execute

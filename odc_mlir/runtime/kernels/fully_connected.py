@@ -114,7 +114,7 @@ def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], A
         matrix = plain(weights_of(operands)).T
 
         def multiply(rows: Array, bias: Array | None) -> Array:
-            sums = rows.dot(matrix)
+            sums = rows @ matrix
             if bias is not None:
                 sums += bias.reshape(-1)
             return sums if how.rescale is None else how.rescale(sums)

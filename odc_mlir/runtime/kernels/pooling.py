@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from odc_mlir.numerics.fixed import activation_bounds
+from odc_mlir.numerics.fixed import real_bounds
 from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool, small_pool
 from odc_mlir.ops.infer.common import require_dtype
 from odc_mlir.ops.infer.geometry import axis_window, window_options
@@ -26,12 +26,12 @@ Compute = Callable[..., Array]
 def _pool(node: Node, compute: Compute, kind: str) -> Execute:
     require_dtype(node, node.operand(0), "float32", *CODES)
     options, kernel, dtype = window_options(node, dilated=False), pool_window(node), node.operand(0).info.numpy
-    low: float | None
-    high: float | None
+    low: float
+    high: float
     if node.results[0].dtype == "float32":
         if fused_activation(node) == "tanh":
             raise unsupported(node, "a pool with a fused tanh is not supported")
-        low, high = activation_bounds(fused_activation(node))
+        low, high = real_bounds(fused_activation(node))
     else:
         low, high = activation_codes(node, node.results[0])
 

@@ -179,6 +179,8 @@ def cumsum(node: Node) -> Execute:
                 target[first] = 0
                 source, target = source[but_last], target[but_first]
             np.add.accumulate(source, axis, None, target)
+            if x.dtype.kind == "f":
+                out += 0  # sums start from 0, which turns -0 into 0
             return out
 
         return run

@@ -175,5 +175,5 @@ def real_activation(node: Node) -> Function:
     """The fused activation as a function that leaves its argument alone."""
     if fused_activation(node) == "sign_bit":
         return lambda x: np.signbit(x).astype(np.float32)
-    clamp = real_clamp(node)
+    clamp = real_clamp(node, finite=False)
     return (lambda x: x) if clamp is None else (lambda x: clamp(x.copy()))

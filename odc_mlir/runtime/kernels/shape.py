@@ -117,7 +117,7 @@ def pack(node: Node) -> Execute:
 def concatenation(node: Node) -> Execute:
     """Operands joined along an axis, scalars to a vector; uint8 operands of other scales are rescaled first."""
     values_of, axis = _values(node), int(option(node, "axis"))
-    clamp = real_clamp(node) if node.results[0].dtype == "float32" else None
+    clamp = real_clamp(node, finite=False) if node.results[0].dtype == "float32" else None
     if clamp is None and fused_activation(node) != "none":
         raise unsupported(node, f"fused activation {fused_activation(node)!r} is not supported here")
     rescale = [_rescaling(node, info) for info in node.operands if info is not None]

@@ -171,7 +171,7 @@ def sign(node: Node) -> Execute:
 
 def exp(node: Node) -> Execute:
     """``e^x``."""
-    return real_function(node, np.exp, tabulated=special.exp_exact)
+    return real_function(node, special.exp, tabulated=special.exp_exact)
 
 
 def log(node: Node) -> Execute:

@@ -13,6 +13,7 @@ from xdsl.dialects import arith, llvm
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS, WEIGHTS
+from odc_mlir.transforms.native.kernels.mathematics import clamped
 from odc_mlir.transforms.native.kernels.registry import Helpers, divisible, kernel
 from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, buffer, f32, i16, i32, lanes
 
@@ -191,8 +192,7 @@ def _to_reals(w: Loops) -> Finish:
                 scaled = w.emit(
                     arith.MulfOp(w.emit(llvm.SIToFPOp(centred, real)), w.emit(arith.MulfOp(scale, factors)))
                 )
-                value = w.emit(arith.AddfOp(scaled, bias))
-                value = w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(value, low)), high))
+                value = clamped(w, w.emit(arith.AddfOp(scaled, bias)), low, high)
                 w.store_lanes(value, w["output"], w.add(row, v * LANES))
 
     return finish

@@ -9,7 +9,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import CODES, LANES
-from odc_mlir.transforms.native.kernels.mathematics import small_integers
+from odc_mlir.transforms.native.kernels.mathematics import choose, clamped, small_integers
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
 from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, f32, f64, i32, lanes
 
@@ -27,6 +27,11 @@ def _rounded(w: Loops, value: SSAValue, suffix: str) -> SSAValue:
     rest = function("fabs", w.emit(arith.SubfOp(value, whole)))
     up = function("trunc", w.emit(arith.AddfOp(rest, rest)))
     return w.emit(arith.AddfOp(whole, function("copysign", up, value)))
+
+
+def _within(w: Loops, value: SSAValue, low: SSAValue, high: SSAValue) -> SSAValue:
+    """Limit ``value`` to ``[low, high]``; NaN becomes 0."""
+    return choose(w, "eq", value, value, clamped(w, value, low, high), w.constant(0.0, value.type))
 
 
 def _over_row(
@@ -85,7 +90,7 @@ def _asymmetric(w: Loops, begin: SSAValue) -> _Row:
     ]
     nearer = w.emit(arith.CmpfOp(sizes[0], sizes[1], "olt"))
     zeros = _rounded(w, w.select(nearer, from_least, from_most), "f64")
-    zeros = w.emit(arith.MinnumfOp(w.emit(arith.MaxnumfOp(zeros, number(float(_LOW)))), number(float(_HIGH))))
+    zeros = _within(w, zeros, number(float(_LOW)), number(float(_HIGH)))
     scale = w.emit(arith.TruncFOp(step, f32))
     inverse = w.select(flat, zero, w.emit(arith.DivfOp(w.constant(1.0, f32), scale)))
     return scale, inverse, w.select(flat, zero, w.emit(arith.TruncFOp(zeros, f32)))
@@ -119,8 +124,7 @@ def quantize_rows(w: Loops, helpers: Helpers, *, asymmetric: int) -> None:
             else:
                 half = w.intrinsic(f"llvm.copysign.v{LANES}f32", [w.constant(0.5, type), scaled], type)
                 value = w.intrinsic(f"llvm.trunc.v{LANES}f32", [w.emit(arith.AddfOp(scaled, half))], type)
-            value = w.emit(arith.MinnumfOp(w.emit(arith.MaxnumfOp(value, low)), high))
-            codes = small_integers(w, value)
+            codes = small_integers(w, _within(w, value, low, high))
             w.store_lanes(w.narrow(w.add(codes, _RAISED), CODES), w["output"], place)
 
         w.each(0, w["depth"], LANES, chunk)

@@ -9,6 +9,7 @@ from xdsl.dialects import arith, llvm
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS
+from odc_mlir.transforms.native.kernels.mathematics import clamped, larger
 from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel_by_options
 from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, WORDS, Loops, buffer, f32, i8, i16, i32, i64, lanes
 
@@ -72,7 +73,7 @@ class _Pooling:
         if self.real:
             if self.how == ROOT:
                 return w.fused(value, value, state)
-            return w.emit((arith.MaximumfOp if self.how == MAX else arith.AddfOp)(state, value))
+            return larger(w, value, state) if self.how == MAX else w.emit(arith.AddfOp(state, value))
         wide = _whole(w, value, self.element)
         return w.most(state, wide) if self.how == MAX else w.add(state, w.sub(wide, self.zeros()))
 
@@ -86,7 +87,7 @@ class _Pooling:
                 state = w.emit(arith.DivfOp(state, w.broadcast(w.emit(arith.SIToFPOp(taps, f32)), LANES)))
             if self.how == ROOT:
                 state = w.intrinsic(f"llvm.sqrt.v{LANES}f32", [state], _REAL)
-            return w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(state, low)), high))
+            return clamped(w, state, low, high)
         if self.how == AVERAGE:
             count, sign = w.broadcast(taps, LANES), w.shift_right(state, 31)
             half = w.sub(w.xor(w.shift_right(count, 1), sign), sign)

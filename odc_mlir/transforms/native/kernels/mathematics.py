@@ -10,6 +10,7 @@ from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Operation as IrOperation
 from xdsl.ir import SSAValue
 
+from odc_mlir.dialects.native_attributes import CHOOSE
 from odc_mlir.transforms.native.lowering.loops import Loops, i32, lanes
 
 Write = Callable[..., SSAValue]
@@ -18,7 +19,7 @@ _LOG2_E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 0.693359375, -2.12194440e-4  # the first has few bits, so that products with integers are exact
 _ROUNDING = 12582912.0  # 1.5 * 2^23: what is added to it is rounded to an integer, in the low bits
 _ROUNDING_BITS = 0x4B400000
-_INFINITY_BITS = 0x7F800000
+_INFINITY = float("inf")
 # Between them exponentials are normal numbers; from the first down they are 0, from the second up infinite.
 _LEAST, _MOST = -87.33655, 88.72284
 # e^r = 1 + r + r^2 * polynomial for |r| <= ln 2 / 2 (the coefficients of Cephes' expf).
@@ -30,32 +31,72 @@ def _type(x: SSAValue) -> VectorType:
     return x.type
 
 
-def exponential(w: Loops, x: SSAValue) -> SSAValue:
-    """``e^x``, 0 where that is no normal number: products of those below take many times as long."""
+def choose(w: Loops, predicate: str, a: SSAValue, b: SSAValue, x: SSAValue, y: SSAValue) -> SSAValue:
+    """Return ``x`` where ``a`` and ``b`` compare as ``predicate`` (``eq``, ``gt``, ``ge``), else ``y``.
+
+    NaN never compares. Works on reals and vectors of reals.
+    """
+    if isinstance(a.type, VectorType):
+        return w.intrinsic(f"{CHOOSE}{predicate}.v{a.type.get_shape()[0]}f32", [a, b, x, y], x.type)
+    return w.select(w.emit(arith.CmpfOp(a, b, f"o{predicate}")), x, y)
+
+
+def larger(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
+    """Return ``a`` where it is greater, else ``b``, also if either is NaN: one instruction on x86."""
+    return choose(w, "gt", a, b, a, b)
+
+
+def smaller(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
+    """Return ``a`` where it is less, else ``b``, also if either is NaN."""
+    return choose(w, "gt", b, a, a, b)
+
+
+def clamped(w: Loops, x: SSAValue, low: SSAValue, high: SSAValue) -> SSAValue:
+    """Limit ``x`` to ``[low, high]``. NaN stays NaN, and a zero keeps its sign."""
+    return smaller(w, high, larger(w, low, x))
+
+
+def largest_lane(w: Loops, x: SSAValue) -> SSAValue:
+    """Return the largest element of a vector without NaN, as a vector of one element."""
+    count = _type(x).get_shape()[0]
+    while count > 1:
+        count //= 2
+        x = larger(w, w.shuffle(x, x, range(count)), w.shuffle(x, x, range(count, 2 * count)))
+    return x
+
+
+def _reduced(w: Loops, x: SSAValue) -> tuple[SSAValue, SSAValue]:
+    """Split ``e^x = 2^n * (1 + p)`` for limited ``x``: return the integers ``n``, moved to the exponent, and ``p``."""
     type = _type(x)
-    limited = w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(x, w.constant(_LEAST, type))), w.constant(_MOST, type)))
-    shifted = w.fused(limited, w.constant(_LOG2_E, type), w.constant(_ROUNDING, type))
+    shifted = w.fused(x, w.constant(_LOG2_E, type), w.constant(_ROUNDING, type))
     whole = w.emit(arith.SubfOp(shifted, w.constant(_ROUNDING, type)))
-    rest = w.fused(whole, w.constant(-_LN2_HIGH, type), limited)
+    rest = w.fused(whole, w.constant(-_LN2_HIGH, type), x)
     rest = w.fused(whole, w.constant(-_LN2_LOW, type), rest)
-    value = w.constant(_POLYNOMIAL[0], type)
-    for coefficient in _POLYNOMIAL[1:]:
-        value = w.fused(value, rest, w.constant(coefficient, type))
-    square = w.emit(arith.MulfOp(rest, rest))
-    value = w.emit(arith.AddfOp(w.fused(value, square, rest), w.constant(1.0, type)))
+    value = _polynomial(w, _POLYNOMIAL, rest)
     bits = lanes(type.get_shape()[0], i32)
     exponent = w.shift_left(w.sub(w.bitcast(shifted, bits), _ROUNDING_BITS), 23)
-    found = w.add(w.bitcast(value, bits), exponent)
-    found = _unless_equal(w, limited, _LEAST, found, 0)
-    return w.bitcast(_unless_equal(w, limited, _MOST, found, _INFINITY_BITS), type)
+    return exponent, w.fused(value, w.emit(arith.MulfOp(rest, rest)), rest)
 
 
-def _unless_equal(w: Loops, x: SSAValue, number: float, bits: SSAValue, other: int) -> SSAValue:
-    """``bits``, ``other`` where ``x`` is ``number``; xDSL's comparisons take no vectors."""
-    distance = w.sub(w.bitcast(x, bits.type), w.bitcast(w.constant(number, x.type), bits.type))
-    differs = w.shift_right(w.emit(arith.OrIOp(distance, w.sub(w.constant(0, bits.type), distance))), 31)
-    fill = w.constant(other, bits.type)
-    return w.xor(fill, w.logical_and(w.xor(bits, fill), differs))
+def exponential(w: Loops, x: SSAValue) -> SSAValue:
+    """``e^x``, 0 if smaller than the normal numbers: products with subnormal numbers take many times as long."""
+    type = _type(x)
+    least, most = w.constant(_LEAST, type), w.constant(_MOST, type)
+    exponent, value = _reduced(w, clamped(w, x, least, most))
+    value = w.emit(arith.AddfOp(value, w.constant(1.0, type)))
+    found = w.bitcast(w.add(w.bitcast(value, exponent.type), exponent), type)
+    found = choose(w, "ge", x, most, w.constant(_INFINITY, type), found)
+    found = choose(w, "ge", least, x, w.constant(0.0, type), found)
+    return choose(w, "eq", x, x, found, x)
+
+
+def _minus_one(w: Loops, x: SSAValue) -> SSAValue:
+    """``e^x - 1`` for ``x`` up to 0, precise around 0."""
+    type = _type(x)
+    exponent, value = _reduced(w, clamped(w, x, w.constant(_LEAST, type), w.constant(0.0, type)))
+    one = w.constant(1.0, type)
+    scale = w.bitcast(w.add(w.bitcast(one, exponent.type), exponent), type)
+    return w.fused(value, scale, w.emit(arith.SubfOp(scale, one)))
 
 
 def small_integers(w: Loops, x: SSAValue) -> SSAValue:
@@ -88,16 +129,12 @@ def _reciprocal_root(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def _relu(w: Loops, x: SSAValue) -> SSAValue:
-    return w.emit(arith.MaximumfOp(x, w.constant(0.0, _type(x))))
-
-
-def _relu6(w: Loops, x: SSAValue) -> SSAValue:
-    return w.emit(arith.MinimumfOp(_relu(w, x), w.constant(6.0, _type(x))))
+    return larger(w, w.constant(0.0, _type(x)), x)
 
 
 def _hard_swish(w: Loops, x: SSAValue) -> SSAValue:
     type = _type(x)
-    gate = _relu6(w, w.emit(arith.AddfOp(x, w.constant(3.0, type))))
+    gate = _within(0.0, 6.0)(w, w.emit(arith.AddfOp(x, w.constant(3.0, type))))
     return w.emit(arith.DivfOp(w.emit(arith.MulfOp(x, gate)), w.constant(6.0, type)))
 
 
@@ -105,10 +142,13 @@ def _operation(kind: Callable[[SSAValue, SSAValue], IrOperation]) -> Write:
     return lambda w, a, b: w.emit(kind(a, b))
 
 
-def _leaky(w: Loops, x: SSAValue, slope: SSAValue) -> SSAValue:
-    zero = w.constant(0.0, _type(x))
-    below, above = w.emit(arith.MinimumfOp(x, zero)), w.emit(arith.MaximumfOp(x, zero))
-    return w.fused(below, slope, above)
+def _leaky(predicate: str) -> Write:
+    """``x`` where it compares with zero as ``predicate``, else ``x * slope``."""
+
+    def write(w: Loops, x: SSAValue, slope: SSAValue) -> SSAValue:
+        return choose(w, predicate, x, w.constant(0.0, _type(x)), x, w.emit(arith.MulfOp(x, slope)))
+
+    return write
 
 
 # Abramowitz and Stegun 7.1.26: erf(z) = 1 - polynomial(1 / (1 + p z)) * e^(-z^2), to 1.5e-7.
@@ -158,8 +198,8 @@ _TANH_BOTTOM = (1.19825839466702e-06, 1.18534705686654e-04, 2.26843463243900e-03
 # log(1 + x) = x - x^2 / 2 + x^3 * polynomial for sqrt(1/2) <= 1 + x < sqrt(2) (the coefficients of Cephes' logf).
 _LOG_POLYNOMIAL = (7.0376836292e-2, -1.1514610310e-1, 1.1676998740e-1, -1.2420140846e-1, 1.4249322787e-1,
                    -1.6668057665e-1, 2.0000714765e-1, -2.4999993993e-1, 3.3333331174e-1)  # fmt: skip
-_ROOT_HALF_BITS, _LARGEST_BITS, _NAN_BITS = 0x3F3504F3, 0x7F7FFFFF, 0x7FC00000
-_MINUS_INFINITY_BITS = -(1 << 23)
+_ROOT_HALF_BITS, _NAN_BITS = 0x3F3504F3, 0x7FC00000
+_LEAST_NORMAL = 2.0**-126
 
 
 def _polynomial(w: Loops, coefficients: Sequence[float], x: SSAValue) -> SSAValue:
@@ -171,26 +211,21 @@ def _polynomial(w: Loops, coefficients: Sequence[float], x: SSAValue) -> SSAValu
 
 def _tanh(w: Loops, x: SSAValue) -> SSAValue:
     type = _type(x)
-    low, high = w.constant(-_TANH_BOUND, type), w.constant(_TANH_BOUND, type)
-    limited = w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(x, low)), high))
+    limited = clamped(w, x, w.constant(-_TANH_BOUND, type), w.constant(_TANH_BOUND, type))
     square = w.emit(arith.MulfOp(limited, limited))
     top = w.emit(arith.MulfOp(limited, _polynomial(w, _TANH_TOP, square)))
     return w.emit(arith.DivfOp(top, _polynomial(w, _TANH_BOTTOM, square)))
 
 
-def _chosen(w: Loops, number: SSAValue, below_zero: SSAValue, other: SSAValue) -> SSAValue:
-    """``below_zero`` where an integer is, else ``other``; all of them integers."""
-    mask = w.shift_right(number, 31)
-    return w.xor(other, w.logical_and(w.xor(below_zero, other), mask))
-
-
 def logarithm(w: Loops, x: SSAValue) -> SSAValue:
-    """The natural logarithm."""
+    """The natural logarithm; subnormal numbers are scaled up first."""
     type = _type(x)
     bits = lanes(type.get_shape()[0], i32)
-    raw = w.bitcast(x, bits)
-    above = w.sub(raw, _ROOT_HALF_BITS)
+    zero, infinity, least = (w.constant(value, type) for value in (0.0, _INFINITY, _LEAST_NORMAL))
+    large = w.emit(arith.MulfOp(x, w.constant(2.0**23, type)))
+    above = w.sub(w.bitcast(choose(w, "gt", least, x, large, x), bits), _ROOT_HALF_BITS)
     exponent = w.emit(llvm.SIToFPOp(w.shift_right(above, 23), type))
+    exponent = w.emit(arith.AddfOp(exponent, choose(w, "gt", least, x, w.constant(-23.0, type), zero)))
     rest = w.bitcast(w.add(w.logical_and(above, 0x7FFFFF), _ROOT_HALF_BITS), type)
     rest = w.emit(arith.SubfOp(rest, w.constant(1.0, type)))
     square = w.emit(arith.MulfOp(rest, rest))
@@ -198,30 +233,34 @@ def logarithm(w: Loops, x: SSAValue) -> SSAValue:
     value = w.fused(exponent, w.constant(_LN2_LOW, type), value)
     value = w.fused(square, w.constant(-0.5, type), value)
     value = w.fused(exponent, w.constant(_LN2_HIGH, type), w.emit(arith.AddfOp(rest, value)))
-    found = _chosen(w, raw, w.constant(_NAN_BITS, bits), w.bitcast(value, bits))
-    infinite = w.sub(w.constant(_LARGEST_BITS, bits), w.logical_and(raw, 0x7FFFFFFF))
-    found = _chosen(w, w.logical_and(infinite, w.xor(raw, -1)), raw, found)  # infinity, and what is not a number
-    is_zero = w.sub(w.logical_and(raw, 0x7FFFFFFF), 1)
-    return w.bitcast(_chosen(w, is_zero, w.constant(_MINUS_INFINITY_BITS, bits), found), type)
+    none = w.bitcast(w.constant(_NAN_BITS, bits), type)
+    other = choose(w, "eq", x, zero, w.constant(-_INFINITY, type), none)
+    return choose(w, "gt", infinity, x, choose(w, "gt", x, zero, value, other), x)
 
 
 def _elu(w: Loops, x: SSAValue) -> SSAValue:
-    zero, one = w.constant(0.0, _type(x)), w.constant(1.0, _type(x))
-    below = exponential(w, w.emit(arith.MinimumfOp(x, zero)))
-    return w.emit(arith.AddfOp(w.emit(arith.MaximumfOp(x, zero)), w.emit(arith.SubfOp(below, one))))
+    return choose(w, "ge", x, w.constant(0.0, _type(x)), x, _minus_one(w, x))
 
 
 def _within(low: float, high: float) -> Write:
-    def write(w: Loops, x: SSAValue) -> SSAValue:
-        raised = w.emit(arith.MaximumfOp(x, w.constant(low, _type(x))))
-        return w.emit(arith.MinimumfOp(raised, w.constant(high, _type(x))))
+    return lambda w, x: clamped(w, x, w.constant(low, _type(x)), w.constant(high, _type(x)))
 
-    return write
+
+def _root(w: Loops, x: SSAValue) -> SSAValue:
+    """``x`` to the power of 1/2, which for -0 and minus infinity is not the square root."""
+    type = _type(x)
+    root = w.emit(arith.AddfOp(_intrinsic("sqrt")(w, x), w.constant(0.0, type)))
+    return choose(w, "eq", x, w.constant(-_INFINITY, type), w.constant(_INFINITY, type), root)
+
+
+def _inverse_root(w: Loops, x: SSAValue) -> SSAValue:
+    return w.emit(arith.DivfOp(w.constant(1.0, _type(x)), _root(w, x)))
 
 
 def _sign(w: Loops, x: SSAValue) -> SSAValue:
     large = w.constant(2.0**127, _type(x))  # twice, so that the smallest number is beyond 1 as well
-    return _within(-1.0, 1.0)(w, w.emit(arith.MulfOp(w.emit(arith.MulfOp(x, large)), large)))
+    limited = _within(-1.0, 1.0)(w, w.emit(arith.MulfOp(w.emit(arith.MulfOp(x, large)), large)))
+    return w.emit(arith.AddfOp(limited, w.constant(0.0, _type(x))))  # of -0 it is 0
 
 
 @dataclass(frozen=True)
@@ -238,8 +277,8 @@ OPERATIONS = (
     Operation("SUB", _operation(arith.SubfOp)),
     Operation("MUL", _operation(arith.MulfOp)),
     Operation("DIV", _operation(arith.DivfOp)),
-    Operation("MAXIMUM", _operation(arith.MaximumfOp)),
-    Operation("MINIMUM", _operation(arith.MinimumfOp)),
+    Operation("MAXIMUM", larger),
+    Operation("MINIMUM", smaller),
     Operation("SQUARED_DIFFERENCE", _squared_difference),
     Operation("NEG", _negative),
     Operation("ABS", _intrinsic("fabs")),
@@ -247,11 +286,11 @@ OPERATIONS = (
     Operation("RSQRT", _reciprocal_root),
     Operation("LOGISTIC", _logistic),
     Operation("RELU", _relu),
-    Operation("RELU6", _relu6),
+    Operation("RELU6", _within(0.0, 6.0)),
     Operation("HARD_SWISH", _hard_swish),
     Operation("EXP", exponential),
-    Operation("LEAKY_RELU", _leaky),
-    Operation("PRELU", _leaky),
+    Operation("LEAKY_RELU", _leaky("gt")),
+    Operation("PRELU", _leaky("ge")),
     Operation("GELU", _gelu),
     Operation("GELU_TANH", _gelu_tanh),
     Operation("TANH", _tanh),
@@ -268,4 +307,6 @@ OPERATIONS = (
     Operation("CUSTOM(Erf)", _error_function),
     Operation("POW", _intrinsic("pow")),
     Operation("SQUARE", lambda w, x: w.emit(arith.MulfOp(x, x))),
+    Operation("POW_1/2", _root),
+    Operation("POW_-1/2", _inverse_root),
 )

@@ -11,26 +11,22 @@ from xdsl.dialects import arith
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, exponential
+from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, clamped, exponential, larger, largest_lane
 from odc_mlir.transforms.native.kernels.pairs import each_pair
 from odc_mlir.transforms.native.kernels.registry import Helpers, divisible, kernel
 from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, WORDS, Loops, f32, lanes
 
 VECTOR = lanes(LANES, f32)
 
-# Fused activations: none, a lower bound, or both.
-OPEN, FROM, WITHIN = range(3)
+Finish = Callable[[SSAValue], SSAValue]
 
 
-def _clamped(w: Loops, value: SSAValue, bounds: Sequence[SSAValue]) -> SSAValue:
-    """``value`` within ``bounds``: none, the lower one, or both. What is not a number stays so."""
-    for bound, limit in zip(bounds, (arith.MaximumfOp, arith.MinimumfOp), strict=False):
-        value = w.emit(limit(value, bound))
-    return value
-
-
-def _bounds(w: Loops, clamp: int) -> list[SSAValue]:
-    return [w.broadcast(w[name], LANES) for name in ("low", "high")[:clamp]]
+def _limit(w: Loops, clamp: int) -> Finish:
+    """Return the function that limits results to the fused activation's bounds, if ``clamp``."""
+    if not clamp:
+        return lambda value: value
+    low, high = (w.broadcast(w[name], LANES) for name in ("low", "high"))
+    return lambda value: clamped(w, value, low, high)
 
 
 @divisible("run_count", "run_length")
@@ -60,7 +56,7 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
     neighbouring blocks of channels: packed weights, or a matrix as it is. ``bias`` is padded to whole blocks.
     """
     width = LANES * vectors
-    bounds = _bounds(w, clamp)
+    limit = _limit(w, clamp)
     last = w.sub(w["pixels"], rows)
 
     def block(position: SSAValue) -> None:
@@ -92,8 +88,7 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
             for i in range(rows):
                 row = w.add(w.mul(w.add(start, i), w["channels"]), w.add(w["first_result"], first_channel))
                 for v in range(vectors):
-                    value = _clamped(w, sums[i * vectors + v], bounds)
-                    w.store_lanes(value, w["output"], w.add(row, v * LANES))
+                    w.store_lanes(limit(sums[i * vectors + v]), w["output"], w.add(row, v * LANES))
 
         w.each(0, w["pixels"], rows, tile)
 
@@ -119,7 +114,7 @@ def _each_window(
     rows: int,
     first: Callable[[SSAValue], SSAValue],
     combine: Callable[[Sequence[SSAValue], Sequence[SSAValue], SSAValue, SSAValue], Sequence[SSAValue]],
-    finish: Callable[[SSAValue], SSAValue],
+    finish: Finish,
 ) -> None:
     """Combine the taps of ``rows`` windows at a time for 16 channels, from ``first(channel)`` on.
 
@@ -153,7 +148,7 @@ def _each_window(
 @kernel(**_WINDOWS, weights=REALS, bias=REALS)
 def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> None:
     """Sums of ``rows`` pixels by 16 channels; ``weights`` are ``[tap][channel]``, padded to whole blocks."""
-    bounds = _bounds(w, clamp)
+    limit = _limit(w, clamp)
     padded = w.mul(w["blocks"], LANES)
 
     def combine(
@@ -165,13 +160,13 @@ def depthwise_reals(w: Loops, helpers: Helpers, *, rows: int, clamp: int) -> Non
     def first(channel: SSAValue) -> SSAValue:
         return w.load_lanes(w["bias"], channel, LANES)
 
-    _each_window(w, rows, first, combine, lambda value: _clamped(w, value, bounds))
+    _each_window(w, rows, first, combine, limit)
 
 
 @kernel(**_WINDOWS)
 def average_reals(w: Loops, helpers: Helpers, *, count: int, clamp: int) -> None:
     """The mean of each window of ``count`` elements."""
-    bounds = _bounds(w, clamp)
+    limit = _limit(w, clamp)
     divisor, zero = w.constant(float(count), VECTOR), w.constant(0.0, VECTOR)
 
     def block(position: SSAValue) -> None:
@@ -185,7 +180,7 @@ def average_reals(w: Loops, helpers: Helpers, *, count: int, clamp: int) -> None
                 return w.emit(arith.AddfOp(total, w.load_lanes(w["input"], place, LANES)))
 
             total = w.sum_in_blocks(w.constant(0), w["tap_count"], 1, add, zero)
-            mean = _clamped(w, w.emit(arith.DivfOp(total, divisor)), bounds)
+            mean = limit(w.emit(arith.DivfOp(total, divisor)))
             w.store_lanes(mean, w["output"], w.add(w.mul(pixel, w["channels"]), channel))
 
         w.each(0, w["pixels"], 1, window)
@@ -195,26 +190,26 @@ def average_reals(w: Loops, helpers: Helpers, *, count: int, clamp: int) -> None
 
 @kernel(**_WINDOWS)
 def max_reals(w: Loops, helpers: Helpers, *, clamp: int) -> None:
-    """The largest element of each window."""
-    bounds = _bounds(w, clamp)
+    """The largest element of each window; NaN is passed over."""
+    limit = _limit(w, clamp)
     lowest = w.constant(float("-inf"), VECTOR)
 
     def combine(
         state: Sequence[SSAValue], values: Sequence[SSAValue], tap: SSAValue, channel: SSAValue
     ) -> Sequence[SSAValue]:
-        return [w.emit(arith.MaximumfOp(state[0], values[0]))]
+        return [larger(w, values[0], state[0])]
 
-    _each_window(w, 1, lambda _: lowest, combine, lambda value: _clamped(w, value, bounds))
+    _each_window(w, 1, lambda _: lowest, combine, limit)
 
 
 @kernel(a=REALS, b=REALS, output=REALS, rows=INDEX, columns=INDEX, low=f32, high=f32)
 def binary_reals(w: Loops, helpers: Helpers, *, operation: int, a: int, b: int, clamp: int) -> None:
     """An operation of two operands, each read as ``a`` and ``b`` say: everywhere, by column, by row, or one number."""
-    bounds = _bounds(w, clamp)
+    limit = _limit(w, clamp)
     compute = OPERATIONS[operation].write
 
     def chunk(place: SSAValue, operands: Sequence[SSAValue]) -> None:
-        w.store_lanes(_clamped(w, compute(w, *operands), bounds), w["output"], place)
+        w.store_lanes(limit(compute(w, *operands)), w["output"], place)
 
     each_pair(w, a, b, chunk)
 
@@ -238,8 +233,8 @@ def softmax_reals(w: Loops, helpers: Helpers) -> None:
     def row(number: SSAValue) -> None:
         begin = w.mul(number, w["classes"])
 
-        def over(body: Callable[[SSAValue, int, SSAValue], SSAValue], start: float, kind: str) -> SSAValue:
-            """``body(place, lanes, state)`` over the row, its lanes combined."""
+        def over(body: Callable[[SSAValue, int, SSAValue], SSAValue], start: float, combine: Finish) -> SSAValue:
+            """``body(place, lanes, state)`` over the row; ``combine`` makes one of all lanes."""
             many = w.loop(
                 0,
                 whole,
@@ -247,13 +242,13 @@ def softmax_reals(w: Loops, helpers: Helpers) -> None:
                 lambda k, state: [body(w.add(begin, k), LANES, state[0])],
                 [w.constant(start, VECTOR)],
             )[0]
-            one = w.broadcast(w.reduce(many, kind), 1)
+            one = combine(many)
             return w.loop(whole, w["classes"], 1, lambda k, state: [body(w.add(begin, k), 1, state[0])], [one])[0]
 
-        def larger(place: SSAValue, count: int, state: SSAValue) -> SSAValue:
-            return w.emit(arith.MaximumfOp(state, w.load_lanes(w["input"], place, count)))
+        def most(place: SSAValue, count: int, state: SSAValue) -> SSAValue:
+            return larger(w, w.load_lanes(w["input"], place, count), state)
 
-        largest = over(larger, float("-inf"), "maximumf")
+        largest = over(most, float("-inf"), lambda many: largest_lane(w, many))
 
         def add(place: SSAValue, count: int, state: SSAValue) -> SSAValue:
             below = w.emit(arith.SubfOp(w.load_lanes(w["input"], place, count), w.broadcast(largest, count)))
@@ -261,7 +256,7 @@ def softmax_reals(w: Loops, helpers: Helpers) -> None:
             w.store_lanes(power, w["output"], place)
             return w.emit(arith.AddfOp(state, power))
 
-        total = over(add, 0.0, "add")
+        total = over(add, 0.0, lambda many: w.broadcast(w.reduce(many, "add"), 1))
 
         def divide(place: SSAValue, count: int) -> None:
             share = w.emit(arith.DivfOp(w.load_lanes(w["output"], place, count), w.broadcast(total, count)))

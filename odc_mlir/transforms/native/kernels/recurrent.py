@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.convolution import FIELDS
 from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS
-from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
+from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, clamped
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
 from odc_mlir.transforms.native.kernels.wide import SHORTS
 from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, f32, i16, i32, lanes
@@ -71,7 +71,7 @@ def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> Non
             if clip:
                 most = w.broadcast(w["clip"], LANES)
                 least = w.emit(arith.SubfOp(w.constant(0.0, real), most))
-                state = w.emit(arith.MinimumfOp(w.emit(arith.MaximumfOp(state, least)), most))
+                state = clamped(w, state, least, most)
             w.store_lanes(state, w["cell"], place)
             result = w.emit(arith.MulfOp(output, _FUNCTIONS["TANH"](w, state)))
             w.store_lanes(result, w["hidden"], w.add(new, channel))

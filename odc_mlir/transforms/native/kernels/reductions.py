@@ -9,7 +9,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.transforms.native.kernels.elements import KINDS
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.kernels.mathematics import exponential, logarithm
+from odc_mlir.transforms.native.kernels.mathematics import exponential, larger, logarithm, smaller
 from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
 from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, Loops, buffer, f32, i32, i64, lanes
 
@@ -18,12 +18,12 @@ Combine = Callable[[Loops, SSAValue, SSAValue], SSAValue]
 _INDICES = dict.fromkeys(("outer", "count", "inner"), INDEX)
 _LOWEST, _HIGHEST = float("-inf"), float("inf")
 
-# Name, combination of reals and where it starts, its lanes combined; then the same of integers by their bits.
-_REALS: dict[str, tuple[Combine, float, str]] = {
-    "SUM": (lambda w, a, b: w.emit(arith.AddfOp(a, b)), 0.0, "add"),
-    "REDUCE_PROD": (lambda w, a, b: w.emit(arith.MulfOp(a, b)), 1.0, "mul"),
-    "REDUCE_MAX": (lambda w, a, b: w.emit(arith.MaximumfOp(a, b)), _LOWEST, "maximumf"),
-    "REDUCE_MIN": (lambda w, a, b: w.emit(arith.MinimumfOp(a, b)), _HIGHEST, "minimumf"),
+# How reals are combined, and the first value. Maxima and minima pass over NaN.
+_REALS: dict[str, tuple[Combine, float]] = {
+    "SUM": (lambda w, a, b: w.emit(arith.AddfOp(a, b)), 0.0),
+    "REDUCE_PROD": (lambda w, a, b: w.emit(arith.MulfOp(a, b)), 1.0),
+    "REDUCE_MAX": (lambda w, a, b: larger(w, b, a), _LOWEST),
+    "REDUCE_MIN": (lambda w, a, b: smaller(w, b, a), _HIGHEST),
 }
 NAMES = tuple(_REALS)
 TYPES = ("float32", "int16", "int32", "int64", "uint8")  # the last one also stands for truth values and raised codes
@@ -54,7 +54,7 @@ def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> No
     element = KINDS[dtype]
     start: float
     if dtype == "float32":
-        combine, start, _ = _REALS[NAMES[name]]
+        combine, start = _REALS[NAMES[name]]
     else:
         bits = {"uint8": 8, "int16": 16, "int32": 32, "int64": 64}[dtype]
         combine, start = _whole(w, NAMES[name], bits, dtype == "uint8")
@@ -184,10 +184,10 @@ def log_softmax_reals(w: Loops, helpers: Helpers) -> None:
         def at(k: SSAValue) -> SSAValue:
             return w.load_lanes(w["input"], w.add(begin, k), 1)
 
-        def larger(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            return [w.emit(arith.MaximumfOp(state[0], at(k)))]
+        def most(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            return [larger(w, at(k), state[0])]
 
-        largest = w.loop(0, w["classes"], 1, larger, [w.constant(_LOWEST, one)])[0]
+        largest = w.loop(0, w["classes"], 1, most, [w.constant(_LOWEST, one)])[0]
 
         def add(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
             return [w.emit(arith.AddfOp(state[0], exponential(w, w.emit(arith.SubfOp(at(k), largest)))))]
@@ -217,7 +217,7 @@ def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
 
         total = w.loop(0, w["depth"], 1, add, [w.constant(0.0, one)])[0]
         norm = w.intrinsic("llvm.sqrt.v1f32", [total], one)
-        norm = w.emit(arith.MaximumfOp(norm, w.broadcast(w["least"], 1)))
+        norm = larger(w, w.broadcast(w["least"], 1), norm)
 
         def divide(k: SSAValue) -> None:
             place = w.add(begin, k)

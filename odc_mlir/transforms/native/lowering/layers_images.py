@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.ir import Operation
 
-from odc_mlir.numerics.fixed import activation_bounds
+from odc_mlir.numerics.fixed import real_bounds
 from odc_mlir.numerics.resize import ONE, axis_line, in_fixed_point
 from odc_mlir.ops.infer.geometry import window_options
 from odc_mlir.ops.infer.pooling import pool_window
@@ -41,7 +40,7 @@ def pool(node: Node, machine: CpuTarget) -> Write:
         raise refusal(node, f"an input of {x.dtype} has no native kernel")
     require_same_codes(node, x, out)
     windows = Windows.of(node, x.static_shape, pool_window(node), window_options(node, dilated=False))
-    low, high = _bounds(node)
+    low, high = bounds_of(node)
     options = {"how": _HOWS[node.spec.name], "kind": KINDS.index(kind), "zero": raised(x)}
     images, height, width, channels = windows.shape
 
@@ -66,16 +65,15 @@ def pool(node: Node, machine: CpuTarget) -> Write:
     return write
 
 
-def _bounds(node: Node) -> tuple[float, float]:
-    """Of results as they are held."""
+def bounds_of(node: Node) -> tuple[float, float]:
+    """Return the limits of results, as they are held; refuse fused activations that are no limits."""
     out = node.results[0]
     if out.dtype != "float32":
         low, high = activation_codes(node, out)
         return low + raised(out), high + raised(out)
     if fused_activation(node) in ("tanh", "sign_bit"):
         raise refusal(node, f"a fused {fused_activation(node)} has no native kernel")
-    least, most = activation_bounds(fused_activation(node))
-    return -math.inf if least is None else least, math.inf if most is None else most
+    return real_bounds(fused_activation(node))
 
 
 def _inside(windows: Windows, axis: int) -> NDArray[np.int32]:

@@ -10,20 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 from xdsl.ir import Operation
 
-from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.geometry import window_options
 from odc_mlir.ops.infer.pooling import pool_window
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.runtime.kernels.common import fused_activation
 from odc_mlir.runtime.kernels.sums import Hybrid, accumulation
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
 from odc_mlir.transforms.native.kernels.pairs import FULL
-from odc_mlir.transforms.native.kernels.reals import FROM, OPEN, WITHIN
 from odc_mlir.transforms.native.lowering import layers_hybrid, layers_images
 from odc_mlir.transforms.native.lowering.broadcasting import broadcast
+from odc_mlir.transforms.native.lowering.layers_images import bounds_of
 from odc_mlir.transforms.native.lowering.layers_products import padded_input, repeated_input, tile_of, tile_rows
 from odc_mlir.transforms.native.lowering.moving import transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (
@@ -92,17 +90,18 @@ def depthwise_conv_2d(node: Node, machine: CpuTarget) -> Write:
     times = channels // x.static_shape[3]
     windows = Windows.of(node, (*x.static_shape[:3], channels), (height, width), window_options(node))
     if hybrid is not None:
-        _, low, high = clamp_of(node)
         flat, bias = weights.reshape(-1, channels), real_bias(node, channels)
-        return layers_hybrid.depthwise(node, windows, flat, hybrid, machine, times=times, bias=bias, bounds=(low, high))
-    clamp, low, high = clamp_of(node)
+        return layers_hybrid.depthwise(
+            node, windows, flat, hybrid, machine, times=times, bias=bias, bounds=bounds_of(node)
+        )
+    low, high = bounds_of(node)
     bias = real_bias(node, channels)
 
     def write(segment: SegmentFunction, op: Operation) -> None:
         blocks = -(-channels // LANES)
         segment.call(
             "depthwise_reals",
-            {"rows": tile_rows(windows.pixels, machine.tile_rows), "clamp": clamp},
+            {"rows": tile_rows(windows.pixels, machine.tile_rows), "clamp": 1},
             input=padded_input(segment, repeated_input(segment, op.operands[0], x, times), windows, 0, 4),
             weights=segment.constant(padded_columns(weights.reshape(-1, channels), blocks * LANES)),
             bias=segment.constant(padded_columns(bias, blocks * LANES)),
@@ -134,7 +133,7 @@ def _computed(node: Node, windows: Windows, machine: CpuTarget) -> Write:
         raise refusal(node, f"computed weights of {weights.dtype} have no native kernel in float")
     outputs = weights.static_shape[0]
     matrix = replace(weights, shape=(outputs, count(weights) // outputs))
-    clamp, low, high = clamp_of(node)
+    low, high = bounds_of(node)
     runs, length = windows.runs()
 
     def write(segment: SegmentFunction, op: Operation) -> None:
@@ -144,7 +143,7 @@ def _computed(node: Node, windows: Windows, machine: CpuTarget) -> Write:
         computed = bias is not None and not bias.is_const
         segment.call(
             "convolve_reals",
-            {"rows": rows, "vectors": vectors, "clamp": clamp},
+            {"rows": rows, "vectors": vectors, "clamp": 1},
             input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0, 4),
             weights=transposed(segment, segment.tensor(op.operands[1]), matrix, (1, 0)),
             bias=segment.tensor(op.operands[2])
@@ -172,10 +171,9 @@ def _computed(node: Node, windows: Windows, machine: CpuTarget) -> Write:
 def _hybrid(
     node: Node, windows: Windows, matrix: NDArray[Any], hybrid: Hybrid, machine: CpuTarget, *, asymmetric: bool
 ) -> Write:
-    _, low, high = clamp_of(node)
     bias = real_bias(node, matrix.shape[0])
     return layers_hybrid.product(
-        node, windows, matrix, hybrid, machine, bias=bias, bounds=(low, high), asymmetric=asymmetric
+        node, windows, matrix, hybrid, machine, bias=bias, bounds=bounds_of(node), asymmetric=asymmetric
     )
 
 
@@ -192,19 +190,10 @@ def padded_columns(array: NDArray[Any], size: int) -> NDArray[np.float32]:
     return result
 
 
-def clamp_of(node: Node) -> tuple[int, float, float]:
-    """How the fused activation limits results, and its bounds."""
-    if fused_activation(node) in ("tanh", "sign_bit"):
-        raise refusal(node, f"a fused {fused_activation(node)} has no native kernel")
-    low, high = activation_bounds(fused_activation(node))
-    how = WITHIN if high is not None else FROM if low is not None else OPEN
-    return how, -math.inf if low is None else low, math.inf if high is None else high
-
-
 def _product(node: Node, windows: Windows, matrix: NDArray[Any], machine: CpuTarget) -> Write:
     """Writes sums over windows of the first operand."""
     outputs = matrix.shape[0]
-    clamp, low, high = clamp_of(node)
+    low, high = bounds_of(node)
     bias = real_bias(node, outputs)
     runs, length = windows.runs()
 
@@ -215,7 +204,7 @@ def _product(node: Node, windows: Windows, matrix: NDArray[Any], machine: CpuTar
         packed = padded_columns(matrix.T, blocks * width).reshape(-1, blocks, width).transpose(1, 0, 2)
         segment.call(
             "convolve_reals",
-            {"rows": rows, "vectors": vectors, "clamp": clamp},
+            {"rows": rows, "vectors": vectors, "clamp": 1},
             input=padded_input(segment, segment.tensor(op.operands[0]), windows, 0, 4),
             weights=segment.constant(packed),
             bias=segment.constant(padded_columns(bias, blocks * width)),
@@ -284,7 +273,7 @@ def batch_matmul(node: Node, machine: CpuTarget) -> Write:
         for number, (first, second) in enumerate(zip(*matrices, strict=True)):
             segment.call(
                 "convolve_reals",
-                {"rows": rows, "vectors": vectors, "clamp": OPEN},
+                {"rows": rows, "vectors": vectors, "clamp": 0},
                 input=sources[0],
                 weights=sources[1],
                 bias=segment.constant(np.zeros(blocks * width, np.float32)),
@@ -315,13 +304,13 @@ def pool(kernel: str) -> CallPlanner:
         windows = Windows.of(node, x.static_shape, pool_window(node), window_options(node, dilated=False))
         if windows.is_padded:
             return layers_images.pool(node, machine)
-        clamp, low, high = clamp_of(node)
+        low, high = bounds_of(node)
 
         def write(segment: SegmentFunction, op: Operation) -> None:
             shared = _windows(segment, op, node, windows, x.static_shape[3])
             options = {"count": shared["tap_count"]} if kernel == "average_reals" else {}
             source = segment.tensor(op.operands[0])
-            segment.call(kernel, {**options, "clamp": clamp}, input=source, **shared, low=low, high=high)
+            segment.call(kernel, {**options, "clamp": 1}, input=source, **shared, low=low, high=high)
 
         return write
 
@@ -352,7 +341,8 @@ def binary(node: Node, machine: CpuTarget) -> Write:
     a, b, out = node.operand(0), _second(node), node.results[0]
     if a.dtype != "float32" or b.dtype != "float32":
         raise refusal(node, f"operands of {a.dtype} and {b.dtype} have no native kernel")
-    clamp, low, high = clamp_of(node)
+    clamp = int("fused_activation_function" in node.options)
+    low, high = bounds_of(node)
     spread = broadcast((a, b), out)
 
     def write(segment: SegmentFunction, op: Operation) -> None:
@@ -383,12 +373,13 @@ def power(node: Node, machine: CpuTarget) -> Write:
     return binary(node, machine)
 
 
-_POWERS = {2.0: "SQUARE", 0.5: "SQRT", -0.5: "RSQRT"}
+_POWERS = {2.0: "SQUARE", 0.5: "POW_1/2", -0.5: "POW_-1/2"}
 
 
 def add_n(node: Node, machine: CpuTarget) -> Write:
     """Sums of any number of tensors of one shape, in their order."""
     infos, out = [node.operand(i) for i in range(len(node.operands))], node.results[0]
+    low, high = bounds_of(node)
     if any(info.dtype != "float32" or info.static_shape != out.static_shape for info in infos):
         raise refusal(node, f"operands of {', '.join(info.dtype for info in infos)} have no native kernel")
 
@@ -404,14 +395,14 @@ def add_n(node: Node, machine: CpuTarget) -> Write:
         for value in values[1:]:
             segment.call(
                 "binary_reals",
-                {"operation": _PLACES["ADD"], "a": FULL, "b": FULL, "clamp": OPEN},
+                {"operation": _PLACES["ADD"], "a": FULL, "b": FULL, "clamp": 1},
                 a=total,
                 b=value,
                 output=target,
                 rows=1,
                 columns=count(out),
-                low=0.0,
-                high=0.0,
+                low=low,
+                high=high,
             )
             total = target
 

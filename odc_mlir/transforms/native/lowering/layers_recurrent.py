@@ -20,7 +20,6 @@ from odc_mlir.runtime.kernels.common import fused_activation
 from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.kernels.reals import OPEN
 from odc_mlir.transforms.native.lowering.layers_products import check_sums, pack, scaling_fields, tile_of
 from odc_mlir.transforms.native.lowering.segment_writer import (
     BIAS,
@@ -186,7 +185,7 @@ def _ahead(
     found = segment.allocate(pixels * channels * 4)
     segment.call(
         "convolve_reals",
-        {"rows": rows, "vectors": vectors, "clamp": OPEN},
+        {"rows": rows, "vectors": vectors, "clamp": 0},
         input=x,
         weights=segment.constant(columns.reshape(-1, blocks, width).transpose(1, 0, 2)),
         bias=segment.constant(whole_bias),

@@ -15,8 +15,15 @@ from odc_mlir.ops.infer.convolution import groups_of, transposed_options
 from odc_mlir.ops.infer.geometry import transposed_pad
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.lowering.moving import box, fill_bits, move, strides
-from odc_mlir.transforms.native.lowering.segment_writer import CallPlanner, SegmentFunction, Write, refusal
+from odc_mlir.transforms.native.lowering.moving import box, fill_bits, move, move_of, strides
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    CallPlanner,
+    SegmentFunction,
+    Write,
+    count,
+    refusal,
+    size_bytes,
+)
 
 _MOST_GROUPS = 8  # more would multiply by too many zeros
 _WHOLE_BYTES = ("int8", "uint8", "int16", "float32")
@@ -46,12 +53,47 @@ def grouped(plan: CallPlanner) -> CallPlanner:
                 node,
                 f"{groups} groups have no native kernel, at most {_MOST_GROUPS} with constant weights are supported",
             )
-        if x.dtype == "float32" and weights.dtype != "float32":
-            raise refusal(node, "integer weights of grouped float convolutions have no native kernel")
+        if x.dtype == "float32":
+            return _one_by_one(node, groups, plan, machine)
         dense = _with_data(weights, _dense(weights, groups))
         return plan(replace(node, operands=(x, dense, *node.operands[2:])), machine)
 
     return of_groups
+
+
+def _one_by_one(node: Node, groups: int, plan: CallPlanner, machine: CpuTarget) -> Write:
+    """Lower the groups of a float convolution to convolutions on copies of their channels.
+
+    Zeros in the filter would turn infinite inputs of other groups into NaN.
+    """
+    x, weights, bias, out = node.operand(0), node.operand(1), node.optional(2), node.results[0]
+    if weights.dtype != "float32" or (bias is not None and not bias.is_const):
+        raise refusal(node, "integer weights or a computed bias of grouped float convolutions have no native kernel")
+    places = np.arange(math.prod(x.static_shape)).reshape(*x.static_shape[:3], groups, -1)
+    channels = out.static_shape[3] // groups
+    group, result = (
+        replace(x, shape=(*places.shape[:3], places.shape[4])),
+        replace(out, shape=(*out.static_shape[:3], channels)),
+    )
+    parts = []
+    for number in range(groups):
+        own = slice(number * channels, (number + 1) * channels)
+        others = (None if bias is None else _with_data(bias, bias.array().reshape(-1)[own]),)
+        part = replace(node, operands=(group, _with_data(weights, weights.array()[own]), *others), results=(result,))
+        target = box((count(result) // channels, channels), (channels, 1), (channels * groups, 1), 0, own.start)
+        assert target is not None, "two dimensions are few"
+        parts.append((move_of(places[..., number, :]), plan(part, machine), target))
+
+    def write(segment: SegmentFunction, op: Operation) -> None:
+        joined = segment.result(op.results[0], out)
+        for source, product, target in parts:
+            taken, found = segment.allocate(size_bytes(group)), segment.allocate(size_bytes(result))
+            move(segment, source, segment.tensor(op.operands[0]), taken, 4)
+            segment.tensors[taken], segment.reserved[found] = taken, found
+            product(segment, cast(Operation, _Seen((taken, *op.operands[1:]), (found,))))
+            move(segment, target, found, joined, 4)
+
+    return write
 
 
 def _dense(weights: TensorInfo, groups: int) -> NDArray[Any]:
