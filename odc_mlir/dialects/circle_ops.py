@@ -26,8 +26,9 @@ from xdsl.irdl import (
     var_result_def,
 )
 from xdsl.parser import Parser
+from xdsl.pattern_rewriter import RewritePattern
 from xdsl.printer import Printer
-from xdsl.traits import OpTrait, Pure
+from xdsl.traits import HasCanonicalizationPatternsTrait, OpTrait, Pure
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_options import (
@@ -311,7 +312,24 @@ _SHARED_TABLES = (
 
 
 def _traits(spec: OpSpec) -> tuple[OpTrait, ...]:
-    return (Pure(),) if Trait.PURE in spec.traits else ()
+    return (CircleCanonicalization(), *((Pure(),) if Trait.PURE in spec.traits else ()))
+
+
+class CircleCanonicalization(HasCanonicalizationPatternsTrait):
+    """Canonicalization patterns of circle operators; imported on first use, as in xDSL's own dialects."""
+
+    def get_patterns(self, op: type[Operation]) -> tuple[RewritePattern, ...]:
+        """Return the patterns for operations of the class ``op``."""
+        from odc_mlir.transforms.circle.rewrites.canonical import canonicalization_patterns
+
+        return canonicalization_patterns(op.SPEC.name if issubclass(op, CircleOp) else "")
+
+    @classmethod
+    def get_canonicalization_patterns(cls) -> tuple[RewritePattern, ...]:
+        """Return the patterns for all operators."""
+        from odc_mlir.transforms.circle.rewrites.canonical import canonicalization_patterns
+
+        return canonicalization_patterns()
 
 
 __all__ = ["RECORD_NAMES", "CircleOp", "has_operator", "op_class", "operator_names", "spec_of"]

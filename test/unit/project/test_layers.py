@@ -35,7 +35,8 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     | {"backends", "codegen", "compiler", "process_limits", "runtime.auto.build", "universe"}
     | {"transforms.partition.rules", "transforms.native.lowering.layers"},
     "support": FACTS,
-    "dialects": FACTS | {"support"},
+    # Canonicalization patterns are imported by a trait of the operations when they are first applied, as in xDSL.
+    "dialects": FACTS | {"support", "transforms.circle.rewrites.canonical"},
     # Of a file for other readers it is asked what these run.
     "frontend": IR | {"quantizer.policy"},
     # Native code takes parameters from the host kernels that it has to equal, prepared.

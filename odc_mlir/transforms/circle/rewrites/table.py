@@ -64,7 +64,7 @@ def _drop(name: str, *operators: str, level: str = O1) -> RewriteRule:
     return RewriteRule(
         name,
         f"remove {listed} without effect",
-        "circle_simplify:DropIdentity",
+        "rewrites.canonical:DropIdentity",
         {"names": frozenset(operators)},
         level,
     )
@@ -150,12 +150,14 @@ RULES: tuple[RewriteRule, ...] = (
     _drop("remove_unnecessary_split", "SPLIT", "SPLIT_V"),
     _drop("remove_unnecessary_mul", "MUL", level=ON_REQUEST),
     _drop("remove_unnecessary_div", "DIV", level=ON_REQUEST),
-    RewriteRule("remove_redundant_reshape", "RESHAPE of a view reads the view's operand", "circle_simplify:MergeViews"),
-    RewriteRule("remove_redundant_transpose", "merge two TRANSPOSEs into one", "circle_simplify:MergeTransposes"),
+    RewriteRule(
+        "remove_redundant_reshape", "RESHAPE of a view reads the view's operand", "rewrites.canonical:MergeViews"
+    ),
+    RewriteRule("remove_redundant_transpose", "merge two TRANSPOSEs into one", "rewrites.canonical:MergeTransposes"),
     RewriteRule(
         "substitute_transpose_to_reshape",
         "TRANSPOSE that moves only dimensions of extent 1 becomes RESHAPE",
-        "circle_simplify:TransposeToReshape",
+        "rewrites.canonical:TransposeToReshape",
     ),
     RewriteRule(
         "forward_reshape_to_unaryop",
