@@ -1,1 +1,1 @@
-"""What recording a model found out: statistics of tensors, files of them, and what they cannot say. Free of IR."""
+"""Recorded statistics of tensors, their files, and checks of their coverage. Independent of IR."""

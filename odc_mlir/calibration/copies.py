@@ -1,4 +1,4 @@
-"""Samples that are others but for a little noise: near copies, all of which together are one observation.
+"""Detection of near copies among samples: samples that differ by little noise count as one observation.
 
 Two samples are near where no real input differs by more than 1/32 of what it varies by over the samples, as pictures of
 one scene do by the noise of a camera, and all other inputs are equal. Elements vary by their mean absolute deviation;
@@ -59,7 +59,7 @@ def without(samples: Sequence[Sample], others: Sequence[Sample]) -> list[int]:
 
 
 def _kept(places: Sequence[int], is_copy: Sequence[bool]) -> list[int]:
-    """The ``places`` of which none is a copy; all, where chance alone may have made as many of them."""
+    """Return the ``places`` without copies; all of them if chance explains as many copies."""
     by_chance = len(places) / _APART
     if sum(is_copy) <= by_chance + _BEYOND_CHANCE * math.sqrt(by_chance):
         return list(places)
@@ -110,7 +110,7 @@ def _real_inputs(samples: Sequence[Sample]) -> list[_RealInput]:
 
 
 class _RealInput:
-    """The values of one input, a flat array for each sample, and what they vary by.
+    """Values of one input, a flat array per sample, and their variation.
 
     ``parts``: [samples, parts], sums of elements in a row, scaled: two samples are there no farther from each other
     than they are.
@@ -141,7 +141,7 @@ class _RealInput:
         return np.stack(self._values)
 
     def distances(self, place: int, others: Places) -> Reals:
-        """How far samples at ``others`` are from the one at ``place``, as parts of what elements vary by."""
+        """Distances of the samples at ``others`` from the sample at ``place``, relative to the elements' variation."""
         found = np.empty(len(others))
         step = max(1, _AT_ONCE // self._values[0].size)
         for start in range(0, len(others), step):
@@ -192,7 +192,7 @@ class _Neighbours:
         self._sums, self._sorted = sums, sums[self._order]
 
     def copies(self) -> Iterator[tuple[int, int]]:
-        """Copies, and the first of which each is one."""
+        """Map each copy to its original."""
         is_copy = np.zeros(len(self._members), bool)
         for place in range(len(self._members)):
             if is_copy[place]:
@@ -239,7 +239,7 @@ class _Neighbours:
         return np.asarray(others[order[: np.searchsorted(rough[order], most, side="right")]])
 
     def _distances(self, place: int, others: Places) -> Reals:
-        """How far samples are in the input in which they are farthest from each other."""
+        """Return the largest distance of two samples over all inputs."""
         found = np.zeros(len(others))
         for item in self._inputs:
             if len(others):

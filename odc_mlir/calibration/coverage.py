@@ -30,7 +30,7 @@ _FAR_DEVIATIONS = 50.0
 def coverage(
     records: Records, inputs: Iterable[TensorKey] = (), expected: Iterable[TensorKey] = ()
 ) -> list[RecordFinding]:
-    """What is noteworthy about ``records``, errors first.
+    """Return findings about ``records``, errors first.
 
     ``inputs`` are the model's float inputs, ``expected`` all float tensors that a run can show.
     """
@@ -73,7 +73,7 @@ def _unseen(records: Records, expected: Iterable[TensorKey]) -> Iterator[RecordF
 def _input(
     key: TensorKey, statistics: TensorStatistics, facts: InputFacts | None, runs: int
 ) -> Iterator[RecordFinding]:
-    """What a model's input gives away about the data."""
+    """Findings about one input's values."""
     least, most = statistics.minimum, statistics.maximum
     if not statistics.runs:
         return
@@ -130,7 +130,7 @@ def _elements(count: int) -> str:
 
 
 def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iterator[RecordFinding]:
-    """What a tensor inside the model shows."""
+    """Findings about an internal tensor."""
     if not statistics.runs:
         return
     if statistics.runs_seen < runs:

@@ -16,7 +16,7 @@ Document = dict[str, Any]
 
 
 def describe_records(path: str | os.PathLike[str]) -> Document:
-    """What is in the record file at ``path``; raises RecordsError."""
+    """Describe the record file at ``path``; raise RecordsError."""
     store = RecordStore(path, create=False)
     records = store.records()
     inputs = [key for key in records.tensors if key[0] == 0 and key[1] in records.inputs]
@@ -56,7 +56,7 @@ def _finite(value: float) -> float | None:
 
 
 def describe_minmax(data: bytes, location: str | None = None) -> Document:
-    """What is in a ``minmax.bin``, by the addresses that it has; raises RecordsError."""
+    """Describe a ``minmax.bin`` by its addresses; raise RecordsError."""
     runs = read_runs(data, location)
     found: dict[tuple[int, int, str, int], list[tuple[float, float]]] = {}
     for parts in runs:

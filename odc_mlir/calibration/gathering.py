@@ -128,7 +128,7 @@ class TensorGatherer:
 
 
 class Block:
-    """Values of the tensors of ``slots``, of the fixed ``shapes``, none of which is empty.
+    """Buffers for the values of the tensors of ``slots``, with fixed, non-empty ``shapes``.
 
     Each run computes each of them once. ``room`` is how many elements may wait to be looked at in detail.
     """

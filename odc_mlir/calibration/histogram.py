@@ -55,7 +55,7 @@ class Histogram:
         return self._edges(0, BINS)
 
     def _edges(self, first: int, last: int) -> NDArray[np.float64]:
-        """The edges from that of bin ``first`` to that behind bin ``last - 1``."""
+        """Return the edges of bins ``first`` to ``last - 1``."""
         return np.arange(first - _HALF, last - _HALF + 1, dtype=np.float64) * self.width
 
     def add(self, values: NDArray[np.float32] | NDArray[np.float64], largest: float) -> None:

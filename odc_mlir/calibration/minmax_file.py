@@ -69,7 +69,7 @@ _SLACK = 1e-3
 def _check_of_model(
     extremes: Mapping[TensorKey, list[tuple[float, float]]], model: Model, tensors: Sequence[Tensor], where: str | None
 ) -> None:
-    """Raises RecordsError where what a file says cannot have been recorded of ``model``.
+    """Raise RecordsError if a file cannot have been recorded for ``model``.
 
     The format does not say what it was recorded of. A recorder may have fused operators, but what the model gives is
     there if an operator computes it alone and in reals; and no result is beyond what its operator can give.

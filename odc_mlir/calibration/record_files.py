@@ -1,4 +1,4 @@
-"""Files of records as outputs: how ours are told from others, without loading what reads them."""
+"""Recognition of record files as outputs, without loading their readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What recording found out about a model: statistics by tensor, facts about its inputs, what is noteworthy."""
+"""Records of a model: statistics by tensor, facts about its inputs, findings."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class InputFacts:
             self.whole = bool(np.all(np.rint(value) == value))
 
     def merge(self, other: InputFacts) -> None:
-        """Take in what ``other`` has seen."""
+        """Merge ``other`` into this record."""
         if other.first:
             self.identical = self.identical and other.identical and self.first in ("", other.first)
             self.whole = self.whole and other.whole
@@ -90,7 +90,7 @@ class Records:
             self.inputs.setdefault(name, InputFacts()).merge(facts)
 
     def statistics(self) -> dict[str, TensorStatistics]:
-        """The statistics by tensor name; of several subgraphs with a tensor of one name, those of the first."""
+        """Statistics by tensor name; of equal names in several subgraphs, the first."""
         return by_name(self.tensors)
 
 

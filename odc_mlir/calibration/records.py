@@ -173,7 +173,7 @@ class RecordStore:
                 return
 
     def records(self, shapes: Shapes | None = None) -> Records:
-        """All runs on inputs of ``shapes`` (default: of any), in the order in which they were added."""
+        """Return the runs on inputs of ``shapes`` (default: all) in order of insertion."""
         with self._open() as database:
             batches = list(self._batches(database, shapes))
         with _content(self._where):
@@ -197,7 +197,7 @@ class RecordStore:
         return sum(by_shapes.values()) if shapes is None else by_shapes.get(shapes, 0)
 
     def shapes(self) -> dict[Shapes, int]:
-        """The sets of input shapes with the number of runs on each, in the order in which they first came."""
+        """Return the sets of input shapes with their number of runs, in order of first use."""
         with self._open() as database:
             rows = database.execute("SELECT shapes, SUM(runs) FROM batches GROUP BY shapes ORDER BY MIN(id)").fetchall()
         with _content(self._where):
@@ -248,7 +248,7 @@ class RecordStore:
             raise self._typed(error) from None
 
     def _check_files(self, *, create: bool) -> None:
-        """Raise RecordsError unless SQLite can open what is there without waiting; make the file if it is to be."""
+        """Raise RecordsError unless SQLite can open the file without waiting; create it if asked."""
         try:
             if create and not os.path.lexists(self.path):
                 private.make_empty_file(self.path)
@@ -350,7 +350,7 @@ def _batch(database: sqlite3.Connection, identity: int, runs: int, inputs: str, 
 
 
 def _content(where: str) -> AbstractContextManager[None]:
-    """For what rows say: whatever goes wrong with it means that the file is damaged. SQL stays outside."""
+    """Convert errors of decoding rows to RecordsDamagedError. SQL errors are handled elsewhere."""
     return parsing("the file of records is damaged", RecordsDamagedError, location=where, hint=_AFRESH)
 
 

@@ -13,7 +13,7 @@ _SHORT = 64
 
 
 def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Minima and maxima [N, C] of ``values`` [N, positions, C] over all positions, of which there is at least one."""
+    """Minima and maxima [N, C] of ``values`` [N, positions, C] over positions (at least one)."""
     count, positions, channels = values.shape
     if positions == 1:
         return values[:, 0], values[:, 0]

@@ -1,4 +1,4 @@
-"""What is known of one tensor's values over many runs, gathered as they come and joined at will.
+"""Statistics of one tensor over many runs, collected incrementally and mergeable.
 
 Of elements, NaN and -FLT_MAX (which masks use for "nothing") are left out, as ONE's record-minmax does; infinite ones
 are left out too, and all three are counted. Moments are joined by the update of Chan, Golub and LeVeque ("Updating
@@ -74,7 +74,7 @@ class TensorStatistics:
 
     @classmethod
     def of_extremes(cls, minima: Any, maxima: Any) -> TensorStatistics:
-        """Statistics of which nothing is known but each run's minimum and maximum."""
+        """Make statistics from the minimum and maximum of each run only."""
         result = cls()
         extremes = np.array([minima, maxima], np.float32)
         result._extremes = [extremes] if extremes.size else []
@@ -133,7 +133,7 @@ class TensorStatistics:
         self._add_detail(rows.reshape(shape), None if mask is None else mask.reshape(shape))
 
     def add_extremes(self, extremes: NDArray[np.float32]) -> None:
-        """Take in runs of which nothing else is known: their minima and maxima, [2, N], which stay as they are."""
+        """Add the minima and maxima of runs, [2, N], without further statistics."""
         self.runs_seen += extremes.shape[1]
         self._extremes.append(extremes)
 

@@ -72,7 +72,7 @@ def export_with_operators(module: ModuleOp) -> tuple[Model, OperatorIndices]:
 
 
 def subgraph_name(function: FuncOp) -> str | None:
-    """The subgraph's own name, from which the function's symbol may differ."""
+    """Name of the subgraph, which may differ from the function's symbol."""
     if "circle.unnamed" in function.attributes:
         return None
     name = function.attributes.get("circle.name")
@@ -281,7 +281,7 @@ class _SubgraphExporter:
         return len(self.tensors) - 1
 
     def _described(self, attribute: Attribute) -> int:
-        """The tensor of a ``#circle.tensor``; ``none`` stands for a left-out one."""
+        """Index of the tensor of a ``#circle.tensor``; -1 for an omitted one (``none``)."""
         if isinstance(attribute, NoneType):
             return LEFT_OUT
         if not isinstance(attribute, TensorAttr):

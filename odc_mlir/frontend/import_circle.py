@@ -275,7 +275,7 @@ class _SubgraphImporter:
         return self.values[index]
 
     def _shape(self, index: int) -> Shape | None:
-        """What is known of the shape of a tensor that is computed.
+        """Known shape of a computed tensor.
 
         Where subgraphs call one another, files leave out shapes that only a run can tell, and those look like scalars.
         """
@@ -334,7 +334,7 @@ class _SubgraphImporter:
         return options | self._record(operator)
 
     def _record(self, operator: Operator) -> dict[str, Any]:
-        """What an operator's record holds beside its options table; None where it is at its default."""
+        """Value of a field beside the options table; None for the default."""
         intermediates = [self._tensor_attribute(index) for index in operator.intermediates]
         return {
             "version": operator.version if operator.version != 1 else None,

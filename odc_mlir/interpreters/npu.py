@@ -1,4 +1,4 @@
-"""Interpreter of the tensor-level ``npu`` operations: what they mean, by :mod:`odc_mlir.numerics`.
+"""Interpreter of the tensor-level ``npu`` operations, with the arithmetic of :mod:`odc_mlir.numerics`.
 
 Values are numpy arrays of the tensors' storage types. Run the ``npu`` stage with these functions and the ``circle``
 stage with the host kernels: the results are equal, bit for bit.

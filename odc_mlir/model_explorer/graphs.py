@@ -42,7 +42,7 @@ def opened(path: str) -> tuple[Graph, Sequence[Mapping[str, Any]]]:
 
 
 def graph(model: Graph, layers: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
-    """A graph of the viewer. ``layers``: those of the report, which add placement, reason and cycles.
+    """A graph of the viewer. ``layers`` of the report add placement, reason and cycles.
 
     Operators of a segment lie in a group of its name. Constants are no nodes, but inputs with their type.
     """
@@ -98,7 +98,7 @@ def _edges(tensors: Sequence[int], producers: Mapping[int, tuple[str, str]]) -> 
 
 
 def _tensor(port: str, info: TensorInfo) -> dict[str, Any]:
-    """What the viewer's side panel shows of a tensor."""
+    """Entries of the viewer's side panel for a tensor."""
     shown = {"tensor_name": info.name, "type": type_text(info)}
     if info.is_const:
         shown["constant"] = "yes"

@@ -1,1 +1,1 @@
-"""Passes on ``circle`` operators; what they share lies in the folders."""
+"""Passes on ``circle`` operators; the folders hold shared code."""

@@ -199,7 +199,7 @@ def _pattern(entry: object, path: str) -> EqualizedPair:
 
 
 def write_patterns(path: str, pairs: Sequence[Pair]) -> None:
-    """Write the pairs that were moved, and by what, for :func:`read_patterns`; raises OptionError."""
+    """Write equalised pairs and factors for :func:`read_patterns`; raise OptionError."""
     found = [
         {"front": pair.front.name, "back": pair.backs[0][0].name, "type": "ScaleOnly"}
         | {"act_scale": pair.front.factors.tolist()}

@@ -110,7 +110,7 @@ def _cost_before(region: ShuffleRegion) -> int:
 
 
 class _ShufflePlan:
-    """Which runs of which sources every reader gets, and in which order layers give and take their channels."""
+    """Plan of a shuffle: runs of sources for each reader, and channel orders of layers."""
 
     def __init__(self, region: ShuffleRegion) -> None:
         self.region = region
@@ -136,7 +136,7 @@ class _ShufflePlan:
             self.runs[value] = _runs(Channel(given[p].value, places.get(given[p], given[p].number)) for p in order)
 
     def _stored(self) -> Mapping[SSAValue, list[int]]:
-        """The order in which sources that can give any order give their channels: by who reads them."""
+        """Choose the channel order of sources that can produce any order, from their readers."""
         free = [value for value in self.region.sources if _gives_any(value, self.region)]
         read_by: dict[Channel, list[int]] = {}
         places: dict[Channel, int] = {}
@@ -298,7 +298,7 @@ class _Writer:
         replace_layer(layer, layer.op, change(weights), moved, layer.op.operands, self.rewriter, fused)
 
     def _brought(self, value: SSAValue) -> SSAValue:
-        """What the readers of ``value`` get instead; what is returned keeps its name, and so an operator of its own."""
+        """Return the replacement of ``value`` for its readers; a returned value keeps its own operator and name."""
         pieces = [self._piece(run) for run in self.plan.runs[value]]
         if len(pieces) == 1 and not is_returned(value):
             return pieces[0]

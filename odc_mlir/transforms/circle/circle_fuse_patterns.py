@@ -93,7 +93,7 @@ def product_of(value: SSAValue, *, is_root: bool = True) -> ScaledProduct:
 
 
 def is_close(found: float | None, wanted: float) -> bool:
-    """Whether a constant of a model is this one; never for what is not a number."""
+    """Return whether a model's constant equals this number; False for NaN."""
     return found is not None and math.isclose(found, wanted, rel_tol=_CLOSE)
 
 
@@ -243,7 +243,7 @@ _CLAMPS = {(0.0, math.inf): "RELU", (0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_T
 
 
 def _limits(op: CircleOp) -> tuple[SSAValue, float, float] | None:
-    """What a clamp clamps, and to which interval."""
+    """Return the operand of a clamp, and its interval."""
     if op.SPEC.name == "RELU":
         return op.operands[0], 0.0, math.inf
     found = _with_scalar(op)

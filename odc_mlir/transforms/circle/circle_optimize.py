@@ -74,7 +74,7 @@ class CircleOptimizePass(PatternPass):
         self.optimize(ctx, op)
 
     def optimize(self, ctx: Context, module: ModuleOp) -> Rewritten:
-        """Rewrite ``module`` in place; what was applied. Raises OptionError."""
+        """Rewrite ``module`` in place, and return the applied rewrites; raise OptionError."""
         if self.limit is not None and self.limit < 0:
             raise OptionError(f"limit is {self.limit}", hint="give 0 or more")
         chosen = select(None if self.level == "none" else self.level, self.rewrites, self.without)

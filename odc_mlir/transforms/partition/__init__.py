@@ -1,1 +1,1 @@
-"""Passes that decide what runs where, and give every segment its program."""
+"""Passes that place operators on NPU or host, and form segments."""

@@ -1,4 +1,4 @@
-"""``npu-choose-segments``: keep on the NPU what makes an inference faster.
+"""``npu-choose-segments``: choose the placement with the shortest modelled time.
 
 Before: every operator is marked with whether the target supports it (``npu-mark-supported``)::
 
@@ -131,7 +131,7 @@ def problem_of(
     segment_cycles: Callable[[Sequence[OperatorCost]], float],
     place: str = "the NPU",
 ) -> PlacementProblem:
-    """The operators of ``module`` with what each takes on an accelerator, None where it cannot run there."""
+    """Describe the operators of ``module`` with their cost on an accelerator, None if unsupported."""
     tensors = _Tensors()
     items = [_item(op, work, tensors, host) for op, work in zip(found, works, strict=True)]
     last = main_function(module).body.block.last_op
@@ -150,7 +150,7 @@ def problem_of(
 
 
 def apply_choice(module: ModuleOp, found: Sequence[CircleOp], result: PlacementChoice) -> None:
-    """Place what is not chosen on the host, with the reason, and let the module say what the plans would take."""
+    """Place operators that are not chosen on the host, with the reason, and record the plans on the module."""
     for index, reason in result.reasons.items():
         place_on_host(found[index], reason)
     module.attributes[PARTITION] = _record(result)

@@ -1,1 +1,1 @@
-"""What is known of the channels of codes: their ranges, which of them belong together, and which nothing needs."""
+"""Analyses of quantised channels: ranges, classes of channels, and unneeded channels."""

@@ -1,4 +1,4 @@
-"""Kinds of operators on channels: what each makes of their codes, which belong together, and how it goes on with less.
+"""Kinds of operators by their effect on channels: ranges, classes, and removal.
 
 One class for each kind, one entry of :data:`KINDS` for each operator; any other is a barrier: it reads all channels of
 its operands, and its results may hold every code.
@@ -448,7 +448,7 @@ KINDS: Mapping[str, tuple[type[ChannelKind], ...]] = {
 
 
 def kind_of(op: CircleOp) -> ChannelKind | None:
-    """What an operator is; None for one that is a barrier."""
+    """Return the kind of an operator; None for a barrier."""
     if op.unverified is not None or len(op.results) != 1:
         return None
     kinds = KINDS.get(op.SPEC.name)

@@ -28,7 +28,7 @@ class CodeRanges:
 
     @classmethod
     def of_function(cls, function: FuncOp) -> CodeRanges:
-        """From what is known of nothing: any code may come in."""
+        """Return the full range of codes for an unknown value."""
         found = ((op, kind_of(op)) for op in function.body.block.ops if isinstance(op, CircleOp))
         ranges = cls({op: kind for op, kind in found if kind is not None})
         for kind in ranges.kinds.values():
@@ -69,7 +69,7 @@ def unneeded_channels(ranges: CodeRanges, share: int) -> dict[Operation, Mask]:
 
 
 class _Classes:
-    """Channels of all values in a row, and by which number each class of them goes."""
+    """Consecutive numbers of all values' channels, and the class of each."""
 
     def __init__(self, ranges: CodeRanges) -> None:
         self.ranges = ranges
@@ -131,7 +131,7 @@ class _Classes:
         return (kind.result for kind in self.ranges.kinds.values() if isinstance(kind, ProductKind))
 
     def _spread(self, needed: Mask) -> None:
-        """From results of layers to what they read, until nothing is added."""
+        """Propagate needed channels from results of layers to their operands, to a fixed point."""
         pairs = [(layer, self.of(layer.input), self.of(layer.result)) for layer in reversed(self.ranges.layers)]
         seen = -1
         while (count := int(needed.sum())) != seen:

@@ -56,7 +56,7 @@ class ChannelRange:
         return self if count == 1 else ChannelRange(np.tile(self.low, count), np.tile(self.high, count))
 
     def joined(self, other: ChannelRange) -> ChannelRange:
-        """What is in this span or in the other."""
+        """Return the union of both spans."""
         return ChannelRange(np.minimum(self.low, other.low), np.maximum(self.high, other.high))
 
 
@@ -75,20 +75,20 @@ def channels_of(value: SSAValue) -> int | None:
 
 
 def zero_point(value: SSAValue) -> int:
-    """The code that stands for 0."""
+    """Return the code of 0."""
     quant = tensor_facts(value.type).quant
     assert quant is not None
     return quant.zero_point
 
 
 def is_same_code(a: SSAValue, b: SSAValue) -> bool:
-    """Whether codes of both stand for the same numbers."""
+    """Return whether codes of both types represent the same numbers."""
     first, second = tensor_facts(a.type), tensor_facts(b.type)
     return first.dtype == second.dtype and first.quant == second.quant
 
 
 def constant_span(value: SSAValue) -> ChannelRange | None:
-    """The codes of a constant; None for what is none."""
+    """Return the codes of a constant, None for other values."""
     array, channels = constant(value), channels_of(value)
     if array is None or channels is None:
         return None
@@ -129,7 +129,7 @@ class ChannelWeights:
 
     @cached_property
     def largest_sum(self) -> Ints:
-        """What no sum of any result channel exceeds, ``[O]``, the bias included."""
+        """Bound of the sums of each result channel, ``[O]``, bias included."""
         ones = np.ones(self.codes.shape[-1])
         return np.asarray(self.sums(ones, ones)[1] * (self.how.largest or 0) + np.abs(self.bias)).astype(np.int64)
 
@@ -249,7 +249,7 @@ def elementwise_span(op: CircleOp, spans: Sequence[ChannelRange]) -> ChannelRang
 
 
 def _at_ends(op: CircleOp, spans: Sequence[ChannelRange], rising: tuple[int, ...] | None) -> ChannelRange | None:
-    """By the ends of operands in each of which the result rises or falls; None: a product, which does by sign."""
+    """Range of a result that is monotonic in each operand; None for a product, whose direction depends on signs."""
     if rising is None:
         a, b = spans
         rows = [np.stack([a.low, a.low, a.high, a.high]), np.stack([b.low, b.high, b.low, b.high])]
@@ -273,7 +273,7 @@ def _tabulated(op: CircleOp, span: ChannelRange) -> ChannelRange | None:
 
 
 def _evaluated(op: CircleOp, rows: Sequence[Ints]) -> Ints | None:
-    """What the operator's kernel makes of codes ``[K, C]``; None where it refuses."""
+    """Run the operator's kernel on codes ``[K, C]``; None if it raises."""
     node = node_of(op)
     infos = [_stand_in(info_of(value), rows[0].shape) for value in (*op.operands, op.results[0])]
     alone = replace(node, operands=tuple(infos[:-1]), results=(infos[-1],))

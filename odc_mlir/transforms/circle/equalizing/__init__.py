@@ -1,1 +1,1 @@
-"""What equalising channels is made of: what makes them, where they go, and the pairs between which scales move."""
+"""Parts of channel equalisation: sources of channels, their tracing, and pairs of layers."""

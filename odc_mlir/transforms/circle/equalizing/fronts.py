@@ -1,4 +1,4 @@
-"""What makes channels that can be divided: layers by their weights, normalisations and the like by a scale of channels.
+"""Sources of divisible channels: layers with weights, and normalisations with a scale per channel.
 
 Each holds its numbers in double precision until :meth:`Front.write` gives them to the operations.
 """
@@ -39,7 +39,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(eq=False)
 class Front(ABC):
-    """What the channels along the last axis of a result are products of, and sums with."""
+    """Factors and summands of the channels along a result's last axis."""
 
     weights: Floats
     axis: int  # of the weights: channels
@@ -54,7 +54,7 @@ class Front(ABC):
     @property
     @abstractmethod
     def ops(self) -> Sequence[CircleOp]:
-        """The operators whose results are divided, the last one's result being that of the front."""
+        """Operators with divided results; the last one defines the result of the front."""
 
     @property
     def result(self) -> OpResult:
@@ -67,7 +67,7 @@ class Front(ABC):
         return value_name(self.result)
 
     def take_record(self, records: Mapping[str, Floats]) -> None:
-        """Know what was recorded of the result; raises OptionError where that has other channels."""
+        """Set the recorded range of the result; raise OptionError for another number of channels."""
         record = records.get(self.name)
         if record is not None and len(record) != len(self.bias):
             raise OptionError(
@@ -78,7 +78,7 @@ class Front(ABC):
         self.record = record
 
     def output_ranges(self) -> Floats:
-        """What the factors are to even out: by channel, of the results if recorded, else of the weights."""
+        """Ranges to equalise, per channel: of recorded results if known, else of weights."""
         if self.record is not None:
             return self.record
         others = tuple(axis for axis in range(self.weights.ndim) if axis != self.axis)
@@ -113,7 +113,7 @@ class Front(ABC):
 
 @dataclass(eq=False)
 class LayerFront(Front):
-    """A layer with what it will hold."""
+    """A layer with its new constants."""
 
     layer: WeightedLayer
 

@@ -1,4 +1,4 @@
-"""Pairs between which scales of channels move: what makes the channels, and all layers that read them."""
+"""Pairs for equalisation: a source of channels, and all layers that read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NEARLY_NOTHING = 1e-6  # a part of the largest: channels below say nothing
 
 @dataclass(frozen=True)
 class Balance:
-    """How factors are chosen: by which share ranges of channels are evened out, and whether factors keep every bit."""
+    """Choice of factors: share of the equalisation, and restriction to powers of two."""
 
     alpha: float
     powers_of_two: bool
@@ -129,7 +129,7 @@ class Pair:
                 op.properties["fused_activation_function"] = op.OPTIONS["fused_activation_function"].encode("relu")
 
     def moved_factors(self) -> dict[str, Floats]:
-        """By what the elements of tensors were divided, by name: one number each along the axes that matter."""
+        """Divisors of tensors by name: one number per element along the relevant axes."""
         if not self.is_moved:
             return {}
         found = {value: self._by_element(labels) for value, labels in self.labels.items()}
@@ -181,7 +181,7 @@ def least_factors(bias: Floats) -> Floats:
 
 
 def _forget_range(value: SSAValue) -> None:
-    """Drop what was recorded for ``value``."""
+    """Drop the recorded range of ``value``."""
     facts = tensor_facts(value.type)
     if facts.record is None:
         return

@@ -1,4 +1,4 @@
-"""Where channels go: which elements of which tensors are products with which channel, up to the layers that read them.
+"""Tracing of channels: the elements of tensors that are multiples of each channel, up to layers.
 
 Factors commute with much on the way: with moves of elements, products with anything else, positively homogeneous
 functions such as RELU, and sums over elements of one channel, as attention makes of its values. So each element of a
@@ -144,7 +144,7 @@ def _is_below_clip(op: CircleOp) -> bool:
 
 
 def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
-    """Whether an unknown first extent of what is traced stays the first: labels are those of one row of it."""
+    """Return whether an unknown first extent stays first; labels are those of one row."""
     unknown = any((shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
     return not unknown or all((shape_of(result) or (0,))[0] is None for result in op.results)
 
@@ -213,7 +213,7 @@ def _pooled(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None
 
 
 def _padded(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
-    """Zeros go with any factor, so with that of the channel beside which they stand."""
+    """Give zeros the channel of their neighbour: they are multiples of any factor."""
     return _pooled(op, traced, shapes) or _moved(op, traced, shapes)
 
 

@@ -1,4 +1,4 @@
-"""What recognising a function takes: its operators, walked from the result back to what it reads."""
+"""Helpers to recognise functions: walks over operators from a result back to its inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gates: SiLU and GELU by a logistic function, and images weighted by what their means say (squeeze-excite)."""
+"""Gates: SiLU, GELU by a logistic function, and squeeze-excite."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Normalisation:
 
     @property
     def kind(self) -> str:
-        """What users call it. Groups of channels are rows of whole images: [N, C, H, W] as [N * groups, …]."""
+        """Name for users. Groups of channels are rows: [N, C, H, W] as [N * groups, …]."""
         shape = [extent or 0 for extent in shape_of(self.x) or ()]
         if not self.is_centred:
             return RMS
@@ -212,7 +212,7 @@ def _apart(spread: Spread, epsilon: float, inverse: SSAValue) -> Normalisation |
 
 
 def _with_constants(spread: Spread, epsilon: float, normal: SSAValue, gamma: Reals | None = None) -> Normalisation:
-    """The product and the sum with constants that alone read what is normalised, through views."""
+    """Find the product and sum with constants that are the only readers of a normalised value, through views."""
     result, beta = normal, None
     if gamma is None:
         factor = _constant_step(result, "MUL")

@@ -1,4 +1,4 @@
-"""Which functions a network computes: one list for reports, and for what keeps them whole."""
+"""Recognition of functions in a network, for reports and for passes that keep them whole."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OPERATORS = {
 
 
 def functions(module: ModuleOp) -> list[Function]:
-    """Every function recognised, in the order of the operators that they are told by; an operator may be in two."""
+    """Return the recognised functions in operator order; an operator may be in two."""
     blocks = {op.parent for op in module.walk() if isinstance(op, CircleOp)}
     ordered = [block for block in _blocks(module) if block in blocks]
     return [found for block in ordered for found in _of_block(block)]

@@ -48,7 +48,7 @@ class GateColumns(NamedTuple):
 
 
 class RecurrentStep(NamedTuple):
-    """``before``: the state that this step changes (of LSTM the cell's), ``after``: what it makes of it.
+    """One step. ``before``: its state (of LSTM the cell state), ``after``: the new state.
 
     ``state`` is what the step gives; ``gates`` are in the order of the operator that has the function's name.
     """
@@ -171,7 +171,7 @@ def _lstm_step(op: CircleOp) -> RecurrentStep | None:
 
 
 def _logistic_and(product: CircleOp, *names: str) -> tuple[SSAValue, SSAValue] | None:
-    """What the logistic function in ``product`` is of, and the other factor, given by one of ``names`` if any."""
+    """Return the operand of the logistic factor of ``product``, and the other factor, made by one of ``names``."""
     for gate, other in pairs(product):
         inner = producer(gate, "LOGISTIC")
         if inner is not None and (not names or producer(other, *names) is not None):
@@ -293,7 +293,7 @@ def _rows(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> tuple[int
 
 
 def _place(gate: GateColumns, before: SSAValue | None, recurrent: WeightedLayer, bias: Reals | None) -> int | None:
-    """The place of a gate's rows, where one of its two parts is what the state ``before`` contributes."""
+    """Return the position of a gate's rows if one of its two summands depends on the state ``before``."""
     for by_input, by_state in ((0, 1), (1, 0)):
         place, part = gate.places[by_input], gate.parts[by_state]
         if place is None or gate.parts[by_input] is part:
@@ -307,7 +307,7 @@ def _place(gate: GateColumns, before: SSAValue | None, recurrent: WeightedLayer,
 
 
 def _is_bias(value: SSAValue, columns: int | None, place: int, bias: Reals | None) -> bool:
-    """Whether ``value`` is what a state of zeros contributes to the gate at ``place``."""
+    """Return whether ``value`` is the contribution of a zero state to the gate at ``place``."""
     array = real_constant(viewed(value))
     if array is None or bias is None or not array.ndim:
         return False
@@ -336,7 +336,7 @@ def _are_same(first: Sequence[SSAValue], second: Sequence[SSAValue]) -> bool:
 
 
 def _inputs(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> WeightedLayer | None:
-    """The layer of all inputs, of which step t reads row t and which has as many rows as there are steps."""
+    """Return the layer on all inputs whose row t is read by step t, with one row per step."""
     found: WeightedLayer | None = None
     before: SSAValue | None = None
     for number, step in enumerate(steps):

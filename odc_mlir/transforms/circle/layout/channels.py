@@ -182,7 +182,7 @@ class ShuffleRegion:
         return made if op in made.movers else None
 
     def uses_outside(self, value: SSAValue) -> list[tuple[Operation, int]]:
-        """Who reads ``value`` for more than to move its channels, and as which operand."""
+        """Uses of ``value`` that do more than move its channels."""
         inside = (self.movers, self.inner)
         return [(use.operation, use.index) for use in value.uses if not any(use.operation in part for part in inside)]
 

@@ -33,7 +33,7 @@ NHWC: Order = (0, 2, 3, 1)  # of an image that the model wrote channels first
 
 @dataclass(eq=False, slots=True)
 class LayoutNode:
-    """An operator, an argument or something returned, with the ways in which it can work."""
+    """An operator, argument or returned value, with its possible layouts."""
 
     op: Operation | BlockArgument
     rule: LayoutRule | None
@@ -54,7 +54,7 @@ class LayoutUse:
 
 @dataclass(eq=False, slots=True)
 class Edge:
-    """A tensor: who gives it, as which result, and who reads it."""
+    """A tensor: its definition and its uses."""
 
     value: SSAValue
     source: LayoutNode
@@ -77,7 +77,7 @@ class Edge:
         return use.node.wants(choice, use.place) or self.natural
 
     def cost(self, given: Order, wanted: Order) -> int:
-        """What it costs to have the tensor in another order than it is given in."""
+        """Cost of a reordered copy of the tensor."""
         if given == wanted:
             return 0
         shape = shape_of(self.value)
@@ -166,7 +166,7 @@ class LayoutGraph:
         return {node: chosen[number] for node, number in variables.items()}
 
     def total(self, chosen: Mapping[LayoutNode, int]) -> int:
-        """What a choice of all nodes costs."""
+        """Cost of an assignment of all nodes."""
         total = 0
         for edge in self.edges.values():
             given = edge.given(chosen.get(edge.source, 0))
@@ -175,7 +175,7 @@ class LayoutGraph:
 
 
 def _wanted(edge: Edge, chosen: Mapping[LayoutNode, int]) -> set[Order]:
-    """The orders in which a tensor is read."""
+    """Orders of a tensor's uses."""
     return {edge.wanted(use, chosen.get(use.node, 0)) for use in edge.uses}
 
 
@@ -214,7 +214,7 @@ def _interface_rule(value: SSAValue) -> LayoutRule | None:
 
 
 def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) -> Iterator[CostTable]:
-    """The factors of one tensor; ``sizes`` grows by a variable for each order in which several readers may share it."""
+    """Factors of one tensor; appends to ``sizes`` a variable for each order that readers may share."""
     source = edge.source
     givers = range(max(1, len(source.choices)))
     if len(edge.uses) == 1:
@@ -238,7 +238,7 @@ def _costs(edge: Edge, variables: Mapping[LayoutNode, int], sizes: list[int]) ->
 def _factor(
     table: Costs, nodes: Sequence[LayoutNode], variables: Mapping[LayoutNode, int], *more: int
 ) -> Iterator[CostTable]:
-    """A factor over those of ``nodes`` that have a choice, and the variables ``more``; none for no cost."""
+    """Make a factor over ``nodes`` with a choice and the variables ``more``; none without cost."""
     fixed = tuple(axis for axis, node in enumerate(nodes) if node not in variables)
     kept = (*(variables[node] for node in nodes if node in variables), *more)
     if kept and np.any(table):

@@ -32,7 +32,7 @@ LayoutChoice = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What an operator needs to work by a choice: other contents of constants, other options, another operator."""
+    """Changes of an operator for a layout: constants, options, or another operator."""
 
     constants: Mapping[int, NDArray[Any]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -295,7 +295,7 @@ def _reshape(op: CircleOp) -> LayoutRule | None:
 
 
 def _transpose(op: CircleOp) -> LayoutRule | None:
-    """TRANSPOSE only says in which order its result is seen: whatever the choice, it does no work."""
+    """TRANSPOSE only names the order of its result: it costs nothing in any layout."""
     array = constant(op.operands[1])
     if array is None or is_constant(op.operands[0]):
         return None

@@ -35,7 +35,7 @@ RESIZES = ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR")
 
 @dataclass(frozen=True)
 class DropIdentity(OperatorPattern):
-    """An operator, one of ``names``, whose result is one of its operands."""
+    """Drop an operator whose result equals one of its operands."""
 
     names: frozenset[str] = field(default_factory=lambda: frozenset(_IDENTITIES))
 
@@ -48,7 +48,7 @@ class DropIdentity(OperatorPattern):
 
 
 class MergeViews(OperatorPattern):
-    """RESHAPE of a view reads what the view reads."""
+    """Make RESHAPE of a view read the operand of the view."""
 
     names = frozenset({"RESHAPE"})
 
@@ -60,7 +60,7 @@ class MergeViews(OperatorPattern):
 
 
 class MergeTransposes(OperatorPattern):
-    """TRANSPOSE of a TRANSPOSE has one permutation."""
+    """Merge TRANSPOSE of a TRANSPOSE."""
 
     names = frozenset({"TRANSPOSE"})
 
@@ -81,7 +81,7 @@ class MergeTransposes(OperatorPattern):
 
 
 class TransposeToReshape(OperatorPattern):
-    """A TRANSPOSE that keeps the order of all extents but 1 keeps the order of elements."""
+    """Replace a TRANSPOSE that moves only extents of 1 by a RESHAPE."""
 
     names = frozenset({"TRANSPOSE"})
 
@@ -106,17 +106,17 @@ def _is_same_element(a: SSAValue, b: SSAValue) -> bool:
 
 
 def _is_same_type(a: SSAValue, b: SSAValue) -> bool:
-    """Whether two types differ in recorded ranges at most."""
+    """Return whether two types are equal apart from recorded ranges."""
     return _is_same_element(a, b) and shape_of(a) is not None and shape_of(a) == shape_of(b)
 
 
 def _is_plain(op: CircleOp) -> bool:
-    """Whether the operator works on numbers, not on codes of numbers."""
+    """Return whether the operator's result is not quantised."""
     return tensor_facts(op.results[0].type).quant is None
 
 
 def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | None]:
-    """The operand beside a constant that holds nothing but ``number``; ``either`` side of it, or the left only."""
+    """Rule: the operand beside a constant of all ``number``, on ``either`` side or the left only."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         left, right = op.operands
@@ -132,7 +132,7 @@ def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | No
 
 
 def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
-    """Operand ``place`` where the static shapes agree: the operator then gives every element at its own place."""
+    """Rule: operand ``place`` if its shape is static; the caller compares it with the result's."""
 
     def rule(op: CircleOp) -> SSAValue | None:
         return op.operands[place] if static_shape_of(op.operands[place]) is not None else None

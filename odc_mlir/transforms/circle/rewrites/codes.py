@@ -21,7 +21,7 @@ from odc_mlir.transforms.common.rewriting import (
 
 
 class QuantizeAgain(OperatorPattern):
-    """QUANTIZE of a QUANTIZE reads what the first reads: one rounding instead of two."""
+    """Make QUANTIZE of a QUANTIZE read the first operand: one rounding instead of two."""
 
     names = frozenset({"QUANTIZE"})
 
@@ -56,7 +56,7 @@ class LastPair(OperatorPattern):
 
 
 class DropFakeQuant(OperatorPattern):
-    """FAKE_QUANT goes; what it would have rounded stays."""
+    """Remove FAKE_QUANT without rounding its operand."""
 
     names = frozenset({"FAKE_QUANT"})
 

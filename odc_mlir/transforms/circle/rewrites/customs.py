@@ -24,7 +24,7 @@ CODES = frozenset({*ALIASES, TRANSPOSED})
 
 @dataclass(frozen=True)
 class ResolveCustom(OperatorPattern):
-    """CUSTOM with one of ``codes`` is the builtin operator; what the application registered stays its own."""
+    """Replace CUSTOM with one of ``codes`` by the builtin operator, unless the application registered the code."""
 
     codes: frozenset[str] = CODES
     names: frozenset[str] = field(default=frozenset({"CUSTOM"}))

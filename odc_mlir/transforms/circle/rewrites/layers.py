@@ -118,7 +118,7 @@ class ChannelsToDepthwise(OperatorPattern):
 
 
 class PreActivation(OperatorPattern):
-    """Batch normalisation and RELU before convolutions, of what also goes elsewhere.
+    """Fold batch normalisation and RELU before convolutions whose input has other readers.
 
     ``relu(x * gamma + beta)`` with ``gamma > 0`` is ``relu(x + beta / gamma) * gamma``. The convolutions that read it
     take the factor; the layer that makes ``x`` takes the shift, and the layers whose results are added to ``x`` take
@@ -167,7 +167,7 @@ Shifts = list[tuple[WeightedLayer, NDArray[Any]]]
 
 
 def _shifts(value: SSAValue, normalisation: CircleOp, shift: NDArray[Any]) -> Shifts | None:
-    """What is added to biases so that ``value`` has ``shift`` more, and nothing else changes; None where that fails."""
+    """Return changes of biases that add ``shift`` to ``value`` only; None if there are none."""
     source = _plain_layer(value)
     found: Shifts = []
     if source is None:

@@ -52,7 +52,7 @@ def _put(rewriter: PatternRewriter, found: Normalisation, end: CircleOp, made: l
 
 
 def _real_norm(op: CircleOp) -> tuple[Normalisation, tuple[int | None, ...]] | None:
-    """The normalisation of real values whose root ``op`` takes, with the shape of what it normalises."""
+    """Return the float normalisation with the root ``op``, and the shape of its operand."""
     found = normalisation(op)
     shape = None if found is None else shape_of(found.x)
     if found is None or not shape or not is_real(found.x) or shape != shape_of(found.result):

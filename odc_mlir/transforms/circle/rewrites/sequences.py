@@ -95,7 +95,7 @@ class SequenceGru(_Sequence):
 
 
 def _hidden(found: Unrolled) -> list[SSAValue]:
-    """What the operator does not give: cell states."""
+    """Results that the sequence operator lacks: cell states."""
     return [step.after for step in found.steps if step.after is not step.state]
 
 

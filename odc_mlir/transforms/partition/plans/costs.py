@@ -116,7 +116,7 @@ class _Copies:
         return self.copied + sum(min(most, max(0.0, self.copied - since)) for since, most in self.delays)
 
     def beside(self, size: float, now: float) -> float:
-        """The cycles for ``size`` bytes that are read from ``now`` on: each has its turn with one of what is copied."""
+        """Cycles to read ``size`` bytes from ``now`` on, while copies take every other turn of the port."""
         alone, others = size / self.width, self.left / self.width - max(0.0, now - self.copied)
         self.delays.append((now, alone))
         return alone + min(alone, max(0.0, others))
@@ -201,7 +201,7 @@ class _LayerCosts:
             return {}
 
     def added(self, work: OperatorCost, layer: npu.NpuTensorOp, planned: TilingChoice | None) -> OperatorCost:
-        """``work`` and that of ``layer``, alone with the whole tile buffer where nothing is planned."""
+        """Add the work of ``layer`` to ``work``, with the whole tile buffer if no plan exists."""
         self.check()
         best = planned or _alone(layer, self.tilings, self.port.bytes_per_cycle)
         stored, (copied, picked) = stored_bytes(layer), _constant_bytes(layer, self.port)
@@ -231,7 +231,7 @@ class _LayerCosts:
         )
 
     def _shares(self, layer: npu.ConvOp, tiling: WindowTiling) -> tuple[float, float, float]:
-        """How constants of ``layer`` are used: the share that its first instruction needs, the cycles in which its
+        """Estimate the use of ``layer``'s constants: share before the first instruction, cycles in which its
         input is loaded, and the share of its cycles that are over when it needs the last ones.
         """
         sram = self.tilings.target.sram

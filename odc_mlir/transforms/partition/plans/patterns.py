@@ -1,4 +1,4 @@
-"""The table of pattern groups. A pattern is a chain in which every result has one reader, the next operator."""
+"""The table of pattern groups. A pattern is a chain of operators, each the only reader of the one before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ VIEW = "VIEW"  # in a pattern: any operator that only shows the same bytes in an
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """``chain``: operator names, producers first; ``text`` says what makes them one."""
+    """A pattern. ``chain``: operator names, producers first; ``text``: the reason to group them."""
 
     name: str
     chain: tuple[str, ...]

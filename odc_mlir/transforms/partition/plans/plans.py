@@ -108,7 +108,7 @@ class SegmentEstimate:
 
 @dataclass(frozen=True, slots=True)
 class CostedPlacement:
-    """A placement of every operator and what it costs."""
+    """A placement of every operator with its cost."""
 
     on_npu: tuple[bool, ...]
     segments: tuple[SegmentEstimate, ...]
@@ -122,7 +122,7 @@ class CostedPlacement:
 
     @property
     def bytes(self) -> float:
-        """What the compiled segments hold a second time, and the tensors between them and the host."""
+        """Bytes duplicated in compiled segments, and of tensors between segments and host."""
         return sum(s.constant_bytes + s.input_bytes + s.output_bytes for s in self.segments)
 
     def to_dict(self) -> dict[str, str | int]:

@@ -1,4 +1,4 @@
-"""An order of operators in which as few segments as possible follow each other; knows indices only, no IR."""
+"""Ordering of operators into as few segments as possible; works on indices, without IR."""
 
 from __future__ import annotations
 

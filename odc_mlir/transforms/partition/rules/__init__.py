@@ -1,1 +1,1 @@
-"""What the NPU can run: rules and the checks behind them."""
+"""Placement rules of the NPU and their checks."""

@@ -1,4 +1,4 @@
-"""The checks behind the placement rules: each looks at one thing of an operator and says what it saw in the way.
+"""Checks of placement rules: each tests one property of an operator and returns the offending value.
 
 A check gets the operator as :class:`odc_mlir.ops.spec.Node` and returns None where its condition holds. It runs after
 the checks before it in the operator's list have passed, so it may rely on them (static shapes, known types).
@@ -203,7 +203,7 @@ def same_type(node: Node, _: PlacementLimits) -> str | None:
 
 
 def one_type(node: Node, _: PlacementLimits) -> str | None:
-    """What is computed has one element type; constants may have another."""
+    """Check that computed tensors have one element type; constants may differ."""
     first, *others = activations(node)
     for tensor in others:
         if tensor.dtype != first.dtype:
@@ -212,7 +212,7 @@ def one_type(node: Node, _: PlacementLimits) -> str | None:
 
 
 def quant_text(quant: QuantParams | None) -> str:
-    """``scale 0.5 and zero point 3``, or how far that is from what a tensor has."""
+    """Text of a scale and zero point, or of the difference from a tensor's."""
     if quant is None:
         return "no scale"
     if not quant.per_tensor:
@@ -293,7 +293,7 @@ def transposed(node: Node, _: PlacementLimits) -> str | None:
 
 
 def resized(node: Node, _: PlacementLimits) -> str | None:
-    """Positions of the host kernel are those of integers with a constant step, and what it blends is exact."""
+    """Check that positions are integers with a constant step and that blending is exact."""
     found = resize_lines(node)
     return found if isinstance(found, str) else None
 
@@ -372,7 +372,7 @@ def softmax_row(node: Node, _: PlacementLimits) -> str | None:
 
 
 def padding(node: Node, _: PlacementLimits | None = None) -> str | None:
-    """Only height and width are padded, by what a load can add."""
+    """Check that only height and width are padded, by amounts that a load can add."""
     amounts = [[int(v) for v in row] for row in node.const(1).reshape(-1, 2)]
     highest = field_range("load", "pad_before1")[1]
     if any(v < 0 or v > highest for row in amounts for v in row):
@@ -389,7 +389,7 @@ def moves(node: Node, _: PlacementLimits) -> str | None:
 
 
 def either(first: Check, second: Check) -> Check:
-    """Check that one of two holds; what the second saw is said."""
+    """Check that one of two checks passes; report the second one's value."""
 
     def check(node: Node, limits: PlacementLimits) -> str | None:
         return first(node, limits) and second(node, limits)

@@ -60,7 +60,7 @@ def _sides(sizes: list[int]) -> tuple[int, int] | None:
 
 
 def reduction(node: Node, _: PlacementLimits) -> str | None:
-    """What is reduced is an image that an instruction reduces."""
+    """Check that the operand is an image that an instruction can reduce."""
     if reduced(node) is not None:
         return None
     shape, axes = node.operand(0).static_shape, [int(axis) for axis in node.const(1).reshape(-1)]

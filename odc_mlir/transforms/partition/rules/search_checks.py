@@ -31,7 +31,7 @@ def searched(node: Node) -> Searched:
 
 
 def searched_row(node: Node, limits: PlacementLimits) -> str | None:
-    """What is searched fits the instruction and the tile buffer."""
+    """Check that the searched operand fits the instruction and the tile buffer."""
     size, item = searched(node).size, node.operand(0).info.numpy.itemsize
     spare = 4 * limits.target.sram.burst_bytes
     highest = min(field_range("reduce", "channels")[1], (limits.target.local.tile_bytes - spare) // item)
@@ -51,7 +51,7 @@ def updated_axis(node: Node) -> int | None:
 
 
 def updated_slice(node: Node, _: PlacementLimits) -> str | None:
-    """A computed position is that of one slice: only an element of it matters, and a mask says what it does."""
+    """Check that a computed position has one element, for one slice, and a valid mask."""
     whole, part, start = node.operand(0), node.operand(1), node.operand(2)
     if start.is_const:
         return None

@@ -1,4 +1,4 @@
-"""The checks behind the placement rules of what sums and 16-bit codes ask for."""
+"""Checks of placement rules for sums and 16-bit codes."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def by_table(node: Node, _: PlacementLimits) -> str | None:
 
 
 def slopes(node: Node, limits: PlacementLimits) -> str | None:
-    """8-bit codes, and those of 16 bits without zero points, are multiplied by slopes; a table may hold others."""
+    """Check that codes have 8 bits, or 16 bits without zero points, unless a table can be used."""
     if node.results[0].info.numpy.itemsize == 1 or centred_codes(node, limits) is None:
         return None
     return one_input(node, limits) or by_table(node, limits)

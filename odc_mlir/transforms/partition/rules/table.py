@@ -1,4 +1,4 @@
-"""What the NPU can run, as a table of rules.
+"""The table of placement rules of the NPU.
 
 Each rule looks at one thing and says what it saw when that thing is in the way. ``npu-mark-supported`` asks
 :func:`verdict` for every operator; compile reports and the generated documentation read the same table. Rules see
@@ -28,7 +28,7 @@ from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """``text`` says what must hold; ``check`` returns None where it does, else what was seen instead."""
+    """A rule: its text, and a check that returns None or the offending value."""
 
     name: str
     text: str
@@ -51,14 +51,14 @@ def rules_of(spec: OpSpec) -> tuple[Rule, ...] | None:
 
 
 def works_by_table(spec: OpSpec) -> bool:
-    """Whether a table of codes can stand for an operator: element-wise, without effects, on quantised tensors."""
+    """Return whether a lookup table can replace an operator: element-wise, pure, quantised."""
     makes_numbers = not any(result.dtypes for result in spec.results)
     quantisable = spec.quant.kind not in (QuantKind.NONE, QuantKind.FLOAT)
     return quantisable and makes_numbers and {Trait.PURE, Trait.ELEMENTWISE} <= spec.traits
 
 
 def verdict(node: Node, limits: PlacementLimits) -> Verdict:
-    """Whether every rule that applies to ``node`` holds, else the first that does not and what it saw."""
+    """Check all rules for ``node``; return the first violation and the offending value."""
     rules = rules_of(node.spec)
     if rules is None:
         return Verdict(False, f"operator: {node.spec.name} has no NPU form")
@@ -69,7 +69,7 @@ def verdict(node: Node, limits: PlacementLimits) -> Verdict:
 
 
 def rules_text() -> Iterator[str]:
-    """The table and the pattern groups as lines of text: what has no line has no NPU form."""
+    """Yield the table and the pattern groups as text; an operator without a line has no NPU form."""
     yield "every operator"
     yield from _lines((*GENERIC, *GENERIC_LAST))
     for name, rules in OPERATORS.items():

@@ -1,4 +1,4 @@
-"""The checks behind the placement rules of constant weights, and how weights become what the array computes with.
+"""Checks of placement rules for constant weights, and conversion of weights for the array.
 
 The array takes one zero point off all weights of an instruction. Weights quantised by channel may have as many zero
 points as channels; then differences of code and zero point have nine bits. Three ways lead back to eight: move the
@@ -26,7 +26,7 @@ MOST_PARTS = 3  # of a weight
 
 
 def weights(node: Node, _: PlacementLimits) -> str | None:
-    """Weight codes have a type that goes with the input's, and zero points that one can stand for."""
+    """Check the type of weights against the input's, and that one zero point can represent all."""
     source, filters = next(activations(node)), node.operand(1)
     if filters.dtype not in WEIGHT_TYPES[source.dtype]:
         return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
@@ -61,7 +61,7 @@ def centred_range(filters: TensorInfo) -> tuple[int, int]:
 
 
 def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
-    """Result channels in groups in which one zero point can stand for all; each group in order."""
+    """Group result channels such that one zero point per group represents all."""
     values = np.moveaxis(centred(filters), axis, 0).reshape(filters.static_shape[axis], -1)
     low, high = values.min(1), values.max(1)
     groups: list[list[int]] = []
@@ -113,7 +113,7 @@ def weight_axis(axis: int) -> Check:
 
 
 def has_wide_weights(node: Node) -> bool:
-    """Whether a product has constant 8-bit weights whose zero points lie too far apart for one to stand for all."""
+    """Return whether constant 8-bit weights have zero points too far apart for a single one."""
     if node.spec.name not in PRODUCTS or (filters := node.optional(1)) is None or not filters.is_const:
         return False
     if filters.quant is None or len(set(filters.quant.zero_points)) < 2 or filters.info.numpy.itemsize > 1:
