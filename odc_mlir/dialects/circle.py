@@ -141,7 +141,7 @@ class ConstOp(IRDLOperation):
 
 @irdl_op_definition
 class NoneOp(IRDLOperation):
-    """Stands for an operand that is left out: ``%none = circle.none``."""
+    """An omitted operand: ``%none = circle.none``."""
 
     name = "circle.none"
 
@@ -209,7 +209,7 @@ def info_of(value: SSAValue) -> TensorInfo:
 
 
 def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute]) -> None:
-    """What a quantisation by blocks or with shared exponents says of a tensor; it wins over scale and zero point."""
+    """Blockwise or microscaling quantisation of a tensor, which overrides scale and zero point."""
     if table == "MXQuantization" and isinstance(axis := fields.get("axis"), IntegerAttr):
         info.mx_axis, info.quant = axis.value.data, None
     if table == "CustomQuantization":

@@ -179,7 +179,7 @@ def _shown_options(options: Mapping[str, OptionProperty], properties: Mapping[st
 
 
 def _label(name: str, properties: Mapping[str, Attribute]) -> tuple[str, tuple[str, ...]]:
-    """What an option is called in text, and the properties that stand behind that."""
+    """Text label of an option, and its properties."""
     for word, pair in PAIRS.items():
         if name in pair and all(member in properties for member in pair):
             return word, pair

@@ -61,7 +61,7 @@ class OptionProperty:
 
     @property
     def kind(self) -> str:
-        """What is allowed, for messages."""
+        """Allowed values, for messages."""
         return "an attribute"
 
 
@@ -225,7 +225,7 @@ class NumbersOption(OptionProperty):
 
 @dataclass(frozen=True)
 class ListOption(OptionProperty):
-    """A list of what ``element`` holds."""
+    """A list of ``element`` options."""
 
     element: OptionProperty = OptionProperty("")
 
@@ -245,7 +245,7 @@ class ListOption(OptionProperty):
 
 @dataclass(frozen=True)
 class SymbolOption(OptionProperty):
-    """The function that a subgraph index of the file stands for; Python values are function names."""
+    """A function, stored as subgraph index in files; Python values are function names."""
 
     def encode(self, value: str) -> Attribute:
         return SymbolRefAttr(value)

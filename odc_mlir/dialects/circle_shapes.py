@@ -1,4 +1,4 @@
-"""Result types by shape inference: fills what is unknown and replaces what the operands contradict."""
+"""Shape inference of result types: fill in unknown shapes, and replace contradictory ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor types: from what a model says of a tensor to an MLIR type, and back."""
+"""Conversion between tensor records of a model and MLIR types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ AnyTensor = TensorType[Attribute] | UnrankedTensorType[Attribute]
 
 
 class TensorFacts(NamedTuple):
-    """What a tensor type says; ``record`` is its ``#circle.qparams`` encoding if it has one."""
+    """Facts of a tensor type; ``record``: its ``#circle.qparams`` encoding, if any."""
 
     dtype: str
     shape: Shape | None
@@ -81,7 +81,7 @@ def with_shape(type: Attribute, shape: Shape | None) -> AnyTensor:
 
 
 def axis_mismatch(quant: QuantParams | None, shape: Shape | None) -> str | None:
-    """What is wrong with per-axis quantisation on this shape, None when nothing is."""
+    """Return the problem of per-axis quantisation on this shape, or None."""
     if quant is None or quant.per_tensor or shape is None:
         return None
     if quant.axis >= len(shape):

@@ -1,4 +1,4 @@
-"""What the tensor-level ``npu`` operations share: attributes, integer helpers, checks against the instruction table."""
+"""Shared parts of tensor-level ``npu`` operations: attributes, integer helpers, checks against instructions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ZERO = IntegerAttr(0, i32)
 
 
 class ElementwiseKind(StrEnum):
-    """What an element-wise operation computes."""
+    """Kinds of element-wise operations."""
 
     ADD = "add"
     SUB = "sub"
@@ -46,21 +46,21 @@ class ElementwiseKind(StrEnum):
 
 
 class PoolKind(StrEnum):
-    """What a window gives."""
+    """Kinds of pooling."""
 
     MAX = "max"
     AVERAGE = "average"
 
 
 class ReduceKind(StrEnum):
-    """What the pixels of an image are reduced to."""
+    """Kinds of reductions."""
 
     SUM = "sum"
     MAX = "max"
 
 
 class ResizeKind(StrEnum):
-    """What a pixel of a resized image is."""
+    """Kinds of interpolation."""
 
     NEAREST = "nearest"
     BILINEAR = "bilinear"
@@ -83,28 +83,28 @@ class CodeType(StrEnum):
 
 @irdl_attr_definition
 class ElementwiseKindAttr(EnumAttribute[ElementwiseKind], SpacedOpaqueSyntaxAttribute):
-    """What an element-wise operation computes."""
+    """Kinds of element-wise operations."""
 
     name = "npu.elementwise_kind"
 
 
 @irdl_attr_definition
 class PoolKindAttr(EnumAttribute[PoolKind], SpacedOpaqueSyntaxAttribute):
-    """What a window gives."""
+    """Kinds of pooling."""
 
     name = "npu.pool_kind"
 
 
 @irdl_attr_definition
 class ReduceKindAttr(EnumAttribute[ReduceKind], SpacedOpaqueSyntaxAttribute):
-    """What the pixels of an image are reduced to."""
+    """Kinds of reductions."""
 
     name = "npu.reduce_kind"
 
 
 @irdl_attr_definition
 class ResizeKindAttr(EnumAttribute[ResizeKind], SpacedOpaqueSyntaxAttribute):
-    """What a pixel of a resized image is."""
+    """Kinds of interpolation."""
 
     name = "npu.resize_kind"
 
@@ -305,7 +305,7 @@ class NpuTensorOp(IRDLOperation):
     def check_window(
         self, kernel: Ints, stride: Ints, dilation: Ints, pads: Ints, source: SSAValue, result: SSAValue
     ) -> None:
-        """The result's height and width are those of the window sliding over the padded source."""
+        """Check the result's height and width against the window and the padded source."""
         self.check_length("kernel", kernel, 2)
         self.check_length("stride", stride, 2)
         self.check_length("dilation", dilation, 2)

@@ -159,7 +159,7 @@ class BufferOp(IRDLOperation):
         return type_.size
 
     def has_usual_form(self) -> bool:
-        """Whether result and properties are in number and type what the definition says; quick, for yes only."""
+        """Return whether result and properties match the definition; a quick test that may say no wrongly."""
         if self._operands or self.regions or self._successors or len(self.results) != 1:
             return False
         properties = self.properties
@@ -181,7 +181,7 @@ class BufferOp(IRDLOperation):
         self.rules()
 
     def rules(self) -> None:
-        """What the definition does not say; raises VerifyException."""
+        """Check rules beyond the definition; raise VerifyException."""
         type_ = self.buffer.type
         assert isinstance(type_, BufferType)
         if self.address is not None and not 0 <= self.address.value.data < 1 << OFFSET_BITS:
@@ -210,7 +210,7 @@ class BufferOp(IRDLOperation):
 
 @irdl_op_definition
 class MemoryOp(IRDLOperation):
-    """All of one memory, from address 0: what an instruction refers to that steps from one buffer to the next."""
+    """A whole memory from address 0, for instructions that step from one buffer into the next."""
 
     name = "npu.memory"
 
@@ -298,7 +298,7 @@ class InstructionOp(IRDLOperation):
         return attribute.data
 
     def set_fields(self, fields: Fields) -> None:
-        """Give the instruction other values of its fields; raises VerifyException for what it does not have."""
+        """Set fields of the instruction; raise VerifyException for an unknown field."""
         self.properties[FIELDS] = fields_attr(fields)
 
     def places(self) -> Iterator[tuple[Field, SSAValue, int]]:
@@ -312,7 +312,7 @@ class InstructionOp(IRDLOperation):
         return () if attribute is None else _integers(attribute)
 
     def has_usual_form(self) -> bool:
-        """Whether operands and properties are in number and type what the definition says; quick, for yes only."""
+        """Return whether operands and properties match the definition; a quick test that may say no wrongly."""
         properties = self.properties
         if type(properties.get(FIELDS)) is not FieldsAttr:
             return False
@@ -335,7 +335,7 @@ class InstructionOp(IRDLOperation):
         self.rules()
 
     def rules(self) -> None:
-        """What the definition does not say; raises VerifyException."""
+        """Check rules beyond the definition; raise VerifyException."""
         fields, spec = self.field_values, self.SPEC
         if fields.immediates.spec is not spec:
             raise VerifyException(f"{self.name} has the fields of {fields.immediates.mnemonic}")
@@ -426,7 +426,7 @@ ADDRESS_HINT = "stage npu-alloc gives addresses to IR of stage npu-sched (-p npu
 
 
 def missing_address(label: str, space: Space, layer: str) -> CompileError:
-    """What is wrong with a buffer of the layer called ``layer`` that has no address where it needs one."""
+    """Make the error for a buffer of ``layer`` without the required address."""
     of = f" of {layer!r}" if layer and layer != label else ""
     return CompileError(f"buffer {label!r}{of} in memory {space} has no address", op=BufferOp.name, hint=ADDRESS_HINT)
 
@@ -467,7 +467,7 @@ def _integers(attribute: Attribute) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def _decoded(data: bytes) -> tuple[int, ...]:
-    """32-bit integers; those of semaphores are a few hundred different ones."""
+    """Return a shared attribute of 32-bit integers; semaphores have a few hundred different ones."""
     return tuple(memoryview(data).cast("i").tolist())
 
 

@@ -1,4 +1,4 @@
-"""Types of buffers: in which memory, of what shape, of what elements.
+"""Buffer types: memory, shape and element type.
 
 ``!npu.buffer<tile, 4x56x64xi8>`` has room for 4 rows of 56 pixels of 64 codes. Accumulators are ``i40``, parameter
 records ``!npu.record``; what is only moved is plain bytes, ``4096xi8``.
@@ -71,7 +71,7 @@ def element_bytes(element: str) -> int:
 
 
 class BufferFacts(NamedTuple):
-    """What a type says; see :class:`BufferType`."""
+    """Facts of a buffer type; see :class:`BufferType`."""
 
     space: Space
     size: int
@@ -95,7 +95,7 @@ class BufferType(ParametrizedAttribute, TypeAttribute):
 
     @property
     def facts(self) -> BufferFacts:
-        """What the properties below say, found once: programs have few types, and ask for them very often."""
+        """Cached facts of the type: programs have few types, and read them very often."""
         known: BufferFacts | None = self.__dict__.get("_facts")
         if known is None:
             shape, element = tuple(size.data for size in self.dims), _NAMES[self.element_type]

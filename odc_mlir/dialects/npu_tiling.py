@@ -28,7 +28,7 @@ Record = TypeVar("Record")
 
 
 class Outer(StrEnum):
-    """What the outer loop of a tiled operation runs over."""
+    """Outer loops of tiled operations."""
 
     TILES = "tiles"
     GROUPS = "groups"

@@ -199,7 +199,7 @@ class SegmentOp(IRDLOperation):
         self._verify_program()
 
     def _verify_program(self) -> None:
-        """What the segment is lowered to takes and gives what it does, where that has a type."""
+        """Check that the lowered symbol has the segment's operand and result types."""
         root: Operation = self
         while (parent := root.parent_op()) is not None:
             root = parent

@@ -36,7 +36,7 @@ _EXPRESSED = "f32"
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """What a quantised type says: ``real = scale * (code - zero_point)`` for codes of ``storage`` in [low, high].
+    """Facts of a quantised type: ``real = scale * (code - zero_point)``, codes of ``storage`` in [low, high].
 
     ``storage`` is an ``ops.dtypes`` name. ``per_axis`` tells one scale per index of ``params.axis`` from a single one.
     """

@@ -40,7 +40,7 @@ def named_values(module: ModuleOp) -> dict[str, SSAValue]:
 
 
 def find_values(module: ModuleOp, names: Iterable[str]) -> list[SSAValue]:
-    """The values with these names; raises OptionError for an unknown one, with what it is like."""
+    """Return the values with these names; raise OptionError with a suggestion for an unknown one."""
     known = named_values(module)
     return [known[name] if name in known else _unknown(name, known) for name in names]
 
@@ -79,7 +79,7 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
 
 
 def _read_before(outputs: Sequence[SSAValue], inputs: Collection[SSAValue]) -> set[SSAValue]:
-    """What is read on the ways back from ``outputs`` that end at ``inputs``, both among it."""
+    """Return the values between ``inputs`` and ``outputs``, both included."""
     seen: set[SSAValue] = set()
     work = list(outputs)
     while work:

@@ -1,4 +1,4 @@
-"""Shapes of inputs, quantisation parameters, and what a model's constants are."""
+"""Editing of input shapes, quantisation parameters and constants."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> Modu
 
 
 def _check_operators(made: ModuleOp) -> None:
-    """Raises ModelError, naming operator and tensor, for what does not verify."""
+    """Verify the module; raise ModelError with operator and tensor."""
     for op in made.walk():
         try:
             op.verify(verify_nested_ops=False)
@@ -163,7 +163,7 @@ def _points(zeros: NDArray[Any], dtype: str, name: str) -> tuple[int, ...]:
 
 
 def _check_whole(array: NDArray[Any], dtype: str, what: str) -> None:
-    """Raises OptionError for what ``dtype`` does not hold."""
+    """Raise OptionError for values outside ``dtype``."""
     low, high = DTYPES[dtype].range
     if array.dtype.kind not in "fiu":
         raise OptionError(f"{what} is of type {array.dtype}, not numbers")
@@ -269,7 +269,7 @@ def _real_constant(op: ConstOp) -> int:
 
 
 def _converted(op: CircleOp) -> int:
-    """QUANTIZE rounds what is real by now; DEQUANTIZE does nothing any more."""
+    """Replace QUANTIZE by rounding in float, and remove DEQUANTIZE."""
     if op.SPEC.name == "DEQUANTIZE":
         op.results[0].replace_all_uses_with(op.operands[0])
         Rewriter.erase_op(op)

@@ -26,12 +26,12 @@ class ModelPart:
 
     @property
     def inputs(self) -> list[str]:
-        """Names of what the part takes."""
+        """Names of the part's inputs."""
         return [value_name(argument) for argument in main_function(self.model).body.block.args]
 
     @property
     def outputs(self) -> list[str]:
-        """Names of what the part gives."""
+        """Names of the part's outputs."""
         return _given(main_function(self.model).body.block)
 
 
@@ -41,7 +41,7 @@ def _given(block: Block) -> list[str]:
 
 
 def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
-    """The parts in an order in which they can run; raises UnsupportedError for models with control flow.
+    """Return the parts in execution order; raise UnsupportedError for models with control flow.
 
     An operator joins the part of what it reads where that has its backend, and no way leads out of the part and back.
     """

@@ -1,4 +1,4 @@
-"""Defects of the compiler: exceptions that none of its errors stands for.
+"""Defects of the compiler: unexpected exceptions.
 
 An operator that the NPU does not get because of one still has its host kernel, so users get a package that is right and
 a warning that asks for a report; reports count them. Where the variable ODC_DEFECTS is ``error``, as in the project's

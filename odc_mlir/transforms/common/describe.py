@@ -27,7 +27,7 @@ class Option(NamedTuple):
 
 
 def text_of(kind: type[ModulePass]) -> str:
-    """What the module of one of our passes says, without the pass's name; for others what the class says."""
+    """Return the docstring of a pass's module without the pass's name; of other passes, the class docstring."""
     module = inspect.getdoc(sys.modules[kind.__module__]) or ""
     own = f"``{kind.name}``: "
     if module.startswith(own):

@@ -46,7 +46,7 @@ class TermSource(NamedTuple):
 
 
 def argument_of(softmax: CircleOp) -> tuple[SSAValue, float] | None:
-    """A SOFTMAX's real operand with its bound; None for other operators, and for what breaks rules."""
+    """Return the float operand of a SOFTMAX with its bound; None for other or invalid operators."""
     if softmax.SPEC.name != "SOFTMAX" or softmax.unverified is not None or not is_real(softmax.operands[0]):
         return None
     beta = float(softmax.option("beta"))
@@ -79,7 +79,7 @@ def terms(value: SSAValue, bound: float) -> tuple[CircleOp, Bounds] | None:
 
 
 def _is_limited(op: CircleOp, bound: float) -> bool:
-    """Whether ``op`` keeps what is no sum from going beyond its bound."""
+    """Return whether ``op`` keeps values other than sums within their bound."""
     if op.SPEC.name != ("MAXIMUM" if bound < 0 else "MINIMUM"):
         return False
     for value, limit in (op.operands, reversed(op.operands)):
@@ -122,7 +122,7 @@ def is_seen_beyond(source: TermSource, seen: Interval) -> bool:
 
 
 def may_be_limited(source: TermSource) -> bool:
-    """Whether a term is neither of those, nor the product of a layer: nothing but samples tell what it hides."""
+    """Return whether a term is neither of those, nor the product of a layer; only samples show its effect."""
     is_known = source.whole or real_constant(source.value) is not None
     return is_real(source.value) and not is_known and not is_product(source.value.owner)
 
@@ -157,7 +157,7 @@ def _hides_by_step(value: SSAValue, bound: float) -> bool:
 
 
 def whole_step(value: SSAValue) -> float | None:
-    """A number of which every element of ``value`` is a whole multiple; None where none is known."""
+    """Return a common divisor of the elements of ``value``, or None."""
     return _whole_step(value, {}, 0)
 
 
@@ -190,7 +190,7 @@ def _step_of(value: SSAValue, known: dict[SSAValue, float | None], depth: int) -
 
 
 def _linear_operands(op: CircleOp) -> tuple[int, ...]:
-    """The operands of which whole multiples give whole multiples; none for other operators."""
+    """Return the operands whose multiples give multiples; none for other operators."""
     name = op.SPEC.name
     if name in ("ADD", "SUB", "MUL"):
         return (0, 1)
@@ -200,7 +200,7 @@ def _linear_operands(op: CircleOp) -> tuple[int, ...]:
 
 
 def moved_operands(op: CircleOp) -> tuple[int, ...]:
-    """The real operands whose elements are those of the results of ``op``, which keeps codes; none if it makes new."""
+    """Return the float operands whose elements ``op`` only moves; none if it computes new ones."""
     rule = op.SPEC.quant
     if op.SPEC.name in MIXING:
         return ()

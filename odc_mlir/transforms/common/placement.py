@@ -59,7 +59,7 @@ def place_on_npu(op: Operation) -> None:
 
 
 def place_on_host(op: Operation, reason: str) -> None:
-    """Keep ``op`` on the host; ``reason`` names the rule and what it saw. It is in no group any more."""
+    """Place ``op`` on the host, outside of groups; ``reason`` names the rule and the offending value."""
     op.attributes.pop(GROUP, None)
     op.attributes[PLACED] = StringAttr(HOST)
     op.attributes[REASON] = StringAttr(reason)

@@ -1,4 +1,4 @@
-"""What a model makes of its inputs before it computes with them: units, logarithms, slices, joins, other types."""
+"""Recognition of input preparation: units, logarithms, slices, joins, casts."""
 
 from __future__ import annotations
 

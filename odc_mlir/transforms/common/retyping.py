@@ -11,7 +11,7 @@ from xdsl.rewriter import Rewriter
 
 
 def retype(value: SSAValue, type: Attribute) -> SSAValue:
-    """``value`` with another type, its name and location kept; all readers then read what is returned.
+    """Replace ``value`` by one of another type, with the same name and location, for all users.
 
     The type of a function that takes or returns it follows.
     """
@@ -26,14 +26,14 @@ def retype(value: SSAValue, type: Attribute) -> SSAValue:
 
 
 def _signed_with(value: SSAValue) -> Iterator[FuncOp]:
-    """Functions whose type has that of ``value``."""
+    """Return functions whose type contains that of ``value``."""
     ends = [use.operation for use in value.uses if isinstance(use.operation, ReturnOp)]
     owners = [op.parent_op() for op in ends] + ([value.block.parent_op()] if isinstance(value, BlockArgument) else [])
     yield from (owner for owner in owners if isinstance(owner, FuncOp))
 
 
 def set_function_type(function: FuncOp) -> None:
-    """Make the type of ``function`` that of its body."""
+    """Set the type of ``function`` from its body."""
     block, last = function.body.block, function.body.block.last_op
     outputs = list(last.operand_types) if isinstance(last, ReturnOp) else []
     function.properties["function_type"] = FunctionType.from_lists(list(block.arg_types), outputs)

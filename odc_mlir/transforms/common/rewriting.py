@@ -161,7 +161,7 @@ class PatternPass(ModulePass):
     @classmethod
     @abstractmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        """Return the classes of the patterns, in the order in which they are tried."""
+        """Return the classes of the patterns in order of application."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         apply_patterns(op, [kind() for kind in self.patterns()])
@@ -187,7 +187,7 @@ def apply_pattern_to(pattern: RewritePattern, ops: Iterable[Operation]) -> None:
 
 
 def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
-    """Erase those of ``ops`` that nothing uses any more, now and not when a walk meets them: uses are counted."""
+    """Erase unused operations of ``ops`` now, because later patterns count uses."""
     left = set(ops)
     while unused := [op for op in left if not any(result.uses for result in op.results)]:
         left -= set(unused)
@@ -261,7 +261,7 @@ def real(array: NDArray[Any], name: str) -> ConstOp:
 
 
 def constant_name(old: SSAValue | None, owner: str, role: str) -> str:
-    """What the new contents of constant ``old`` are called: its own name where nothing else keeps that."""
+    """Name for new contents of constant ``old``: its own name if ``old`` has no other users."""
     kept = "" if old is None or isinstance(old.owner, NoneOp) or not is_used_once(old) else value_name(old)
     return kept or f"{owner}/{role}"
 

@@ -87,7 +87,7 @@ def absorb(function: FuncOp) -> dict[str, Attribute]:
 
 
 def _rounding(op: CircleOp) -> Attribute | None:
-    """The codes that ``op`` and those behind it round to, None for what does something else."""
+    """Return the type that ``op`` and its successors round to, None for other operators."""
     if op.SPEC.name == "FAKE_QUANT":
         return _of_fake_quant(op) if op.unverified is None else None
     if op.SPEC.name != "QUANTIZE" or not is_real(op.operands[0]):

@@ -131,7 +131,7 @@ _GUARDS = ("ADD", "MAXIMUM")  # with a constant keep a value from 0
 
 
 def _keep_from_zero(op: CircleOp) -> None:
-    """Keep real what guards an operand of the real ``op`` from 0, where its code could be that of 0.
+    """Keep operators in float that keep an operand of the float ``op`` away from 0, if its code could be 0's.
 
     LiteRT does not say which code is that of infinity, and it is no large one on every machine.
     """
@@ -292,7 +292,7 @@ class Assignment:
         return quantised(used.activations, params)
 
     def _argument(self, value: SSAValue) -> Attribute:
-        """An argument has the type that all who use it ask for; where they differ, the default."""
+        """Assign an argument the type that all its users want, or the default if they differ."""
         if not is_real(value):
             return LEFT_ALONE
         demands = ((operand_types(use.operation), use.index) for use in value.uses)

@@ -139,7 +139,7 @@ def attach_ranges(function: FuncOp, ranges: Mapping[str, Range]) -> frozenset[st
 
 
 def _spare_hidden(function: FuncOp) -> frozenset[str]:
-    """Let the ranges of scores that are hidden, and of what hides them, end a little beyond what is shown.
+    """Limit the ranges of masked scores and masks to a little beyond the visible scores.
 
     What is hidden then has the lowest code, and its share of a row is below half a step of any result.
     """
@@ -165,7 +165,7 @@ def _spare_hidden(function: FuncOp) -> frozenset[str]:
 
 
 def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
-    """The values that hide something from a SOFTMAX, on the way to it, each with what it must be able to tell apart."""
+    """Return masks on the way to a SOFTMAX, each with the difference that its codes must resolve."""
     argument = argument_of(softmax)
     assert argument is not None
     root, bound = argument
@@ -195,7 +195,7 @@ def _seen_ranges(softmax: CircleOp) -> Iterator[tuple[SSAValue, Range]]:
 
 
 def _range_of(value: SSAValue) -> Range | None:
-    """The recorded range of a value, or that of a constant's numbers."""
+    """Return the recorded range of a value, or the range of a constant."""
     numbers = real_constant(value)
     if numbers is None:
         return range_of(value.type)

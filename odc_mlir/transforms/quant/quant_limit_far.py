@@ -68,7 +68,7 @@ def limit_far(function: FuncOp, seen: Mapping[str, Range]) -> None:
 
 
 def limited(module: ModuleOp, statistics: Mapping[str, TensorStatistics]) -> ModuleOp:
-    """A copy of ``module`` with what is too far out limited; ``module`` itself where there is no such thing."""
+    """Return a copy of ``module`` with far values limited, or ``module`` if there are none."""
     seen = {name: _seen(found) for name, found in statistics.items() if found.runs_seen}
     function = main_function(module)
     if function is None or next(_limited(function, seen), None) is None:

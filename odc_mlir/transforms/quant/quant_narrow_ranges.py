@@ -1,4 +1,4 @@
-"""``quant-narrow-ranges``: leave out of ranges what no reader of a value tells apart.
+"""``quant-narrow-ranges``: remove the parts of ranges that no reader of a value distinguishes.
 
 Before::
 
@@ -50,7 +50,7 @@ _MOST_OPERATORS = 6  # of one function
 
 @dataclass(frozen=True)
 class QuantNarrowRangesPass(ModulePass):
-    """Leave out of ranges what no reader tells apart; see the module's text."""
+    """Narrow ranges; see the module's text."""
 
     name = "quant-narrow-ranges"
 
@@ -91,7 +91,7 @@ class _Told:
             self.known[retype(value, with_range(value.type, *narrowed))] = low, high
 
     def _told(self, value: SSAValue, known: Range) -> Range:
-        """The part outside of which each reader, or all together, give the same as at its ends."""
+        """Interval outside of which the readers give the same results as at its ends."""
         readers = dict.fromkeys(use.operation for use in value.uses)
         if not readers:
             return _ALL
@@ -114,7 +114,7 @@ class _Told:
 
 
 def _functions(value: SSAValue) -> Iterator[list[CircleOp]]:
-    """Operators in order, the last of which makes a function of ``value`` that is all that others read of it."""
+    """Operators in order; the last computes a function of ``value``, the only result that others read."""
     known, ops = {value}, list[CircleOp]()
     while len(ops) < _MOST_OPERATORS:
         readers = dict.fromkeys(use.operation for item in known for use in item.uses)
@@ -128,7 +128,7 @@ def _functions(value: SSAValue) -> Iterator[list[CircleOp]]:
 
 
 def _is_function(op: Operation, known: Set[SSAValue]) -> bool:
-    """Whether each element of the result follows from those of ``known`` values at its place, and from numbers."""
+    """Return whether each result element depends only on elements of ``known`` values at its place and constants."""
     if not isinstance(op, CircleOp) or op.unverified is not None or op.SPEC.name == "CUSTOM":
         return False
     if Trait.ELEMENTWISE not in op.SPEC.traits or len(op.results) != 1 or not is_real(op.results[0]):
@@ -161,7 +161,7 @@ def _flat(y: Reals) -> int:
 
 
 def _results(op: CircleOp, values: Mapping[SSAValue, Reals]) -> Reals | None:
-    """What the host kernel gives for a line of numbers in place of each operand that is known; None: it refuses."""
+    """Run the host kernel on a line of numbers for each known operand; None if it raises."""
     node, line = node_of(op), next(iter(values.values())).shape
     operands = tuple(
         info if info is None or operand not in values else replace(info, shape=line, _array=None)

@@ -111,7 +111,7 @@ class QuantNormalizeInputsPass(ModulePass):
 
 
 def measured_values(function: FuncOp) -> list[str]:
-    """The names of values whose moments the pass asks for beside those of inputs, in order."""
+    """Names of values, besides inputs, whose moments the pass needs, in order."""
     ops = preparing(function)
     prepared = [*function.args, *(result for op in ops for result in op.results)]
     joins = {use.operation for value in prepared for use in value.uses if use.operation not in ops}
@@ -126,7 +126,7 @@ def measured_values(function: FuncOp) -> list[str]:
 
 
 def _keep_real(ops: Sequence[CircleOp], moments: Mapping[str, Floats]) -> set[CircleOp]:
-    """Let those of ``ops``, which prepare inputs, stay real that change or cut channels of different sizes.
+    """Keep operators of ``ops`` in float that change or cut input channels of different sizes.
 
     Also those that are on the way from inputs to these, and behind them.
     """
@@ -152,7 +152,7 @@ def _is_of_use(op: CircleOp) -> bool:
 
 
 def _moments_of(value: SSAValue, moments: Mapping[str, Floats]) -> Floats | None:
-    """What is known of a value: its own moments, or those of all that it joins."""
+    """Moments of a value, or of the values that it joins."""
     found = moments.get(value_name(value))
     if found is not None or not isinstance(value.owner, CircleOp) or not joins_channels(value.owner):
         return found
@@ -189,14 +189,14 @@ class _InputLayer:
 
     @property
     def pads(self) -> bool:
-        """Whether zeros stand beside the input."""
+        """Return whether zeros are padded to the input."""
         op = self.layer.op
         return op.SPEC.name != "FULLY_CONNECTED" and (
             op.SPEC.name == "TRANSPOSE_CONV" or op.option("padding") != "valid"
         )
 
     def of_all(self, array: Floats, other: float) -> Floats:
-        """Numbers of the input's channels for all that the layer reads: ``other`` for those of other values."""
+        """Map the layer's operand channels to channels of the input; ``other`` for channels of other values."""
         if self.join is None:
             return array
         found = np.full(int((shape_of(self.join.results[0]) or (0,))[-1] or 0), other)
@@ -335,7 +335,7 @@ def _insert(value: SSAValue, readers: list[_InputLayer], centres: Floats, sizes:
 
 
 def _way_to(op: CircleOp) -> Iterator[CircleOp]:
-    """What an operator that prepares inputs needs of others that do, and itself."""
+    """Return an operator that prepares inputs, with the preparing operators that it depends on."""
     yield op
     for operand in op.operands:
         if isinstance(operand.owner, CircleOp):

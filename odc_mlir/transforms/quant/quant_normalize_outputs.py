@@ -199,7 +199,7 @@ def _normalise(value: SSAValue, columns: Indices, low: Floats, high: Floats) -> 
 
 
 def _sources(value: SSAValue, columns: Indices) -> Iterator[tuple[SSAValue, Indices]]:
-    """What an operator only moves to make ``value``, with the columns of the elements; nothing of other operators."""
+    """Return the operands that an operator moves to make ``value``, with their columns; nothing for other operators."""
     if (op := producer(value, "RESHAPE", "SQUEEZE", "EXPAND_DIMS")) is not None:
         shape = _known_shape(op.operands[0])
         if math.prod(shape) == columns.size:

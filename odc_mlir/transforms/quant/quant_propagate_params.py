@@ -204,7 +204,7 @@ class Propagation:
         return True
 
     def _may_have(self, type: Attribute, group: Group) -> bool:
-        """Whether ``group`` may have codes of ``type``: of what others are averaged from little is cut off."""
+        """Return whether ``group`` may have codes of ``type`` without clipping much of averaged values."""
         users = ((value, use.operation) for value in group.values for use in value.uses)
         mixed = {value for value, user in users if isinstance(user, CircleOp) and user.SPEC.name in MIXING}
         return all(self._covers(type, value, _LEAST_KEPT) for value in mixed)
@@ -266,7 +266,7 @@ class Propagation:
             keep_real(op, "all that it takes from and gives to stays real", op.SPEC.quant.left)
 
     def _type_states(self, op: CircleOp) -> None:
-        """Variables get the type in which their operator keeps state."""
+        """Assign variables the type of their operator's state."""
         needs = _needs(op)
         for index in op.SPEC.quant.states:
             variable = op.operands[index].owner if index < len(op.operands) else None

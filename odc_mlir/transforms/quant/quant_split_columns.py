@@ -82,7 +82,7 @@ def _load(path: str) -> Mapping[str, Floats]:
 
 
 def _images(function: FuncOp) -> Iterator[tuple[SSAValue, str]]:
-    """What may be split, and the name of the input that it is."""
+    """A value that may be split, with the name of its input."""
     for argument in function.args:
         user = next((use.operation for use in argument.uses), None)
         is_viewed = argument.has_one_use() and isinstance(user, CircleOp) and user.SPEC.name == "RESHAPE"
@@ -106,7 +106,7 @@ def _readers(value: SSAValue) -> list[tuple[WeightedLayer, Floats]]:
 
 
 def _real_weights(layer: WeightedLayer) -> Floats | None:
-    """What the weights stand for, which may be codes beside real activations."""
+    """Return the weights in float; they may be codes beside float activations."""
     weights, stored = layer.real_weights(), layer.op.operands[layer.weights]
     if weights is None and constant(stored) is not None:
         info = info_of(stored)
@@ -116,7 +116,7 @@ def _real_weights(layer: WeightedLayer) -> Floats | None:
 
 
 def _factors(value: SSAValue, name: str, sizes: Floats) -> Floats | None:
-    """By what the small columns, or rows, are multiplied, 0 for the large ones, to broadcast; None where none are."""
+    """Return broadcastable factors of small columns or rows, 0 for large ones; None without small ones."""
     height, width = (shape_of(value) or ())[1:3]
     if height is None or width is None:
         return None

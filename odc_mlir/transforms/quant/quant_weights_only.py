@@ -213,7 +213,7 @@ def _saves(shape: tuple[int, ...], axis: int | None, dtype: str) -> bool:
 
 
 def _bytes(shape: tuple[int, ...], axis: int | None, dtype: str) -> int:
-    """What a constant takes in a file, with its scales and the operator that makes it real if it is of codes."""
+    """Bytes of a constant in a file, with its scales and DEQUANTIZE if it is quantised."""
     scales = 1 if axis is None else shape[axis]
     added = 0 if dtype == "float32" else _OPERATOR_BYTES + _SCALE_BYTES * scales
     return prod(shape) * DTYPES[dtype].bits // 8 + added

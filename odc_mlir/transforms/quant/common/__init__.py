@@ -1,1 +1,1 @@
-"""What the quantising passes share."""
+"""Shared code of the quantising passes."""

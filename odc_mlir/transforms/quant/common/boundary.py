@@ -34,7 +34,7 @@ class BoundaryTypes:
     def codes(
         self, what: str, values: Sequence[SSAValue], assigned: Sequence[QuantizedElement | None]
     ) -> list[QuantizedElement | None]:
-        """What each value crosses the boundary as, None where real; ``assigned`` is what it is inside.
+        """Return the types of values at the function's boundary, None for float; ``assigned``: types inside.
 
         Raises OptionError for names that no value has, and for types that one cannot have.
         """

@@ -1,4 +1,4 @@
-"""What the passes share that make assigned element types real: who wants which type, and constants of that type.
+"""Application of assigned element types: demands of users, and converted constants.
 
 An assignment (see :mod:`.ir`) says of each operand and result of an operator in which element type the operator
 takes or gives it. A value keeps one type; where a use wants another, somebody has to convert.
@@ -124,7 +124,7 @@ def _codes_of(assigned: Attribute, where: Operation) -> QuantizedElement | None:
 
 
 def demands(function: FuncOp) -> list[Demand]:
-    """What the operations of ``function`` want of their operands, in program order; a returned value is no demand.
+    """Return the demands of operations on their operands, in program order; returned values are no demands.
 
     Operands that an operator leaves alone are left out. Operators without an assignment want what they have: reals. A
     bias is wanted in the type that follows from the types of what it is added to. Raises CompileError for a bias or
@@ -201,7 +201,7 @@ def real_constant(value: SSAValue) -> ConstOp | None:
 
 
 def coded(demand: Demand) -> BlobAttr:
-    """The bytes of :func:`encoded`; those of a constant that is no bias are made once for all models that share it."""
+    """Return the bytes of :func:`encoded`; models with the same constant share them, except for biases."""
     codes, constant = demand.codes, constant_of(demand.value)
     assert codes is not None
     assert constant is not None

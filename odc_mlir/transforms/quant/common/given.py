@@ -1,4 +1,4 @@
-"""Parameters that somebody else has chosen: the user, or who trained a model with rounding in mind.
+"""Quantisation parameters given by the user or by quantisation-aware training.
 
 ``quant.given`` of the module maps names of values and constants to quantised element types. A value gets the type
 that is given for it, whatever its range is, where its operator works on codes of that type; codes of int8 and of uint8
@@ -36,14 +36,14 @@ def read_given(op: Operation) -> dict[str, Attribute]:
 
 
 def write_given(module: Operation, types: Types) -> None:
-    """Replace what is given."""
+    """Replace the given parameters."""
     module.attributes.pop(GIVEN, None)
     if types:
         module.attributes[GIVEN] = DictionaryAttr(dict(types))
 
 
 def moved_to(dtype: str, params: QuantParams, to: str) -> QuantParams | None:
-    """Parameters by which codes of ``to`` stand for the same reals, code for code; None where there are none."""
+    """Return parameters for codes of ``to`` that represent the same numbers, code for code, or None."""
     if dtype == to:
         return params
     offset = _MOVED.get((dtype, to))
@@ -70,7 +70,7 @@ def given_weights(types: Types, op: CircleOp, index: int, dtype: str) -> Attribu
 
 
 def given_range(types: Types, name: str) -> tuple[float, float] | None:
-    """The reals that the codes given for a value stand for; None where none are given, or one for each channel."""
+    """Return the range of a value's given parameters; None without, and for per-channel ones."""
     found = params_of(types.get(name))
     return None if found is None or not found[1].per_tensor else represented_range(found[1], found[0])
 

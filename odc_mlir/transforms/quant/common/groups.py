@@ -52,7 +52,7 @@ class Groups:
         return otherwise if group is None else group.type
 
     def merge(self, into: Group, other: Group) -> None:
-        """Give the values of ``other`` the type of ``into``, or both that of ``other`` where that alone is fixed."""
+        """Merge two groups: both get the type of ``into``, or of ``other`` if only that is fixed."""
         if other is into:
             return
         if other.fixed and not into.fixed and other.dtype == into.dtype:

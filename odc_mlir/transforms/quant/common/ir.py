@@ -1,4 +1,4 @@
-"""What the quantising passes write down between them: ranges on types, and which type each value is to get.
+"""IR of the quantising passes: ranges on types, and assigned element types.
 
 * The range of a real value stands in its type: ``tensor<1x4xf32, #circle.qparams<min = [-1.0], max = [1.0]>>``.
 * ``quant.results`` of an operator and ``quant.arguments`` of the function say which element type each value gets;
@@ -194,7 +194,7 @@ def write_word(op: Operation, name: str, value: str) -> None:
 
 
 def stay_float(op: Operation, reason: str) -> None:
-    """Let ``op`` stay with real values when types are assigned; the ``reason`` is what is then said."""
+    """Keep ``op`` in float when types are assigned, with ``reason`` for messages."""
     write_word(op, PRECISION, FLOAT)
     write_word(op, REASON, reason)
 

@@ -40,7 +40,7 @@ def refusal(
 
 
 def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -> str | None:
-    """What values of operands stand in the way, whatever the element type."""
+    """Return the problem of constant operands' values for any element type, or None."""
     rule = op.SPEC.quant
     for index in rule.not_negative:
         found = ranges.of(op.operands[index])
@@ -59,7 +59,7 @@ def _unfit_values(op: CircleOp, operands: Sequence[Attribute], ranges: Ranges) -
 
 
 def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | None:
-    """Whether the scale of its products is below what float32 holds, in which kernels and readers multiply scales."""
+    """Return whether the product of its scales underflows float32, which kernels and readers use."""
     found = 1.0
     for index in FACTORS.get(op.SPEC.name, ()):
         element = params_of(operands[index])
@@ -79,7 +79,7 @@ def _shared_state(op: CircleOp) -> str | None:
 
 
 def _node(op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme) -> Node:
-    """``op`` on codes. Constants that become codes are not made for a question: zeros stand for them."""
+    """Describe ``op`` on codes; constants that would be quantised are zeros here, to save time."""
     real = node_of(op)
     infos = [
         None if info is None else _as_codes(info, element)

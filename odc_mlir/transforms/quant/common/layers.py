@@ -1,4 +1,4 @@
-"""What the passes share that replace codes of layers in a quantised model: finding a layer's constants by name."""
+"""Constants of layers in a quantised model, found by name, for passes that replace their codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LayerConstant:
         return len(uses) - len(behind) + sum(len(list(op.results[0].uses)) for op in behind)
 
     def replace(self, array: Array, params: QuantParams | None = None) -> None:
-        """Give the operand other contents, of the same type but for ``params``; other readers keep what they have.
+        """Replace the operand by a constant of the same type except ``params``; other users keep the old one.
 
         Raises ModelError where these read the same DEQUANTIZE.
         """

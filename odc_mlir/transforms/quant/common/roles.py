@@ -59,7 +59,7 @@ def contents_of_bias(op: CircleOp, index: int) -> Array:
 
 
 class Ranges:
-    """Ranges of real values: recorded ones, those of constants, and those that follow from others.
+    """Ranges of float values: recorded, of constants, and derived.
 
     Operators that only move values need no record of their own.
     """
@@ -134,12 +134,12 @@ class Ranges:
 
 
 def _tells_unit(found: tuple[float, float] | None) -> bool:
-    """Whether a range is that of values which are not all zero."""
+    """Return whether a range contains a value other than 0."""
     return found is not None and any(found) and bool(np.isfinite(found).all())
 
 
 def _neighbours(value: SSAValue, *, across_products: bool) -> Iterator[SSAValue]:
-    """What operators take together with ``value``, what they make of it, and what it is made of; itself among them.
+    """Return ``value`` with the operands beside it, its users' results, and its own operands.
 
     Products and their factors have different units: they count only ``across_products``.
     """
@@ -165,7 +165,7 @@ def _within_activation(op: CircleOp, found: tuple[float, float]) -> tuple[float,
 
 
 def _range_of_constant(value: SSAValue) -> tuple[float, float] | None:
-    """The least and largest finite element; what stands for infinity is clipped by any type."""
+    """Return the smallest and largest element, without stand-ins for infinity, which any type clips."""
     if constant_of(value) is None or not is_real(value):
         return None
     array = contents_of(value).astype(np.float64)

@@ -83,7 +83,7 @@ def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_st
 def largest_beside_products(
     op: CircleOp, x: tuple[str, QuantParams], weights: tuple[str, QuantParams], largest: int
 ) -> int:
-    """The largest code of a bias of which the sum with products of ``x`` and ``weights`` stays below ``largest``.
+    """Largest bias code whose sum with products of ``x`` and ``weights`` stays below ``largest``.
 
     At least half of that: of very many products not all are as large as they can be.
     """

@@ -1,4 +1,4 @@
-"""Tables of codes: codes are looked up, and what was found is made real, so that the table is never real as a whole.
+"""Lookup tables of codes: only the looked-up rows are dequantised, never the whole table.
 
 Rows of a table that are found by whole numbers, each with a scale of its own::
 
@@ -38,12 +38,12 @@ _IDS = ("int32", "int64")  # other runtimes look up by int32; no table has rows 
 
 
 def takes_codes(op: CircleOp, index: int, dtype: str) -> bool:
-    """Whether operand ``index`` is a table of which ``op`` can look up codes of this type: see :func:`look_up`."""
+    """Return whether ``op`` can look up codes of this type in operand ``index``; see :func:`look_up`."""
     return op.SPEC.quant.source == index and (dtype in _MOVED or takes_rows(op, dtype))
 
 
 def takes_rows(op: CircleOp, dtype: str) -> bool:
-    """Whether the lookup ``op`` is of whole rows, of which each can have a scale."""
+    """Return whether ``op`` looks up whole rows, so that each row can have a scale."""
     source = op.SPEC.quant.source
     if dtype == "int4" and source is not None and prod(info_of(op.operands[source]).static_shape[1:]) % 2:
         return False
