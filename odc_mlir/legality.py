@@ -99,6 +99,7 @@ _SEGMENTS = (*_MODEL, "odc.")
 _TENSORS = (*(kind.name for kind in TENSOR_OPS if kind is not PadOp), "odc.yield")  # padding has become part of others
 NPU_TENSORS = ConversionTarget("convert-circle-to-npu", (*_TENSORS, PadOp.name))
 _INSTRUCTIONS = ("npu.buffer", "npu.isa.")
+NPU_INSTRUCTIONS = ConversionTarget("npu-lower-to-tiles", _INSTRUCTIONS)
 _BUFFERS = (*_SEGMENTS, "arith.", "memref.")
 _LOOPS = (*_BUFFERS, "llvm.", "scf.", "vector.")
 

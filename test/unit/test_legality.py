@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from xdsl.context import Context
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, ModuleOp, i32, i64
 from xdsl.ir import Operation, SSAValue
 
@@ -15,6 +16,8 @@ from odc_mlir.dialects.npu_program import INPUT_OFFSETS
 from odc_mlir.dialects.npu_tiling import SLOT_BYTES
 from odc_mlir.errors import CompileError
 from odc_mlir.legality import LEVELS, check_stage
+from odc_mlir.transforms.npu.npu_lower_to_tiles import NpuLowerToTilesPass
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 
 
 def many_tiles(body: Body) -> SSAValue:
@@ -105,16 +108,14 @@ def test_every_stage_has_its_row() -> None:
 
 
 def test_a_pass_that_breaks_a_law_is_found_where_its_stage_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    from odc_mlir.transforms.npu import npu_lower_to_tiles
-
-    def lower_with_address(ctx: object, job: object) -> None:
-        lower(ctx, job)  # type: ignore[arg-type]
-        for op in job.block.ops:  # type: ignore[attr-defined]
+    def lower_with_address(self: NpuLowerToTilesPass, ctx: Context, job: TargetedProgram) -> None:
+        lower(self, ctx, job)
+        for op in job.block.ops:
             if isinstance(op, BufferOp):
                 op.properties["address"] = IntegerAttr(0, i64)
 
-    lower = npu_lower_to_tiles._lower
-    monkeypatch.setattr(npu_lower_to_tiles, "_lower", lower_with_address)
+    lower = NpuLowerToTilesPass.apply_to
+    monkeypatch.setattr(NpuLowerToTilesPass, "apply_to", lower_with_address)
     module = make_module(many_tiles, (1, 8, 8, 8))
     with pytest.raises(CompileError, match=r"npu-sched: npu\.buffer buffer .* has an address already"):
         schedule(module, "npu-sched")

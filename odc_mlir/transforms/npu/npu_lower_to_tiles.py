@@ -22,124 +22,153 @@ If the tiling of a convolution has ``operand_slots``, the following element-wise
 which the program records in ``npu.fused``: the name of the convolution, by that of the element-wise operation.
 
 Buffers of memory regions are at the top, those of a layer's slots before its first instruction. No buffer has an
-address; ``binds`` says which inputs or outputs a buffer is. Rejects operations of another level, and softmax over rows
-that do not fit in the tile buffer.
+address; ``binds`` says which inputs or outputs a buffer is.
+
+There is a pattern for each kind of operation. Rejects operations of another level, and softmax over rows that do not
+fit in the tile buffer.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from typing import Any, TypeVar, cast
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import DictionaryAttr, LocationAttr, StringAttr
-from xdsl.ir import Attribute, Block
+from xdsl.ir import Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter
+from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_isa import make_halt
 from odc_mlir.dialects.npu_program import FUSED
 from odc_mlir.dialects.npu_tiling import TILING, TilingAttr
+from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
+from odc_mlir.legality import NPU_INSTRUCTIONS
 from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
+from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
+from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.fusion import follower_of
-from odc_mlir.transforms.npu.schedule.instruction_ir import (
-    TargetedProgram,
-    TiledLayer,
-    write_program,
-)
-from odc_mlir.transforms.npu.schedule.layer_ir import ProgramLayers, read_layers
+from odc_mlir.transforms.npu.schedule.gather_stream import gather_commands
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, make_buffer, make_instruction
+from odc_mlir.transforms.npu.schedule.layer_ir import read_layers
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
 from odc_mlir.transforms.npu.schedule.matmul_stream import matmul_commands
 from odc_mlir.transforms.npu.schedule.move_stream import move_commands
-from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Command, command
+from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.resize_stream import resize_commands
-from odc_mlir.transforms.npu.schedule.search_stream import place_commands
-from odc_mlir.transforms.npu.schedule.tensor_ir import slot_bytes, tiling_of
+from odc_mlir.transforms.npu.schedule.search_stream import argmax_commands, position_commands
+from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, slot_bytes, tiling_of
 from odc_mlir.transforms.npu.schedule.vector_stream import elementwise_commands, reduce_commands, softmax_commands
 from odc_mlir.transforms.npu.schedule.window_stream import conv_commands, pool_commands
 
-
-@dataclass(frozen=True)
-class NpuLowerToTilesPass(ProgramPass):
-    """Lower; see the module's text."""
-
-    name = "npu-lower-to-tiles"
-
-    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        _lower(ctx, job)
+TensorOpT = TypeVar("TensorOpT", bound=npu.NpuTensorOp)
 
 
-def _lower(ctx: Context, job: TargetedProgram) -> None:
-    layers = read_layers(job.program)
-    old = job.block
-    last = old.last_op
-    assert last is not None, "a body ends in its yield"
-    tiled = list(_tiled(ctx, job, layers, last.location))
-    block = Block(arg_types=old.arg_types)
-    for argument, previous in zip(block.args, old.args, strict=True):
-        argument.location, argument.name_hint = previous.location, previous.name_hint
-    write_program(block, tiled, last.location)
-    job.program.body.detach_block(old)
-    old.erase()
-    job.program.body.add_block(block)
+class Emission:
+    """Instructions and buffers of one program, emitted while its operations are lowered in order.
 
+    Lowered operations are erased with the yield: later ones refer to their results until then.
+    """
 
-def _tiled(ctx: Context, job: TargetedProgram, layers: ProgramLayers, end: LocationAttr) -> Iterator[TiledLayer]:
-    """All layers in plain order, then the copies of outputs that nothing computes."""
-    memories, pool = LocalMemories(job.target), ConstantPool()
-    together: dict[str, Attribute] = {}
-    follower: Layer[npu.ElementwiseOp] | None = None
-    for index, layer in enumerate(in_time(ctx, layers.layers)):
-        op, done = layer.op, follower
-        if done is not None and done.op is op:
-            continue
-        follower = _follower(layers.layers, index)
-        if follower is not None:
-            together[op_name(follower.op)] = StringAttr(op_name(op))
-        memories.enter(slot_bytes(op, job.target))
+    def __init__(self, ctx: Context, job: TargetedProgram) -> None:
+        self.target = job.target
+        self.memories, self.pool = LocalMemories(job.target), ConstantPool()
+        self.computed: dict[Operation, Operation] = {}  # followers, with the convolutions that compute them
+        self.program, self._layers = job.program, read_layers(job.program)
+        self._numbers: dict[Operation, int] = {layer.op: number for number, layer in enumerate(self._layers.layers)}
+        self._progress = in_time(ctx, self._layers.layers)
+        self._values: dict[Buffer, SSAValue] = {}
+        self._region: Operation | None = None  # the last buffer at the top
+        self._follower: Operation | None = None
+        self._lowered: list[Operation] = []
+
+    def layer(self, op: TensorOpT) -> Layer[TensorOpT]:
+        """Return ``op`` with the buffers of its tensors."""
+        return cast(Layer[TensorOpT], self._layers.layers[self._numbers[op]])
+
+    def window_layer(self, op: TensorOpT) -> WindowLayer[TensorOpT]:
+        """Return ``op``, a window operation, with its geometry."""
+        return cast(WindowLayer[TensorOpT], self.layer(op))
+
+    def follower(self, op: npu.NpuTensorOp) -> Layer[npu.ElementwiseOp] | None:
+        """Return the layer that is computed with each tile of ``op``, if its tiling has operand slots."""
+        tiling = op.attributes.get(TILING)
+        if not isinstance(tiling, TilingAttr) or not tiling.data.operand_slots:
+            return None
+        behind = follower_of(op)
+        if behind is None or self._numbers.get(behind) != self._numbers[op] + 1:
+            raise CompileError("its tiling has operand slots, but no following operation can be fused with it")
+        self.computed[behind], self._follower = op, behind
+        return self.layer(behind)
+
+    def enter(self, op: npu.NpuTensorOp) -> None:
+        """Begin the layer of ``op``: slots are taken for it from now on."""
+        next(self._progress, None)
+        self._follower, layer = None, self.layer(op)
+        self.memories.enter(slot_bytes(op, self.target))
         if layer.result.layout is not None:
-            memories.declare(layer.result.buffer)
-        commands = []
-        if index in layers.fills:
-            result, code = layers.fills[index]
-            buffer = result.buffer
-            commands.append(command("fill", target=(buffer, 0), bytes=buffer.size, value=code, type=result.type))
-        try:
-            commands += _bounded(_layer_commands(layer, job, memories, pool, follower), job.target)
-        except CompileError as error:
-            raise CompileError(error.message, op=op.name, tensor=op_name(op), hint=error.hint) from None
-        yield TiledLayer(op.location, memories.declared, [])
-        for is_next, run in groupby(commands, key=lambda item: item.layer == 1):
-            yield TiledLayer(follower.op.location if is_next and follower else op.location, [], list(run))
-    copies = [
-        command("copy", source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size)
-        for copy in layers.copies
-    ]
-    yield TiledLayer(end, [], copies)
-    if together:
-        job.program.attributes[FUSED] = DictionaryAttr(together)
+            self.memories.declare(layer.result.buffer)
 
+    def emit(self, op: npu.NpuTensorOp, commands: Iterable[Command], rewriter: PatternRewriter) -> None:
+        """Insert the slots and the instructions of ``op``, in this order."""
+        made = []
+        if (fill := self._layers.fills.get(self._numbers[op])) is not None:
+            result, code = fill
+            target = (result.buffer, 0)
+            made.append(command("fill", target=target, bytes=result.buffer.size, value=code, type=result.type))
+        made += _bounded(commands, self.target)
+        slots = [self._declared(slot, op.location) for slot in self.memories.declared]
+        rewriter.insert([*slots, *self._instructions(made, op, rewriter)])
+        self.keep(op)
 
-def _follower(layers: Sequence[Layer[npu.NpuTensorOp]], index: int) -> Layer[npu.ElementwiseOp] | None:
-    """The layer that is computed with each tile of layer ``index``."""
-    op = layers[index].op
-    tiling = op.attributes.get(TILING)
-    if not isinstance(tiling, TilingAttr) or not tiling.data.operand_slots:
-        return None
-    behind = layers[index + 1] if index + 1 < len(layers) else None
-    if behind is None or not isinstance(behind.op, npu.ElementwiseOp) or behind.op is not follower_of(op):
-        raise CompileError("its tiling has operand slots, but no following operation can be fused with it", op=op.name)
-    return Layer(behind.op, behind.sources, behind.results)
+    def keep(self, op: Operation) -> None:
+        """Keep ``op``, which is lowered, until the end."""
+        self._lowered.append(op)
+
+    def end(self, op: YieldOp, rewriter: PatternRewriter) -> None:
+        """End the program with copies of the outputs that nothing computes; erase the lowered operations and ``op``."""
+        copies = [
+            command("copy", source=(copy.source, 0), target=(copy.target, 0), bytes=copy.source.size)
+            for copy in self._layers.copies
+        ]
+        rewriter.replace(op, [*self._instructions(copies, op, rewriter), make_halt(op.location)], [])
+        for lowered in reversed(self._lowered):
+            rewriter.erase(lowered)
+
+    def _instructions(self, commands: Iterable[Command], op: Operation, rewriter: PatternRewriter) -> list[Operation]:
+        """Make instructions; insert buffers of memory regions that they use first at the top of the program."""
+        made: list[Operation] = []
+        regions: list[Operation] = []
+        for item in commands:
+            location = self._follower.location if item.layer == 1 and self._follower is not None else op.location
+            for buffer, _ in item.places.values():
+                if buffer not in self._values:
+                    regions.append(self._declared(buffer, location))
+            made.append(make_instruction(item, self._values, location))
+        if regions:
+            top = InsertPoint.at_start(self.program.block)
+            rewriter.insert(regions, top if self._region is None else InsertPoint.after(self._region))
+            self._region = regions[-1]
+        return made
+
+    def _declared(self, buffer: Buffer, location: LocationAttr) -> Operation:
+        made = make_buffer(buffer, location)
+        self._values[buffer] = made.buffer
+        return made
 
 
 def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
-    """``commands`` of one layer; raises CompileError where they are too many to be worth anything."""
+    """Yield ``commands`` of one layer; raise CompileError if there are too many."""
     for count, item in enumerate(commands, 1):
         if count > MOST_LAYER_COMMANDS:
             raise CompileError(
@@ -149,32 +178,160 @@ def _bounded(commands: Iterable[Command], target: Target) -> Iterator[Command]:
         yield item
 
 
-def _layer_commands(
-    layer: Layer[npu.NpuTensorOp],
-    job: TargetedProgram,
-    memories: LocalMemories,
-    pool: ConstantPool,
-    follower: Layer[npu.ElementwiseOp] | None,
-) -> Iterator[Command]:
-    op, target = layer.op, job.target
-    if isinstance(layer, WindowLayer) and isinstance(op, npu.ConvOp):
-        return conv_commands(layer, tiling_of(op, target), target, memories, pool, follower)
-    if isinstance(layer, WindowLayer) and isinstance(op, npu.MatmulOp):
-        return matmul_commands(layer, tiling_of(op, target), target, memories, pool)
-    if isinstance(layer, WindowLayer):
-        return pool_commands(layer, tiling_of(op, target), memories)
-    if isinstance(op, npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp):
-        return elementwise_commands(Layer(op, layer.sources, layer.results), memories, pool)
-    if isinstance(op, npu.MoveOp):
-        return move_commands(Layer(op, layer.sources, layer.results), memories)
-    if isinstance(op, npu.ReduceOp):
-        return reduce_commands(Layer(op, layer.sources, layer.results), target, memories)
-    if isinstance(op, npu.ArgMaxOp | npu.PositionOp | npu.GatherOp):
-        return place_commands(Layer(op, layer.sources, layer.results), memories)
-    if isinstance(op, npu.ResizeOp):
-        return resize_commands(Layer(op, layer.sources, layer.results), target, memories)
-    if isinstance(op, npu.SoftmaxOp):
-        return softmax_commands(Layer(op, layer.sources, layer.results), target, memories, pool)
-    if isinstance(op, npu.LstmOp):
-        return lstm_commands(Layer(op, layer.sources, layer.results), target, memories, pool)
-    raise CompileError("no instruction implements this operation", op=op.name, tensor=op_name(op))
+class TilePattern(LoweringPattern[TensorOpT]):
+    """A pattern that lowers one kind of tensor operation to instructions on its tiles."""
+
+    def __init__(self, emission: Emission) -> None:
+        self.emission = emission
+
+    def lower(self, op: TensorOpT, rewriter: PatternRewriter, /) -> None:
+        self.emission.enter(op)
+        self.emission.emit(op, self.commands(op, self.emission), rewriter)
+
+    @abstractmethod
+    def commands(self, op: TensorOpT, to: Emission, /) -> Iterator[Command]:
+        """Return the commands of ``op`` in plain order."""
+
+
+class TileView(LoweringPattern[npu.ReshapeOp | npu.ConstantOp | npu.MoveOp]):
+    """A constant, a reshape or a move marked as a view, to nothing: its users refer to the buffer that it shows."""
+
+    def __init__(self, emission: Emission) -> None:
+        self.emission = emission
+
+    def matches(self, op: npu.ReshapeOp | npu.ConstantOp | npu.MoveOp, /) -> bool:
+        return not becomes_instructions(op)
+
+    def lower(self, op: npu.ReshapeOp | npu.ConstantOp | npu.MoveOp, rewriter: PatternRewriter, /) -> None:
+        self.emission.keep(op)
+        rewriter.notify_op_modified(op)
+
+
+class TileConv(TilePattern[npu.ConvOp]):
+    """``npu.conv``, with the element-wise operation that is computed with each of its tiles, if there is one."""
+
+    def commands(self, op: npu.ConvOp, to: Emission, /) -> Iterator[Command]:
+        tiling, follower = tiling_of(op, to.target), to.follower(op)
+        return conv_commands(to.window_layer(op), tiling, to.target, to.memories, to.pool, follower)
+
+
+class TileMatmul(TilePattern[npu.MatmulOp]):
+    """``npu.matmul``."""
+
+    def commands(self, op: npu.MatmulOp, to: Emission, /) -> Iterator[Command]:
+        return matmul_commands(to.window_layer(op), tiling_of(op, to.target), to.target, to.memories, to.pool)
+
+
+class TilePool(TilePattern[npu.PoolOp]):
+    """``npu.pool``."""
+
+    def commands(self, op: npu.PoolOp, to: Emission, /) -> Iterator[Command]:
+        return pool_commands(to.window_layer(op), tiling_of(op, to.target), to.memories)
+
+
+class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp]):
+    """Element-wise operations on one or two tensors; to nothing if a convolution computes it."""
+
+    def commands(
+        self, op: npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp, to: Emission, /
+    ) -> Iterator[Command]:
+        return iter(()) if op in to.computed else elementwise_commands(to.layer(op), to.memories, to.pool)
+
+
+class TileMove(TilePattern[npu.MoveOp]):
+    """``npu.move`` that is no view."""
+
+    def commands(self, op: npu.MoveOp, to: Emission, /) -> Iterator[Command]:
+        return move_commands(to.layer(op), to.memories)
+
+
+class TileReduce(TilePattern[npu.ReduceOp]):
+    """``npu.reduce``."""
+
+    def commands(self, op: npu.ReduceOp, to: Emission, /) -> Iterator[Command]:
+        return reduce_commands(to.layer(op), to.target, to.memories)
+
+
+class TileArgMax(TilePattern[npu.ArgMaxOp]):
+    """``npu.arg_max``. Refuses rows that do not fit in the tile buffer."""
+
+    def commands(self, op: npu.ArgMaxOp, to: Emission, /) -> Iterator[Command]:
+        return argmax_commands(to.layer(op), to.memories)
+
+
+class TilePosition(TilePattern[npu.PositionOp]):
+    """``npu.position``."""
+
+    def commands(self, op: npu.PositionOp, to: Emission, /) -> Iterator[Command]:
+        return position_commands(to.layer(op), to.memories)
+
+
+class TileGather(TilePattern[npu.GatherOp]):
+    """``npu.gather``."""
+
+    def commands(self, op: npu.GatherOp, to: Emission, /) -> Iterator[Command]:
+        return gather_commands(to.layer(op))
+
+
+class TileResize(TilePattern[npu.ResizeOp]):
+    """``npu.resize``."""
+
+    def commands(self, op: npu.ResizeOp, to: Emission, /) -> Iterator[Command]:
+        return resize_commands(to.layer(op), to.target, to.memories)
+
+
+class TileSoftmax(TilePattern[npu.SoftmaxOp]):
+    """``npu.softmax``. Refuses rows that do not fit in the tile buffer."""
+
+    def commands(self, op: npu.SoftmaxOp, to: Emission, /) -> Iterator[Command]:
+        return softmax_commands(to.layer(op), to.target, to.memories, to.pool)
+
+
+class TileLstm(TilePattern[npu.LstmOp]):
+    """``npu.lstm``. Refuses a cell that does not fit in the local memories."""
+
+    def commands(self, op: npu.LstmOp, to: Emission, /) -> Iterator[Command]:
+        return lstm_commands(to.layer(op), to.target, to.memories, to.pool)
+
+
+class EndProgram(LoweringPattern[YieldOp]):
+    """``odc.yield``, to copies of the outputs that nothing computes, and ``npu.isa.halt``."""
+
+    def __init__(self, emission: Emission) -> None:
+        self.emission = emission
+
+    def lower(self, op: YieldOp, rewriter: PatternRewriter, /) -> None:
+        self.emission.end(op, rewriter)
+
+
+@dataclass(frozen=True)
+class NpuLowerToTilesPass(ProgramPass, PatternPass):
+    """Lower; see the module's text."""
+
+    name = "npu-lower-to-tiles"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[TilePattern[Any] | TileView | EndProgram]]:
+        return (
+            TileView,
+            TileConv,
+            TileMatmul,
+            TilePool,
+            TileElementwise,
+            TileMove,
+            TileReduce,
+            TileArgMax,
+            TilePosition,
+            TileGather,
+            TileResize,
+            TileSoftmax,
+            TileLstm,
+            EndProgram,
+        )
+
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        emission = Emission(ctx, job)
+        apply_conversion(ctx, job.program.body, NPU_INSTRUCTIONS, [kind(emission) for kind in self.patterns()])
+        if emission.computed:
+            fused = {op_name(op): StringAttr(op_name(conv)) for op, conv in emission.computed.items()}
+            job.program.attributes[FUSED] = DictionaryAttr(fused)

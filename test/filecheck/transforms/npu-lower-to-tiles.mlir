@@ -27,7 +27,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
   }
 }
 // CHECK: npu.isa.load
-// CHECK-NEXT: npu.isa.pool {{.*}} output %[[R:[0-9]+]]
+// CHECK-NEXT: npu.isa.pool {{.*}} output %[[R:[a-z0-9_]+]]
 // CHECK-NEXT: npu.buffer "output"
 // CHECK-NEXT: npu.buffer "output"
 // CHECK-NEXT: npu.isa.pool {{.*}} input %[[R]]
@@ -76,7 +76,7 @@ builtin.module attributes {odc.target = #odc.target<"npu-128", memory = sram>} {
   }
 }
 // CHECK: npu.program @segment_0{{.*}}npu.fused = {add = "conv"}
-// CHECK: npu.isa.conv {{.*}} output %[[TILE:[0-9]+]] {{.*}} loc("conv")
-// CHECK-NEXT: npu.isa.load {{.*}} target %[[OTHER:[0-9]+]] {{.*}} loc("add")
+// CHECK: npu.isa.conv {{.*}} output %[[TILE:[a-z0-9_]+]] {{.*}} loc("conv")
+// CHECK-NEXT: npu.isa.load {{.*}} target %[[OTHER:[a-z0-9_]+]] {{.*}} loc("add")
 // CHECK-NEXT: npu.isa.vop {{.*}} a %[[OTHER]] {{.*}} b %[[TILE]] {{.*}} output %[[TILE]] {{.*}} loc("add")
 // CHECK-NEXT: npu.isa.store {{.*}} source %[[TILE]] {{.*}} loc("add")

@@ -8,7 +8,6 @@ that the next pass need not read again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from xdsl.context import Context
@@ -25,14 +24,13 @@ from odc_mlir.dialects.npu_isa import (
     LoopOp,
     MemoryOp,
     is_instruction,
-    make_halt,
     missing_address,
 )
 from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
-from odc_mlir.support.locations import op_name
+from odc_mlir.support.locations import hint_of, op_name
 from odc_mlir.support.records import records_of
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences, reordered
@@ -283,8 +281,9 @@ def _ints(values: tuple[int, ...]) -> DenseArrayBase:
 
 
 def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
-    """The operation that stands for ``buffer``."""
+    """Return the operation that declares ``buffer``."""
     op = BufferOp(buffer.name, buffer.type, address=buffer.address, data=buffer.data, binds=buffer.binds)
+    op.buffer.name_hint = hint_of(buffer.name)
     op.location = location
     return op
 
@@ -321,34 +320,3 @@ def set_semaphores(op: InstructionOp, command: Command) -> None:
             properties[name] = _ints(tokens)
         elif name in properties:
             del properties[name]
-
-
-@dataclass(slots=True)
-class TiledLayer:
-    """A tensor operation as commands in plain order, and the buffers of local memories that it adds."""
-
-    location: LocationAttr
-    slots: list[Buffer]
-    commands: list[Command]
-
-
-def write_program(block: Block, layers: Iterable[TiledLayer], last: LocationAttr) -> None:
-    """Append to ``block`` the buffers of memory regions, each layer behind its slots, and a halt."""
-    values: dict[Buffer, SSAValue] = {}
-    regions: list[Operation] = []
-    body: list[Operation] = []
-
-    def declare(buffer: Buffer, location: LocationAttr, where: list[Operation]) -> None:
-        made = make_buffer(buffer, location)
-        values[buffer] = made.buffer
-        where.append(made)
-
-    for layer in layers:
-        for slot in layer.slots:
-            declare(slot, layer.location, body)
-        for command in layer.commands:
-            for buffer, _ in command.places.values():
-                if buffer not in values:
-                    declare(buffer, layer.location, regions)
-            body.append(make_instruction(command, values, layer.location))
-    block.add_ops([*regions, *body, make_halt(last)])

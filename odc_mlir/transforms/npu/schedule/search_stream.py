@@ -1,4 +1,4 @@
-"""Commands that find the largest code of each row, as an instruction that reduces channels does, and go by places."""
+"""Commands that find the largest code of each row, or read one number as a position."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
-from odc_mlir.transforms.npu.schedule.gather_stream import gather_commands
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
 from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
@@ -20,18 +19,6 @@ from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 BUFFERS = 2  # slots of rows and of results
 _WORD = 4  # bytes of a result; one of 64 bits is two of them, the upper one 0
 _MOST_ROWS = field_range("reduce", "width")[1]
-
-
-def place_commands(
-    layer: Layer[npu.ArgMaxOp | npu.PositionOp | npu.GatherOp], memories: LocalMemories
-) -> Iterator[Command]:
-    """The commands of an operation that finds places or goes by them."""
-    op = layer.op
-    if isinstance(op, npu.ArgMaxOp):
-        return _argmax_commands(Layer(op, layer.sources, layer.results), memories)
-    if isinstance(op, npu.GatherOp):
-        return gather_commands(Layer(op, layer.sources, layer.results))
-    return _position_commands(Layer(op, layer.sources, layer.results), memories)
 
 
 def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
@@ -47,7 +34,7 @@ def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int,
     return -(-rows // -(-rows // most)), buffers
 
 
-def _argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
+def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
     """The commands, some rows at a time; CompileError where a row does not fit in the tile buffer."""
     columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
     rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
@@ -99,7 +86,7 @@ def _argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Ite
         yield flat_store(layer.result.at(first * number), (output, 0), count * number)
 
 
-def _position_commands(layer: Layer[npu.PositionOp], memories: LocalMemories) -> Iterator[Command]:
+def position_commands(layer: Layer[npu.PositionOp], memories: LocalMemories) -> Iterator[Command]:
     """The commands that limit one number to a code."""
     source, result = memories.take(Space.TILE, [Slot("number", (1,), "i32"), Slot("position", (1,), "i16")])
     yield flat_load(layer.source.at(layer.op.index.value.data * _WORD), (source, 0), _WORD)

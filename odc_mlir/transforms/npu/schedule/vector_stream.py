@@ -382,9 +382,7 @@ def softmax_commands(
     most, buffers = softmax_rows(rows, columns, item, memories.tile_room)
     if not most:
         held = memories.tile_room // buffers // item
-        raise CompileError(
-            f"softmax over {columns} elements, the tile buffer of {target.name} holds {held}", op="SOFTMAX"
-        )
+        raise CompileError(f"softmax over {columns} elements, the tile buffer of {target.name} holds {held}")
     slots = Slots(memories.take(Space.TILE, [Slot("rows", (most, columns), layer.source.type)] * buffers))
     for first, count in parts(rows, most):
         slot = slots.take()
