@@ -37,9 +37,9 @@ def cache_folder() -> Path:
         raise OptionError("there is no home folder for a cache", hint=f"set {CACHE_VARIABLE}") from None
 
 
-def records_path(digest: str) -> Path:
-    """The file of recorded ranges of the model with this digest."""
-    return cache_folder() / "records" / digest / RECORDS_FILE
+def records_path(digest: str, folder: Path | None = None) -> Path:
+    """Return the file of recorded ranges of the model with this digest, in the cache or another ``folder``."""
+    return (cache_folder() if folder is None else folder) / "records" / digest / RECORDS_FILE
 
 
 def content_digest(source: str | os.PathLike[str] | bytes | bytearray | memoryview) -> str:

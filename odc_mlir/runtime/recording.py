@@ -13,14 +13,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import suppress
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from odc_mlir.calibration.coverage import coverage
 from odc_mlir.calibration.gathering import Between, Block, TensorGatherer, detailed
 from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, shapes_of
-from odc_mlir.calibration.records import RecordStore
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, OdcError
 from odc_mlir.formats.cache import content_digest
@@ -32,6 +31,9 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.units import Observer, Values, Watcher
+
+if TYPE_CHECKING:  # sessions record without it
+    from odc_mlir.calibration.records import RecordStore
 
 Progress = Callable[[int, int | None], None]
 """Is told how many samples are done, and of how many, where that is known."""
@@ -274,6 +276,8 @@ def record(
     with the last raw inputs. ``findings`` of the result tell what is wrong with the data, and what no run has shown.
     Raises InputError when there is no sample or one does not fit, and other OdcErrors.
     """
+    from odc_mlir.calibration.records import RecordStore
+
     executor, digest = _opened(model)
     if store is not None and not isinstance(store, RecordStore):
         store = RecordStore(store, digest or None)

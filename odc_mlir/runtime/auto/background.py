@@ -1,4 +1,4 @@
-"""Work that no run may wait for: done in a thread that is there only while there is something to do."""
+"""Background tasks that no run waits for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Arguments = ParamSpec("Arguments")
 
 
 class Background:
-    """Does tasks one after another, at most ``most`` of which may wait. The thread ends with the last of them."""
+    """A queue of at most ``most`` tasks, done one after another by a thread that ends with the last of them."""
 
     def __init__(self, name: str, most: int = 64) -> None:
         self.name = name
@@ -28,18 +28,18 @@ class Background:
         mend_after_fork(self)
 
     def after_fork(self) -> None:
-        """In a child process nothing is to be done: that is the parent's."""
+        """Start empty in a child process: the tasks are the parent's."""
         self.begin()
 
     def begin(self) -> None:
-        """Start with nothing to do: at first, and in a child of this process, which has no thread of it."""
+        """Start with no tasks and no thread, also in a child process."""
         self._tasks: deque[Task] = deque()
         self._changed = Condition()
-        self.hurry = Event()  # nobody has time for tasks that could be dropped
+        self.hurry = Event()  # set: tasks that can be dropped or put off are in the way
         self._thread: Thread | None = None
 
     def submit(self, task: Task, *, always: bool = False) -> bool:
-        """Let ``task`` be done; whether there was room for it, as there ``always`` is for what is not large."""
+        """Queue ``task``; return False if the queue is full, which ``always`` ignores."""
         with self._changed:
             if len(self._tasks) >= self.most and not always:
                 return False
@@ -67,9 +67,9 @@ class Background:
             _do(task)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until nothing is left to do, at most ``seconds``; whether that is so.
+        """Wait until all tasks are done, at most ``seconds``; return whether they are.
 
-        Where there can be no thread the tasks are done here.
+        Where no thread can be started, do the tasks here.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         with self._changed:
@@ -83,7 +83,7 @@ class Background:
 
 
 def weakly(method: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
-    """``method`` as long as its object, which this does not keep, is in use elsewhere; afterwards it gives None."""
+    """Return ``method`` without a reference to its object; once that is gone, calls do nothing and return None."""
     found = weakref.WeakMethod(method)
 
     def call(*arguments: Arguments.args, **options: Arguments.kwargs) -> Any:
@@ -94,7 +94,7 @@ def weakly(method: Callable[Arguments, Any]) -> Callable[Arguments, Any]:
 
 
 def poll(more: Callable[[], bool | None], seconds: float, name: str) -> Thread:
-    """A thread that calls ``more`` every so many ``seconds`` until that is not true."""
+    """Start a thread that calls ``more`` every ``seconds`` until it returns a false value."""
 
     def work() -> None:
         while True:
@@ -110,5 +110,5 @@ def poll(more: Callable[[], bool | None], seconds: float, name: str) -> Thread:
 def _do(task: Task) -> None:
     try:
         task()
-    except Exception:  # nobody else would hear of it
-        _log.exception("work in the background has failed")
+    except BaseException:  # a plugin may raise SystemExit; nobody else would hear of it
+        _log.exception("a background task has failed")

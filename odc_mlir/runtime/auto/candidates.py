@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from odc_mlir.errors import OdcError, SimulationError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.formats.quantities import counted
-from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.artefacts import Artefact
+from odc_mlir.runtime.auto.original import ExecutorOptions
 from odc_mlir.runtime.auto.status import Fallback, Level
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
@@ -26,16 +26,6 @@ from odc_mlir.runtime.package import Package
 
 # Of the largest value: what sums of float32 in another order are apart, and far less than one code of 8 bits.
 _TOLERANCE = 1e-4
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorOptions:
-    """What a session gives to whatever runs in it: a context of its own for each executor, and a limit of memory,
-    and how many threads run native code together."""
-
-    context: Callable[[], Context]
-    max_bytes: int | None = None
-    threads: int = 1
 
 
 @dataclass(slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import time
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Thread
@@ -26,11 +25,11 @@ from odc_mlir.runtime.auto.artefacts import (
     seconds_left,
 )
 from odc_mlir.runtime.auto.background import Background, poll, weakly
-from odc_mlir.runtime.auto.candidates import ExecutorCandidate, ExecutorOptions, open_artefact
+from odc_mlir.runtime.auto.candidates import ExecutorCandidate, open_artefact
 from odc_mlir.runtime.auto.direct import DirectStep
 from odc_mlir.runtime.auto.job import TIMES_ENOUGH, key_of
 from odc_mlir.runtime.auto.jobs import RETRY_SECONDS, JobRunner
-from odc_mlir.runtime.auto.original import Original, is_quantized, why_not
+from odc_mlir.runtime.auto.original import ExecutorOptions, Original, is_quantized, why_not
 from odc_mlir.runtime.auto.proving import prove
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, Trigger
@@ -62,19 +61,18 @@ class AutoCompiler(JobRunner):
         settings: AutoSettings,
         aim: Aim | None,
         options: ExecutorOptions,
+        recorder: RunRecorder,
+        background: Background,
         *,
         forbidden: str | None = None,
         save_to: tuple[Path | None, Path | None] = (None, None),
         problem: str | None = None,
         notes: Sequence[str] = (),
     ) -> None:
-        records = settings.records_file(original.digest)
-        self.recorder = RunRecorder(
-            original.graph, original.digest, records, settings.folder, cache_bytes=settings.cache_bytes
-        )
-        background = Background("odc-auto")
+        self.recorder = recorder
+        recorder.look()
         artefacts = Artefacts(settings.folder)
-        super().__init__(Shared(settings, aim, original, options, artefacts, self.recorder, background), save_to)
+        super().__init__(Shared(settings, aim, original, options, artefacts, recorder, background), save_to)
         self.quantized = is_quantized(original.graph)
         self._problem = problem
         self._notes = list(notes)
@@ -84,13 +82,12 @@ class AutoCompiler(JobRunner):
         self._base_candidate: ExecutorCandidate | None = None  # runs the quantised model of the base
         self._last_run = time.monotonic()
         self._idler: Thread | None = None
-        # What was recorded is kept too when nobody closes the session.
-        weakref.finalize(self, self.recorder.hand_over)
 
     def _check_process(self) -> None:
         if self.shared.process == os.getpid():
             return
         self.shared.begin_process()
+        self.shared.background.submit(self.recorder.look)
         self._idler = None
         for state in self.shared.specializations.values():
             if state.is_busy:  # for the process before; here it begins anew, and finds what that makes
@@ -98,18 +95,13 @@ class AutoCompiler(JobRunner):
 
     # Between runs.
 
-    def open(self, shapes: Shapes, *, in_run: bool = False) -> None:
-        """Look for what is there for inputs of ``shapes``; with the trigger first-run also make it, and wait.
-
-        ``in_run``: what takes long to open is opened in the background.
-        """
+    def open(self, shapes: Shapes) -> None:
+        """Look for a stored result for inputs of ``shapes``, and start what needs no records."""
         self._check_process()
-        with self.shared.changed:
-            state = self._specialization(shapes, may_wait=not in_run)
-            if self.shared.settings.trigger is not Trigger.FIRST_RUN:
-                return
-            self._start_what_may(state)
-        self.wait()
+        with self.shared.lock:
+            state = self._specialization(shapes)
+            if self.shared.settings.trigger is Trigger.FIRST_RUN:
+                self._start_what_may(state)
 
     def settled(self, inputs: Sequence[Array]) -> ExecutorCandidate | None:
         """What computes the answers for such ``inputs`` and has nothing left to be decided about it; None without.
@@ -298,7 +290,7 @@ class AutoCompiler(JobRunner):
 
     # Specializations.
 
-    def _specialization(self, shapes: Shapes, *, may_wait: bool = False) -> Specialization:
+    def _specialization(self, shapes: Shapes) -> Specialization:
         with self.shared.lock:
             state = self.shared.specializations.get(shapes)
             if state is None:
@@ -306,7 +298,7 @@ class AutoCompiler(JobRunner):
                 if self._problem is not None:
                     state.fallbacks.append(Fallback("package", "load", self._problem))
                 self._current = self._current or state
-                self._begin(state, may_wait=may_wait)
+                self._begin(state)
                 self._forget_specializations()
             else:
                 self.shared.specializations.move_to_end(shapes)
@@ -317,7 +309,7 @@ class AutoCompiler(JobRunner):
         while len(self.shared.specializations) > SHAPES_KEPT and len(idle) > 1:
             del self.shared.specializations[idle.pop(0)]
 
-    def _begin(self, state: Specialization, *, may_wait: bool = False) -> None:
+    def _begin(self, state: Specialization) -> None:
         """Take what is there already, else begin to collect, or to work where no records are needed.
 
         A result takes long to open, so a run, which may not wait, goes on with what serves other shapes.
@@ -325,23 +317,26 @@ class AutoCompiler(JobRunner):
         shared = self.shared
         if self._forbidden or shared.aim is None:
             state.enter(Phase.REJECTED, self._forbidden)
+            self.recorder.forget(state.shapes)
             return
         state.key = key_of(shared.settings, shared.original.digest, state.shapes, shared.aim.key_facts)
         if shared.aim.takes_codes or self.quantized:
-            self._find(state, may_wait=may_wait)
+            self._find(state)
         else:
             state.enter(Phase.REJECTED, f"{shared.aim.name} runs real numbers: nothing is quantised")
+        if state.phase is Phase.REJECTED:
+            self.recorder.forget(state.shapes)
         if not self.quantized:
-            self._direct.begin(state, may_wait=may_wait)
+            self._direct.begin(state)
         if shared.settings.trigger is Trigger.AFTER_RECORDS:
             if self._direct.may_start(state):
                 self._direct.start(state)
             elif self._needs_no_records(state) and self._may_start(state):
                 self._start(state)
 
-    def _find(self, state: Specialization, *, may_wait: bool) -> None:
+    def _find(self, state: Specialization) -> None:
         """Take what is there already, else begin to collect."""
-        if may_wait or not self.shared.artefacts.has_files(state.key or ""):
+        if not self.shared.artefacts.has_files(state.key or ""):
             self._load(state)
             return
         self._borrow(state)
@@ -373,6 +368,8 @@ class AutoCompiler(JobRunner):
             self._take(state, found)
             if seconds is not None:
                 state.postpone(found.result.attempts, seconds)
+            if state.phase is not Phase.COLLECTING:
+                self.recorder.forget(state.shapes)
         finally:
             with self.shared.changed:
                 state.is_loading = False

@@ -39,14 +39,14 @@ class DirectStep:
         self._tell = ended
         self._tell_refusal = refused
 
-    def begin(self, state: Specialization, *, may_wait: bool) -> None:
-        """Look for what was made before; where there is nothing it is wanted. ``may_wait``: it is opened at once."""
+    def begin(self, state: Specialization) -> None:
+        """Look for what was made before; where there is nothing it is wanted."""
         shared, aim = self._shared, self._shared.aim
         if aim is None or not aim.takes_floats:
             return
         key = key_of(shared.settings, shared.original.digest, state.shapes, aim.key_facts, direct=True)
         state.direct = Direct(key)
-        if may_wait or not shared.artefacts.has_files(key):
+        if not shared.artefacts.has_files(key):
             self._load(state, state.direct)
             return
         self._in_background(state, state.direct, self._load)
@@ -97,7 +97,7 @@ class DirectStep:
                 None,
                 state.shapes,
                 key=direct.key,
-                records=str(shared.recorder.path),
+                records=str(shared.recorder.place.path),
                 direct=True,
                 must_be_faster=shared.aim.is_measured,
             )

@@ -46,7 +46,7 @@ class JobRunner(ABC):
         """Do not use what there is, or will be, for ``state``."""
 
     @abstractmethod
-    def _begin(self, state: Specialization, *, may_wait: bool = False) -> None:
+    def _begin(self, state: Specialization) -> None:
         """Take what is there already, else begin to collect, or to work where no records are needed."""
 
     @abstractmethod
@@ -165,7 +165,7 @@ class JobRunner(ABC):
             base,
             state.shapes,
             key=state.key or "",
-            records=str(self.shared.recorder.path),
+            records=str(self.shared.recorder.place.path),
             again=again,
             rival=None if direct is None or direct.compiled is None else str(direct.compiled),
             must_be_faster=aim.is_measured and base is None,

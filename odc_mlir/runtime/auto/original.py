@@ -1,4 +1,4 @@
-"""The model that a session has loaded, as compiling on the device sees it."""
+"""The model as loaded, and reasons not to replace it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,26 @@ from pathlib import Path
 from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.errors import CacheError
 from odc_mlir.formats import private
+from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Trait
-from odc_mlir.runtime.auto.candidates import ExecutorOptions
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 
 _CUSTOM = "CUSTOM"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class ExecutorOptions:
+    """Options of all executors of a session: a new context for each, a memory limit, threads of native code."""
+
+    context: Callable[[], Context]
+    max_bytes: int | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True)
 class Original:
-    """The model as it was loaded: its executor, its bytes and how to identify it.
+    """The model as loaded: its executor, its bytes and its digest.
 
     ``path`` is a file that holds exactly the bytes with ``digest``, None where there is none; ``package`` is the
     nnpackage that it comes from.
@@ -34,22 +43,22 @@ class Original:
 
     @property
     def graph(self) -> Graph:
-        """The model's graph."""
+        """Graph of the model."""
         return self.executor.graph
 
     def other_shapes(self, shapes: Shapes) -> Shapes | None:
-        """``shapes`` where they are not those that the model itself has for its inputs."""
+        """Return ``shapes``, or None if they are the model's own input shapes."""
         return None if [info.shape for info in self.graph.input_infos()] == list(shapes) else shapes
 
     def another(self, options: ExecutorOptions) -> Callable[[], Executor] | None:
-        """Makes another executor of the model, for another thread; None where operators are the application's."""
+        """Return a maker of executors for other threads; None if the application has operators of its own."""
         graph = self.graph
         if any(item.node.spec.name == _CUSTOM for item in graph.nodes):
             return None
         return lambda: HostExecutor(graph, resize=True, max_bytes=options.max_bytes, context=options.context())
 
     def file(self, folder: Path) -> Path:
-        """A file of the model, made in the cache ``folder`` where there is none; raises OdcError."""
+        """Return a file of the model, made in the cache ``folder`` if there is none; raises OdcError."""
         if self.path is not None:
             return self.path
         path = folder / "models" / f"{self.digest}.circle"
@@ -65,13 +74,13 @@ class Original:
 
 
 def is_quantized(graph: Graph) -> bool:
-    """Whether values that the graph computes are quantised."""
+    """Return whether the graph computes quantised values."""
     computed = {index for item in graph.nodes for index in item.outputs}
     return any(graph.tensors[i].info.is_integer and graph.tensors[i].quant is not None for i in computed)
 
 
 def why_not(graph: Graph) -> str | None:
-    """Why a model must not be exchanged between two runs, None where it may."""
+    """Return the reason why the model must not be replaced between two runs, or None."""
     if any(info.is_variable for info in graph.tensors):
         return "the model keeps state from run to run, which an exchange would lose"
     for item in graph.nodes:

@@ -1,4 +1,7 @@
-"""Records kept while an application is served: gathered in memory, put into the model's store behind its back."""
+"""Records of observed tensor ranges and inputs, gathered during runs and stored in the background.
+
+Sessions import this module in their first run, so it loads the record store only when something is stored.
+"""
 
 from __future__ import annotations
 
@@ -12,42 +15,55 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import RLock
+from typing import TYPE_CHECKING, NamedTuple
 
 from odc_mlir.calibration.recorded import Shapes, shapes_of
-from odc_mlir.calibration.records import DEFAULT_INPUT_BYTES, RecordStore
 from odc_mlir.errors import OdcError, RecordsDamagedError
-from odc_mlir.formats import private
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.auto.background import Background
-from odc_mlir.runtime.auto.locks import file_lock
-from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Observer
 from odc_mlir.runtime.recording import Gathered, Recorder
 
+if TYPE_CHECKING:
+    from odc_mlir.calibration.records import RecordStore
+
 _log = logging.getLogger(__name__)
 
-# What is lost at most when the process is killed: recording must not make every run wait for its statistics.
+# A batch is the most that a killed process loses. Larger batches make runs wait less for statistics.
 _RUNS_PER_APPEND = 32
 _SECONDS_PER_APPEND = 1.0
 _INPUTS_KEPT = 32
-# Each has a recorder of its own, so that runs may alternate between them; another one takes over the longest unused.
+# Sets of input shapes with a recorder of their own; another one takes over the recorder of the longest unused.
 _SHAPES_KEPT = 8
-# Batches that wait for the store, which may be held by another process; more are dropped, and counted.
+# Batches that wait for a store that another process may hold; further ones are dropped and counted.
 _BATCHES_WAITING = 32
-# Bytes of values that wait for a look; where there are more, as the store is slow, the run that gave them takes it.
+# Bytes of values that wait for their statistics. Beyond that, the run that adds a batch computes them itself.
 _MOST_UNSEEN_BYTES = 64 << 20
 _STORE_WAIT_SECONDS = 0.2
 _RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # then the batch is dropped
 _LOCK_SECONDS = 1.0
+_INPUT_BYTES = 64 << 20  # raw inputs that wait
 LOCK_FILE = "lock"
 FINISH_SECONDS = 2.0
 
 
+class RecordsPlace(NamedTuple):
+    """Where the records of the model with ``digest`` are stored: ``path``, in the cache ``root``.
+
+    With ``cache_bytes`` the first stored batch reduces the cache to that size.
+    """
+
+    digest: str
+    path: Path
+    root: Path
+    cache_bytes: int | None = None
+
+
 @dataclass(slots=True)
 class _Gathering:
-    """Runs on inputs of one set of shapes that no batch has taken yet, ``inputs`` being the last of them."""
+    """Runs on inputs of one set of shapes that belong to no batch yet; ``inputs`` are the last ones."""
 
     recorder: Recorder
     runs: int = 0
@@ -56,7 +72,7 @@ class _Gathering:
 
 @dataclass(slots=True)
 class _Batch:
-    """Runs on their way into the store; ``unseen_bytes`` of values wait to be looked at."""
+    """Runs on their way into the store; ``unseen_bytes`` of values still need their statistics."""
 
     shapes: Shapes
     gathered: Gathered
@@ -66,46 +82,49 @@ class _Batch:
 
     @property
     def nbytes(self) -> int:
-        """Of the raw inputs."""
+        """Size of the raw inputs."""
         return sum(map(_nbytes, self.inputs))
 
 
 class RunRecorder:
-    """Records runs of ``graph``, the model with ``digest``, into the store at ``path`` in the cache ``root``.
+    """Records runs of ``graph`` into the store that ``find_place`` names; that is called in the background.
 
-    No run waits for the store, or fails because of it: it is read and written in the background. Where that fails for
-    good, ``refused`` is the reason, and nothing is recorded any more; ``failure`` is what keeps records from the store,
-    be it for a while. A store that is damaged, or of another model, is moved aside and begun anew. With ``cache_bytes``
-    the first record sees to it that the cache does not hold more.
+    No run waits for the store or fails because of it. ``refused`` is the reason why nothing is recorded any more;
+    ``failure`` also tells of temporary problems. A store that is damaged or belongs to another model is moved aside.
     """
 
-    def __init__(
-        self, graph: Graph, digest: str, path: Path, root: Path | None = None, *, cache_bytes: int | None = None
-    ) -> None:
-        self.path = path
+    def __init__(self, graph: Graph, find_place: Callable[[], RecordsPlace]) -> None:
         self.refused: str | None = None
+        self.keeps_all = False  # the application wants the records whatever is made of them
         self.dropped_runs = 0
         self.last_inputs: list[Array] | None = None
         self._problem: str | None = None
-        self._graph, self._digest = graph, digest
-        self._root = path.parent if root is None else root
-        self._cache_bytes = cache_bytes
+        self._graph, self._find_place = graph, find_place
+        self._place: RecordsPlace | None = None
+        self._has_pruned = False
         self._background = Background("odc-records", _BATCHES_WAITING)
         self._begin()
-        # Where Python ends, what is on its way still arrives, or is given up soon.
+        # When Python ends, pending batches are still stored, or given up soon.
         weakref.finalize(self, _end, self._background)
 
+    @property
+    def place(self) -> RecordsPlace:
+        """Where the records are stored; raises OdcError if that cannot be found out."""
+        if self._place is None:
+            self._place = self._find_place()
+        return self._place
+
     def _begin(self) -> None:
-        """With nothing gathered: at first, and in a child process, whose parent keeps what was gathered before."""
+        """Start with nothing gathered, also in a child process: its parent keeps what was gathered before."""
         self._process = os.getpid()
-        self._lock = RLock()  # of what is gathered
-        self._counts = RLock()  # of what is counted; never held while anything else is done
+        self._lock = RLock()  # guards what is gathered
+        self._counts = RLock()  # guards counters; never held while anything else is done
         self._background.begin()
         self._gatherings: OrderedDict[Shapes, _Gathering] = OrderedDict()
         self._pending: Counter[Shapes] = Counter()  # gathered, or on the way into the store
         self._stored: dict[Shapes, int] = {}
         self._waiting_bytes = self._unseen_bytes = 0
-        self._looked = False
+        self._has_looked = False
         self._appended = time.monotonic()
 
     def _check_process(self) -> None:
@@ -148,7 +167,7 @@ class RunRecorder:
         """Keep a copy of raw inputs until they are stored, within bounds; of large ones only the last."""
         self.last_inputs = [array.copy() for array in inputs]
         gathering.inputs.append(self.last_inputs)
-        room = DEFAULT_INPUT_BYTES // len(self._gatherings)
+        room = _INPUT_BYTES // len(self._gatherings)
         size = _nbytes(inputs)
         while len(gathering.inputs) > 1 and len(gathering.inputs) * size > room:
             gathering.inputs.popleft()
@@ -161,7 +180,7 @@ class RunRecorder:
     def _hand_over(self, shapes: Shapes, gathering: _Gathering) -> None:
         if not gathering.runs:
             return
-        found = gathering.recorder.leave(self._digest)
+        found = gathering.recorder.leave()
         batch = _Batch(shapes, found, list(gathering.inputs), gathering.runs, found.nbytes)
         if self._unseen_bytes + batch.unseen_bytes > _MOST_UNSEEN_BYTES:
             found.records()
@@ -169,7 +188,7 @@ class RunRecorder:
         gathering.runs = 0
         gathering.inputs.clear()
         with self._counts:
-            if self._waiting_bytes + batch.nbytes > DEFAULT_INPUT_BYTES:
+            if self._waiting_bytes + batch.nbytes > _INPUT_BYTES:
                 del batch.inputs[:-1]
             self._waiting_bytes += batch.nbytes
             self._unseen_bytes += batch.unseen_bytes
@@ -177,14 +196,14 @@ class RunRecorder:
             self._drop(batch)
 
     def _leave(self, batch: _Batch) -> None:
-        """``batch`` waits no more, however that ended."""
+        """Count ``batch`` as no longer waiting."""
         with self._counts:
             self._pending[batch.shapes] -= batch.runs
             self._waiting_bytes -= batch.nbytes
             self._see(batch)
 
     def _see(self, batch: _Batch) -> None:
-        """No value of ``batch`` waits for a look any more."""
+        """Count the values of ``batch`` as seen."""
         with self._counts:
             self._unseen_bytes -= batch.unseen_bytes
             batch.unseen_bytes = 0
@@ -196,50 +215,57 @@ class RunRecorder:
 
     @property
     def failure(self) -> str | None:
-        """Why not all that was recorded is in the store, None while it is, or is on its way."""
+        """The reason why recorded runs are missing in the store; None while all are stored or on their way."""
         reason = self.refused or self._problem
         if not self.dropped_runs:
             return reason
         return f"runs that were not recorded: {self.dropped_runs}, as {reason or 'the store was too slow'}"
 
     def runs(self, shapes: Shapes) -> int:
-        """How often inputs of ``shapes`` have been recorded, by whatever process."""
+        """Return how often inputs of ``shapes`` were recorded by any process, as far as :meth:`look` has found out."""
         self._check_process()
-        if not self._looked:
-            self._look()
         with self._counts:
             return self._stored.get(shapes, 0) + self._pending[shapes]
 
-    def _look(self) -> None:
-        """Find out what is in the store: at once where that is possible, else later."""
-        self._looked = True
-        if not os.path.lexists(self.path):
+    def look(self) -> None:
+        """Read from the store what other processes have recorded: now if possible, else in the background."""
+        self._check_process()
+        if self._has_looked:
             return
+        self._has_looked = True
         try:
-            store = RecordStore(self.path, self._digest, create=False, wait_seconds=0, private=True)
-            found = store.shapes()
+            if not os.path.lexists(self.place.path):
+                return
+            found = self._store(create=False, wait_seconds=0).shapes()
             with self._counts:
-                self._stored = self._stored or found  # what was stored meanwhile has been counted, and this, too
+                self._stored = self._stored or found  # a batch stored meanwhile has counted these runs, too
         except OdcError:
             self._background.submit(lambda: self._persist(None))
 
     def sample(self, shapes: Shapes) -> list[Array] | None:
-        """Inputs of ``shapes`` that were run before, by whatever process, None where none are at hand."""
+        """Return inputs of ``shapes`` that some process has run, None if none are at hand."""
         if self.last_inputs is not None and shapes_of(self.last_inputs) == shapes:
             return self.last_inputs
-        if not os.path.lexists(self.path):
-            return None
         try:
-            store = RecordStore(self.path, self._digest, create=False, wait_seconds=0, private=True)
-            found = store.inputs(1, shapes)
+            if not os.path.lexists(self.place.path):
+                return None
+            found = self._store(create=False, wait_seconds=0).inputs(1, shapes)
         except OdcError:
             return None
         return found[0] if found else None
 
-    def flush(self, seconds: float = FINISH_SECONDS, then: Callable[[], None] | None = None) -> bool:
-        """Put into the store what is not there yet, waiting at most ``seconds``; whether all is there.
+    def forget(self, shapes: Shapes) -> None:
+        """Drop what was gathered for ``shapes`` before it was known that nothing is made of it."""
+        with self._lock:
+            gathering = None if self.keeps_all else self._gatherings.pop(shapes, None)
+            if gathering is not None:
+                with self._counts:
+                    self._pending[shapes] -= gathering.runs
 
-        With ``then`` it does not wait: that is called, in the background, when everything has been tried.
+    def flush(self, seconds: float = FINISH_SECONDS, then: Callable[[], None] | None = None) -> bool:
+        """Store everything recorded, waiting at most ``seconds``; return whether that succeeded.
+
+        With ``then`` it does not wait, but calls ``then`` in the background after the attempt.
         """
         self.hand_over()
         if then is not None:
@@ -247,20 +273,20 @@ class RunRecorder:
         return self._background.wait(seconds) and self.failure is None
 
     def hand_over(self) -> None:
-        """Let what was recorded be put into the store, without waiting for that."""
+        """Store everything recorded, without waiting for it."""
         self._check_process()
         with self._lock:
             self._hand_over_all()
 
     def finish(self) -> None:
-        """The last flush: what cannot be put into the store in good time is dropped."""
+        """Store everything recorded; drop what takes too long."""
         self.hand_over()
         _end(self._background)
 
     # In the background.
 
     def _persist(self, batch: _Batch | None) -> None:
-        """Put ``batch`` into the store, or only look into it; what may be over soon is waited for, for a while."""
+        """Merge ``batch`` into the store, or only read its counts. Temporary problems are waited for, for a while."""
         records = None
         if batch is not None and self.refused is None:
             # Runs must not wait for this thread to let go of the interpreter.
@@ -272,6 +298,7 @@ class RunRecorder:
             try:
                 store = self._opened()
                 if batch is not None and records is not None:
+                    records.digest = self.place.digest
                     store.append(records, batch.shapes, batch.inputs)
             except OdcError as error:
                 if not error.passing:
@@ -284,15 +311,13 @@ class RunRecorder:
                 continue
             self._problem = None
             self._count(store, batch)
-            if self._cache_bytes is not None:  # once, as records are bounded for each model
-                limit, self._cache_bytes = self._cache_bytes, None
-                prune(self._root, limit, keep=frozenset({self._digest}))
+            self._prune()
             return
         if batch is not None:
             self._drop(batch)
 
     def _count(self, store: RecordStore, batch: _Batch | None) -> None:
-        """``batch`` is in the store."""
+        """Count ``batch`` as stored."""
         found = None
         with suppress(OdcError):
             found = store.shapes()
@@ -302,29 +327,47 @@ class RunRecorder:
                 self._stored[batch.shapes] = self._stored.get(batch.shapes, 0) + batch.runs
             self._stored = self._stored if found is None else found
 
+    def _prune(self) -> None:
+        """Reduce the cache to its limit, once: the records of each model are bounded."""
+        if not self._has_pruned and self.place.cache_bytes is not None:
+            from odc_mlir.runtime.auto.pruning import prune
+
+            self._has_pruned = True
+            prune(self.place.root, self.place.cache_bytes, keep=frozenset({self.place.digest}))
+
     def _opened(self) -> RecordStore:
-        """The store, which is made where there is none; one that is damaged is moved aside before."""
-        private.make_folder(self.path.parent, within=self._root)
+        """Return the store, made if there is none. A damaged one is moved aside first."""
+        from odc_mlir.calibration.records import RecordStore
+        from odc_mlir.formats import private
+        from odc_mlir.runtime.auto.locks import file_lock
+
+        path = self.place.path
+        private.make_folder(path.parent, within=self.place.root)
         try:
-            return self._store()
+            return self._checked_store()
         except RecordsDamagedError:
             pass
-        with file_lock(self.path.with_name(LOCK_FILE), seconds=_LOCK_SECONDS):
+        with file_lock(path.with_name(LOCK_FILE), seconds=_LOCK_SECONDS):
             try:
-                return self._store()  # another process may have done it
+                return self._checked_store()  # another process may have replaced it
             except RecordsDamagedError as error:
-                aside = RecordStore.move_aside(self.path)
+                aside = RecordStore.move_aside(path)
                 _log.warning("%s; recording starts over, the old file is kept as %s", error, aside.name)
-                return self._store()
+                return self._checked_store()
 
-    def _store(self) -> RecordStore:
-        store = RecordStore(self.path, self._digest, wait_seconds=_STORE_WAIT_SECONDS, private=True)
+    def _checked_store(self) -> RecordStore:
+        store = self._store(create=True, wait_seconds=_STORE_WAIT_SECONDS)
         store.shapes()
         return store
 
+    def _store(self, *, create: bool, wait_seconds: float) -> RecordStore:
+        from odc_mlir.calibration.records import RecordStore
+
+        return RecordStore(self.place.path, self.place.digest, create=create, wait_seconds=wait_seconds, private=True)
+
 
 def _end(background: Background) -> None:
-    """Wait for a moment until nothing is on its way to the store, then let it be dropped."""
+    """Wait a moment for the store, then drop what is not stored."""
     if not background.wait(FINISH_SECONDS / 2):
         background.hurry.set()
         background.wait(FINISH_SECONDS / 2)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.cache import CACHE_VARIABLE, DEFAULT_LIMIT_MB, LIMIT_VARIABLE, RECORDS_FILE, cache_folder
+from odc_mlir.formats.cache import CACHE_VARIABLE, DEFAULT_LIMIT_MB, LIMIT_VARIABLE, cache_folder
 from odc_mlir.plugins.request import Preference
 from odc_mlir.plugins.target import choose
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
@@ -103,9 +103,20 @@ class AutoSettings:
             "trigger": str(self.trigger),
         }
 
-    def records_file(self, digest: str) -> Path:
-        """Where the records of the model with ``digest`` are."""
-        return self.folder / "records" / digest / RECORDS_FILE
+
+def compiles_before_first_run(get: Callable[[str, str], str]) -> bool:
+    """Return whether the first run waits for a compile process, without reading the other settings."""
+    return _TRIGGERS.get(get("ODC_TRIGGER", DEFAULTS["ODC_TRIGGER"]).strip().casefold()) is Trigger.FIRST_RUN
+
+
+def read_cache(get: Callable[[str, str], str]) -> tuple[Path, int]:
+    """Return the cache folder and its size limit in bytes; raises OptionError for bad values."""
+    folder = get(CACHE_VARIABLE, DEFAULTS[CACHE_VARIABLE]).strip()
+    if folder and not Path(folder).is_absolute():
+        raise _bad(CACHE_VARIABLE, folder, "an absolute path")
+    limit = get(LIMIT_VARIABLE, DEFAULTS[LIMIT_VARIABLE]).strip()
+    limit_bytes = int(_number(LIMIT_VARIABLE, limit, whole=True)) << 20
+    return Path(folder) if folder else cache_folder(), limit_bytes
 
 
 def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], bool]) -> AutoSettings:
@@ -120,9 +131,7 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
     if trigger not in _TRIGGERS:
         raise _bad("ODC_TRIGGER", trigger, f"one of {', '.join(Trigger)}")
     preference = value("ODC_PREF").casefold().replace("_first", "").replace("-first", "")
-    folder = value(CACHE_VARIABLE)
-    if folder and not Path(folder).is_absolute():
-        raise _bad(CACHE_VARIABLE, folder, "an absolute path")
+    folder, cache_bytes = read_cache(get)
     target = value("ODC_TARGET")
     if target != AUTO:
         choose(target)  # raises an error for an unknown target, and for a file that cannot be read
@@ -138,8 +147,8 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         preference=_preference(preference),
         timeout_seconds=_number("ODC_TIMEOUT_S", value("ODC_TIMEOUT_S")),
         memory_bytes=int(_number("ODC_MEM_LIMIT_MB", value("ODC_MEM_LIMIT_MB"), whole=True)) << 20,
-        folder=Path(folder) if folder else cache_folder(),
-        cache_bytes=int(_number(LIMIT_VARIABLE, value(LIMIT_VARIABLE), whole=True)) << 20,
+        folder=folder,
+        cache_bytes=cache_bytes,
         update_package=flag("ODC_UPDATE_PACKAGE", DEFAULTS["ODC_UPDATE_PACKAGE"]),
         watch=flag("ODC_WATCH", DEFAULTS["ODC_WATCH"]),
         shadow_share=_percent("ODC_WATCH_PERCENT", value("ODC_WATCH_PERCENT")) / 100,

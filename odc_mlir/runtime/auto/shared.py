@@ -11,8 +11,7 @@ from odc_mlir.calibration.recorded import Shapes
 from odc_mlir.runtime.auto.aim import Aim
 from odc_mlir.runtime.auto.artefacts import Artefacts
 from odc_mlir.runtime.auto.background import Background
-from odc_mlir.runtime.auto.candidates import ExecutorOptions
-from odc_mlir.runtime.auto.original import Original
+from odc_mlir.runtime.auto.original import ExecutorOptions, Original
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.settings import AutoSettings
 from odc_mlir.runtime.auto.specialization import Specialization
@@ -37,11 +36,10 @@ class Shared:
         self.begin_process()
 
     def begin_process(self) -> None:
-        """What belongs to one process: at first, and in a child of it, which has none of its threads."""
+        """Make what belongs to one process: at first, and in a child, which has none of the threads."""
         self.process = os.getpid()
         self.lock = RLock()
         self.changed = Condition(self.lock)
-        self.background.begin()
 
     @property
     def budget(self) -> dict[str, float]:

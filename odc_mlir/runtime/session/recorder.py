@@ -118,10 +118,12 @@ class SessionRecorder:
 
     def _ranges(self, executor: Executor) -> RunRecorder:
         if self._runs is None:
-            from odc_mlir.runtime.auto.recording import RunRecorder
+            from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
 
-            digest = self._loader.digest
-            self._runs = RunRecorder(executor.graph, digest, records_path(digest))
+            path = records_path(self._loader.digest)
+            place = RecordsPlace(self._loader.digest, path, path.parent)
+            self._runs = RunRecorder(executor.graph, lambda: place)
+        self._runs.keeps_all = MINMAX in self._configs
         return self._runs
 
     # Runs.

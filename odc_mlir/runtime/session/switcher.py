@@ -1,12 +1,21 @@
-"""Chooses what computes each answer of a session: the model itself, or what compiling on the device has made of it."""
+"""Selection of the executor that answers each run: the model itself, or a result of on-device compilation."""
 
 from __future__ import annotations
 
+import logging
+import os
 import time
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from odc_mlir.errors import InputError, OdcError, SessionError
+from odc_mlir.formats.cache import records_path
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.registry import SUFFIX
 from odc_mlir.plugins.request import Preference
@@ -24,63 +33,166 @@ from odc_mlir.runtime.session.recorder import SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.source import model_bytes, model_path
 
-if TYPE_CHECKING:  # what compiles is loaded where something is to be compiled
+if TYPE_CHECKING:  # loaded by sessions that compile, the compiler itself behind their first answer
     from odc_mlir.runtime.auto.aim import Aim
+    from odc_mlir.runtime.auto.background import Background
     from odc_mlir.runtime.auto.candidates import ExecutorCandidate
     from odc_mlir.runtime.auto.controller import AutoCompiler
+    from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
     from odc_mlir.runtime.auto.settings import AutoSettings
     from odc_mlir.runtime.auto.watch import Watch
 
+_log = logging.getLogger(__name__)
+
+_Shapes = tuple[tuple[int, ...], ...]
+
+# The thread that opens the compiler competes for the interpreter's lock: the answer of a first run goes first.
+_PAUSE_SECONDS = 0.03
+# A status asked for before the compiler is open waits so long for it, once.
+_STATUS_SECONDS = 1.0
+
+
+class LazyCompiler:
+    """The compiler of a session, opened behind the first answers, which the model itself gives and which are recorded.
+
+    A thread calls ``make``, which imports the compiler and finds the target; then it looks for stored results. ``auto``
+    is the compiler once it is open; it stays None where ``make`` returns None.
+    """
+
+    def __init__(
+        self, make: Callable[[], AutoCompiler | None], recorder: RunRecorder, background: Background, *, records: bool
+    ) -> None:
+        self.auto: AutoCompiler | None = None
+        self.recorder = recorder
+        self.records = records
+        self._make = make
+        self._background = background
+        self._answered: dict[_Shapes, list[Array] | None] = {}
+        self._process: int | None = None  # the one whose thread opens the compiler
+        self._is_closed = False
+        self._status_deadline = time.monotonic() + _STATUS_SECONDS
+        # Records are stored even if nobody closes the session.
+        weakref.finalize(self, recorder.hand_over)
+
+    def begin(self, shapes: _Shapes | None = None) -> None:
+        """Begin to open it, unless that has been done; look for results for inputs of ``shapes`` first."""
+        if shapes is not None:
+            self._answered.setdefault(shapes, None)
+        if self._process != os.getpid() and self.auto is None:  # the thread of a parent is not here
+            self._process = os.getpid()
+            self._background.submit(self._open, always=True)
+
+    def answered(self, shapes: _Shapes, inputs: Callable[[], Sequence[Array]]) -> None:
+        """Take note of an answer to ``inputs`` by the model itself."""
+        if self._answered.get(shapes) is None:
+            self._answered[shapes] = [np.array(value) for value in inputs()]
+        if self.auto is not None:  # it has just been opened
+            self._hand_over(self.auto)
+        else:
+            self.begin()
+
+    def finish(self) -> None:
+        """Wait until it is open, with the results that are stored."""
+        self.begin()
+        self._background.hurry.set()
+        self._background.wait(None)
+
+    def wait_for_status(self) -> None:
+        """Wait for a moment, once, so that a status says more than that it is early."""
+        if self.auto is None and self._process == os.getpid():
+            self._background.hurry.set()
+            self._background.wait(max(0.0, self._status_deadline - time.monotonic()))
+
+    def close(self) -> None:
+        """Store the records and close the compiler, also one that is being opened."""
+        self._is_closed = True
+        self.recorder.finish()
+        if self.auto is not None:
+            self.auto.close()
+
+    def _open(self) -> None:
+        self._background.hurry.wait(_PAUSE_SECONDS)
+        self._background.hurry.clear()
+        auto = None if self._is_closed else self._make()
+        if auto is None:
+            return
+        self._hand_over(auto)
+        self.auto = auto  # answers given from here on are its own
+        self._hand_over(auto)
+        if self._is_closed:
+            auto.close()
+
+    def _hand_over(self, auto: AutoCompiler) -> None:
+        """Tell ``auto`` of the answers that were given."""
+        with suppress(KeyError):  # there are none left
+            while True:
+                shapes, inputs = self._answered.popitem()
+                auto.open(shapes)
+                if inputs is not None:
+                    auto.answered(shapes, None, (), partial(list, inputs))
+
 
 class Switcher:
-    """Runs what compiling on the device has made of the loader's model, and the model itself where that fails.
+    """Runs the results of on-device compilation, and the loader's model itself wherever these fail.
 
-    The user's call never fails because of it: every failure is a reason in :meth:`status`. Only a strict session raises
-    what made something better fail. ``exchange`` says what the session's calls have chosen; ``recorder`` lets run.
-    ``auto`` is there once something is compiled for.
+    A user's call never fails because of a result: each failure is a reason in :meth:`status`. Only a strict session
+    raises it. ``exchange`` has the choices of the session's calls; ``recorder`` runs executors.
     """
 
     def __init__(self, loader: Loader, recorder: SessionRecorder, exchange: Exchange) -> None:
-        self.auto: AutoCompiler | None = None
         self._loader = loader
         self._recorder = recorder
         self._exchange = exchange
+        self._lazy: LazyCompiler | None = None
         self._problem: str | None = None
         self._original: Fitted | None = None
-        self._recent: Fitted | None = None  # what stood in last
+        self._recent: Fitted | None = None  # the result that ran last
 
     # Compiling.
 
-    def begin(self, executor: Executor, *, in_run: bool = False) -> None:
-        """``executor`` is the model itself; compiling begins where it is switched on. Raises SessionError.
+    @property
+    def auto(self) -> AutoCompiler | None:
+        """The compiler, once it is open."""
+        return None if self._lazy is None else self._lazy.auto
 
-        ``in_run``: nobody may wait long for what was made before.
+    def begin(self, executor: Executor, *, in_run: bool = False) -> None:
+        """Serve by ``executor``, the model itself, and start to compile if that is enabled; raises SessionError.
+
+        Without ``in_run`` wait until stored results are open.
         """
         original = Fitted(executor, self._loader.inputs, self._loader.outputs)
         self.stop()
         self._original = original
-        if self._enabled and not self._is_compiled:
-            self._compile(None, None)
-        shapes = self._loader.known_input_shapes
-        if self.auto is not None and shapes is not None:
-            self.auto.open(shapes, in_run=in_run)
+        if not self._enabled or self._is_compiled:
+            return
+        from odc_mlir.runtime.auto.settings import compiles_before_first_run
+
+        lazy = self._lazy = self._lazy_compiler(None, None)
+        waits = compiles_before_first_run(self._loader.settings.get)
+        if waits or not in_run:
+            lazy.begin(self._loader.known_input_shapes)
+            lazy.finish()
+        if waits and lazy.auto is not None:
+            lazy.auto.wait()
 
     def stop(self) -> None:
-        """Let go of what works in the background; a process goes on, for the next session."""
+        """Close the compiler; records are stored."""
         self._recorder.share(None)
-        if self.auto is not None:
-            self.auto.close()
+        if self._lazy is not None:
+            self._lazy.close()
         if self._original is not None:
             self._original.executor.close()
-        self.auto = self._problem = None
+        self._lazy = self._problem = None
 
     def compile_for(self, target: str, preference: Preference) -> None:
         """Compile for ``target`` behind the runs, unless something is compiled already."""
-        if self.auto is None and self._problem is None and not self._is_compiled:
-            self._compile(target, preference)
+        if self._lazy is None and self._original is not None and not self._is_compiled:
+            self._lazy = self._lazy_compiler(target, preference)
 
     def compiler(self) -> AutoCompiler:
-        """What compiles; raises SessionError when nothing does."""
+        """Return the compiler, waiting until it is open; raises SessionError if there is none."""
+        if self._lazy is not None and self._lazy.auto is None:
+            self._lazy.finish()
         if self.auto is None:
             raise SessionError(self._problem or "the session does not compile on the device", hint=f"set {ENABLE} to 1")
         return self.auto
@@ -95,41 +207,66 @@ class Switcher:
         executor = None if self._original is None else self._original.executor
         return isinstance(executor, PlanExecutor) and bool(executor.segments) and not executor.fallbacks
 
-    def _compile(self, target: str | None, preference: Preference | None) -> None:
-        """Begin to compile on the device, unless there is a reason not to."""
-        from odc_mlir.runtime.auto.aim import aim_at
-        from odc_mlir.runtime.auto.candidates import ExecutorOptions
-        from odc_mlir.runtime.auto.controller import AutoCompiler
-        from odc_mlir.runtime.auto.original import Original
-        from odc_mlir.runtime.auto.settings import read_settings
+    def _lazy_compiler(self, target: str | None, preference: Preference | None) -> LazyCompiler:
+        from odc_mlir.runtime.auto.background import Background, weakly
+        from odc_mlir.runtime.auto.original import is_quantized, why_not
+        from odc_mlir.runtime.auto.recording import RunRecorder
 
-        if self._original is None:
-            return
-        executor, loader = self._original.executor, self._loader
+        assert self._original is not None, "nothing is compiled without a model"
+        graph, make = self._original.executor.graph, weakly(self._make_compiler)
+        recorder, background = RunRecorder(graph, partial(_records_place, self._loader)), Background("odc-auto")
+        self._recorder.share(recorder)
+        return LazyCompiler(
+            lambda: make(target, preference, recorder, background),
+            recorder,
+            background,
+            records=not is_quantized(graph) and why_not(graph) is None,
+        )
+
+    def _make_compiler(
+        self, target: str | None, preference: Preference | None, recorder: RunRecorder, background: Background
+    ) -> AutoCompiler | None:
+        """Return the compiler, or None and keep the reason: in a background thread."""
         try:
-            settings = read_settings(loader.settings.get, loader.settings.flag)
-            settings = self._adjusted(settings, target, preference)
-            source = loader.source
-            package = source.path if source.package is not None and settings.update_package else None
-            original = Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package)
-            try:
-                aim, why = aim_at(settings.target, lambda: original.file(settings.folder)), None
-            except OdcError as error:
-                aim, why = None, str(error)
-            self.auto = AutoCompiler(
-                original,
-                settings,
-                aim,
-                ExecutorOptions(loader.choices.context, loader.choices.max_bytes, loader.settings.threads),
-                forbidden=self._why_not(executor, aim) or why,
-                save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
-                problem=source.problem,
-                notes=(*loader.settings.ignored, *(() if aim is None else aim.passed_over)),
-            )
+            return self._compiler_for(target, preference, recorder, background)
         except OdcError as error:
             self._problem = str(error)
-            return
-        self._recorder.share(self.auto.recorder)
+        except BaseException as error:  # whatever a plugin raises, SystemExit included, ends nothing but this
+            _log.exception("on-device compilation cannot start")
+            self._problem = f"{type(error).__name__}: {error}"
+        return None
+
+    def _compiler_for(
+        self, target: str | None, preference: Preference | None, recorder: RunRecorder, background: Background
+    ) -> AutoCompiler:
+        from odc_mlir.runtime.auto.aim import aim_at
+        from odc_mlir.runtime.auto.controller import AutoCompiler
+        from odc_mlir.runtime.auto.original import ExecutorOptions, Original
+        from odc_mlir.runtime.auto.settings import read_settings
+
+        assert self._original is not None, "nothing is opened without a model"
+        executor, loader = self._original.executor, self._loader
+        settings = read_settings(loader.settings.get, loader.settings.flag)
+        settings = self._adjusted(settings, target, preference)
+        source = loader.source
+        package = source.path if source.package is not None and settings.update_package else None
+        original = Original(executor, loader.digest, model_path(source), lambda: model_bytes(source), package)
+        try:
+            aim, why = aim_at(settings.target, lambda: original.file(settings.folder)), None
+        except OdcError as error:
+            aim, why = None, str(error)
+        return AutoCompiler(
+            original,
+            settings,
+            aim,
+            ExecutorOptions(loader.choices.context, loader.choices.max_bytes, loader.settings.threads),
+            recorder,
+            background,
+            forbidden=self._why_not(executor, aim) or why,
+            save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
+            problem=source.problem,
+            notes=(*loader.settings.ignored, *(() if aim is None else aim.passed_over)),
+        )
 
     def _adjusted(self, settings: AutoSettings, target: str | None, preference: Preference | None) -> AutoSettings:
         """The settings with what calls of this session have chosen."""
@@ -154,7 +291,9 @@ class Switcher:
         return None
 
     def status(self) -> AutoStatus:
-        """How far compiling on the device is, what computes the answers, and why."""
+        """Return how far on-device compilation is, what computes the answers, and why."""
+        if self._lazy is not None:
+            self._lazy.wait_for_status()
         if self.auto is not None:
             return self.auto.status()
         status = AutoStatus(enabled=self._enabled, notes=self._loader.settings.ignored)
@@ -177,11 +316,16 @@ class Switcher:
 
     def run(self, arrays: list[Array]) -> list[Array]:
         """The outputs for ``arrays``, both in the user's element types; raises OdcError."""
-        auto, original = self.auto, self._original
+        lazy, original = self._lazy, self._original
         if original is None:
             raise SessionError("the session is not prepared")
-        if auto is None:
+        if lazy is None:
             return self._by(original, arrays, is_original=True)
+        auto = lazy.auto
+        if auto is None:
+            outputs = self._by(original, arrays, is_original=True, wanted=lazy.records)
+            lazy.answered(tuple([array.shape for array in arrays]), lambda: original.encoded(arrays))
+            return outputs
         settled, admitted = auto.settled(arrays), None
         if settled is not None:
             watch = None if settled.level is Level.DIRECT else auto.watch
@@ -251,3 +395,12 @@ class Switcher:
             fitted.executor, fitted.encoded(arrays), is_original=is_original, wanted=wanted, watch=watch
         )
         return fitted.decoded(outputs)
+
+
+def _records_place(loader: Loader) -> RecordsPlace:
+    """Return where the records of the loader's model are stored; raises OdcError."""
+    from odc_mlir.runtime.auto.recording import RecordsPlace
+    from odc_mlir.runtime.auto.settings import read_cache
+
+    folder, limit_bytes = read_cache(loader.settings.get)
+    return RecordsPlace(loader.digest, records_path(loader.digest, folder), folder, limit_bytes)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from helpers.pretended import AtOnce, Pretended
-from odc_mlir.runtime.auto import controller, direct, jobs, recording
+from odc_mlir.runtime.auto import background, direct, jobs, recording
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[type[
     monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(jobs, "Supervisor", Pretended)
     monkeypatch.setattr(direct, "Supervisor", Pretended)
-    monkeypatch.setattr(controller, "Background", AtOnce)
+    monkeypatch.setattr(background, "Background", AtOnce)
     monkeypatch.setattr(recording, "Background", AtOnce)
     kept = (Pretended.hold, Pretended.result, Pretended.model)
     Pretended.jobs, Pretended.waiting = [], []

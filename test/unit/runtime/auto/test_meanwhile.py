@@ -31,7 +31,7 @@ from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefact, Artefacts, JobResult
 from odc_mlir.runtime.auto.job import Job, Milestone
 from odc_mlir.runtime.auto.locks import file_lock
-from odc_mlir.runtime.auto.recording import RunRecorder
+from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
 from odc_mlir.runtime.auto.worker import Worker
@@ -284,7 +284,7 @@ def test_a_look_at_the_store_forgets_nothing_that_came_meanwhile(
     path = tmp_path / "ranges.sqlite"
     RecordStore(path, DIGEST).append(Records(runs=1), SHAPES)
     executor = HostExecutor(build_graph(add_model(SHAPE)))
-    kept = RunRecorder(executor.graph, DIGEST, path)
+    kept = RunRecorder(executor.graph, lambda: RecordsPlace(DIGEST, path, tmp_path))
     shapes = RecordStore.shapes
     late = []
 
@@ -297,7 +297,7 @@ def test_a_look_at_the_store_forgets_nothing_that_came_meanwhile(
         return found
 
     monkeypatch.setattr(RecordStore, "shapes", look_late)
-    kept.runs(SHAPES)
+    kept.look()
     assert kept.runs(SHAPES) == 2
 
 

@@ -24,7 +24,7 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import RecordsError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.runtime.auto import recording
-from odc_mlir.runtime.auto.recording import RunRecorder
+from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.recording import record
@@ -34,8 +34,8 @@ ONE, TWO = ((1, 4), (1, 4)), ((2, 4), (2, 4))
 DIGEST = "ab" * 32
 
 
-def recorder(path: Path) -> RunRecorder:
-    return RunRecorder(EXECUTOR.graph, DIGEST, path)
+def recorder(path: Path, executor: HostExecutor = EXECUTOR, root: Path | None = None) -> RunRecorder:
+    return RunRecorder(executor.graph, lambda: RecordsPlace(DIGEST, path, path.parent if root is None else root))
 
 
 def inputs(value: float, rows: int = 1) -> list[np.ndarray]:
@@ -60,6 +60,7 @@ def test_runs_are_counted_by_shapes_and_kept(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.last_inputs[0], inputs(7, 2)[0])  # type: ignore[index]
     first.flush(60)
     second = recorder(tmp_path / "ranges.sqlite")
+    second.look()
     second.run(EXECUTOR, inputs(-5))
     assert (second.runs(ONE), second.runs(TWO)) == (4, 1)
     second.flush(60)
@@ -109,7 +110,7 @@ def _deep() -> tuple[HostExecutor, list[list[np.ndarray]]]:
 def test_no_run_looks_at_what_was_recorded(tmp_path: Path, looks: Counter[str]) -> None:
     """Values become statistics behind the application's back, and the same as where nobody waits."""
     executor, samples = _deep()
-    kept = RunRecorder(executor.graph, DIGEST, tmp_path / "ranges.sqlite")
+    kept = recorder(tmp_path / "ranges.sqlite", executor)
     for sample in samples:
         kept.run(executor, sample)
     assert kept.flush(60)
@@ -133,7 +134,7 @@ def test_runs_look_where_the_store_is_too_slow(
     """Or else memory would fill with values."""
     executor, samples = _deep()
     monkeypatch.setattr(recording, "_MOST_UNSEEN_BYTES", 0)
-    kept = RunRecorder(executor.graph, DIGEST, tmp_path / "ranges.sqlite")
+    kept = recorder(tmp_path / "ranges.sqlite", executor)
     for sample in samples:
         kept.run(executor, sample)
     assert looks.keys() == {current_thread().name}
@@ -193,6 +194,7 @@ def test_no_run_waits_for_a_store_that_another_process_holds(tmp_path: Path, mon
     slow = 0
     with closing(connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
+        kept.look()
         for _ in range(80):  # more than can wait
             start = time.perf_counter()
             kept.run(EXECUTOR, inputs(1))
@@ -241,6 +243,16 @@ def test_alternating_shapes_are_gathered_side_by_side(tmp_path: Path, monkeypatc
     assert store.records(ONE).statistics()["a"].maximum == 18
 
 
+def test_runs_that_turn_out_to_be_of_no_use_are_dropped(tmp_path: Path) -> None:
+    kept = recorder(tmp_path / "ranges.sqlite")
+    kept.run(EXECUTOR, inputs(1))
+    kept.run(EXECUTOR, inputs(1, 2))
+    kept.forget(ONE)
+    assert (kept.runs(ONE), kept.runs(TWO)) == (0, 1)
+    assert kept.flush(60)
+    assert RecordStore(tmp_path / "ranges.sqlite", DIGEST, create=False).shapes() == {TWO: 1}
+
+
 def make_socket(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(path))
@@ -285,7 +297,7 @@ def test_records_are_private(tmp_path: Path) -> None:
     path = tmp_path / "cache" / "records" / "m" / "ranges.sqlite"
     before = os.umask(0)
     try:
-        kept = RunRecorder(EXECUTOR.graph, DIGEST, path, tmp_path / "cache")
+        kept = recorder(path, root=tmp_path / "cache")
         kept.run(EXECUTOR, inputs(1))
         assert kept.flush(60)
     finally:
@@ -294,7 +306,8 @@ def test_records_are_private(tmp_path: Path) -> None:
         assert stat.S_IMODE(place.stat().st_mode) == (0o600 if place == path else 0o700), place
     path.chmod(0o644)  # as an earlier version left it
     path.parent.chmod(0o755)
-    again = RunRecorder(EXECUTOR.graph, DIGEST, path, tmp_path / "cache")
+    again = recorder(path, root=tmp_path / "cache")
+    again.look()
     assert again.runs(ONE) == 1
     again.run(EXECUTOR, inputs(1))
     assert again.flush(60)
@@ -329,7 +342,7 @@ def test_a_child_process_records_for_itself(tmp_path: Path) -> None:
 
 
 def test_of_large_inputs_few_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "DEFAULT_INPUT_BYTES", 100)  # three samples of 32 bytes
+    monkeypatch.setattr(recording, "_INPUT_BYTES", 100)  # three samples of 32 bytes
     kept = recorder(tmp_path / "ranges.sqlite")
     for value in range(5):
         kept.run(EXECUTOR, inputs(value))

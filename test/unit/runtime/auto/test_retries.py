@@ -67,8 +67,8 @@ def test_what_may_pass_is_tried_again(
     assert (session.odc_status.reason, len(pretended.jobs)) == ("killed", 1)  # not at once in the same process
     pretended.result = JobResult("quantized")
     later = session_of()
-    assert served(later) is (Level.ORIGINAL if level is None else Level.QUANTIZED)
-    served(later)
+    for _ in range(2):
+        served(later)
     assert len(pretended.jobs) == 2
     assert pretended.jobs[1].again is (level is not None)
     assert later.odc_status.reason is None
