@@ -14,8 +14,6 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.cache import CACHE_VARIABLE, DEFAULT_LIMIT_MB, LIMIT_VARIABLE, cache_folder
 from odc_mlir.plugins.request import Preference
 from odc_mlir.plugins.target import choose
-from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
-from odc_mlir.quantizer.policy.verdict import metric_name
 from odc_mlir.runtime.auto.aim import AUTO
 
 # Ten runs are what upstream's documents use, and the fewest of which two can be held back for checking.
@@ -139,9 +137,9 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         target = str(Path(target).absolute()) if target.endswith(".toml") else target
     return AutoSettings(
         target=target,
-        scheme=scheme_of(scheme).name if scheme and scheme != "none" else None,
+        scheme=_scheme_name(scheme) if scheme and scheme != "none" else None,
         records=int(_number("ODC_RECORDS", value("ODC_RECORDS"), whole=True)),
-        metric=metric_name(metric.casefold()) if metric else None,
+        metric=_metric_name(metric.casefold()) if metric else None,
         limit=_number("ODC_ACC_LIMIT", limit, positive=False) if limit else None,
         trigger=_TRIGGERS[trigger],
         preference=_preference(preference),
@@ -153,6 +151,18 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         watch=flag("ODC_WATCH", DEFAULTS["ODC_WATCH"]),
         shadow_share=_percent("ODC_WATCH_PERCENT", value("ODC_WATCH_PERCENT")) / 100,
     )
+
+
+def _scheme_name(text: str) -> str:
+    from odc_mlir.quantizer.policy.schemes import scheme
+
+    return scheme(text).name
+
+
+def _metric_name(text: str) -> str:
+    from odc_mlir.quantizer.policy.verdict import metric_name  # the quantiser is slow to import
+
+    return metric_name(text)
 
 
 def _preference(text: str) -> Preference:

@@ -301,6 +301,8 @@ class Switcher:
         package = self._loader.source.package if isinstance(executor, PlanExecutor) else None
         if self._problem is not None:
             status.enabled, status.phase, status.reason = True, Phase.REJECTED, self._problem
+        elif self._lazy is not None:
+            status.reason = "the compiler is being opened"
         elif isinstance(executor, PlanExecutor) and package is not None:
             status.target = None if package.plan is None else package.plan.target
             status.fallbacks = [Fallback(f"segment {n}", "run", text) for n, text in executor.fallbacks.items()]

@@ -285,6 +285,7 @@ def test_hardware_that_runs_nothing_of_a_model_is_passed_over(
 ) -> None:
     settings = {"OnDeviceCompilation": "1", "ODC_TRIGGER": "explicit"}
     with Session(model_bytes(single(operator, columns=columns)), settings=settings) as session:
+        session.prepare()  # which waits until the target is known
         session.infer([sample(columns)])
         status = session.odc_status
         assert status.target == target
