@@ -40,7 +40,7 @@ from odc_mlir.transforms.circle.channels.kinds import ChannelKind, Mask, Product
 from odc_mlir.transforms.circle.channels.needed import CodeRanges, unneeded_channels
 from odc_mlir.transforms.circle.channels.spans import ChannelRange
 from odc_mlir.transforms.common.placement import functions
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_pattern_to
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class CircleRemoveChannelsPass(PatternPass):
         for function in functions(op):
             if function.body.blocks and self.share > 0:
                 jobs = jobs_of(CodeRanges.of_function(function), self.share)
-                apply_pattern_to(NarrowOperator(jobs), jobs)
+                apply_patterns_to([NarrowOperator(jobs)], jobs)
 
 
 class ChannelRemoval(NamedTuple):

@@ -176,14 +176,14 @@ def apply_patterns(module: ModuleOp, patterns: Sequence[RewritePattern], *, recu
 def apply_once(function: FuncOp, *patterns: RewritePattern) -> None:
     """Apply each of ``patterns`` once to ``function`` and to all operations in it, in program order, one by one."""
     for pattern in patterns:
-        apply_pattern_to(pattern, list(function.walk()))
+        apply_patterns_to([pattern], list(function.walk()))
 
 
-def apply_pattern_to(pattern: RewritePattern, ops: Iterable[Operation]) -> None:
-    """Try ``pattern`` once on each of ``ops`` and on nothing else: programs have ten thousands of operations."""
-    (pattern,) = observable([pattern])
+def apply_patterns_to(patterns: Sequence[RewritePattern], ops: Iterable[Operation]) -> None:
+    """Try ``patterns`` once on each of ``ops`` and on nothing else: programs have ten thousands of operations."""
+    applied = ByKind(observable(patterns))
     for op in ops:
-        pattern.match_and_rewrite(op, PatternRewriter(op))
+        applied.match_and_rewrite(op, PatternRewriter(op))
 
 
 def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:

@@ -12,53 +12,73 @@ else remains a move, as does a slice that is an output.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import VIEW
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
-from odc_mlir.transforms.npu.schedule.views import joins_whole, slice_of, viewed
+from odc_mlir.transforms.npu.schedule.views import is_slice_view, joins_whole, readers, slice_of, viewed
+
+
+class AliasSlice(RewritePattern):
+    """A move of one run of bytes, which is no output, is a view."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
+        if slice_of(op) is not None and not _is_output(op.output):
+            _mark(op, rewriter)
+
+
+class AliasConcatenation(RewritePattern):
+    """A move that joins whole results, which have no other place, is a view: they are written to their places."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: npu.MoveOp, rewriter: PatternRewriter) -> None:
+        if slice_of(op) is None and all(map(_can_be_placed, map(viewed, op.inputs))) and joins_whole(op):
+            _mark(op, rewriter)
 
 
 @dataclass(frozen=True)
-class NpuAliasMovesPass(ProgramPass):
+class NpuAliasMovesPass(ProgramPass, PatternPass):
     """Mark; see the module's text."""
 
     name = "npu-alias-moves"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (AliasSlice, AliasConcatenation)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         mark_views(job.program.block)
 
 
 def mark_views(block: Block) -> None:
-    """Mark the moves of ``block`` that are views; operations of other dialects see bytes in their own places."""
-    others = (op for op in block.ops if not isinstance(op, npu.NpuTensorOp))
-    outputs = {viewed(value) for op in others for value in op.operands}
-    joined: set[SSAValue] = set()
-    for op in block.ops:
-        if not isinstance(op, npu.MoveOp):
-            continue
-        if slice_of(op) is not None:
-            if op.output in outputs:
-                continue
-        elif _joins(op, outputs | joined):
-            joined |= {viewed(value) for value in op.inputs}
-        else:
-            continue
-        op.attributes[VIEW] = UnitAttr()
+    """Mark the moves of ``block`` that are views; operations of other dialects read bytes in their own places."""
+    moves = [op for op in block.ops if isinstance(op, npu.MoveOp)]
+    apply_patterns_to([kind() for kind in NpuAliasMovesPass.patterns()], moves)
 
 
-def _joins(op: npu.MoveOp, taken: set[SSAValue]) -> bool:
-    """Whether ``op`` puts whole results one behind the other that are in no such place yet."""
-    for value in map(viewed, op.inputs):
-        if value in taken or not isinstance(value, OpResult) or isinstance(value.op, NOTHING_COMPUTED):
-            return False
-        if isinstance(value.op, npu.MoveOp) and VIEW in value.op.attributes and slice_of(value.op) is not None:
-            return False
-    return joins_whole(op)
+def _mark(op: npu.MoveOp, rewriter: PatternRewriter) -> None:
+    op.attributes[VIEW] = UnitAttr()
+    rewriter.notify_op_modified(op)
+
+
+def _is_output(value: SSAValue) -> bool:
+    return not all(isinstance(op, npu.NpuTensorOp) for op in readers(value))
+
+
+def _can_be_placed(value: SSAValue) -> bool:
+    """Return whether ``value`` is computed, is no output or slice, and is not joined with others already."""
+    if not isinstance(value, OpResult) or isinstance(value.op, NOTHING_COMPUTED) or is_slice_view(value.op):
+        return False
+    joined = (isinstance(op, npu.MoveOp) and VIEW in op.attributes and not is_slice_view(op) for op in readers(value))
+    return not (_is_output(value) or any(joined))

@@ -11,33 +11,41 @@ After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Una
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import OpResult
-from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.npu import ReshapeOp
+from odc_mlir.transforms.common.rewriting import PatternPass
+
+
+class MergeReshapes(RewritePattern):
+    """A reshape of a reshape reads the source of the first."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter) -> None:
+        if isinstance(op.input, OpResult) and isinstance(op.input.op, ReshapeOp):
+            op.operands[0] = op.input.op.input
+            rewriter.notify_op_modified(op)
+
+
+class DropReshape(RewritePattern):
+    """A reshape to the type of its source is the source."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: ReshapeOp, rewriter: PatternRewriter) -> None:
+        if op.input.type == op.output.type:
+            rewriter.replace(op, [], [op.input])
 
 
 @dataclass(frozen=True)
-class NpuElideReshapesPass(ModulePass):
+class NpuElideReshapesPass(PatternPass):
     """Shorten chains of views; see the module's text."""
 
     name = "npu-elide-reshapes"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        views = [item for item in op.walk() if isinstance(item, ReshapeOp)]
-        for view in views:
-            source = view.input
-            while isinstance(source, OpResult) and isinstance(source.op, ReshapeOp):
-                source = source.op.input
-            if source.type == view.output.type:
-                view.output.replace_all_uses_with(source)
-            elif source is not view.input:
-                view.operands[0] = source
-        for view in reversed(views):
-            if not view.output.uses:
-                Rewriter.erase_op(view)
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (MergeReshapes, DropReshape)

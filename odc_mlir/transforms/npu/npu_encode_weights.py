@@ -17,12 +17,13 @@ bytes, for ablations: ``npu-encode-weights{codings=raw}`` changes nothing. Rejec
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Use
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.npu_isa import BY_MNEMONIC as INSTRUCTIONS
 from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
@@ -32,6 +33,7 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.table.transfers import CODINGS
 from odc_mlir.isa.weight_coding import Coded, encode
 from odc_mlir.support.deadline import in_time
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
@@ -40,7 +42,7 @@ _SOURCE = _WLOAD.SPEC.place_names.index("source")
 
 
 @dataclass(frozen=True)
-class NpuEncodeWeightsPass(ProgramPass):
+class NpuEncodeWeightsPass(ProgramPass, PatternPass):
     """Encode; see the module's text."""
 
     name = "npu-encode-weights"
@@ -48,20 +50,47 @@ class NpuEncodeWeightsPass(ProgramPass):
     codings: tuple[str, ...] = CODINGS
     """Codings to choose from, beside raw bytes."""
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (EncodeWeights,)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if unknown := sorted(set(self.codings) - set(CODINGS)):
             raise OptionError(f"there is no weight coding {unknown[0]!r}", hint=f"use some of {', '.join(CODINGS)}")
-        super().apply(ctx, op)
+        ProgramPass.apply(self, ctx, op)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         buffers = [item for item in job.block.ops if type(item) is BufferOp and item.data is not None]
-        for buffer in in_time(ctx, buffers):
-            if buffer.buffer.uses and all(_is_whole(buffer, use) for use in buffer.buffer.uses):
-                _encode(buffer, self.codings)
+        apply_patterns_to([EncodeWeights(self.codings)], in_time(ctx, buffers))
+
+
+@dataclass(frozen=True)
+class EncodeWeights(RewritePattern):
+    """A constant that is only read by whole raw ``wload``s, to its shortest form."""
+
+    codings: tuple[str, ...]
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: BufferOp, rewriter: PatternRewriter) -> None:
+        if op.data is None or not op.buffer.uses or not all(_is_whole(op, use) for use in op.buffer.uses):
+            return
+        coded: Coded = encode(bytes(op.data.data.data), self.codings)
+        if coded.coding == "raw":
+            return
+        for use in list(op.buffer.uses):
+            load = use.operation
+            assert isinstance(load, InstructionOp), "whole buffers are read by wload only"
+            fields = load.field_values
+            immediates = fields.immediates.replace(coded_bytes=len(coded.data), coding=coded.coding)
+            load.set_fields(fields._replace(immediates=immediates))
+        made = BufferOp(op.label.data, flat_type(Space.CONSTANTS, len(coded.data)), data=coded.data)
+        made.location = op.location
+        rewriter.replace(op, made)
+        op.properties.clear()  # its bytes: an operation and its result refer to each other
 
 
 def _is_whole(buffer: BufferOp, use: Use) -> bool:
-    """Whether ``use`` is a raw ``wload`` of all of ``buffer``."""
+    """Return whether ``use`` is a raw ``wload`` of all of ``buffer``."""
     op = use.operation
     if not isinstance(op, _WLOAD):
         return False
@@ -69,21 +98,3 @@ def _is_whole(buffer: BufferOp, use: Use) -> bool:
     own = fields.immediates.values
     whole = own["coded_bytes"] == own["bytes"] == buffer.size
     return whole and not own.get("coding", 0) and not fields.offsets[_SOURCE]
-
-
-def _encode(buffer: BufferOp, codings: tuple[str, ...]) -> None:
-    """Put the shortest form of ``buffer`` in its place."""
-    assert buffer.data is not None, "constants have data"
-    coded: Coded = encode(bytes(buffer.data.data.data), codings)
-    if coded.coding == "raw":
-        return
-    made = BufferOp(buffer.label.data, flat_type(Space.CONSTANTS, len(coded.data)), data=coded.data)
-    made.location = buffer.location
-    for use in list(buffer.buffer.uses):
-        op = use.operation
-        assert isinstance(op, InstructionOp), "whole buffers are read by wload only"
-        fields = op.field_values
-        immediates = fields.immediates.replace(coded_bytes=len(coded.data), coding=coded.coding)
-        op.set_fields(fields._replace(immediates=immediates))
-    Rewriter.replace_op(buffer, made)
-    buffer.properties.clear()  # its bytes: an operation and its result refer to each other

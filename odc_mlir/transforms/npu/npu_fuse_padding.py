@@ -14,47 +14,54 @@ whose windows in the padding yield the zero point.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.transforms.common.rewriting import PatternPass
 
 IDENTITY = (1 << 30, 1)  # multiplier and exponent of the factor 1
 
 
+class FusePadding(RewritePattern):
+    """A convolution that reads a pad of its zero point reads the source, with the sum of both paddings."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:
+        for conv in [use.operation for use in op.output.uses]:
+            if isinstance(conv, npu.ConvOp) and conv.in_zero == op.zero:
+                both = zip(op.pads.get_values(), conv.pads.get_values(), strict=True)
+                conv.properties["pads"] = npu.ints(a + b for a, b in both)
+                conv.operands[0] = op.input
+                rewriter.notify_op_modified(conv)
+        if rewriter.has_done_action:
+            rewriter.notify_op_modified(op)  # there may be other users, or none
+
+
+class PadByConvolution(RewritePattern):
+    """Any other pad is a depthwise 1x1 convolution."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: npu.PadOp, rewriter: PatternRewriter) -> None:
+        rewriter.replace(op, as_convolution(op))
+
+
 @dataclass(frozen=True)
-class NpuFusePaddingPass(ModulePass):
+class NpuFusePaddingPass(PatternPass):
     """Move padding into convolutions; see the module's text."""
 
     name = "npu-fuse-padding"
 
-    def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for pad in [item for item in op.walk() if isinstance(item, npu.PadOp)]:
-            for use in list(pad.output.uses):
-                if isinstance(use.operation, npu.ConvOp) and use.operation.in_zero == pad.zero:
-                    fuse(pad, use.operation)
-            if pad.output.uses:
-                copy = as_convolution(pad)
-                Rewriter.insert_op(copy, InsertPoint.before(pad))
-                Rewriter.replace_op(pad, [], [copy.output])
-            else:
-                Rewriter.erase_op(pad)
-
-
-def fuse(pad: npu.PadOp, conv: npu.ConvOp) -> None:
-    """Let ``conv`` read what ``pad`` reads, with the sum of both paddings."""
-    both = zip(pad.pads.get_values(), conv.pads.get_values(), strict=True)
-    conv.properties["pads"] = npu.ints(a + b for a, b in both)
-    conv.operands[0] = pad.input
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (FusePadding, PadByConvolution)
 
 
 def as_convolution(pad: npu.PadOp) -> npu.ConvOp:
-    """The depthwise convolution that computes ``pad``."""
+    """Return the depthwise convolution that computes ``pad``."""
     channels = npu.shape_of(pad.output)[3]
     dtype = npu.dtype_of(pad.output)
     zero = pad.zero.value.data

@@ -26,7 +26,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_pattern_to
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
@@ -42,7 +42,7 @@ class NpuShareArenaPass(ProgramPass, PatternPass):
         return (ShareArena,)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        apply_pattern_to(ShareArena(), [item for item in job.block.ops if type(item) is BufferOp])
+        apply_patterns_to([ShareArena()], [item for item in job.block.ops if type(item) is BufferOp])
 
 
 class ShareArena(RewritePattern):

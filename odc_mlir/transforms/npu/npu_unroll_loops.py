@@ -29,7 +29,7 @@ from xdsl.context import Context
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_pattern_to
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
@@ -45,7 +45,7 @@ class NpuUnrollLoopsPass(ProgramPass, PatternPass):
         return (Unroll,)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        apply_pattern_to(Unroll(), [item for item in job.block.ops if isinstance(item, LoopOp)])
+        apply_patterns_to([Unroll()], [item for item in job.block.ops if isinstance(item, LoopOp)])
 
 
 class Unroll(RewritePattern):

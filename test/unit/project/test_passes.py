@@ -50,7 +50,7 @@ PATTERN_PASSES = {name: kind for name in transforms.NAMES if issubclass(kind := 
 
 
 def test_every_pass_that_applies_patterns_lists_them() -> None:
-    applying = re.compile(r"\b(apply_patterns|apply_pattern_to|apply_conversion|PatternRewriteWalker)\b")
+    applying = re.compile(r"\b(apply_patterns|apply_patterns_to|apply_conversion|PatternRewriteWalker)\b")
     paths = {name: ROOM_FOLDER / transforms.room_of(name) / f"{name.replace('-', '_')}.py" for name in transforms.NAMES}
     missing = [name for name, path in paths.items() if applying.search(path.read_text()) and name not in PATTERN_PASSES]
     assert not missing, f"derive {', '.join(missing)} from PatternPass"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
-from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_move import StridedCopy
@@ -50,6 +51,20 @@ def viewed(value: SSAValue) -> SSAValue:
     while isinstance(value, OpResult) and isinstance(value.op, npu.ReshapeOp):
         value = value.op.input
     return value
+
+
+def readers(value: SSAValue) -> Iterator[Operation]:
+    """Yield the operations that read ``value`` or a view of it with another shape."""
+    for use in value.uses:
+        if isinstance(use.operation, npu.ReshapeOp):
+            yield from readers(use.operation.output)
+        else:
+            yield use.operation
+
+
+def is_slice_view(op: Operation) -> bool:
+    """Return whether ``op`` is a move that is marked as a view of a slice."""
+    return isinstance(op, npu.MoveOp) and VIEW in op.attributes and slice_of(op) is not None
 
 
 def slice_of(op: npu.MoveOp) -> StridedCopy | None:
