@@ -35,7 +35,7 @@ class HardSwishParams:
 
 
 def hard_swish_params(x: Quant, out: Quant, dtype: str) -> HardSwishParams:
-    """Parameters of a hard swish of 8-bit codes; its result's scale must not be finer than 1/128 of the input's."""
+    """Return parameters of HARD_SWISH; the result's scale must be at least 1/128 of the input's."""
     fine = np.float32(np.float32(1 / (1 << _HIRES_BITS)) * np.float32(x[0]))
     out_multiplier, out_exponent = quantize_multiplier(float(np.float32(fine / np.float32(out[0]))))
     gate_multiplier, gate_exponent = quantize_multiplier(float(np.float32(fine / _RELUISH_SCALE)))
@@ -57,7 +57,7 @@ def _srdhm16(a: Array, b: int) -> Array:
 
 
 def hard_swish_codes(x: Array, p: HardSwishParams) -> Array:
-    """Codes of ``x * clamp(x + 3, 0, 6) / 6`` for 8-bit codes."""
+    """Return codes of ``x * clamp(x + 3, 0, 6) / 6`` for 8-bit codes."""
     low, high = code_range(p.dtype)
     fine = ((x.astype(np.int64) - p.in_zero) << _HIRES_BITS).astype(np.int16).astype(np.int64)
     plain = _srdhm16(fine, p.out_multiplier)
@@ -77,7 +77,7 @@ def hard_swish_codes(x: Array, p: HardSwishParams) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class PreluParams:
-    """Integers of a rectifier with a tensor of slopes: one scale from zero up, one for products with slopes below."""
+    """Integers of PRELU: one scale for numbers from zero up, one for products with slopes."""
 
     in_zero: int
     alpha_zero: int
@@ -90,7 +90,7 @@ class PreluParams:
 
 
 def prelu_params(x: Quant, alpha: Quant, out: Quant, dtype: str) -> PreluParams:
-    """Parameters of a rectifier with slopes; ratios are formed in float32."""
+    """Return parameters of a rectifier with slopes; ratios are formed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         plain = float(np.float32(x[0]) / np.float32(out[0]))
         below = float(np.float32(np.float32(x[0]) * np.float32(alpha[0])) / np.float32(out[0]))
@@ -98,7 +98,7 @@ def prelu_params(x: Quant, alpha: Quant, out: Quant, dtype: str) -> PreluParams:
 
 
 def prelu_codes(x: Array, alpha: Array, p: PreluParams) -> Array:
-    """Codes of ``x`` where it is not negative, else of ``alpha * x``; slopes broadcast."""
+    """Return codes of ``x`` where it is not negative, else of ``alpha * x``; ``alpha`` broadcasts."""
     limits = code_range(p.dtype)
     above = requantizer(p.multiplier, p.exponent, p.out_zero, *limits, p.dtype)
     below = requantizer(p.alpha_multiplier, p.alpha_exponent, p.out_zero, *limits, p.dtype)
@@ -113,13 +113,13 @@ def prelu_codes(x: Array, alpha: Array, p: PreluParams) -> Array:
 
 
 def rsqrt_params(x: Quant, out: Quant) -> tuple[int, int]:
-    """``(multiplier, exponent)`` of an inverse square root; the root and the product are formed in float32."""
+    """Return ``(multiplier, exponent)`` of an inverse square root, formed in float32."""
     product = float(np.float32(np.sqrt(np.float32(x[0])) * np.float32(out[0])))
     return quantize_multiplier(1.0 / product if product else float("inf"))
 
 
 def rsqrt_codes(x: Array, in_zero: int, out_zero: int, multiplier: int, exponent: int) -> Array:
-    """8-bit codes of ``1 / sqrt(x)``; from zero down the largest code."""
+    """Return 8-bit codes of ``1 / sqrt(x)``; numbers up to zero give the largest code."""
     low, high = code_range(x.dtype)
     value = x.astype(np.int64) - in_zero
     q, e = inverse_sqrt(np.maximum(value, 1))
@@ -129,7 +129,7 @@ def rsqrt_codes(x: Array, in_zero: int, out_zero: int, multiplier: int, exponent
 
 
 def sqrt_codes(x: Array, in_quant: Quant, out_quant: Quant) -> Array:
-    """Codes of ``sqrt(x)``: computed in float32 and truncated, as LiteRT does; 0 below zero."""
+    """Return codes of ``sqrt(x)``, truncated in float32 as in LiteRT; 0 for negative numbers."""
     low, high = code_range(x.dtype)
     real = np.float32(in_quant[0]) * np.maximum(x.astype(np.int64) - in_quant[1], 0).astype(np.float32)
     with np.errstate(over="ignore"):

@@ -1,8 +1,8 @@
-"""Corrections of biases: what quantising shifts on average is taken back.
+"""Correction of biases by the mean error of quantised results.
 
 Rounded weights and clipped activations move the mean of a layer's results. A bias is added to each result of a channel,
-so the difference of the means, in units of the bias's scale, is what it lacks (Nagel et al., "Data-free quantization
-through weight equalization and bias correction", 2019, section 4.2, here with means that were measured).
+so the difference of the means, in units of the bias's scale, is its correction (Nagel et al., "Data-free quantization
+through weight equalization and bias correction", 2019, section 4.2, here with measured means).
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _LARGEST_DELTA = float(1 << 62)
 
 
 def believable(means: Floats, variances: Floats, count: int) -> Floats:
-    """``means`` of ``count`` samples with these variances, made smaller by what chance alone would show.
+    """Return ``means`` of ``count`` samples, shrunk by the part that sampling noise explains.
 
-    The positive part of James and Stein's estimate, for each channel: a mean within its standard error counts as 0.
+    This is the positive part of James and Stein's estimate per channel: a mean within its standard error counts as 0.
     """
     squares = means**2
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -33,11 +33,11 @@ def believable(means: Floats, variances: Floats, count: int) -> Floats:
 
 
 def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any], *, rate: float = 1.0) -> Deltas:
-    """What to add to a bias with these scales, in its codes, for channel means ``expected`` where ``found`` were seen.
+    """Return corrections of a bias in units of ``scales``: ``expected`` channel means less ``found``.
 
-    All arrays have one number for each channel; ``scales`` may be a single number. ``rate`` is the part of the
-    difference that is corrected, below 1 where several layers are corrected at once. A scale of 0 and a mean that is
-    not finite give 0: there is nothing to go by. Raises ModelError for shapes that do not fit.
+    All arrays have one number per channel; ``scales`` may be a single number. ``rate`` is the corrected part of the
+    difference, below 1 if several layers are corrected at once. A scale of 0 or a mean that is not finite gives 0.
+    Raises ModelError for shapes that do not match.
     """
     means = [np.asarray(array, np.float64).reshape(-1) for array in (expected, found)]
     steps = np.asarray(scales, np.float64).reshape(-1)
@@ -50,9 +50,9 @@ def bias_deltas(expected: NDArray[Any], found: NDArray[Any], scales: NDArray[Any
 
 
 def corrected(codes: NDArray[Any], deltas: NDArray[Any]) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """``codes + deltas`` within the element type of ``codes``, and the channels that its limits stopped.
+    """Return ``codes + deltas`` saturated to the dtype of ``codes``, and a mask of saturated channels.
 
-    Real biases take real corrections. Raises ModelError for shapes that do not fit.
+    Float biases take float corrections. Raises ModelError for shapes that do not match.
     """
     flat, moves = codes.reshape(-1), np.asarray(deltas).reshape(-1)
     if len(flat) != len(moves):

@@ -23,10 +23,12 @@ def decode_weights(
     lowest_first: bool,
     one_is_plus: bool,
 ) -> NDArray[np.float32]:
-    """float32 weights ``[O, hidden]`` from ``scales [R]``, ``words [R, W]``, ``clusters [K, 2]``; ``hidden <= 32*W``.
+    """Return float32 weights ``[O, hidden]`` from ``scales [R]``, ``words [R, W]`` and ``clusters [K, 2]``.
 
-    ``lowest_first``: the first sign of a word is its lowest bit, else its highest. ``one_is_plus``: a bit that is set
-    stands for +1, else for -1.
+    ``hidden`` is at most ``32 * W``.
+
+    ``lowest_first``: the first sign of a word is its lowest bit, else its highest. ``one_is_plus``: a set bit means +1,
+    else -1.
     """
     shifts = np.arange(_WORD_BITS, dtype=np.uint32)
     shifts = shifts if lowest_first else shifts[::-1]

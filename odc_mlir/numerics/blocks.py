@@ -19,19 +19,19 @@ _NIBBLE_BYTES = BLOCK_ELEMENTS // 2
 
 
 def _half(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """The half-precision number at ``offset`` of each block, ``[…, blocks, 1]``."""
+    """Return the half-precision number at ``offset`` of each block, ``[…, blocks, 1]``."""
     field = np.ascontiguousarray(raw[..., offset : offset + 2])
     return field.view("<f2").astype(np.float32)
 
 
 def _nibbles(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """The four-bit values (0 to 15) behind ``offset`` of each block, ``[…, blocks, 32]``."""
+    """Return the four-bit values (0 to 15) from byte ``offset`` of each block on, ``[…, blocks, 32]``."""
     packed = raw[..., offset : offset + _NIBBLE_BYTES]
     return np.concatenate([packed & 15, packed >> 4], axis=-1).astype(np.float32)
 
 
 def _bytes(raw: NDArray[Any], offset: int) -> NDArray[np.float32]:
-    """The signed bytes behind ``offset`` of each block, ``[…, blocks, 32]``."""
+    """Return the signed bytes from byte ``offset`` of each block on, ``[…, blocks, 32]``."""
     return raw[..., offset : offset + BLOCK_ELEMENTS].view(np.int8).astype(np.float32)
 
 
@@ -44,18 +44,19 @@ _DECODERS: dict[str, Callable[[NDArray[Any]], NDArray[np.float32]]] = {
 
 
 def decode_blocks(raw: NDArray[np.uint8], dtype: str) -> NDArray[np.float32]:
-    """Values ``[…, 32 * blocks]`` of raw blocks ``[…, blocks, bytes per block]`` of the element type ``dtype``.
+    """Decode blocks ``[…, blocks, bytes per block]`` of ``dtype`` to float32 ``[…, 32 * blocks]``.
 
-    Raises KeyError for an element type that is no GGML block format.
+    Raises KeyError for element types other than GGML's block formats.
     """
     values = _DECODERS[dtype](raw)
     return values.reshape(*raw.shape[:-2], raw.shape[-2] * BLOCK_ELEMENTS)
 
 
 def quantize_blocks(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Rows ``[N, K]`` rounded to what 8-bit blocks (``ggml_q8_0``) hold; K must be a multiple of 32.
+    """Round float32 rows ``[N, K]`` to values of 8-bit blocks (``ggml_q8_0``); K is a multiple of 32.
 
-    Products with block weights are defined on these: the factor of a block is half precision, the division is not.
+    Products with block weights are defined on these values. The factor of a block has half precision, the division
+    float32.
     """
     blocks = x.reshape(len(x), -1, BLOCK_ELEMENTS)
     factors = np.abs(blocks).max(axis=-1, keepdims=True, initial=0) / np.float32(127)

@@ -14,7 +14,7 @@ Array = NDArray[Any]
 
 
 def to_integers(x: Array, dtype: np.dtype[Any], low: int | None = None, high: int | None = None) -> Array:
-    """Real ``x`` truncated toward zero and saturated to ``[low, high]``; NaN gives ``high``.
+    """Return real ``x`` truncated toward zero and saturated to ``[low, high]``; NaN gives ``high``.
 
     The limits are those of ``dtype`` unless given.
     """
@@ -25,11 +25,11 @@ def to_integers(x: Array, dtype: np.dtype[Any], low: int | None = None, high: in
 def integer_converter(
     source: np.dtype[Any], dtype: np.dtype[Any], low: int | None = None, high: int | None = None
 ) -> Callable[[Array], Array]:
-    """:func:`to_integers` for reals of the dtype ``source``, which numpy may warn about."""
+    """Return :func:`to_integers` for reals of the dtype ``source``, without suppressing numpy's warnings."""
     limits = np.iinfo(dtype)
     smallest, largest = limits.min if low is None else low, limits.max if high is None else high
     real = np.dtype(np.float32) if source == np.float16 else source
-    # the largest number of the real type that is not above: large integers have none of their own
+    # the largest number of the float type up to ``largest``, as large integers may have no equal
     top = real.type(largest)
     inner = np.asarray(top if int(top) <= largest else np.nextafter(top, real.type(0)))
     least, most = np.array(smallest, real), np.array(largest, dtype)
@@ -43,7 +43,7 @@ def integer_converter(
 
 
 def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """float32 values rounded to the nearest bfloat16 (ties to even), still held as float32."""
+    """Return float32 values rounded to the nearest bfloat16 (ties to even), still held as float32."""
 
     def compute(values: Array) -> Array:
         bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
@@ -54,12 +54,12 @@ def round_bfloat16(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def real_part(x: Array) -> Array:
-    """``x``, without the imaginary part of complex numbers."""
+    """Return ``x``, without the imaginary part of complex numbers."""
     return np.asarray(x.real) if x.dtype.kind == "c" else x
 
 
 def cast(x: Array, dtype: np.dtype[Any]) -> Array:
-    """``x`` as ``dtype``: reals saturate, integers wrap, everything but zero is true, NaN is the largest integer."""
+    """Return ``x`` as ``dtype``: reals saturate, integers wrap, NaN becomes the largest integer or true."""
     if dtype.kind == "c":
         return x.astype(dtype)
     values = real_part(x)

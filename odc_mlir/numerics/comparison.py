@@ -12,16 +12,16 @@ from odc_mlir.numerics.fixed import multiply, quantize_multiplier
 from odc_mlir.numerics.lut import apply, codes_by_bits, codes_by_byte
 
 LEFT_SHIFT = 8
-LARGEST_ORDERED = 64.0  # scales below this keep the order of int16 codes, whose zero point is one of them
+LARGEST_ORDERED = 64.0  # smaller scales keep the order of int16 codes whose zero point is an int16 code
 
 
 def compare_params(scale: float) -> tuple[int, int]:
-    """``(multiplier, exponent)`` that bring codes of this scale to a common scale of 1/256."""
+    """Return ``(multiplier, exponent)`` of the ratio of ``scale`` to the common scale of 1/256."""
     return quantize_multiplier(float(np.float32(scale)))
 
 
 def common_scale(codes: NDArray[Any], zero_point: int, multiplier: int, exponent: int) -> NDArray[np.int32]:
-    """Codes at the scale at which they are compared. Small scales map neighbours to one value, as the C kernels do."""
+    """Return codes at the common scale. Small scales map neighbours to one value, as in TensorFlow Lite."""
     if codes.dtype.itemsize == 1:
         return apply(_table(codes.dtype.name, zero_point, multiplier, exponent), codes)
     return _scaled(codes, zero_point, multiplier, exponent)
@@ -37,7 +37,7 @@ def _table(dtype: str, zero_point: int, multiplier: int, exponent: int) -> NDArr
 
 
 def threshold_table(one: tuple[int, int, int], other: tuple[int, int, int], *, inclusive: bool) -> NDArray[np.int32]:
-    """For every int16 code of the other operand, by its bits, the threshold below which codes of the one are less.
+    """Return, for every int16 code of one operand, the threshold below which codes of the other are less.
 
     ``inclusive``: less or equal. Operands are given as (zero point, multiplier, exponent); none of these may be so
     large that scaled codes wrap around: see :data:`LARGEST_ORDERED`.

@@ -1,6 +1,6 @@
 """Convolution sums over NHWC tensors, integer (exact) and float32, in tiles that bound memory.
 
-Integer inputs may carry a zero point: out-of-range taps and ``in_zero`` contribute nothing. Filters are prepared once
+Integer inputs may have a zero point ``in_zero``, which padding equals. Filters are prepared once
 (:func:`conv_filter`, :func:`depthwise_filter`) and used for any batch and image size.
 """
 
@@ -23,16 +23,16 @@ Finish = Callable[[NDArray[Any]], NDArray[Any]]
 
 TILE_BYTES = 1 << 21  # patches and sums of one tile: large enough for BLAS, small enough for the caches
 NO_PADS: Pads = (0, 0, 0, 0)
-_LONG_RUN = 48  # elements from which a loop over them is worth starting for each tap
+_LONG_RUN = 48  # elements of a run from which one numpy call per tap pays off
 
 
 def real_multipliers(
     in_scale: float, weight_scales: tuple[float, ...], out_scale: float, *, single_product: bool
 ) -> NDArray[np.float64]:
-    """Output multipliers ``in * weight / out``, one per weight scale.
+    """Return output multipliers ``in * weight / out``, one per weight scale.
 
-    ``single_product``: form ``in * weight`` in float32 first, as uint8 convolutions and per-tensor fully connected
-    layers do; otherwise everything is float64.
+    ``single_product`` forms ``in * weight`` in float32 first, as uint8 convolutions and per-tensor fully connected
+    layers do; otherwise everything is computed in float64.
     """
     weights = np.asarray(weight_scales, np.float32)
     if single_product:
@@ -74,7 +74,7 @@ class DepthwiseFilter:
         return int(self.weights.shape[0]), int(self.weights.shape[1])
 
     def repeated(self, columns: int) -> NDArray[Any]:
-        """The weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``; those last asked for are kept."""
+        """Return the weights for a row of ``columns`` results, ``[kh, kw, columns*C*M]``. Keep the last ones."""
         found = self._repeated.get(columns)
         if found is None:
             found = np.tile(self.weights, (1, 1, columns))
@@ -84,9 +84,9 @@ class DepthwiseFilter:
 
 
 def conv_filter(w: NDArray[Any], largest: int | None, *, groups: int = 1, sums: str = "int32") -> ConvFilter:
-    """Prepare ``w [O, kh, kw, I]``: integers with the zero point taken off, or float32 when ``largest`` is None.
+    """Prepare ``w [O, kh, kw, I]``: integers without zero point, or float32 if ``largest`` is None.
 
-    ``largest`` bounds the magnitude of inputs (zero point taken off). Result channel ``o`` reads input group
+    ``largest`` bounds the magnitude of inputs without zero point. Result channel ``o`` reads input group
     ``o // (O / groups)``.
     """
     out_channels, kh, kw, in_channels = w.shape
@@ -111,7 +111,7 @@ def depthwise_filter(w: NDArray[Any], largest: int | None, *, sums: str = "int32
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How results walk over the input; ``pads`` are the rows and columns added around it."""
+    """Kernel size, stride, dilation and padding of a convolution."""
 
     kernel: Pair
     stride: Pair = (1, 1)
@@ -125,7 +125,7 @@ class Window:
         return (kh - 1) * dy + 1, (kw - 1) * dx + 1
 
     def output(self, height: int, width: int) -> Pair:
-        """Result rows and columns for an input of this size."""
+        """Return result rows and columns for an input of this size."""
         top, left, bottom, right = self.pads
         rows = (height + top + bottom - self.extent[0]) // self.stride[0] + 1
         columns = (width + left + right - self.extent[1]) // self.stride[1] + 1
@@ -133,17 +133,17 @@ class Window:
 
 
 class ResultTile(NamedTuple):
-    """One tile of a result: where it goes, and where its input comes from."""
+    """One tile of a result: its place in the result and the part of the input that it reads."""
 
     place: tuple[slice, slice, slice]  # in the result
     shape: tuple[int, int, int]  # n, rows, columns of the result
-    source: tuple[slice, slice, slice]  # the part of the input that its taps meet
-    padded: tuple[int, int, int] | None  # n, rows, columns of the input with padding; None where there is none
-    target: tuple[slice, slice, slice]  # where the source lies in that
+    source: tuple[slice, slice, slice]  # of the input
+    padded: tuple[int, int, int] | None  # n, rows, columns of the padded input; None without padding
+    target: tuple[slice, slice, slice]  # of ``source`` in the padded input
 
 
 class _ResultTiling(NamedTuple):
-    """A result ``[N, rows, columns, ...]`` in tiles; several images, some rows of one, or part of a row each."""
+    """Tiles of a result ``[N, rows, columns, ...]``: several images, some rows, or part of a row."""
 
     shape: tuple[int, int, int]
     tiles: tuple[ResultTile, ...]
@@ -164,13 +164,13 @@ def _tile_ranges(batch: int, rows: int, columns: int, pixels: int) -> Iterator[t
 
 
 def _pixels(pixel_bytes: int) -> int:
-    """Results of ``pixel_bytes`` each that make up a tile."""
+    """Return the number of results of ``pixel_bytes`` each in a tile."""
     return max(1, TILE_BYTES // max(pixel_bytes, 1))
 
 
 @lru_cache(maxsize=256)
 def _tiling(image: tuple[int, int, int], window: Window, pixels: int) -> _ResultTiling:
-    """How the result for inputs of ``image`` (N, H, W) is computed; depends on shapes alone, so it is found once."""
+    """Return the tiles of the result for inputs of ``image`` (N, H, W), computed once per shape."""
     batch, height, width = image
     rows, columns = window.output(height, width)
     tiles = tuple(_tile(window, image, *ranges) for ranges in _tile_ranges(batch, rows, columns, pixels))
@@ -195,7 +195,7 @@ def _tile(window: Window, image: tuple[int, int, int], n: Pair, y: Pair, x: Pair
 
 
 def _input_of(x: NDArray[Any], tile: ResultTile, in_zero: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Padded input of a tile with the zero point taken off, ``[n, h, w, C]`` in ``dtype``; a view where possible."""
+    """Return the padded input of a tile without zero point, ``[n, h, w, C]``, as a view if possible."""
     inside = x[tile.source]
     if tile.padded is None:
         return inside.astype(dtype, copy=False) if in_zero == 0 else np.subtract(inside, in_zero, dtype=dtype)
@@ -206,20 +206,20 @@ def _input_of(x: NDArray[Any], tile: ResultTile, in_zero: int, dtype: np.dtype[A
 
 
 def _view(x: NDArray[Any], shape: tuple[int, ...], strides: tuple[int, ...]) -> NDArray[Any]:
-    """``x`` seen with another shape and strides, all within its memory."""
-    if x.flags.c_contiguous:  # the same as below, in a tenth of the time
+    """Return ``x`` seen with another shape and strides, all within its memory."""
+    if x.flags.c_contiguous:  # ten times as fast as the general way
         return np.ndarray(shape, x.dtype, x, 0, strides)
     return np.lib.stride_tricks.as_strided(x, shape, strides, writeable=False)
 
 
 def tap_view(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """``[n, h, w, kh, kw, C]``: the taps of each result of a padded tile ``x``."""
+    """Return the taps of each result of a padded tile ``x`` as a view ``[n, h, w, kh, kw, C]``."""
     (sy, sx), (dy, dx), (sn, sh, sw, sc) = window.stride, window.dilation, x.strides
     return _view(x, (*shape, *window.kernel, x.shape[3]), (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc))
 
 
 def _patches(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """Matrix ``[n*h*w, kh*kw*C]`` of the taps of each result pixel of a padded tile ``x``."""
+    """Return a matrix ``[n*h*w, kh*kw*C]`` of the taps of each result of a padded tile ``x``."""
     (kh, kw), (sy, sx) = window.kernel, window.stride
     pixels, taps = shape[0] * shape[1] * shape[2], kh * kw * x.shape[3]
     return (x if kh * kw * sy * sx == 1 else tap_view(x, window, shape)).reshape(pixels, taps)
@@ -231,7 +231,7 @@ def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Windo
 
 
 def single_tile(shape: tuple[int, int, int, int], weights: ConvFilter, window: Window) -> ResultTile | None:
-    """The tile of a convolution of ``x`` of this shape, None where it has more or none."""
+    """Return the only tile of a convolution of inputs of ``shape``, or None if there is not exactly one."""
     tiles = _conv_tiling(shape[:3], weights, window, shape[3]).tiles
     return tiles[0] if len(tiles) == 1 else None
 
@@ -244,7 +244,7 @@ def _depthwise_tiling(image: tuple[int, int, int], weights: DepthwiseFilter, win
 def single_depthwise_tile(
     shape: tuple[int, int, int, int], weights: DepthwiseFilter, window: Window
 ) -> ResultTile | None:
-    """As :func:`single_tile`, of a depthwise convolution."""
+    """Return the only tile of a depthwise convolution of inputs of ``shape``, or None."""
     tiles = _depthwise_tiling(shape[:3], weights, window).tiles
     return tiles[0] if len(tiles) == 1 else None
 
@@ -258,9 +258,9 @@ def conv2d(
     finish: Finish | None = None,
     dtype: str | np.dtype[Any] | None = None,
 ) -> NDArray[Any]:
-    """Convolution of ``x [N, H, W, C]``: ``[N, OH, OW, O]`` sums, or what ``finish`` makes of each tile of sums.
+    """Return sums ``[N, OH, OW, O]`` of a convolution of ``x [N, H, W, C]``, finished by ``finish``.
 
-    ``finish`` maps sums ``[pixels, O]`` to results of ``dtype``: requantisation done while a tile is in the cache.
+    ``finish`` maps sums ``[pixels, O]`` to results of ``dtype``, while a tile is in the cache.
     """
     compute, channels = weights.dtype, weights.out_channels
     tiling = _conv_tiling(x.shape[:3], weights, window, x.shape[3])
@@ -276,7 +276,7 @@ def conv2d(
 def _assemble(
     tiling: _ResultTiling, channels: int, dtype: np.dtype[Any], results: Callable[[ResultTile], NDArray[Any]]
 ) -> NDArray[Any]:
-    """The whole result from ``results`` of each tile."""
+    """Return the whole result, made of ``results(tile)`` for every tile."""
     shape = (*tiling.shape, channels)
     if len(tiling.tiles) == 1:
         return results(tiling.tiles[0]).astype(dtype, copy=False).reshape(shape)
@@ -287,7 +287,7 @@ def _assemble(
 
 
 def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -> NDArray[Any]:
-    """What ``finish`` makes of ``sums``, which are of ``dtype`` then, unless it takes them as they were computed."""
+    """Apply ``finish`` to ``sums``, narrowed to ``dtype`` unless it accepts the dtype of computation."""
     if isinstance(finish, FloatRequantizer | WideFloatRequantizer):
         return finish(sums)
     whole = narrow(sums, dtype)
@@ -295,7 +295,7 @@ def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -
 
 
 def _tile_sums(x: NDArray[Any], weights: ConvFilter, window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """Sums ``[pixels, O]`` of one padded tile, in the dtype that they are computed in."""
+    """Return sums ``[pixels, O]`` of one padded tile, in the dtype that they are computed in."""
     if len(weights.groups) == 1:
         return weights.groups[0].exact(_patches(x, window, shape))
     step = weights.in_channels
@@ -315,7 +315,10 @@ def depthwise(
     finish: Finish | None = None,
     dtype: str | np.dtype[Any] | None = None,
 ) -> NDArray[Any]:
-    """Depthwise convolution of ``x [N, H, W, C]``: ``[N, OH, OW, C*M]``; result channel c*M+m reads channel c."""
+    """Return sums ``[N, OH, OW, C*M]`` of a depthwise convolution of ``x [N, H, W, C]``.
+
+    Result channel ``c*M + m`` reads channel ``c``. ``finish`` and ``dtype`` are as in :func:`conv2d`.
+    """
     compute, channels = weights.weights.dtype, int(weights.weights.shape[2])
     tiling = _depthwise_tiling(x.shape[:3], weights, window)
 
@@ -330,11 +333,10 @@ def depthwise(
 def depthwise_tile(
     x: NDArray[Any], filters: DepthwiseFilter, window: Window, shape: tuple[int, int, int]
 ) -> NDArray[Any]:
-    """Sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.
+    """Return sums ``[n, h, w*C*M]`` or ``[n, h, w, C*M]`` of one padded tile.
 
-    Products and sums go over runs of elements that lie side by side in input, weights and result. With a stride of 1
-    that is a row of results; otherwise the channels, or, where these are few, rows of the columns with one phase
-    modulo the stride.
+    Products and sums run over elements that are contiguous in input, weights and result: with a stride of 1 over a row
+    of results; otherwise over the channels, or, if there are few, over the columns with one phase modulo the stride.
     """
     sx, dx = window.stride[1], window.dilation[1]
     channels = int(filters.weights.shape[2])
@@ -361,7 +363,7 @@ def depthwise_tile(
 def _row_sums(
     x: NDArray[Any], repeated: NDArray[Any], window: Window, shape: tuple[int, int, int], dx: int
 ) -> NDArray[Any]:
-    """Sums ``[n, h, w*C]`` for columns that follow one another; ``repeated`` is ``[kh, kw, w*C]``."""
+    """Return sums ``[n, h, w*C]`` for columns that follow one another; ``repeated`` is ``[kh, kw, w*C]``."""
     n, h, _ = shape
     kh, kw, run = repeated.shape
     sn, sh, sw, sc = x.strides
@@ -370,7 +372,7 @@ def _row_sums(
 
 
 def _channel_sums(x: NDArray[Any], w: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """Sums ``[n, h, w, C]``, the channels of one pixel at a time."""
+    """Return sums ``[n, h, w, C]``, the channels of one pixel at a time."""
     (kh, kw), (sy, sx), (dy, dx) = window.kernel, window.stride, window.dilation
     sn, sh, sw, sc = x.strides
     taps = _view(x, (*shape, kh, kw, x.shape[3]), (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc))
@@ -380,9 +382,9 @@ def _channel_sums(x: NDArray[Any], w: NDArray[Any], window: Window, shape: tuple
 def transpose_conv2d(
     x: NDArray[Any], weights: ConvFilter, stride: Pair, pads: Pair, output: Pair, *, in_zero: int = 0
 ) -> NDArray[Any]:
-    """Transposed convolution sums ``[N, *output, O]`` of ``x [N, H, W, I]``.
+    """Return transposed convolution sums ``[N, *output, O]`` of ``x [N, H, W, I]``.
 
-    Input pixel (y, x) adds its taps at ``y*stride - pad + ky``; what falls outside the output is dropped.
+    Input pixel (y, x) adds its taps at ``y*stride - pad + ky``; taps outside the output are dropped.
     ``weights`` come from :func:`transpose_filter`.
     """
     n, height, width, _ = x.shape
@@ -402,7 +404,7 @@ def transpose_conv2d(
 
 
 def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:
-    """Inputs of ``first..last`` whose position ``i*stride + offset`` is in ``[0, size)``, relative; those positions."""
+    """Return the inputs of ``first..last`` that land in ``[0, size)``, relative to ``first``, and where."""
     start = max(first, -(offset // stride))
     stop = min(last, (size - 1 - offset) // stride + 1)
     if stop <= start:

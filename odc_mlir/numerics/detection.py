@@ -1,7 +1,7 @@
-"""Detection as the custom operator TFLite_Detection_PostProcess does it: decoding of boxes, greedy suppression.
+"""Detection of the custom operator TFLite_Detection_PostProcess: decoding of boxes and greedy suppression.
 
-Scores are ordered from the largest on; of equal ones the first comes first. A box is dropped when it overlaps a kept
-one by more than the threshold (intersection over union; 0 where a box has no area).
+Scores are in descending order; equal scores keep their order. A box is dropped if it overlaps a kept one by more than
+the threshold (intersection over union; 0 if a box has no area).
 """
 
 from __future__ import annotations
@@ -18,19 +18,22 @@ _HALF = np.float32(0.5)
 
 
 def decode_boxes(codes: Floats, anchors: Floats, scales: Floats) -> Floats:
-    """Corners ``[n, (y_min, x_min, y_max, x_max)]`` of boxes coded as offsets from anchors, all ``(y, x, h, w)``."""
+    """Return corners ``[n, (y_min, x_min, y_max, x_max)]`` of boxes given as offsets from anchors.
+
+    ``codes``, ``anchors`` and ``scales`` are in the order (y, x, h, w).
+    """
     centre = codes[:, :2] / scales[:2] * anchors[:, 2:] + anchors[:, :2]
     half = _HALF * np.exp(codes[:, 2:4] / scales[2:]) * anchors[:, 2:]
     return np.concatenate([centre - half, centre + half], axis=1).astype(np.float32)
 
 
 def descending(values: Array) -> Array:
-    """Places of ``values`` from the largest on, equal ones in order."""
+    """Return the indices that sort ``values`` in descending order; equal values keep their order."""
     return np.argsort(-values, kind="stable")
 
 
 def suppress(boxes: Floats, scores: Floats, most: int, least_score: float, overlap: float) -> Array:
-    """Places of at most ``most`` boxes with scores of at least ``least_score``, best first, without the overlapping."""
+    """Return indices of at most ``most`` boxes by descending score, without overlaps and low scores."""
     candidates = np.flatnonzero(scores >= np.float32(least_score))
     candidates = candidates[descending(scores[candidates])]
     kept: list[int] = []
@@ -44,7 +47,7 @@ def suppress(boxes: Floats, scores: Floats, most: int, least_score: float, overl
 
 
 def _overlaps(boxes: Floats, areas: Floats, one: int, others: Array) -> Floats:
-    """Intersection over union of one box with others."""
+    """Return the intersection over union of one box with others."""
     low = np.maximum(boxes[one, :2], boxes[others, :2])
     high = np.minimum(boxes[one, 2:], boxes[others, 2:])
     common = np.prod(np.maximum(high - low, np.float32(0)), axis=1, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Division: quantised by a fixed-point reciprocal, and of plain integers as C does it."""
+"""Division: quantised by a fixed-point reciprocal, of plain integers as in C, and of reals."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from odc_mlir.numerics.transcendental import leading_zeros, reciprocal
 Array = NDArray[Any]
 Quant = tuple[float, int]
 
-# Of integers of this size the rounded float64 quotient is never on the other side of a whole number.
+# The rounded float64 quotient of integers of this size never crosses an integer.
 _FLOAT64_BYTES = 4
-_FLOAT32_BYTES = 2  # and the rounded float32 quotient of these
+_FLOAT32_BYTES = 2  # the same for float32
 _SMALL = 1 << 51  # integers that float64 divides and subtracts exactly enough
 _FEW = 1 << 10
-_SMALL_QUOTIENT = 1 << 28  # times a float32 it is exact in float64
+_SMALL_QUOTIENT = 1 << 28  # whose products with float32 numbers are exact in float64
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,14 +39,14 @@ class DivParams:
 
 
 def div_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> DivParams:
-    """Parameters of a division of tensors with these (scale, zero point) pairs; the multiplier is formed in float32."""
+    """Return parameters of a division of tensors with these (scale, zero point) pairs, formed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         real = np.float32(a[0]) / np.float32(np.float32(b[0]) * np.float32(out[0]))
     return DivParams(a[1], b[1], out[1], *quantize_multiplier(float(real)), *act, dtype)
 
 
 def div_quantized(a: Array, b: Array, p: DivParams) -> Array:
-    """Codes of ``a / b``; operands broadcast. Where ``b`` is zero the result is meaningless: the caller refuses those.
+    """Return codes of ``a / b``; operands broadcast. The caller refuses zeros in ``b``.
 
     A shift by more than 31 bits, undefined in the C kernels, gives zero here.
     """
@@ -67,13 +67,13 @@ def div_quantized(a: Array, b: Array, p: DivParams) -> Array:
 
 
 def sign_bits(x: Array) -> NDArray[np.int64]:
-    """Redundant sign bits of int32 values: by how many bits each can be shifted left without overflow."""
+    """Return the redundant sign bits of int32 values: how far each can be shifted left."""
     magnitude = np.where(x >= 0, x, 2 * -x - 1)
     return leading_zeros(magnitude) - np.where(x >= 0, 1, 0)
 
 
 def truncated_quotient(a: Array, b: Array) -> Array:
-    """``a / b`` of integers, rounded toward zero; the smallest integer by -1 wraps. ``b`` has no zero."""
+    """Return ``a / b`` of integers, rounded toward zero, wrapping on overflow. ``b`` must not contain 0."""
     if a.dtype.itemsize <= _FLOAT64_BYTES:
         ratio = np.asarray(a.astype(np.float64) / b.astype(np.float64))
         return ratio.astype(np.int64).astype(a.dtype)
@@ -83,7 +83,7 @@ def truncated_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_quotient(a: Array, b: Array) -> Array:
-    """Return ``floor(a / b)``: of reals by a quotient in float64, of integers exact; the smallest by -1 wraps."""
+    """Return ``floor(a / b)``, for reals by float64, for integers exactly; the smallest by -1 wraps."""
     if a.dtype.kind == "f":
         return np.asarray(np.floor(np.divide(a, b, dtype=np.float64)), a.dtype)
     if a.dtype.itemsize <= _FLOAT64_BYTES:
@@ -93,12 +93,12 @@ def floor_quotient(a: Array, b: Array) -> Array:
 
 
 def floor_remainder(a: Array, b: Array) -> Array:
-    """``a - b * floor(a / b)``: has the sign of ``b``, zero as well; that of integers has no zero.
+    """Return ``a - b * floor(a / b)`` with the sign of ``b``; integers ``b`` must not contain 0.
 
-    The rounded float64 quotient is on the right side of whole numbers as long as these are small enough, and what is
-    subtracted and left is exact. Everything else is divided step by step, which takes several times as long.
+    A small quotient rounded to float64 never crosses an integer, and the subtraction is exact. Other numbers go through
+    numpy's remainder, which takes several times as long.
     """
-    if a.size + b.size <= _FEW:  # fewer steps count for more
+    if a.size + b.size <= _FEW:  # the number of numpy calls dominates
         return np.asarray(np.remainder(a, b))
     if a.dtype.kind == "f" and a.dtype.itemsize <= _FLOAT64_BYTES:
         return _real_remainder(a, b)
@@ -113,12 +113,12 @@ def floor_remainder(a: Array, b: Array) -> Array:
 
 
 def _is_small(x: Array) -> bool:
-    """Whether differences and quotients of such integers are exact enough in float64."""
+    """Return True if float64 divides and subtracts such integers exactly enough."""
     return not x.size or (int(x.max()) < _SMALL and int(x.min()) > -_SMALL)
 
 
 def _real_remainder(a: Array, b: Array) -> Array:
-    """:func:`floor_remainder` of float32: by float64 where quotients are small, and nothing is infinite or zero."""
+    """Return :func:`floor_remainder` of float32, by float64 if quotients are finite and small."""
     with np.errstate(all="ignore"):
         top, bottom = a.astype(np.float64), b.astype(np.float64)
         quotient = np.asarray(top / bottom)
@@ -127,21 +127,21 @@ def _real_remainder(a: Array, b: Array) -> Array:
             return np.asarray(np.remainder(a, b))
         quotient *= bottom
         remainder = np.asarray(np.subtract(top, quotient, out=quotient)).astype(a.dtype)
-        if has_nan(remainder):  # by infinity
+        if has_nan(remainder):  # division by infinity
             return np.asarray(np.remainder(a, b))
     return np.asarray(np.copysign(remainder, b, out=remainder))
 
 
 def integer_power(a: Array, b: Array) -> Array:
-    """``a`` to the power of ``b >= 0`` of int32; what overflows gives the smallest integer.
+    """Return ``a`` to the power of ``b >= 0`` in int32; overflow gives the smallest integer.
 
-    By squaring: of integers where none overflows, else in float64, which is exact up to there.
+    By squaring, of integers if none overflows, else in float64, which is exact up to 2^53.
     """
     shape = np.broadcast_shapes(a.shape, b.shape)
     if not math.prod(shape):
         return np.empty(shape, np.int32)
     limits = np.iinfo(np.int32)
-    # From 62 on, only -1, 0 and 1 have powers that do not overflow, and these follow from whether it is odd.
+    # Powers from 62 on overflow except those of -1, 0 and 1, which depend on the exponent's parity alone.
     left = np.minimum(b, 62 | (b & 1)) if int(b.max()) > 62 else b
     if max(int(a.max()), -int(a.min())) ** int(left.max()) <= limits.max:
         return np.broadcast_to(_power(a, left), shape).astype(np.int32, order="C")
@@ -152,7 +152,7 @@ def integer_power(a: Array, b: Array) -> Array:
 
 
 def _power(base: Array, exponent: Array) -> Array:
-    """``base`` to the power of whole exponents, by squaring."""
+    """Return ``base`` to the power of whole exponents, by squaring."""
     one = base.dtype.type(1)
     result: Array | None = None
     while True:

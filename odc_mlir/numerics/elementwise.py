@@ -69,7 +69,7 @@ Quant = tuple[float, int]  # scale, zero point
 
 
 def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
-    """Parameters of an addition or subtraction of tensors with these (scale, zero point) pairs.
+    """Return parameters of an addition or subtraction of tensors with these (scale, zero point) pairs.
 
     ``act`` is the result's code range, ``dtype`` its storage dtype (8-bit, or int16 without the power-of-two path).
     Raises ModelError for scale ratios that cannot be represented.
@@ -84,8 +84,8 @@ def add_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
 
 
 def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
-    """Parameters of a squared difference: those of a subtraction, with the square's scale in the last step."""
-    left_shift = 0 if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_SQUARED  # as many bits as the square leaves free
+    """Return parameters of a squared difference: a subtraction and, in the last step, the square's scale."""
+    left_shift = 0 if np.dtype(dtype).itemsize == 2 else LEFT_SHIFT_SQUARED  # the square must fit in 32 bits
     (sa, za), (sb, zb), (sy, zy) = a, b, out
     twice = 2.0 * max(sa, sb)
     qa, ea = quantize_multiplier(_ratio(sa, twice))
@@ -95,7 +95,7 @@ def squared_difference_params(a: Quant, b: Quant, out: Quant, act: tuple[int, in
 
 
 def mul_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> MulParams:
-    """Parameters of a multiplication; the real multiplier is formed in float32."""
+    """Return parameters of a multiplication; the real multiplier is formed in float32."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         real = np.float32(np.float32(a[0]) * np.float32(b[0])) / np.float32(out[0])
     q, e = quantize_multiplier(float(real))
@@ -103,7 +103,7 @@ def mul_params(a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str)
 
 
 def scale_params(x: Quant, out: Quant, act: tuple[int, int], dtype: str, *, single: bool) -> ScaleParams:
-    """Parameters of a change of scale; ``single``: the ratio is formed in float32 (RELU family), else in float64."""
+    """Return parameters of a change of scale, formed in float32 if ``single``, else in float64."""
     if single:
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             real = float(np.float32(x[0]) / np.float32(out[0]))
@@ -118,17 +118,17 @@ def _ratio(a: float, b: float) -> float:
 
 
 def add_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
-    """Codes of ``a + b``; operands broadcast."""
+    """Return codes of ``a + b``; operands broadcast."""
     return _scaled_sum(a, b, p, np.add)
 
 
 def sub_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
-    """Codes of ``a - b``; operands broadcast."""
+    """Return codes of ``a - b``; operands broadcast."""
     return _scaled_sum(a, b, p, np.subtract)
 
 
 def squared_difference_quantized(a: NDArray[Any], b: NDArray[Any], p: AddParams) -> NDArray[Any]:
-    """Codes of ``(a - b)^2``; operands broadcast."""
+    """Return codes of ``(a - b)^2``; operands broadcast."""
 
     def square(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         difference = np.subtract(a, b)
@@ -145,8 +145,8 @@ def _scaled_sum(a: NDArray[Any], b: NDArray[Any], p: AddParams, combine: Callabl
 
 
 def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """The function ``multiply((x - zero) << left_shift, q, e)``; for many elements a table of all codes, made once."""
-    if (q, e) == _ONE_HALF and left_shift:  # the operand with the larger scale: no rounding is left
+    """Return the function ``multiply((x - zero) << left_shift, q, e)``, a cached table for many elements."""
+    if (q, e) == _ONE_HALF and left_shift:  # the operand with the larger scale, which needs no rounding
         return functools.partial(_shift, zero=int32(zero) if zero else None, by=int32(left_shift - 1))
     if x.dtype.itemsize == 1 or (x.dtype.itemsize == 2 and x.size > TABLE_16_THRESHOLD):
         table = _shifted_table(x.dtype.name, zero, left_shift, q, e)
@@ -155,14 +155,14 @@ def _shifted(x: NDArray[Any], zero: int, left_shift: int, q: int, e: int) -> Cal
 
 
 def _shift(codes: NDArray[Any], zero: NDArray[Any] | None, by: NDArray[Any]) -> NDArray[np.int32]:
-    """``(codes - zero) << by``, wrapping."""
+    """Return ``(codes - zero) << by``, wrapping."""
     wide = _centred(codes, zero)
     wide <<= by
     return wide
 
 
 def _centred(codes: NDArray[Any], zero: NDArray[Any] | None) -> NDArray[np.int32]:
-    """``codes - zero``, new."""
+    """Return ``codes - zero`` as a new int32 array."""
     wide = np.asarray(codes.astype(np.int32))
     if zero is not None:
         wide -= zero
@@ -175,7 +175,7 @@ def _shift_and_scale(codes: NDArray[Any], zero: int, left_shift: int, q: int, e:
 
 @lru_cache(maxsize=1024)
 def int32(value: int) -> NDArray[np.int32]:
-    """``value`` as an array without axes, with which numpy computes faster than with a Python integer."""
+    """Return ``value`` as a read-only array of rank 0, which numpy handles faster than a Python integer."""
     array = np.array(value, np.int32)
     array.flags.writeable = False
     return array
@@ -187,7 +187,7 @@ def _shifted_table(dtype: str, zero: int, left_shift: int, q: int, e: int) -> ND
 
 
 def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any]:
-    """Codes of ``a * b``; operands broadcast."""
+    """Return codes of ``a * b``; operands broadcast."""
     finish = requantizer(p.multiplier, p.exponent, p.out_zero, p.act_min, p.act_max, p.dtype)
     a_zero, b_zero = (int32(zero) if zero else None for zero in (p.a_zero, p.b_zero))
     return in_pairs(lambda a, b: finish(_centred(a, a_zero) * _centred(b, b_zero)), a, b, p.dtype)
@@ -196,7 +196,7 @@ def mul_quantized(a: NDArray[Any], b: NDArray[Any], p: MulParams) -> NDArray[Any
 def scale_quantized(
     x: NDArray[Any], p: ScaleParams, function: Callable[..., NDArray[Any]] | None = None
 ) -> NDArray[Any]:
-    """Codes of ``x`` at another scale, zero point or dtype, clamped: requantisation and the RELU family.
+    """Requantise codes ``x`` to another scale, zero point or dtype and clamp them: also the RELU family.
 
     ``function`` (absolute value, negation) is applied to the codes without zero point before they are scaled.
     """
@@ -210,7 +210,10 @@ def scale_quantized(
 
 
 def joined_codes(x: Quant, out: Quant) -> NDArray[np.uint8]:
-    """For every uint8 code of an operand of a concatenation, the code of the result; computed in float32."""
+    """Return the table from uint8 codes of an operand of a concatenation to codes of its result.
+
+    The codes are computed in float32.
+    """
     ratio = np.float32(x[0]) * (np.float32(1) / np.float32(out[0]))
     table = np.arange(256, dtype=np.float32) * ratio + np.float32(np.float32(-x[1]) * ratio)
     codes: NDArray[np.uint8] = np.clip(round_half_away(table) + out[1], 0, 255).astype(np.uint8)
@@ -219,7 +222,7 @@ def joined_codes(x: Quant, out: Quant) -> NDArray[np.uint8]:
 
 @dataclass(frozen=True, slots=True)
 class LeakyParams:
-    """Integers of a leaky rectifier: one scale for values from zero up, one (with alpha) for those below."""
+    """Integers of LEAKY_RELU: one scale for numbers from zero up, one with alpha for negative numbers."""
 
     in_zero: int
     out_zero: int
@@ -231,7 +234,7 @@ class LeakyParams:
 
 
 def leaky_params(x: Quant, alpha: float, out: Quant, dtype: str) -> LeakyParams:
-    """Parameters of a leaky rectifier; ratios are formed in float32. A negative alpha gives a negative multiplier."""
+    """Return parameters of LEAKY_RELU, formed in float32. A negative alpha has a negative multiplier."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         plain = float(np.float32(x[0]) / np.float32(out[0]))
         below = float(np.float32(np.float32(x[0]) * np.float32(alpha)) / np.float32(out[0]))
@@ -241,7 +244,7 @@ def leaky_params(x: Quant, alpha: float, out: Quant, dtype: str) -> LeakyParams:
 
 
 def leaky_quantized(x: NDArray[Any], p: LeakyParams) -> NDArray[Any]:
-    """Codes of ``x`` where it is positive, else of ``alpha * x``."""
+    """Return codes of ``x`` where it is positive, else of ``alpha * x``."""
     low, high = code_range(p.dtype)
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:

@@ -1,7 +1,7 @@
 """The 64-bit FarmHash fingerprint of many keys of one length, for hashed projections.
 
-The function is defined by FarmHash's ``Fingerprint64``, which never changes; keys of up to 16, 32 and 64 bytes and
-longer ones are mixed differently. Arithmetic is modulo 2^64 on arrays with one entry per key.
+FarmHash's ``Fingerprint64`` defines the function and never changes. Keys of up to 16, 32 and 64 bytes and longer ones
+are mixed differently. Arithmetic is modulo 2^64 on arrays with one entry per key.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BLOCK_BYTES = 64
 
 
 def _word(keys: NDArray[np.uint8], at: int, size: int = 8) -> Words:
-    """The little-endian word of ``size`` bytes at offset ``at`` of each key."""
+    """Return the little-endian word of ``size`` bytes at offset ``at`` of each key."""
     part = np.ascontiguousarray(keys[:, at : at + size])
     return part.view(f"<u{size}")[:, 0].astype(np.uint64)
 
 
 def _turn(x: Words, bits: int) -> Words:
-    """``x`` rotated to the right."""
+    """Return ``x`` rotated to the right."""
     return (x >> np.uint64(bits)) | (x << np.uint64(64 - bits))
 
 
@@ -60,7 +60,7 @@ def _up_to_16(keys: NDArray[np.uint8]) -> Words:
 
 
 def _ends(keys: NDArray[np.uint8], first: np.uint64, by: Words) -> tuple[Words, Words, Words]:
-    """What keys of 17 to 64 bytes make of their first and last 16 bytes: two sums, and the first product."""
+    """Mix the first and last 16 bytes of keys of 17 to 64 bytes: return two sums and the first product."""
     size = keys.shape[1]
     a, b = _word(keys, 0) * first, _word(keys, 8)
     c, d = _word(keys, size - 8) * by, _word(keys, size - 16) * _K2
@@ -80,7 +80,7 @@ def _up_to_64(keys: NDArray[np.uint8]) -> Words:
 
 
 def _pair(keys: NDArray[np.uint8], at: int, a: Words, b: Words) -> tuple[Words, Words]:
-    """Two words mixed with the 32 bytes at ``at``."""
+    """Return two words mixed with the 32 bytes at ``at``."""
     w, x, y, z = (_word(keys, at + 8 * i) for i in range(4))
     a = a + w
     b = _turn(b + a + z, 21)
@@ -120,7 +120,7 @@ def _long(keys: NDArray[np.uint8]) -> Words:
 
 
 def fingerprint64(keys: NDArray[np.uint8]) -> Words:
-    """Fingerprints ``[n]`` of ``keys [n, length]``."""
+    """Return fingerprints ``[n]`` of ``keys [n, length]``."""
     with np.errstate(over="ignore"):
         if keys.shape[1] <= 16:
             return _up_to_16(keys)

@@ -1,7 +1,7 @@
 """Fixed-point primitives: multipliers, rounding, requantisation and activation ranges.
 
 The formulas are those of TensorFlow Lite's reference kernels and gemmlowp (double rounding). A real multiplier ``d`` is
-held as ``q * 2^(e-31)`` with an int32 ``q`` and a small signed ``e``.
+represented by ``q * 2^(e-31)`` with an int32 ``q`` and a small signed ``e``.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def round_half_away(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def quantize_multipliers(real: NDArray[Any] | Sequence[float]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Fixed-point form ``(q, e)``, both int32 arrays, of float64 multipliers: ``real ~ q * 2^(e-31)``.
+    """Return int32 arrays ``(q, e)`` that represent float64 multipliers as ``q * 2^(e-31)``.
 
-    Raises ModelError for a multiplier that is not finite or that is 2^31 and more.
+    Raises ModelError for a multiplier that is not finite or not below 2^31.
     """
     values = np.asarray(real, np.float64)
     if not np.isfinite(values).all():
@@ -65,24 +65,24 @@ def quantize_multipliers(real: NDArray[Any] | Sequence[float]) -> tuple[NDArray[
 
 
 def quantize_multiplier(real: float) -> tuple[int, int]:
-    """Fixed-point form ``(q, e)`` of one multiplier; see :func:`quantize_multipliers`."""
+    """Return the fixed-point form ``(q, e)`` of one multiplier; see :func:`quantize_multipliers`."""
     q, e = quantize_multipliers([real])
     return int(q[0]), int(e[0])
 
 
 def wrap32(x: NDArray[Any]) -> NDArray[np.int32]:
-    """The low 32 bits of int64 values, as int32."""
+    """Return the low 32 bits of int64 values, as int32."""
     return x.astype(np.int32)
 
 
 def srdhm(a: Ints, b: Ints) -> NDArray[np.int32]:
-    """High half of the doubled 32-bit product, rounded with ties up: ``(a*b + 2^30) >> 31``, saturating."""
+    """Return the high half of the doubled 32-bit product: ``(a*b + 2^30) >> 31``, saturating (SRDHM)."""
     product = np.multiply(a, b, dtype=np.int64)
     return wrap32(np.minimum((product + (1 << 30)) >> 31, INT32_MAX))
 
 
 def rdbpot(x: Ints, n: Ints) -> NDArray[Any]:
-    """``x / 2^n`` rounded to nearest, ties away from zero; 0 <= n <= 62. Keeps the dtype of ``x``."""
+    """Return ``x / 2^n`` rounded to nearest, ties away from zero; 0 <= n <= 62. Keeps the dtype of ``x``."""
     values = np.asarray(x)
     wide = values.astype(np.int64)
     shift = np.asarray(n, np.int64)
@@ -92,7 +92,7 @@ def rdbpot(x: Ints, n: Ints) -> NDArray[Any]:
 
 
 def multiply(x: Ints, q: Ints, e: Ints) -> NDArray[np.int32]:
-    """``x * q * 2^(e-31)`` for int32 ``x``, with two roundings: the requantisation step of TFLite's 8-bit kernels.
+    """Return ``x * q * 2^(e-31)`` of int32, rounded twice as in TensorFlow Lite's 8-bit kernels.
 
     Operands broadcast. A left shift (``e`` > 0) wraps to 32 bits before the product.
     """
@@ -105,7 +105,7 @@ def multiply(x: Ints, q: Ints, e: Ints) -> NDArray[np.int32]:
 
 
 def _multiply_by_one(x: NDArray[Any], q: int, e: int) -> NDArray[np.int32]:
-    """:func:`multiply` with one multiplier, in place as far as possible."""
+    """Return :func:`multiply` with one multiplier, in place as far as possible."""
     wide = np.asarray(x.astype(np.int64))
     if e > 0:
         wide <<= int64(min(e, 32))
@@ -125,14 +125,14 @@ def _multiply_by_one(x: NDArray[Any], q: int, e: int) -> NDArray[np.int32]:
 
 @lru_cache(maxsize=1024)
 def int64(value: int) -> NDArray[np.int64]:
-    """``value`` as an array without axes, with which numpy computes faster than with a Python integer."""
+    """Return ``value`` as a read-only array of rank 0, which numpy handles faster than a Python integer."""
     array = np.array(value, np.int64)
     array.flags.writeable = False
     return array
 
 
 def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
-    """``x * q * 2^(e-31)`` for int64 ``x`` (|x| < 2^47): one rounding, only 15 bits of the multiplier are used."""
+    """Return ``x * q * 2^(e-31)`` of int64 below 2^47, rounded once, with 15 bits of the multiplier."""
     multiplier = np.asarray(q, np.int64)
     reduced = np.where(multiplier >= 0x7FFF0000, 0x7FFF, (multiplier + (1 << 15)) >> 16)
     shift = 15 - np.asarray(e, np.int64)
@@ -140,22 +140,22 @@ def multiply64(x: NDArray[Any], q: Ints, e: Ints) -> NDArray[np.int32]:
 
 
 def multiplier_of_16_bits(q: int, e: int) -> tuple[int, int, int]:
-    """``(r, half, shift)`` of :func:`multiply64` with one multiplier: it is ``(x * r + half) >> shift``."""
+    """Return ``(r, half, shift)`` of :func:`multiply64` for one multiplier: ``(x * r + half) >> shift``."""
     shift = 15 - e
     return 0x7FFF if q >= 0x7FFF0000 else (q + (1 << 15)) >> 16, 1 << shift >> 1 if shift > 0 else 0, shift
 
 
 @dataclass(frozen=True, slots=True)
 class _Scaling:
-    """The arrays of a :class:`Requantizer` that works on 32 bits: one number, or one per channel."""
+    """Arrays of a :class:`Requantizer` that computes with 32 bits: one number, or one per channel."""
 
     doubled: NDArray[Any]
     left: NDArray[Any] | None
     lower: NDArray[Any]
     upper: NDArray[Any]
-    sign: NDArray[Any] | None  # shifted out of negative numbers, which are rounded another way
-    mask: NDArray[Any] | None  # channels for which that holds, None for all
-    early: NDArray[Any] | None  # the part of the last shift that leaves no room for what is added before it
+    sign: NDArray[Any] | None  # shift that extracts the sign, because negative ties round down
+    mask: NDArray[Any] | None  # channels with such ties, None for all
+    early: NDArray[Any] | None  # part of the last shift that comes before the addition, to avoid overflow
     addend: NDArray[Any]
     right: NDArray[Any] | None
     half: NDArray[Any]
@@ -190,7 +190,7 @@ class _Scaling:
         return scaling.map(lambda row: row.reshape(()) if row.size == 1 else row)  # without axes they are faster
 
     def map(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> _Scaling:
-        """The same with each array changed."""
+        """Return a copy with ``change`` applied to each array."""
         arrays: list[Any] = [getattr(self, name) for name in self.__slots__]
         changed: list[Any] = [array if array is None else change(array) for array in arrays]
         return _Scaling(*changed)
@@ -201,7 +201,7 @@ class _Scaling:
         return self.finish(acc.astype(np.int64), self.half)
 
     def finish(self, wide: NDArray[Any], offset: NDArray[Any]) -> NDArray[np.int32]:
-        """Codes for ``wide``, which is overwritten; ``offset`` is added to the product."""
+        """Return codes for ``wide``, which is overwritten; ``offset`` is added to the product."""
         wide *= self.doubled
         wide += offset
         scaled: NDArray[np.int32] = wide.view(np.int32)[..., _HIGH_WORD::2].clip(self.lower, self.upper)
@@ -219,12 +219,12 @@ class _Scaling:
 
 
 class Requantizer:
-    """Prepared ``clamp(multiply(acc, q, e) + zero_point, low, high)``; ``q`` and ``e`` scalars or one per channel.
+    """Prepared ``clamp(multiply(acc, q, e) + zero_point, low, high)``, per tensor or per channel.
 
-    Calling it maps int32 sums ``[..., C]`` to codes of ``dtype``. The common case works on 32-bit values after the
-    product: clamping before the last rounding shift instead of after it gives the same codes, because rounding is
-    monotone and maps ``code << n`` to ``code``, and it keeps every later step inside 32 bits. A long shift, as channels
-    of next to no weight have it, is done in two parts, what is added being a multiple of the first.
+    Calling it maps int32 sums ``[..., C]`` to codes of ``dtype``; ``q`` and ``e`` are scalars or have one entry per
+    channel. The common case computes with 32 bits after the product. It clamps before the last rounding shift, which
+    keeps later steps within 32 bits and gives the same codes, because rounding is monotone and maps ``code << n`` to
+    ``code``. A long shift, for channels with tiny weights, has two parts; the addend is a multiple of the first.
     """
 
     def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
@@ -234,18 +234,18 @@ class Requantizer:
         self.dtype = np.dtype(dtype)
         right = np.maximum(-self.e, 0)
         reach = max(abs(code) for code in (low, high, low - zero_point, high - zero_point)).bit_length()
-        # half of the last place must be a multiple of what is shifted early
+        # half of the last place must be a multiple of 2^early
         early = np.maximum(right - (30 - reach), 0) if reach < 30 else np.zeros_like(right)
         lower, upper = (self.low - self.zero_point) << right, (self.high - self.zero_point) << right
         if self.low <= self.zero_point <= self.high:
-            # no product of 32 bits is beyond these, unless its multiplier is INT32_MIN
+            # products of 32 bits stay within these limits, unless the multiplier is INT32_MIN
             lower, upper = np.maximum(lower, INT32_MIN + 1), np.minimum(upper, INT32_MAX)
         addend = ((np.int64(1) << right >> 1) + (self.zero_point << right)) >> early
         least = min(int((lower - 1).min()), int(((lower - 1 >> early) + addend).min()), int(self.q.min()) - 1)
         most = max(int(upper.max()), int(((upper >> early) + addend).max()))
         self._fast = least >= INT32_MIN and most <= INT32_MAX
         left = np.clip(self.e, 0, 32)
-        # codes below the zero point never survive the clamp then, so how negative ties round cannot be seen
+        # if the clamp removes codes below the zero point, the rounding of negative ties does not matter
         signed = self.low < self.zero_point and bool((right > 0).any())
         mask = None if not signed or (right > 0).all() else -(right > 0).astype(np.int64)
         self._single = self.q.size == 1 and self.e.size == 1
@@ -254,7 +254,7 @@ class Requantizer:
             self._scaling = _Scaling.of(2 * self.q, left, lower, upper, signed, mask, early, addend, right - early)
 
     def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
-        """Codes ``[..., C]`` for int32 sums ``[..., C]``."""
+        """Return codes ``[..., C]`` for int32 sums ``[..., C]``."""
         if self._single and self._scaling is not None and self._at_once(acc):
             return self._scaling(acc).astype(self.dtype)
         shape = acc.shape
@@ -277,9 +277,9 @@ class Requantizer:
     def of_reals(
         self, bias: NDArray[Any] | None, rows: int, columns: int
     ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
-        """Maps integers ``[rows, columns]`` held by reals, plus ``bias``, to codes; None where that needs more care.
+        """Return the function from whole reals ``[rows, columns]`` to codes of them plus ``bias``, or None.
 
-        For few elements, and sums that with their bias stay below 2^30, so that bias and multiplier make one term.
+        Available for few elements whose sums with bias stay below 2^30, so that bias and multiplier combine.
         """
         if self._scaling is None or self._scaling.left is not None:
             return None
@@ -297,28 +297,28 @@ class Requantizer:
 
 @lru_cache(maxsize=1024)
 def requantizer(q: int, e: int, zero_point: int, low: int, high: int, dtype: str) -> Requantizer:
-    """The :class:`Requantizer` with one multiplier for all channels; made once, since it holds nothing that changes."""
+    """Return the cached :class:`Requantizer` with one multiplier for all channels."""
     return Requantizer(q, e, zero_point, low, high, dtype)
 
 
 def requantize(
     acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
-    """``clamp(multiply(acc, q, e) + zero_point, low, high)`` as ``dtype``; per channel along the last axis."""
+    """Return ``clamp(multiply(acc, q, e) + zero_point, low, high)``; channels are the last axis."""
     return Requantizer(q, e, zero_point, low, high, dtype)(np.asarray(acc, np.int32))
 
 
 def requantize64(
     acc: NDArray[Any], q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
-    """As :func:`requantize` for int64 sums, by :func:`multiply64` (16-bit activations)."""
+    """Requantise int64 sums by :func:`multiply64`, as 16-bit activations need it."""
     return WideRequantizer(q, e, zero_point, low, high, dtype)(acc)
 
 
 class WideRequantizer:
     """Prepared :func:`requantize64`; ``q`` and ``e`` are scalars or have one entry per channel.
 
-    ``fields`` are the multiplier of 15 bits, what is added to the product, and by how much that is shifted.
+    ``fields`` are the 15-bit multiplier, the addend and the shift.
     """
 
     def __init__(self, q: Ints, e: Ints, zero_point: int, low: int, high: int, dtype: str | np.dtype[Any]) -> None:
@@ -334,7 +334,7 @@ class WideRequantizer:
         self._low, self._high, self.dtype = int64(low), int64(high), np.dtype(dtype)
 
     def __call__(self, acc: NDArray[Any]) -> NDArray[Any]:
-        """Codes ``[..., C]`` for int64 sums ``[..., C]``."""
+        """Return codes ``[..., C]`` for int64 sums ``[..., C]``."""
         return in_rows(self._scale, acc, self.dtype) if acc.ndim else np.asarray(self._scale(acc), self.dtype)
 
     def _scale(self, rows: NDArray[Any]) -> NDArray[Any]:
@@ -355,9 +355,9 @@ def requantize_real(
     high: int,
     dtype: str | np.dtype[Any],
 ) -> NDArray[Any]:
-    """``clamp(round(acc * factors) + zero_point, low, high)`` in float64, halves away from zero.
+    """Return ``clamp(round(acc * factors) + zero_point, low, high)`` in float64, halves away from zero.
 
-    What LiteRT does since 2025 in fully connected layers; ``factors`` has one entry, or one per channel.
+    LiteRT requantises fully connected layers so since 2025; ``factors`` has one entry, or one per channel.
     """
 
     def scale(rows: NDArray[Any]) -> NDArray[Any]:
@@ -367,7 +367,7 @@ def requantize_real(
 
 
 def activation_bounds(activation: str) -> tuple[float | None, float | None]:
-    """Real bounds of a fused activation, None where there is none; raises UnsupportedError for ``sign_bit``."""
+    """Return the bounds of a fused activation, None for open ends; raise UnsupportedError for others."""
     try:
         return _ACTIVATION_BOUNDS[activation]
     except KeyError:
@@ -376,19 +376,19 @@ def activation_bounds(activation: str) -> tuple[float | None, float | None]:
 
 
 def real_bounds(activation: str) -> tuple[float, float]:
-    """Return the bounds of real results with a fused activation; open ends are limited to finite float32 numbers."""
+    """Return the bounds of real results; open ends of the activation become the largest float32."""
     low, high = activation_bounds(activation)
     return -LARGEST_REAL if low is None else low, LARGEST_REAL if high is None else high
 
 
 def code_range(dtype: str | np.dtype[Any]) -> tuple[int, int]:
-    """Smallest and largest code of an integer storage dtype."""
+    """Return the smallest and largest code of an integer storage dtype."""
     limits = np.iinfo(np.dtype(dtype))
     return int(limits.min), int(limits.max)
 
 
 def activation_range(activation: str, dtype: str | np.dtype[Any], scale: float, zero_point: int) -> tuple[int, int]:
-    """Codes ``(low, high)`` that a fused activation allows for results with this scale and zero point."""
+    """Return the code range ``(low, high)`` of a fused activation for this scale and zero point."""
     low, high = code_range(dtype)
     least, most = activation_bounds(activation)
     if least is not None:
@@ -399,7 +399,7 @@ def activation_range(activation: str, dtype: str | np.dtype[Any], scale: float, 
 
 
 def _code_of(value: float, scale: float, zero_point: int) -> int:
-    """Unclamped code of a real value: ``zero_point + round(f32(value) / f32(scale))``."""
+    """Return the unclamped code of a real value: ``zero_point + round(f32(value) / f32(scale))``."""
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         ratio = np.asarray(np.float32(value) / np.float32(scale))
     if np.isnan(ratio):

@@ -1,8 +1,8 @@
-"""Requantisation of integers that floats hold, as convolutions give them, without making them whole numbers first.
+"""Requantisation of integer sums in float arrays, as convolutions produce them, by float arithmetic.
 
-A float32 product with the multiplier is within a known distance of the exact one. Where no boundary between two codes
-lies that near, both give the same code. The few other sums, mostly less than 1 %, are done by whole numbers. Wide sums
-have multipliers of 15 bits, which leave float64 room for the exact product.
+A float32 product with the multiplier has a known maximal error. Unless a tie between two codes is nearer than that, it
+gives the same code as the exact product. The few other sums, usually less than 1 %, are requantised as integers. Wide
+sums have 15-bit multipliers, whose products are exact in float64.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from odc_mlir.numerics.fixed import INT32_MAX, Requantizer, WideRequantizer, mul
 from odc_mlir.numerics.matmul import FLOAT32_EXACT, FLOAT64_EXACT, narrow
 from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, whole_rows
 
-_LONG_ROW = 1 << 11  # elements of which a row is worth the start of a loop
-_FEWEST = CHUNK_ELEMENTS  # sums: of fewer, what is done twice costs more than what floats save
-_MOST_UNSURE = 1 / 16  # share of sums: more would take too long to do twice
+_LONG_ROW = 1 << 11  # elements per numpy row operation that amortise its overhead
+_FEWEST = CHUNK_ELEMENTS  # sums from which float arithmetic pays off
+_MOST_UNSURE = 1 / 16  # largest share of uncertain sums
 _MOST_SHIFT = 50  # of 53 bits
-_ROUNDING = 2.0**-22  # of four float32 operations together, relative to the largest numbers that meet in them
+_ROUNDING = 2.0**-22  # error of four float32 operations, relative to their largest operand
 
 
 class _Rows(NamedTuple):
-    """Multipliers and what is added for a row of whole pixels, and up to which distance from it a code is certain."""
+    """Multipliers and offsets of a row of whole pixels, and the distance from ties that is certain."""
 
     factors: NDArray[np.float32]
     offsets: NDArray[np.float32]
@@ -32,7 +32,7 @@ class _Rows(NamedTuple):
 
 
 class _WideRows(NamedTuple):
-    """Multipliers and what is added for a row of whole pixels, and the largest sum that they are exact for."""
+    """Multipliers and offsets of a row of whole pixels, and the largest sum that stays exact."""
 
     factors: NDArray[np.float64]
     offsets: NDArray[np.float64]
@@ -40,17 +40,17 @@ class _WideRows(NamedTuple):
 
 
 class FloatRequantizer:
-    """Maps sums ``[..., C]`` to the codes that ``exact`` gives of them with ``bias`` added, int32 ``[C]`` or None.
+    """Requantisation of sums ``[..., C]`` plus an int32 ``bias [C]``, with the results of ``exact``.
 
-    Sums are integers: of float32 below 2^24, or of any other dtype, which are done by whole numbers alone.
+    Sums are integers below 2^24 in float32; those of other dtypes are requantised as integers.
     """
 
     def __init__(self, exact: Requantizer, bias: NDArray[np.int32] | None) -> None:
         self._exact, self._bias = exact, bias
-        self._rows: tuple[int, _Rows | None] | None = None  # for so many channels
+        self._rows: tuple[int, _Rows | None] | None = None  # by number of channels
 
     def __call__(self, sums: NDArray[Any]) -> NDArray[Any]:
-        """Codes of the dtype of ``exact``; int32 sums are overwritten."""
+        """Return codes of the dtype of ``exact``; int32 sums are overwritten."""
         if sums.dtype == np.float32 and sums.size >= _FEWEST:
             channels = sums.shape[-1]
             if self._rows is None or self._rows[0] != channels:
@@ -63,15 +63,15 @@ class FloatRequantizer:
         return self._exact(whole)
 
     def _prepared(self, channels: int) -> _Rows | None:
-        """None where float32 is certain of too little.
+        """Return parameters for a row, or None if float32 would leave too many sums uncertain.
 
-        Whole numbers round twice, first to steps of 2^e codes: that moves a sum by half of such a step at most.
+        The exact arithmetic rounds twice, first to steps of 2^e codes, which moves a sum by at most half a step.
         """
         exact, bias = self._exact, np.zeros(1, np.int64) if self._bias is None else self._bias.astype(np.int64)
         if {exact.q.size, exact.e.size, bias.size} - {1, channels} or not channels:
             return None
         if exact.e.max() > 0 or exact.q.min() < 0 or np.abs(bias).max() > INT32_MAX - FLOAT32_EXACT:
-            return None  # what wraps
+            return None  # sums may wrap
         if abs(exact.zero_point) > FLOAT32_EXACT:
             return None
         factors = np.ldexp(exact.q.astype(np.float64), exact.e - 31)
@@ -80,7 +80,7 @@ class FloatRequantizer:
         unsure = np.ldexp(0.5, exact.e) + _ROUNDING * (reach + np.abs(offsets))
         if (2 * unsure).clip(0, 1).mean() > _MOST_UNSURE:
             return None
-        certain = 0.5 - _ROUNDING - unsure  # below zero where nothing is
+        certain = 0.5 - _ROUNDING - unsure  # negative if no sum is certain
         return _Rows(*(_long_row(row.astype(np.float32), channels) for row in (factors, offsets, certain)))
 
     def _by_floats(self, sums: NDArray[np.float32], rows: _Rows) -> NDArray[Any]:
@@ -98,7 +98,7 @@ class FloatRequantizer:
     def _round(
         self, part: NDArray[np.float32], rows: _Rows, values: NDArray[np.float32], rounded: NDArray[np.float32]
     ) -> NDArray[np.intp]:
-        """Write the nearest codes to ``rounded``; the places of those that are not certain. ``values`` is room."""
+        """Write the nearest codes to ``rounded`` and return the indices of uncertain ones."""
         factors, offsets, certain = (row[: part.shape[1]] for row in rows)
         np.multiply(part, factors, out=values)
         np.add(values, offsets, out=values)
@@ -109,7 +109,7 @@ class FloatRequantizer:
         return (values > certain).reshape(-1).nonzero()[0]
 
     def _mend(self, codes: NDArray[Any], flat: NDArray[np.float32], places: NDArray[np.intp], channels: int) -> None:
-        """Compute the codes at these places by whole numbers."""
+        """Recompute the codes at ``places`` by integer arithmetic."""
         exact, channel = self._exact, places % channels
         q, e = (row if row.size == 1 else row[channel] for row in (exact.q, exact.e))
         sums = flat[places].astype(np.int64)
@@ -120,17 +120,17 @@ class FloatRequantizer:
 
 
 class WideFloatRequantizer:
-    """Maps sums ``[..., C]`` to the codes that ``exact`` gives of them with ``bias`` added, int64 ``[C]`` or None.
+    """Requantisation of sums ``[..., C]`` plus an int64 ``bias [C]``, with the results of ``exact``.
 
-    Sums are integers of any dtype; those of float64 that leave room are done by floats.
+    Sums are integers of any dtype; those in float64 that are small enough are requantised by floats.
     """
 
     def __init__(self, exact: WideRequantizer, bias: NDArray[np.int64] | None) -> None:
         self._exact, self._bias = exact, bias
-        self._rows: tuple[int, _WideRows | None] | None = None  # for so many channels
+        self._rows: tuple[int, _WideRows | None] | None = None  # by number of channels
 
     def __call__(self, sums: NDArray[Any]) -> NDArray[Any]:
-        """Codes of the dtype of ``exact``; int64 sums are overwritten."""
+        """Return codes of the dtype of ``exact``; int64 sums are overwritten."""
         if sums.dtype == np.float64 and sums.size and sums.ndim:
             channels = sums.shape[-1]
             if self._rows is None or self._rows[0] != channels:
@@ -144,7 +144,7 @@ class WideFloatRequantizer:
         return self._exact(whole)
 
     def _prepared(self, channels: int) -> _WideRows | None:
-        """None where that is not exact for any sums: products have 53 bits, and results wrap at 32."""
+        """Return parameters for a row, or None if no product is exact in 53 bits, or results would wrap."""
         exact, bias = self._exact, np.zeros(1, np.int64) if self._bias is None else self._bias
         reduced, half, shift = map(np.atleast_1d, exact.fields)
         if {reduced.size, shift.size, bias.size} - {1, channels} or reduced.min() < 0:
@@ -177,5 +177,5 @@ class WideFloatRequantizer:
 
 
 def _long_row(row: NDArray[Any], channels: int) -> NDArray[Any]:
-    """One number for each of the channels of some pixels, from one for each or one for all."""
+    """Return ``values``, one or one per channel, repeated for the channels of ``pixels`` pixels."""
     return np.tile(np.broadcast_to(row, channels), max(1, _LONG_ROW // channels))

@@ -1,7 +1,7 @@
-"""Logistic function and hyperbolic tangent in pure 16-bit fixed point, as gates of recurrent operators need them.
+"""Logistic function and hyperbolic tangent in 16-bit fixed point, for gates of recurrent operators.
 
 The arithmetic is gemmlowp's for int16: "Qk" has k integer bits and 15 - k fraction bits, products are saturating
-rounding doubling high products. Since there are only 2^16 arguments, each function is computed once for all of them.
+rounding doubling high products. Each function is computed once for all 2^16 arguments.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _SMALLEST_EXPONENT = -32  # e^x is 0 below, where x can be that small
 
 
 def saturate16(x: Wide) -> Wide:
-    """Values limited to the int16 range."""
+    """Return values limited to the int16 range."""
     return np.clip(x, LOW, HIGH)
 
 
 def srdhm16(a: Wide | int, b: Wide | int) -> Wide:
-    """High half of the doubled 16-bit product, rounded with ties up: ``(a*b + 2^14) >> 15``, saturating."""
+    """Return the high half of the doubled 16-bit product: ``(a*b + 2^14) >> 15``, saturating."""
     product = np.multiply(a, b, dtype=np.int64)
     return np.asarray(np.minimum((product + (1 << 14)) >> 15, HIGH))
 
 
 def shift16(x: Wide, n: int) -> Wide:
-    """``x * 2^n``: saturating for n > 0, rounded with ties away from zero for n < 0."""
+    """Return ``x * 2^n``: saturating for n > 0, rounded with ties away from zero for n < 0."""
     return saturate16(x << n) if n >= 0 else np.asarray(rdbpot(x, -n), np.int64)
 
 
@@ -50,7 +50,7 @@ def _wrap(x: Wide) -> Wide:
 
 
 def _exp_negative(x: Wide, bits: int) -> Wide:
-    """``e^x`` in Q0 for ``x <= 0`` in Q``bits``: a polynomial on [-1/4, 0), then a factor for each bit of the rest."""
+    """Return ``e^x`` in Q0 for ``x <= 0`` in Q``bits``, by a polynomial and a factor for each higher bit."""
     fraction = 15 - bits
     quarter = 1 << (fraction - 2)
     remainder = (x & (quarter - 1)) - quarter
@@ -68,7 +68,7 @@ def _exp_negative(x: Wide, bits: int) -> Wide:
 
 
 def _newton(a: Wide) -> Wide:
-    """``2 / (1 + a)`` in Q2 for ``a`` in [0, 1] in Q0, by three Newton steps."""
+    """Return ``2 / (1 + a)`` in Q2 for ``a`` in [0, 1] in Q0, by three Newton steps."""
     half = rdbpot(a + HIGH, 1)
     v = _wrap(srdhm16(half, _MINUS_32_OVER_17) + _48_OVER_17)
     for _ in range(3):
@@ -88,7 +88,7 @@ def _tanh(x: Wide, bits: int) -> Wide:
 
 
 def _codes() -> Wide:
-    """All int16 codes, ordered by their bits."""
+    """Return all int16 codes, ordered by their bits."""
     return np.arange(1 << 16, dtype=np.uint16).view(np.int16).astype(np.int64)
 
 
@@ -109,10 +109,10 @@ def _table(values: Wide) -> NDArray[np.int16]:
 
 
 def logistic(x: NDArray[Any]) -> NDArray[np.int16]:
-    """Logistic function of int16 codes in Q3, in Q0."""
+    """Return the logistic function of int16 codes in Q3, in Q0."""
     return _logistic_table()[x.view(np.uint16)]
 
 
 def tanh(x: NDArray[Any], integer_bits: int) -> NDArray[np.int16]:
-    """Hyperbolic tangent of int16 codes in Q``integer_bits`` (0 to 6), in Q0."""
+    """Return the hyperbolic tangent of int16 codes in Q``integer_bits`` (0 to 6), in Q0."""
     return _tanh_table(integer_bits)[x.view(np.uint16)]

@@ -1,7 +1,7 @@
-"""Real activations times 8-bit weights: rows are quantised on the fly, products are exact sums of codes, scaled back.
+"""Float activations times 8-bit weights: rows are quantised dynamically, products are exact sums of codes.
 
-The formulas are those of TensorFlow Lite's hybrid kernels. Each row of activations gets its own scale, and in the
-asymmetric form its own zero point, from its own range.
+The formulas follow TensorFlow Lite's hybrid kernels. Each row of activations has its own scale, and in the asymmetric
+form its own zero point, derived from its range.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LARGEST = 1 << 8  # of a code without its zero point
 
 @dataclass(frozen=True, slots=True)
 class QuantizedRows:
-    """Rows ``[N, K]`` as codes without their zero points (8 bits and a sign), and their float32 scales ``[N]``."""
+    """Rows ``[N, K]`` of codes without zero points (8 bits and a sign), and float32 scales ``[N]``."""
 
     centred: NDArray[np.int32]
     scales: NDArray[np.float32]
@@ -40,21 +40,21 @@ def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows
 
 
 def _symmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], None, NDArray[np.float32]]:
-    """Codes from -127 to 127 by the largest magnitude; NaN becomes 0."""
+    """Return codes from -127 to 127 by the largest magnitude; NaN becomes 0."""
     largest = np.abs(x).max(axis=1, initial=0)
     scales = np.where(largest == 0, np.float32(1), largest / np.float32(_HIGH))
     inverse = np.where(largest == 0, np.float32(0), np.float32(_HIGH) / largest)
     codes = x * inverse[:, None]
     if has_nan(codes):
         codes = np.nan_to_num(codes)
-    codes += signed_half(codes)  # truncated, that rounds halves away from zero
+    codes += signed_half(codes)  # with the truncation that follows, this rounds halves away from zero
     return limit(codes, -_LIMIT, _LIMIT, codes).astype(np.int32), None, scales.astype(np.float32)
 
 
 def _asymmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.float32]]:
-    """Codes from -128 to 127 by the range, extended to contain zero.
+    """Return codes from -128 to 127 by the range, extended to contain zero.
 
-    The zero point is formed from the end of the range that gives the smaller rounding error.
+    The zero point derives from the end of the range with the smaller rounding error.
     """
     least = x.min(axis=1, initial=0).astype(np.float64)
     most = x.max(axis=1, initial=0).astype(np.float64)
@@ -71,13 +71,13 @@ def _asymmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.int32]
 
 
 class HybridMatrix:
-    """int8 weights ``[O, K]`` with float32 ``scales``, one in all or one per row, ready to multiply quantised rows."""
+    """int8 weights ``[O, K]`` with one scale or one per row, prepared to multiply quantised rows."""
 
     def __init__(self, weights: NDArray[np.int8], scales: NDArray[Any]) -> None:
         self._matrix: Matrix = integer_matrix(weights.T, _LARGEST)
         self._scales = np.asarray(scales, np.float32)
 
     def product(self, rows: QuantizedRows) -> NDArray[np.float32]:
-        """``rows [N, K] @ weights.T`` as float32 ``[N, O]``."""
+        """Return ``rows [N, K] @ weights.T`` as float32 ``[N, O]``."""
         sums = self._matrix.product(rows.centred).astype(np.float32)
         return np.asarray(sums * (rows.scales[:, None] * self._scales), np.float32)

@@ -21,19 +21,19 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 _STEPS = 512
 _LOW, _HIGH = -(1 << 15), (1 << 15) - 1
-LARGEST_ERROR = 32  # codes by which an interpolated table may be off: 1/1024 of all, where results fill them
-_FEW_CODES = 2  # the same where results fill few
-_TRIED_STEP = 32  # of the codes that this is asked of
+LARGEST_ERROR = 32  # codes: largest error of an interpolated table if results use the full range, 1/1024 of it
+_FEW_CODES = 2  # the same if results use a small part of the range
+_TRIED_STEP = 32  # every 32nd code is compared
 _EXP_RANGE = 10.0  # softmax tabulates e^x on [-10, 0]
 _SIGMOID_SIZE = 256
 _POWER_TOLERANCE = 1e-3
-_KEPT_ELEMENTS = 1 << 17  # whose exponentials are kept
+_KEPT_ELEMENTS = 1 << 17  # elements up to which exponentials are kept
 
 
 def wide_table(
     function: Function, least: float, most: float, out_least: float, out_most: float, real: type = np.float64
 ) -> NDArray[np.int64]:
-    """513 entries of a real function over ``[least, most]``, scaled so that the result range fills int16.
+    """Return 513 entries of a function over ``[least, most]``, scaled so that the result fills int16.
 
     Each entry is corrected by half the error that linear interpolation makes in the middle of its step. All arithmetic
     is in ``real``: float64 for softmax, float32 for everything else.
@@ -58,7 +58,7 @@ def wide_table(
 
 
 def look_up(table: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
-    """Interpolated entries of a :func:`wide_table` for int16 codes; slopes have 16 bits."""
+    """Return interpolated entries of a :func:`wide_table` for int16 codes; slopes have 16 bits."""
     wide = codes.astype(np.int64)
     index, offset = (_STEPS // 2) + (wide >> 7), wide & 127
     slopes = np.diff(table).astype(np.int16).astype(np.int64)
@@ -69,10 +69,10 @@ def look_up(table: NDArray[np.int64], codes: NDArray[Any]) -> NDArray[np.int64]:
 def real_table16(
     function: Function, in_scale: float, out_scale: float, *, by_reference: bool = False
 ) -> NDArray[np.int16] | None:
-    """Results of a real float32 function for all int16 codes, ordered by their bits; zero points are 0.
+    """Return results of a float32 function for all int16 codes by an interpolated table, or None.
 
-    None where interpolating is off by more than 1/1024 of the largest result, near a pole or of a steep function; not
-    ``by_reference``, which does not look.
+    Codes are ordered by their bits; zero points are 0. None if interpolation errs by more than 1/1024 of the largest
+    result, near a pole or for a steep function. ``by_reference`` skips that check, as the reference does.
     """
 
     def limit(scale: float, code: int) -> float:
@@ -94,7 +94,7 @@ def real_table16(
 
 
 def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tuple[float, int]) -> Function:
-    """Results of a real float32 function for int16 codes, computed one by one; ``*_quant`` are (scale, zero point)."""
+    """Return results of a float32 function for int16 codes; ``*_quant`` are (scale, zero point)."""
     scale, zero = np.float32(in_quant[0]), in_quant[1]
 
     def compute(codes: NDArray[Any]) -> NDArray[Any]:
@@ -108,34 +108,34 @@ def real_codes16(function: Function, in_quant: tuple[float, int], out_quant: tup
 
 @cache
 def exponential_table() -> NDArray[np.int64]:
-    """``e^x`` for x in [-10, 0], the :func:`wide_table` of :func:`softmax16_codes`."""
+    """Return ``e^x`` for x in [-10, 0], the :func:`wide_table` of :func:`softmax16_codes`."""
     return wide_table(np.exp, -_EXP_RANGE, 0.0, -1.0, 1.0)
 
 
 @cache
 def _reciprocal_table() -> NDArray[np.int64]:
-    """``1 / (1 + v)`` for v in [0, 1]."""
+    """Return ``1 / (1 + v)`` for v in [0, 1]."""
     return wide_table(lambda v: 1 / (1 + v), 0.0, 1.0, -1.0, 1.0)
 
 
 def softmax16_params(scale: float, beta: float) -> tuple[int, int]:
-    """``(multiplier, exponent)`` that bring differences from the maximum to steps of 10/65535."""
+    """Return ``(multiplier, exponent)`` that scale differences from the maximum to steps of 10/65535."""
     product = float(np.float32(np.float32(scale) * np.float32(beta)))
     return quantize_multiplier(product / (_EXP_RANGE / 65535.0))
 
 
 def softmax16_tables(multiplier: int, exponent: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-    """What :func:`softmax16_codes` looks up: exponentials by distance from the maximum, and reciprocals."""
+    """Return the tables of :func:`softmax16_codes`: exponentials of differences, and reciprocals."""
     return _exponentials_below(multiplier, exponent), _reciprocal_table()
 
 
 def softmax16_codes(
     x: NDArray[Any], multiplier: int, exponent: int, entries: NDArray[np.int64] | None = None
 ) -> NDArray[np.int16]:
-    """Softmax of int16 codes along the last axis, as int16 codes with scale 1/32768 and zero point 0.
+    """Return the softmax of int16 codes along the last axis, as int16 codes with scale 1/32768.
 
-    ``entries``: in place of :func:`exponential_table`. Exponentials depend on the difference from the row's maximum
-    only: for large tensors all of them are tabulated.
+    The zero point is 0. ``entries`` replace :func:`exponential_table`. Exponentials depend only on the difference from
+    the row's maximum; for large tensors all of them are tabulated.
     """
     if entries is not None:
         exponentials: Function = functools.partial(
@@ -155,7 +155,7 @@ def softmax16_codes(
 
 
 def _softmax16_rows(rows: NDArray[np.int16], exponentials: Function, result: NDArray[np.int16]) -> None:
-    """Softmax of rows whose exponentials, which have 15 bits, are kept between the two passes over them."""
+    """Return the softmax of rows, keeping their 15-bit exponentials between the two passes."""
     terms, totals = np.empty(rows.shape, np.int16), np.empty((len(rows), 1), np.int64)
     for part in row_slices(rows):
         found = exponentials(_below_maximum(rows[part]))
@@ -175,7 +175,7 @@ def _softmax16_rows(rows: NDArray[np.int16], exponentials: Function, result: NDA
 
 
 def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint16]:
-    """By how much int16 codes ``[rows, C]`` are below the maximum of their row."""
+    """Return the differences of int16 codes ``[rows, C]`` from the maximum of their row."""
     below: NDArray[np.uint16] = np.subtract(codes.max(axis=1, keepdims=True).view(np.uint16), codes.view(np.uint16))
     return below  # modulo 65536, where signs do not matter
 
@@ -183,14 +183,14 @@ def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint16]:
 def _exponentials(
     below: NDArray[np.uint16], multiplier: int, exponent: int, entries: NDArray[np.int64] | None = None
 ) -> NDArray[np.int64]:
-    """``e^-(scale*beta*below)`` for differences from a maximum, with 15 fraction bits."""
+    """Return ``e^-(scale*beta*below)`` for differences from a maximum, with 15 fraction bits."""
     diff = multiply(-below.astype(np.int64), multiplier, exponent).astype(np.int64)
     return look_up(exponential_table() if entries is None else entries, np.clip(diff + _HIGH, _LOW, _HIGH))
 
 
 @lru_cache(maxsize=16)
 def _exponentials_below(multiplier: int, exponent: int) -> NDArray[np.int16]:
-    """Exponentials of all differences, 0 to 65535."""
+    """Return exponentials of all differences, 0 to 65535."""
     table = _exponentials(np.arange(1 << 16, dtype=np.uint16), multiplier, exponent).astype(np.int16)
     table.flags.writeable = False
     return table
@@ -198,14 +198,14 @@ def _exponentials_below(multiplier: int, exponent: int) -> NDArray[np.int16]:
 
 @dataclass(frozen=True, slots=True)
 class SigmoidParams:
-    """How int16 codes become table positions: ``(x * multiplier + half) >> shift``."""
+    """Parameters that map int16 codes to table positions: ``(x * multiplier + half) >> shift``."""
 
     multiplier: int
     shift: int
 
 
 def sigmoid_params(scale: float, *, largest_shift: int) -> SigmoidParams:
-    """Parameters of a 16-bit logistic (``largest_shift`` 0) or tanh (1); powers of two need no rounding shift."""
+    """Return parameters of a 16-bit logistic (``largest_shift`` 0) or tanh (1)."""
     power = math.log2(scale)
     nearest = round(power)
     left = 12 + nearest
@@ -220,7 +220,7 @@ def sigmoid_params(scale: float, *, largest_shift: int) -> SigmoidParams:
 
 @cache
 def sigmoid_table() -> NDArray[np.int64]:
-    """65536 times the logistic function at k/24, corrected for linear interpolation; the last entry saturates."""
+    """Return 65536 times the logistic function at k/24, corrected for interpolation; the last saturates."""
 
     def at(k: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(65536 / (1 + np.exp(-k / 24)))
@@ -235,7 +235,7 @@ def sigmoid_table() -> NDArray[np.int64]:
 def _sigmoid(
     x: NDArray[Any], p: SigmoidParams, index_bits: int, saturated: int, entries: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
-    """Sign of the scaled position, and the table at its magnitude with ``index_bits`` fraction bits."""
+    """Return the sign of scaled positions, and the table interpolated at their magnitudes."""
     half = 1 << (p.shift - 1) if p.shift else 0
     position = (x.astype(np.int64) * p.multiplier + half) >> p.shift
     magnitude = np.abs(position)
@@ -247,7 +247,7 @@ def _sigmoid(
 
 
 def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
-    """Logistic function of int16 codes, as codes with scale 1/32768 and zero point 0.
+    """Return the logistic function of int16 codes, as codes with scale 1/32768 and zero point 0.
 
     ``entries``: in place of :func:`sigmoid_table`.
     """
@@ -260,7 +260,7 @@ def logistic16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | N
 
 
 def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None = None) -> NDArray[np.int16]:
-    """Hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0.
+    """Return the hyperbolic tangent of int16 codes, as codes with scale 1/32768 and zero point 0.
 
     ``entries``: in place of :func:`sigmoid_table`.
     """
@@ -274,7 +274,7 @@ def tanh16(x: NDArray[Any], p: SigmoidParams, entries: NDArray[np.int64] | None 
 
 @dataclass(frozen=True, slots=True)
 class PowerAddParams:
-    """Right shifts of an addition whose scales are powers of two; at most one of them is not 0."""
+    """Right shifts of an addition whose scales are powers of two; at most one shift is not 0."""
 
     a_shift: int
     b_shift: int
@@ -283,7 +283,7 @@ class PowerAddParams:
 
 
 def power_add_params(a: float, b: float, out: float, act: tuple[int, int]) -> PowerAddParams | None:
-    """Shifts for these scales; None unless all are powers of two and at most one operand must be shifted right."""
+    """Return shifts for these scales, or None unless all are powers of two and one operand needs a shift."""
     powers = [math.log2(scale) for scale in (a, b, out)]
     if any(abs(power - round(power)) >= _POWER_TOLERANCE for power in powers):
         return None
@@ -295,7 +295,7 @@ def power_add_params(a: float, b: float, out: float, act: tuple[int, int]) -> Po
 
 
 def power_add(a: NDArray[Any], b: NDArray[Any], p: PowerAddParams, *, subtract: bool = False) -> NDArray[np.int16]:
-    """Codes of ``a + b`` or ``a - b`` for int16 codes: shift one, saturate, clamp; operands broadcast."""
+    """Return int16 codes of ``a + b`` or ``a - b``: shift one, saturate, clamp; operands broadcast."""
 
     def compute(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
         left, right = rdbpot(a.astype(np.int64), p.a_shift), rdbpot(b.astype(np.int64), p.b_shift)

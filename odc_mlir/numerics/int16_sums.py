@@ -1,14 +1,14 @@
-"""Functions of 16-bit codes that one interpolated table does not give: a sum of tables, ever finer around zero.
+"""Functions of 16-bit codes by a sum of interpolated tables that are finer and finer around zero.
 
-A table of 513 entries has one each 128 codes, and straight lines between them. Roots, logarithms and poles bend more
-than that near zero. Table ``k`` is of the codes within ``2^15 / 4^k`` of zero, which become positions in it when they
-are multiplied by ``4^k``: its entries lie so much closer. It tells by how much results differ from what the tables
-before it give; beyond its codes that is 0. Within the codes of the next table it stays what it was at their ends, so
-that what the next one has to tell is smooth, but for a rise between its last entry below zero and zero. No rise is
-larger than 16 bits hold, as slopes have so many: half of a larger one comes a step earlier.
+A table of 513 entries has one entry per 128 codes and interpolates linearly. Roots, logarithms and poles bend too much
+near zero for that. Table ``k`` covers the codes within ``2^15 / 4^k`` of zero; multiplied by ``4^k`` they are its
+positions, so that its entries lie ``4^k`` times closer. It holds the error of the tables before it, and 0 beyond its
+codes. Within the codes of the next table it is constant from their ends on, so that the remaining error is smooth,
+except for a step between the last negative entry and zero. Slopes have 16 bits: half of a larger step comes one entry
+earlier.
 
-Where results are cut off at the largest code, lines would cut the corner: the first table follows the function beyond
-that, as far as 16 bits hold it less ``base``, and the sum with that is cut off.
+If results saturate at the largest code, interpolation would cut the corner. Therefore the first table, less ``base``,
+follows the function beyond saturation as far as 16 bits allow, and the sum is saturated.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 
 _LOW, _HIGH = code_range("int16")
 _STEP = 128  # codes from one entry of the first table to the next
-_MOST = 5  # tables: entries of the last lie half a code apart
-_KEPT = 256  # sums: what is quantised in many ways has the same scales in most of them
-_EXACT = 2  # codes that results may be off by, where more tables would help
+_MOST = 5  # tables: entries of the last one lie half a code apart
+_KEPT = 256  # cached sums, as several quantisations of a model share most scales
+_EXACT = 2  # codes of error from which more tables are tried
 _POSITIONS = np.arange(_LOW, _HIGH + 2, _STEP)
-_ZERO = len(_POSITIONS) // 2  # the place of code 0 among them
+_ZERO = len(_POSITIONS) // 2  # index of code 0
 _CODES = np.arange(_LOW, _HIGH + 1, dtype=np.int16)
 
 
 @dataclass(frozen=True, slots=True)
 class TableSum:
-    """``tables``, int16 [513] each, and what is added to the sum of their results."""
+    """A function as the sum of ``tables``, int16 ``[513]`` each, and ``base``."""
 
     base: int
     tables: tuple[NDArray[np.int16], ...]
 
     def __call__(self, codes: NDArray[Any]) -> NDArray[np.int16]:
-        """Results for int16 codes, as int16 codes, both with zero point 0."""
+        """Return results for int16 codes, as int16 codes, both with zero point 0."""
         return in_pieces(self._results, codes, np.dtype(np.int16))
 
     def _results(self, codes: NDArray[Any]) -> NDArray[np.int64]:
@@ -56,7 +56,7 @@ class TableSum:
 
 
 def _with(total: NDArray[np.int64], table: NDArray[np.int16], codes: NDArray[Any], place: int) -> NDArray[np.int64]:
-    """``total`` with what the table at this ``place`` tells of ``codes``, cut off to int16 as instructions do."""
+    """Add the entries of table ``place`` for ``codes`` to ``total``, saturating at int16."""
     positions = _limited(codes.astype(np.int64) << 2 * place)
     return _limited(total + look_up(table.astype(np.int64), positions))
 
@@ -67,9 +67,9 @@ def _limited(values: NDArray[Any]) -> NDArray[Any]:
 
 @lru_cache(maxsize=_KEPT)
 def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum | None:
-    """The fewest tables for a real float32 function that are off by two codes at most, else those that are off least.
+    """Return the fewest tables that are accurate to two codes, else the most accurate ones, or None.
 
-    None where all are off by more than :data:`~odc_mlir.numerics.int16.LARGEST_ERROR` codes.
+    None if all err by more than :data:`~odc_mlir.numerics.int16.LARGEST_ERROR` codes.
     """
     exact = _Exact(function, in_scale, out_scale)
     wanted = real_codes16(function, (in_scale, 0), (out_scale, 0))(_CODES).astype(np.int64)
@@ -90,7 +90,7 @@ def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum
 
 
 class _Exact:
-    """Results in steps of codes less ``base``, for positions between codes as well."""
+    """Exact results in codes less ``base``, also at positions between codes."""
 
     def __init__(self, function: Function, in_scale: float, out_scale: float) -> None:
         self._function, self._in_scale, self._out_scale = function, np.float64(np.float32(in_scale)), out_scale
@@ -108,10 +108,10 @@ class _Exact:
 
 
 def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np.int64]:
-    """What the tables ``before`` the one at this ``place``, whose results for all codes are given, leave to be told.
+    """Return the error of the tables ``before`` at the entries of table ``place``.
 
-    Entries are corrected by half the error that linear interpolation makes in the middle of their step, if there are
-    codes between them; not that of zero, which is to stay what it is.
+    Entries are corrected by half the interpolation error in the middle of their step if there are codes between them,
+    except the entry at zero, which stays exact.
     """
 
     def left(codes: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -130,7 +130,7 @@ def _entries(exact: _Exact, before: NDArray[np.int64], place: int) -> NDArray[np
 
 
 def _flattened(entries: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``entries`` that stay what they are at the ends of the next table's codes, within these."""
+    """Return ``entries`` made constant within the range of the next table."""
     found, reach = entries.copy(), len(entries) // 8
     found[_ZERO : _ZERO + reach] = found[_ZERO + reach]
     found[_ZERO - reach : _ZERO] = found[_ZERO - reach]
@@ -138,7 +138,7 @@ def _flattened(entries: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _table(entries: NDArray[np.int64]) -> NDArray[np.int16] | None:
-    """A table of ``entries``, None where these rise by more from one to the next than 16 bits hold."""
+    """Return a table of ``entries``, or None if a slope exceeds 16 bits."""
     found = entries.copy()
     if abs(found[_ZERO] - found[_ZERO - 1]) > _HIGH:
         found[_ZERO - 1] = (found[_ZERO - 2] + found[_ZERO]) // 2

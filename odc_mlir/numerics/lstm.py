@@ -1,7 +1,7 @@
 """The integer LSTM cell of TensorFlow Lite: 8-bit inputs and outputs, 16-bit gates and cell state.
 
 Gates are computed in Q3 (3 integer bits), their logistic functions and tangents in Q0. Parameters are plain integers;
-the functions at the end derive them from scales with the float32 roundings that the reference makes.
+the functions at the end derive them from scales with the reference's float32 roundings.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Factor:
 
 @dataclass(frozen=True, slots=True)
 class GateNorm:
-    """Layer normalisation of a gate: weights and bias ``[C]``, and the variance to use where it vanishes."""
+    """Layer normalisation of a gate: weights and bias ``[C]``, and the variance that replaces a zero variance."""
 
     weights: Codes  # int16
     bias: Codes  # int32
@@ -52,7 +52,7 @@ class GateNorm:
 class Gate:
     """One gate: weights ``[C, I]`` and ``[C, O]`` (int8), biases ``[C]`` that contain zero points (int32).
 
-    ``peephole`` are the cell's weights ``[C]`` (int16), None where the gate does not see the cell.
+    ``peephole`` are the cell's weights ``[C]`` (int16), None for a gate without peephole.
     """
 
     inputs: Codes
@@ -68,7 +68,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """Weights ``[O, C]`` (int8), bias ``[O]`` that contains the hidden zero point; ``clip`` 0 for none, in codes."""
+    """int8 weights ``[O, C]``, bias ``[O]`` that includes the hidden zero point, and ``clip`` in codes."""
 
     weights: Codes
     bias: Codes
@@ -78,7 +78,7 @@ class Projection:
 
 @dataclass(frozen=True, slots=True)
 class CellParameters:
-    """Everything beside the gates: ``exponent`` is of the cell state's scale, ``clip`` 0 for none, in codes."""
+    """Parameters of the cell: ``exponent`` of its state's scale, ``clip`` in codes (0: none)."""
 
     exponent: int
     clip: int
@@ -89,7 +89,7 @@ class CellParameters:
 
 
 class IntegerLstm:
-    """A prepared cell; the input gate is None where it is coupled to the forget gate."""
+    """A prepared cell; the input gate is None if it is coupled to the forget gate."""
 
     def __init__(self, gate_list: Sequence[Gate | None], cell: CellParameters) -> None:
         self.present = [index for index, gate in enumerate(gate_list) if gate is not None]
@@ -103,11 +103,11 @@ class IntegerLstm:
             self._projection = _Stack([(projection.weights, projection.bias, projection.factor)])
 
     def inputs(self, x: Codes) -> Codes:
-        """What inputs ``[N, I]`` add to all gates, ``[N, gates * C]``; of all steps at once."""
+        """Return the contribution of inputs ``[N, I]`` to all gates, ``[N, gates * C]``, for any steps."""
         return saturate16(self._inputs.product(x).astype(np.int64))
 
     def step(self, inputs: Codes, hidden: Codes, cell: Codes) -> tuple[Codes, Codes]:
-        """New output ``[N, O]`` (int8) and cell state ``[N, C]`` (int16) from :meth:`inputs` and the old ones."""
+        """Return the new output ``[N, O]`` (int8) and cell state ``[N, C]`` (int16) of one step."""
         sums = saturate16(inputs + self._recurrent.product(hidden).astype(np.int64))
         columns = dict(zip(self.present, np.split(sums, len(self.gates), axis=1), strict=True))
         entry = self._finished(INPUT, columns, cell) if INPUT in columns else None
@@ -116,7 +116,7 @@ class IntegerLstm:
         return self._output(hidden_products(self._finished(OUTPUT, columns, new), new, self.cell.exponent)), new
 
     def _finished(self, index: int, columns: dict[int, Codes], cell: Codes) -> NDArray[np.int16]:
-        """A gate's argument: with what it sees of the cell, normalised."""
+        """Return a gate's argument: its sums plus the peephole's contribution, normalised."""
         gate, sums = self.gates[self.present.index(index)], columns[index]
         if gate.peephole is not None:
             seen = multiply(gate.peephole.astype(np.int64) * cell, *_pair(gate.peephole_factor))
@@ -124,7 +124,7 @@ class IntegerLstm:
         return sums.astype(np.int16) if gate.norm is None else layer_norm(sums, gate.norm)
 
     def _output(self, products: Codes) -> Codes:
-        """Results ``[N, O]`` from products of output gate and tangent ``[N, C]`` (Q30)."""
+        """Return results ``[N, O]`` from products of output gate and tangent ``[N, C]`` (Q30)."""
         cell = self.cell
         hidden = requantize(products, *_pair(cell.hidden_factor), cell.hidden_zero, -128, 127, "int8")
         if cell.projection is None or self._projection is None:
@@ -146,16 +146,17 @@ class _Stack:
         self._e = np.repeat([factor.exponent for _, _, factor in parts], rows)
 
     def product(self, x: Codes) -> NDArray[np.int32]:
-        """``multiply(x @ weights.T + bias)`` for int8 ``x [N, K]``."""
+        """Return ``multiply(x @ weights.T + bias)`` for int8 ``x [N, K]``."""
         return multiply(wrap32(self._matrix.product(x) + self._bias), self._q, self._e)
 
 
 def next_cell(
     entry: Codes | None, forget: Codes, modulation: Codes, cell: Codes, exponent: int, clip: int
 ) -> NDArray[np.int16]:
-    """The new cell state from the gates' arguments (int16, Q3) and the old one; ``exponent`` is of its scale.
+    """Return the new cell state from the gates' arguments (int16, Q3) and the old state.
 
-    ``entry``: of the input gate, None where that is one minus the forget gate. ``clip``: in codes, 0 for none.
+    ``entry`` belongs to the input gate, None if it equals one minus the forget gate. ``exponent`` belongs to the
+    state's scale; ``clip`` is in codes, 0 for none.
     """
     kept = gates.logistic(forget).astype(np.int64)
     taken = gates.HIGH - kept if entry is None else gates.logistic(entry).astype(np.int64)
@@ -165,12 +166,12 @@ def next_cell(
 
 
 def hidden_products(output: Codes, cell: Codes, exponent: int) -> NDArray[np.int64]:
-    """Output gate times tangent of the new cell state, Q30, from the gate's argument (int16, Q3)."""
+    """Return output gate times tangent of the new cell state, Q30, from the gate's argument (int16, Q3)."""
     return gates.logistic(output).astype(np.int64) * gates.tanh(cell, 15 + exponent)
 
 
 def layer_norm(x: Codes, norm: GateNorm) -> NDArray[np.int16]:
-    """Rows of int16 codes ``[N, C]`` to zero mean and unit variance, times weights plus bias, in Q3."""
+    """Normalise rows of int16 codes ``[N, C]``, then apply weights and bias; the result is in Q3."""
     x = x.astype(np.int64)
     count = x.shape[1]
     mean = _truncated(x.sum(axis=1, keepdims=True) << _NORM_FRACTION, count)
@@ -186,7 +187,7 @@ def layer_norm(x: Codes, norm: GateNorm) -> NDArray[np.int16]:
 
 
 def _truncated(a: NDArray[np.int64], b: int) -> NDArray[np.int64]:
-    """Quotient rounded toward zero."""
+    """Return the quotient rounded toward zero."""
     return np.asarray(np.sign(a) * (np.abs(a) // b))
 
 
@@ -195,41 +196,41 @@ def _pair(factor: Factor) -> tuple[int, int]:
 
 
 def bias_with_zero(weights: Codes, zero_point: int, bias: Codes | None = None) -> NDArray[np.int32]:
-    """Bias ``[rows]`` of ``weights`` for codes whose zero point is not taken off: ``bias - zero_point * row sums``."""
+    """Return ``bias - zero_point * row sums`` for codes that include their zero point, ``[rows]``."""
     sums = weights.astype(np.int64).sum(axis=1) * -zero_point
     return wrap32(sums if bias is None else sums + bias)
 
 
 def product_factor(a: float, b: float, result: float) -> Factor:
-    """``a * b / result``, each step rounded to float32."""
+    """Return ``a * b / result``, each step rounded to float32."""
     product = np.float32(np.float32(a) * np.float32(b))
     return Factor(*quantize_multiplier(float(np.float32(product / np.float32(result)))))
 
 
 def peephole_factor(cell_exponent: int, weights: float, result: float) -> Factor:
-    """``2^cell_exponent * weights / result``, rounded to float32 in the end only."""
+    """Return ``2^cell_exponent * weights / result``, rounded to float32 once."""
     exact = math.ldexp(float(np.float32(weights)), cell_exponent) / float(np.float32(result))
     return Factor(*quantize_multiplier(float(np.float32(exact))))
 
 
 def hidden_factor(scale: float) -> Factor:
-    """Factor of a product of two Q0 numbers for results with ``scale``."""
+    """Return the factor of a product of two Q0 numbers for results with ``scale``."""
     return Factor(*quantize_multiplier(float(np.float32(2.0**-30 / float(np.float32(scale))))))
 
 
 def clip_code(limit: float, scale: float, largest: int) -> int:
-    """A clipping bound as code, truncated; 0 for none."""
+    """Return a clipping bound as a code, truncated; 0 for none."""
     return int(min(float(np.float32(limit) / np.float32(scale)), largest)) if limit > 0 else 0
 
 
 def gate_norm(weights: Codes, bias: Codes, scale: float) -> GateNorm:
-    """Layer normalisation with ``weights`` of this scale."""
+    """Return the layer normalisation with ``weights`` of this scale."""
     least = max(1, int(np.float32(_LARGEST_GUARD) * np.float32(scale)))
     return GateNorm(weights, bias, Factor(*quantize_multiplier(float(np.float32(scale)))), least)
 
 
 def cell_exponent(scale: float) -> int | None:
-    """The exponent of a cell state's scale; None unless it is a power of two that the cell can hold."""
+    """Return the exponent of a cell state's scale, or None unless it is a valid power of two."""
     power = math.log2(scale)
     nearest = round(power)
     return nearest if abs(power - nearest) < 1e-3 and nearest in CELL_EXPONENTS else None

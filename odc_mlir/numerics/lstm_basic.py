@@ -32,19 +32,22 @@ class BasicCell:
     exponent: int
 
     def sums(self, x: Codes) -> NDArray[np.int16]:
-        """Sums of all gates ``[N, 4*O]`` for input beside last output, ``[N, I + O]``."""
+        """Return the sums of all gates ``[N, 4*O]`` for input and last output side by side, ``[N, I + O]``."""
         total = wrap32(self.matrix.product(x.astype(np.int32) - ZERO).astype(np.int64) + self.bias)
         return saturate16(multiply(total, self.multiplier, self.exponent).astype(np.int64)).astype(np.int16)
 
 
 def basic_cell(weights: Codes, weight_zero: int, bias: Codes, bias_scale: float) -> BasicCell:
-    """Prepare ``weights [4*O, I + O]`` and ``bias [4*O]``; ``bias_scale`` is the product of all scales of the sums."""
+    """Prepare ``weights [4*O, I + O]`` and ``bias [4*O]``; ``bias_scale`` is that of the sums."""
     q, e = quantize_multiplier(float(np.float32(1 << 15 - gates.GATE_BITS) * np.float32(bias_scale)))
     return BasicCell(integer_matrix((weights.astype(np.int32) - weight_zero).T, ZERO), bias, q, e)
 
 
 def basic_step(sums: NDArray[np.int16], state: Codes) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
-    """Output and new cell state ``[N, O]`` from sums ``[N, 4*O]`` in the order input, modulation, forget, output."""
+    """Return output and new cell state ``[N, O]`` from sums ``[N, 4*O]``.
+
+    The gates' order is input, modulation, forget, output.
+    """
     entry, modulation, forget, output = (np.ascontiguousarray(part) for part in np.split(sums, 4, axis=1))
     added = srdhm16(_wide(gates.logistic(entry)), _wide(gates.tanh(modulation, gates.GATE_BITS)))
     kept = srdhm16(_wide(gates.logistic(forget)), _wide(state))

@@ -17,30 +17,30 @@ Function = Callable[[NDArray[Any]], NDArray[Any]]
 _INDEX, _NARROW_INDEX = np.dtype(np.intp), np.dtype(np.uint16)
 _EIGHT = {dtype: np.array(8, dtype) for dtype in (_INDEX, _NARROW_INDEX)}
 
-MOST_COLUMNS = 1 << 8  # of a table for each: entries of all have narrow indices
-_LONG_ROW = 1 << 11  # elements of which a row is worth the start of a loop
+MOST_COLUMNS = 1 << 8  # with a table each, so that 16-bit indices suffice
+_LONG_ROW = 1 << 11  # elements per numpy row operation that amortise its overhead
 
-TABLE_16_THRESHOLD = 1 << 17  # elements from which tabulating 65536 codes or pairs is cheaper than computing each one
+TABLE_16_THRESHOLD = 1 << 17  # elements from which a table of 65536 codes or pairs pays off
 
 
 def codes_by_byte(dtype: str | np.dtype[Any]) -> NDArray[Any]:
-    """All codes of an 8-bit dtype, ordered by their byte."""
+    """Return all codes of an 8-bit dtype, ordered by their byte."""
     return codes_by_bits(np.dtype(dtype))
 
 
 def codes_by_bits(dtype: np.dtype[Any]) -> NDArray[Any]:
-    """All codes of an 8-bit or 16-bit dtype, ordered by their bits read as an unsigned number."""
+    """Return all codes of an 8-bit or 16-bit dtype, ordered by their unsigned bits."""
     unsigned = np.dtype(f"u{dtype.itemsize}")
     return np.arange(1 << 8 * dtype.itemsize, dtype=unsigned).view(dtype)
 
 
 def tabulate(function: Function, dtype: str | np.dtype[Any]) -> NDArray[Any]:
-    """Table of a function from codes to codes."""
+    """Return the table of a function from codes to codes."""
     return function(codes_by_bits(np.dtype(dtype)))
 
 
 def tabulate_pairs(function: Callable[..., NDArray[Any]], a: np.dtype[Any], b: np.dtype[Any]) -> NDArray[Any]:
-    """Table of a function from two 8-bit codes to one: that of ``a`` and ``b`` stands at ``256 * a + b`` mod 65536."""
+    """Return the table of a function of two 8-bit codes; its index is ``256 * a + b`` modulo 65536."""
     first, second = codes_by_bits(a)[:, None], codes_by_bits(b)[None, :]
     results = function(first, second)
     table = np.empty(1 << 16, results.dtype)
@@ -49,7 +49,7 @@ def tabulate_pairs(function: Callable[..., NDArray[Any]], a: np.dtype[Any], b: n
 
 
 def apply_pairs(table: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Entries of a table of pairs for 8-bit codes ``a`` and ``b``, which broadcast."""
+    """Return entries of a table of pairs for 8-bit codes ``a`` and ``b``, which broadcast."""
 
     if a.size <= FEW_ELEMENTS and b.size <= FEW_ELEMENTS:
         return np.asarray(table.take(_pair_index(a, b, _INDEX)))  # below zero counts from the end
@@ -61,22 +61,22 @@ def apply_pairs(table: NDArray[Any], a: NDArray[Any], b: NDArray[Any]) -> NDArra
 
 
 def _pair_index(a: NDArray[Any], b: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """``256 * a + b``, modulo 65536 where ``dtype`` is narrow."""
+    """Return ``256 * a + b``, modulo 65536 where ``dtype`` is narrow."""
     index = a.astype(dtype)
     index <<= _EIGHT[dtype]
     return np.asarray(index + b.astype(dtype))
 
 
 class ColumnTable:
-    """A function of 8-bit codes ``[..., C]`` that is another one in each of the ``C`` columns, tabulated.
+    """Tables ``results [C, 256]`` of 8-bit codes ``[..., C]``, one per column, ordered by the code's byte.
 
-    ``results`` ``[C, 256]`` has each column's, ordered by the code's byte; up to :data:`MOST_COLUMNS` of them.
+    There are at most :data:`MOST_COLUMNS` columns.
     """
 
     def __init__(self, results: NDArray[Any]) -> None:
         self._table = results.reshape(-1)
         columns = np.arange(0, self._table.size, 1 << 8).astype(_NARROW_INDEX)
-        self._first = np.tile(columns, max(1, _LONG_ROW // len(results)))  # entry of each column, for some rows
+        self._first = np.tile(columns, max(1, _LONG_ROW // len(results)))  # first entry of each column, for some rows
 
     def __call__(self, x: NDArray[Any]) -> NDArray[Any]:
         if self._table.size == 1 << 8:
@@ -96,7 +96,7 @@ def real_table(
     in_dtype: str | np.dtype[Any],
     out_dtype: str | np.dtype[Any],
 ) -> NDArray[Any]:
-    """Table of a real float32 function between quantised 8-bit types; ``*_quant`` are (scale, zero point).
+    """Return the table of a float32 function from 8-bit codes to codes; ``*_quant`` are (scale, zero point).
 
     The result is multiplied by the float32 reciprocal of the scale, not divided, and rounded half away from zero.
     """
@@ -110,7 +110,7 @@ def real_table(
 
 
 def apply(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
-    """Entries of a table for codes ``x``."""
+    """Return entries of a table for codes ``x``."""
     if table.dtype.itemsize == 1 and x.dtype.itemsize == 1:
         translated = bytearray(np.ascontiguousarray(x)).translate(table.tobytes())
         return np.frombuffer(translated, table.dtype).reshape(x.shape)
@@ -119,6 +119,6 @@ def apply(table: NDArray[Any], x: NDArray[Any]) -> NDArray[Any]:
 
 
 def logistic(x: NDArray[Any]) -> NDArray[Any]:
-    """``1 / (1 + e^-x)`` in the dtype of ``x``."""
+    """Return ``1 / (1 + e^-x)`` in the dtype of ``x``."""
     with np.errstate(over="ignore"):
         return np.asarray(1 / (1 + np.exp(-x)), x.dtype)

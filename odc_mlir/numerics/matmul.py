@@ -17,7 +17,7 @@ FLOAT64_EXACT = 1 << 53
 
 
 def compute_dtype(largest_sum: int) -> np.dtype[Any]:
-    """The cheapest dtype that holds every partial sum up to ``largest_sum`` exactly."""
+    """Return the cheapest dtype that holds every partial sum up to ``largest_sum`` exactly."""
     if largest_sum < FLOAT32_EXACT:
         return np.dtype(np.float32)
     return np.dtype(np.float64 if largest_sum < FLOAT64_EXACT else np.int64)
@@ -31,16 +31,16 @@ class Matrix:
     sums: np.dtype[Any]
 
     def product(self, a: NDArray[Any]) -> NDArray[Any]:
-        """``a [M, K] @ values`` as ``[M, N]``; integer results wrap to ``sums``."""
+        """Return ``a [M, K] @ values`` as ``[M, N]``; integer results wrap to ``sums``."""
         return narrow(self.exact(a), self.sums)
 
     def exact(self, a: NDArray[Any]) -> NDArray[Any]:
-        """:meth:`product` in the dtype that it is computed in."""
+        """Return :meth:`product` in the dtype that it is computed in."""
         return np.asarray(a.astype(self.values.dtype, copy=False) @ self.values)
 
 
 def narrow(sums: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Exact integers held in a float or int64 array, wrapped to ``dtype``."""
+    """Return exact integers held in a float or int64 array, wrapped to ``dtype``."""
     if sums.dtype == np.float64 and dtype == np.int32:
         sums = sums.astype(np.int64)  # float to int32 is undefined outside the range; int64 to int32 wraps
     return sums.astype(dtype, copy=False)
@@ -59,5 +59,5 @@ def float_matrix(b: NDArray[Any]) -> Matrix:
 
 
 def largest_magnitude(a: NDArray[Any]) -> int:
-    """Largest absolute value in an integer array, 0 when it is empty."""
+    """Return the largest absolute value in an integer array, 0 when it is empty."""
     return max(int(a.max(initial=0)), -int(a.min(initial=0)))

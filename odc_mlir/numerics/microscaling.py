@@ -1,4 +1,4 @@
-"""Microscaling element types (OCP Microscaling Formats specification 1.0): real numbers rounded to what they can hold.
+"""Microscaling element types (OCP Microscaling Formats specification 1.0): rounding of real numbers.
 
 Blocks of 32 neighbours along an axis share a power of two; the last block of an axis may be shorter. The shared
 exponent is that of the largest magnitude less the largest exponent of the element type; elements are rounded to the
@@ -18,7 +18,7 @@ Array = NDArray[Any]
 BLOCK_ELEMENTS = 32
 _LARGEST_SHARED = 127
 
-# E2M1: below 2 all codes are half a unit apart, then one, from 4 on two; the largest is 6.
+# E2M1: codes are 1/2 apart below 2, 1 apart below 4, then 2; the largest is 6.
 _FP4_LARGEST = 6.0
 # Two's complement bytes in 64ths.
 _INT8_UNIT = 64.0
@@ -34,12 +34,12 @@ def _round_int8(x: Array) -> Array:
     return np.asarray(np.clip(np.rint(x * _INT8_UNIT), -128, 127) / _INT8_UNIT)
 
 
-# Rounding of a block's elements once their shared scale is divided out, and the type's largest exponent.
+# Rounding of a block's elements after division by the shared scale, and the type's largest exponent.
 _ELEMENTS: Mapping[str, tuple[Callable[[Array], Array], int]] = {"mxfp4": (_round_fp4, 2), "mxint8": (_round_int8, 0)}
 
 
 def round_to_blocks(x: Array, dtype: str, axis: int) -> NDArray[np.float32]:
-    """``x`` as float32 after a round trip through element type ``dtype``, whose blocks lie along ``axis``."""
+    """Return ``x`` as float32 after a round trip through ``dtype``, whose blocks lie along ``axis``."""
     rounding, largest_exponent = _ELEMENTS[dtype]
     moved = np.moveaxis(np.asarray(x, np.float64), axis, -1)
     length = moved.shape[-1]

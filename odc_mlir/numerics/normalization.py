@@ -17,15 +17,15 @@ Array = NDArray[Any]
 
 _LEAST_NORM = np.float32(1e-6)
 _OUT_BITS = 7  # results have the scale 1/128
-_NARROW = 16  # rows of fewer columns are worked on side by side
+_NARROW = 16  # rows with fewer columns are transposed
 _NUDGE = 2.0**-40
-_MANY = 1 << 13  # roots, from which a table of all that can be asked for is worth its time
+_MANY = 1 << 13  # roots from which a table of all possible ones pays off
 _TABULATED = 1 << 18
 _FLOAT32_WHOLE = 1 << 24  # up to which float32 holds all integers
 
 
 def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """``x [..., C]`` divided by its norm along the last axis, which counts as at least 1e-6."""
+    """Return ``x [..., C]`` divided by its norm along the last axis, which counts as at least 1e-6."""
 
     def compute(rows: Array) -> Array:
         norms = np.einsum("ij,ij->i", rows, rows)[:, None]
@@ -36,7 +36,7 @@ def l2_normalize(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
-    """Codes (scale 1/128) of 8-bit ``x [..., C]`` divided by its norm along the last axis."""
+    """Return codes (scale 1/128) of 8-bit ``x [..., C]`` divided by its norm along the last axis."""
     least, most, out_code = (np.array(code, np.int16) for code in (*code_range(x.dtype), out_zero))
     gain = _OUT_BITS if x.dtype.kind == "i" else 0  # unsigned codes are shifted up before they are multiplied
     columns = x.shape[-1]
@@ -49,8 +49,8 @@ def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
     else:
         q, e = inverse_sqrt(totals)
     exponent = e + gain
-    # What follows is fixed-point arithmetic on numbers that float64 holds exactly. The first rounding takes halves up,
-    # the second away from zero: there they are moved by less than the distance to anything else.
+    # Fixed-point arithmetic on numbers that are exact in float64. The first rounding takes halves up, the second away
+    # from zero: a nudge smaller than any other difference moves them.
     factor = np.ldexp(q.astype(np.float64), np.maximum(exponent, 0) + _OUT_BITS - gain - 31)
     down = np.ldexp(1 + _NUDGE, np.minimum(exponent, 0))
     if columns >= _NARROW:
@@ -73,7 +73,7 @@ def l2_normalize_codes(x: Array, zero_point: int, out_zero: int) -> Array:
 
 @cache
 def _inverse_roots() -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """``inverse_sqrt`` of the first whole numbers."""
+    """Return ``inverse_sqrt`` of the first whole numbers."""
     tables = inverse_sqrt(np.arange(_TABULATED))
     for table in tables:
         table.flags.writeable = False
@@ -81,7 +81,7 @@ def _inverse_roots() -> tuple[NDArray[np.int32], NDArray[np.int64]]:
 
 
 def _squares(rows: Array, zero_point: int) -> NDArray[np.int64]:
-    """The sum of squares of each row of 8-bit codes without zero point."""
+    """Return the sum of squares of each row of 8-bit codes without zero point."""
     low, high = code_range(rows.dtype)
     largest = max(abs(low - zero_point), abs(high - zero_point))
     dtype: Any = np.float32 if rows.shape[1] * largest**2 <= _FLOAT32_WHOLE else np.float64
@@ -96,9 +96,9 @@ def _squares(rows: Array, zero_point: int) -> NDArray[np.int64]:
 def local_response_normalize(
     x: NDArray[np.float32], radius: int, bias: float, alpha: float, beta: float
 ) -> NDArray[np.float32]:
-    """``x / (bias + alpha * energy)^beta`` for ``x [..., C]``.
+    """Return ``x / (bias + alpha * energy)^beta`` for ``x [..., C]``.
 
-    The energy of channel c is the sum of squares of channels c - radius to c + radius, added up in float64.
+    The energy of channel c is the sum of squares of channels c - radius to c + radius, summed in float64.
     """
     channels = x.shape[-1]
     reach = min(radius, channels - 1)

@@ -1,4 +1,4 @@
-"""Random numbers as TensorFlow draws them: the counter-based generator Philox4x32-10 and distributions on its words.
+"""TensorFlow's random numbers: the counter-based generator Philox4x32-10 and distributions on its words.
 
 Philox is due to Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). A generator gives blocks of
 four 32-bit words; a draw of n numbers takes whole blocks, so the next draw starts at the next block.
@@ -21,10 +21,10 @@ _ROUNDS = 10
 _WORD = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
 
-# Blocks that TensorFlow's multinomial operator moves on for each sample, rounded up to fours.
+# Blocks by which TensorFlow's multinomial operator advances per sample, rounded up to fours.
 _SKIPPED_PER_SAMPLE = 2 * 256
 
-# Blocks at a time: bounds temporaries to a few megabytes.
+# Blocks computed at a time, which bounds temporaries to a few megabytes.
 _CHUNK_BLOCKS = 1 << 16
 
 
@@ -37,11 +37,11 @@ class Philox:
 
     @staticmethod
     def seeded(seed: int, seed2: int) -> Philox:
-        """As TensorFlow Lite seeds it: the first is the key, the second the counter's upper half, 32 bits of each."""
+        """Return TensorFlow Lite's generator: the first seed is the key, the second the counter's upper half."""
         return Philox(_narrow(seed) % (1 << 64), (_narrow(seed2) % (1 << 64)) << 64)
 
     def words(self, count: int) -> NDArray[np.uint32]:
-        """``[ceil(count / 4), 4]`` words, and on to the block after them."""
+        """Return ``[ceil(count / 4), 4]`` words and advance the counter past them."""
         blocks = -(-count // 4)
         result = np.empty((blocks, 4), np.uint32)
         for start in range(0, blocks, _CHUNK_BLOCKS):
@@ -52,12 +52,12 @@ class Philox:
 
 
 def _narrow(seed: int) -> int:
-    """The low 32 bits as a signed number, which is how TensorFlow Lite keeps seeds."""
+    """Return the low 32 bits as a signed number, which is how TensorFlow Lite keeps seeds."""
     return (seed + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _blocks(key: int, counter: int, count: int) -> Array:
-    """``[count, 4]`` words from ``counter`` on."""
+    """Return ``[count, 4]`` words from ``counter`` on."""
     low = np.arange(count, dtype=np.uint64) + np.uint64(counter % (1 << 64))
     high = np.uint64(counter >> 64) + (low < np.uint64(counter % (1 << 64)))  # the low half may have wrapped
     words = [low & _MASK, low >> _WORD, high & _MASK, high >> _WORD]
@@ -75,31 +75,31 @@ def _blocks(key: int, counter: int, count: int) -> Array:
 
 
 def scrambled(seed: int, seed2: int) -> Philox:
-    """The generator of TensorFlow's stateless operators: both seeds mixed into key and counter by one block."""
+    """Return the generator of TensorFlow's stateless operators, which mixes both seeds by one block."""
     mixed = _blocks(0x02461E293EC8F720, seed % (1 << 64) | (seed2 % (1 << 64)) << 64, 1)[0].tolist()
     return Philox(mixed[0] | mixed[1] << 32, (mixed[2] | mixed[3] << 32) << 64)
 
 
 def unit_floats(words: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """23 bits of each word as a float32 in [0, 1)."""
+    """Return 23 bits of each word as a float32 in [0, 1)."""
     mantissa = (words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
     return np.asarray(mantissa.view(np.float32) - np.float32(1))
 
 
 def unit_doubles(words: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """52 bits of each pair of neighbouring words as a float64 in [0, 1)."""
+    """Return 52 bits of each pair of neighbouring words as a float64 in [0, 1)."""
     pairs = words.reshape(-1, 2).astype(np.uint64)
     mantissa = ((pairs[:, 0] & np.uint64(0xFFFFF)) << _WORD) | pairs[:, 1] | np.uint64(1023 << 52)
     return np.asarray(mantissa.view(np.float64) - 1)
 
 
 def uniform(generator: Philox, count: int) -> NDArray[np.float32]:
-    """``count`` numbers, uniform in [0, 1)."""
+    """Return ``count`` numbers, uniform in [0, 1)."""
     return unit_floats(generator.words(count)).reshape(-1)[:count]
 
 
 def normal(generator: Philox, count: int) -> NDArray[np.float32]:
-    """``count`` numbers, normal with mean 0 and variance 1, two from every two words (Box and Muller's method)."""
+    """Return ``count`` standard normal numbers, two from every two words (Box and Muller's method)."""
     units = unit_floats(generator.words(count)).reshape(-1, 2)
     angle = np.float32(2 * math.pi) * units[:, 1]
     radius = np.sqrt(np.float32(-2) * np.log(np.maximum(units[:, 0], np.float32(1e-7))))
@@ -107,10 +107,10 @@ def normal(generator: Philox, count: int) -> NDArray[np.float32]:
 
 
 def multinomial(generator: Philox, logits: Array, samples: int) -> NDArray[np.int64]:
-    """``[batch, samples]`` places drawn with probabilities proportional to ``exp(logits)``, ``[batch, classes]``.
+    """Draw classes ``[batch, samples]`` with the probabilities of ``logits [batch, classes]``.
 
-    Two words make one draw. Classes whose logit is not finite are never drawn, and every row needs a finite one.
-    Afterwards the generator stands where TensorFlow's does, which skips more than it uses.
+    Two words make one draw. Classes whose logit is not finite are never drawn, and every row needs a finite logit.
+    Like TensorFlow's, the generator then skips more words than were used.
     """
     words = Philox(generator.key, generator.counter).words(2 * logits.shape[0] * samples)
     generator.counter = (generator.counter + logits.shape[0] * -(-samples // 4) * 4 * _SKIPPED_PER_SAMPLE) % (1 << 128)

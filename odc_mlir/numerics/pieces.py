@@ -1,4 +1,4 @@
-"""Work on large arrays piece by piece, so that wide temporaries stay in the second-level cache and memory bounded."""
+"""Functions on large arrays in pieces, so that temporaries stay in the second-level cache and memory is bounded."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from numpy.typing import DTypeLike, NDArray
 Array = NDArray[Any]
 
 CHUNK_ELEMENTS = 1 << 15
-FEW_ELEMENTS = 1 << 12  # up to which what a call costs outweighs what an element costs
+FEW_ELEMENTS = 1 << 12  # up to which the overhead of a numpy call dominates
 
 
 def clamp(x: Array, low: float | None, high: float | None) -> Array:
-    """``x`` limited to ``[low, high]``, None for no limit on that side."""
+    """Limit ``x`` to ``[low, high]``; None is no limit on that side."""
     return x if low is None and high is None else np.asarray(np.clip(x, low, high))
 
 
 def limit(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
-    """``x`` limited to ``[low, high]``; NaN stays NaN. Bounds that are arrays of its dtype without axes are fastest."""
+    """Limit ``x`` to ``[low, high]``; NaN stays NaN. Bounds of its dtype and rank 0 are fastest."""
     return np.asarray(x.clip(low, high, out))
 
 
 def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
-    """``compute(x)`` as ``dtype`` for a function that maps each element by itself."""
+    """Return ``compute(x)`` as ``dtype`` for an element-wise function, computed in pieces."""
     if x.size <= CHUNK_ELEMENTS or isinstance(compute, np.ufunc):  # a single pass has no temporaries
         return np.asarray(compute(x), dtype)
     flat, result = x.reshape(-1), np.empty(x.size, dtype)
@@ -37,7 +37,7 @@ def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> 
 
 
 def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype: DTypeLike) -> Array:
-    """``compute(a, b)`` as ``dtype`` for an element-wise function; operands broadcast."""
+    """Return ``compute(a, b)`` as ``dtype`` for an element-wise function, in pieces; operands broadcast."""
     shape = a.shape if a.shape == b.shape else np.broadcast_shapes(a.shape, b.shape)
     if math.prod(shape) <= CHUNK_ELEMENTS:
         return np.asarray(compute(a, b), dtype)
@@ -48,22 +48,22 @@ def in_pairs(compute: Callable[[Array, Array], Array], a: Array, b: Array, dtype
 
 
 def reduce(function: np.ufunc, x: Array, axes: tuple[int, ...], dtype: DTypeLike | None = None, *, keep: bool) -> Array:
-    """``x`` reduced over ``axes``, which stay with size 1 if ``keep``: numpy's own, without what goes around it."""
+    """Return ``function.reduce`` of ``x`` over ``axes``, which stay with size 1 if ``keep``."""
     call: Any = function.reduce
     return np.asarray(call(x, axes, dtype, None, keep))
 
 
 def has_nan(x: Array) -> bool:
-    """Whether any of the reals in ``x`` is not a number: a sum of squares has no other reason to be none."""
+    """Return True if ``x`` contains NaN, by its sum of squares, which nothing else makes NaN."""
     flat = x.reshape(-1)
     total = flat.dot(flat)
     return bool(total != total)
 
 
 def choose(condition: Array, x: Array, y: Array) -> Array:
-    """``x`` where ``condition`` is true, else ``y``; all broadcast, ``x`` and ``y`` are of one dtype.
+    """Return ``x`` where ``condition`` is true, else ``y``; all broadcast.
 
-    Large arrays of numbers are chosen by masks: branches that go either way at random are slow.
+    ``x`` and ``y`` have one dtype. Large arrays of numbers are chosen by masks, because random branches are slow.
     """
     size = y.dtype.itemsize
     same = condition.shape == x.shape == y.shape
@@ -82,9 +82,9 @@ def choose(condition: Array, x: Array, y: Array) -> Array:
 
 
 def pieces(*arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Matching parts of arrays that broadcast to the shape of the last one, about CHUNK_ELEMENTS of that at a time.
+    """Yield matching parts of arrays that broadcast to the last one, of about CHUNK_ELEMENTS elements.
 
-    Parts are views, so that the last array can be written to.
+    Parts are views, so that the last array can be written.
     """
     shape = arrays[-1].shape
     if arrays[-1].size <= CHUNK_ELEMENTS:
@@ -113,7 +113,7 @@ def _broadcast_pieces(arrays: tuple[Array, ...], shape: tuple[int, ...]) -> Iter
 
 
 def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
-    """The first axis whose slices have at most CHUNK_ELEMENTS elements, and how many they have; no size is 0."""
+    """Return the first axis whose slices have at most CHUNK_ELEMENTS elements, and their size."""
     inner = math.prod(shape)
     for axis, size in enumerate(shape):
         inner //= size
@@ -123,7 +123,7 @@ def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
-    """``compute(rows)`` as ``dtype`` for a function of rows ``[n, C]``, the last axis of ``x [..., C]``."""
+    """Return ``compute`` of ``x [..., C]`` seen as rows ``[n, C]``, in pieces, as ``dtype``."""
     columns = x.shape[-1]
     if 0 < x.size <= CHUNK_ELEMENTS:
         return compute(x.reshape(-1, columns)).astype(dtype, copy=False).reshape(x.shape)
@@ -137,7 +137,7 @@ def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Ar
 
 
 def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int64]:
-    """Sums ``[n, 1]`` over the columns of ``compute(part)``, taken of a part of ``rows [n, C]`` at a time."""
+    """Return sums ``[n, 1]`` over the columns of ``compute(rows)``, in parts of ``rows [n, C]``."""
     totals = np.empty((len(rows), 1), np.int64)
     for part in row_slices(rows):
         compute(rows[part]).sum(axis=1, keepdims=True, out=totals[part])
@@ -145,14 +145,14 @@ def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int
 
 
 def row_slices(rows: Array, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
-    """Slices that cover the rows of a matrix, about ``elements`` elements at a time."""
+    """Yield slices that cover the rows of a matrix, of about ``elements`` elements each."""
     step = max(1, elements // max(rows.shape[1], 1))
     for start in range(0, len(rows), step):
         yield slice(start, start + step)
 
 
 def whole_rows(size: int, length: int) -> list[slice]:
-    """Slices of whole rows of ``length`` that cover ``size`` elements, the longest first, a part of a row last."""
+    """Return slices of whole rows of ``length`` that cover ``size`` elements, the last one partial."""
     whole, step = size - size % length, length * max(1, CHUNK_ELEMENTS // length)
     starts = [*range(0, whole, step), *([whole] if whole < size else []), size]
     return [slice(start, end) for start, end in itertools.pairwise(starts)]

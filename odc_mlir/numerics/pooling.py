@@ -13,11 +13,11 @@ from odc_mlir.numerics.pieces import FEW_ELEMENTS, clamp, reduce
 
 Pair = tuple[int, int]
 
-BAND_ELEMENTS = 1 << 20  # input elements that are widened at a time
+BAND_ELEMENTS = 1 << 20  # input elements widened at a time
 
 
 def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice]]:
-    """For each tap of one axis that meets the input: (input positions, result positions)."""
+    """Yield (input positions, result positions) for each tap of one axis that meets the input."""
     first = max(0, pad - (output - 1) * stride)
     last = min(kernel, pad + size)
     for k in range(first, last):
@@ -29,7 +29,7 @@ def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterato
 
 
 def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> NDArray[np.int64]:
-    """How many taps of each result of one axis meet the input, ``[output]``."""
+    """Return the number of taps of each result of one axis that meet the input, ``[output]``."""
     first = np.arange(output, dtype=np.int64) * stride - pad
     counts: NDArray[np.int64] = np.maximum(np.minimum(first + kernel, size) - np.maximum(first, 0), 0)
     return counts
@@ -38,7 +38,7 @@ def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> ND
 def _sweep(
     x: NDArray[Any], axis: int, combine: Callable[..., Any], start: Any, kernel: int, stride: int, pad: int, output: int
 ) -> NDArray[Any]:
-    """Combine the taps of one axis into an array with ``output`` entries there; ``start`` is the neutral element."""
+    """Combine the taps of one axis, of ``output`` results; ``start`` is the neutral element."""
     shape = list(x.shape)
     shape[axis] = output
     result = np.full(shape, start, x.dtype)
@@ -57,7 +57,7 @@ def _pool(
 
 
 def _bands(x: NDArray[Any], window: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice, int]]:
-    """Cover the result's rows with bands: (input rows, result rows, rows of padding before the input rows)."""
+    """Yield bands of the result: (input rows, result rows, rows of padding before the input rows)."""
     row_elements = max(1, x.shape[0] * x.shape[2] * x.shape[3])
     step = max(1, BAND_ELEMENTS // (row_elements * min(stride, x.shape[1] + 1)))
     for y in range(0, output, step):
@@ -78,9 +78,9 @@ def small_pool(
     output: Pair,
     act: tuple[float | None, float | None],
 ) -> Callable[[NDArray[Any]], NDArray[Any]] | None:
-    """The pool of ``kind`` (max, average, l2) for inputs of one shape, by one reduction over all windows at once.
+    """Return a small pool of ``kind`` (max, average, l2), by one reduction over all windows, or None.
 
-    Its buffer is kept: not for several threads at once. None where there are more taps than few.
+    Inputs have one ``shape``. The function keeps a buffer, so several threads must not share it. None for many taps.
     """
     batch, height, width, channels = shape
     if not 0 < batch * math.prod(output) * math.prod(window) * channels <= FEW_ELEMENTS:
@@ -120,13 +120,13 @@ def small_pool(
         if kind == "l2":
             np.sqrt(sums, sums)
         found = sums if low is None else sums.clip(low, high)
-        return found.astype(dtype, copy=False)  # codes: truncated, as the rounded quotient crosses no whole number
+        return found.astype(dtype, copy=False)  # truncates codes; the rounded quotient never crosses an integer
 
     return mean
 
 
 def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tuple[Any, Any]:
-    """Bounds as arrays without axes, None for both where there is no limit."""
+    """Return bounds as arrays of rank 0, or None for both if there is no limit."""
     if act == (None, None):
         return None, None
     low, high = act
@@ -134,7 +134,7 @@ def _bounds(dtype: np.dtype[Any], act: tuple[float | None, float | None]) -> tup
 
 
 def _counts(shape: tuple[int, ...], window: Pair, stride: Pair, pads: Pair, output: Pair) -> NDArray[np.int64]:
-    """How many taps of each result meet the input ``[N, H, W, C]``, at least 1; ``[1, *output, 1]``."""
+    """Return the number of taps of each result that meet the input, at least 1, ``[1, *output, 1]``."""
     rows = tap_counts(shape[1], window[0], stride[0], pads[0], output[0])
     columns = tap_counts(shape[2], window[1], stride[1], pads[1], output[1])
     return np.asarray(np.maximum(rows[:, None] * columns[None, :], 1)[None, :, :, None])
@@ -143,7 +143,7 @@ def _counts(shape: tuple[int, ...], window: Pair, stride: Pair, pads: Pair, outp
 def max_pool(
     x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
 ) -> NDArray[Any]:
-    """Return maxima ``[N, *output, C]`` of ``x [N, H, W, C]`` (codes or floats), clamped; ``pads`` are (top, left).
+    """Return maxima ``[N, *output, C]`` of codes or floats ``x``, clamped; ``pads`` are (top, left).
 
     NaN is passed over.
     """
@@ -159,7 +159,7 @@ def max_pool(
 def average_pool(
     x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
 ) -> NDArray[Any]:
-    """Averages ``[N, *output, C]`` of codes or float32 ``x [N, H, W, C]``, clamped; ``pads`` are (top, left).
+    """Return averages ``[N, *output, C]`` of codes or float32 ``x``, clamped; ``pads`` as above.
 
     Codes: the sum plus half the count away from zero, divided by the count with truncation; no rescaling.
     """
@@ -177,13 +177,13 @@ def average_pool(
 def l2_pool(
     x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
 ) -> NDArray[Any]:
-    """Roots of mean squares ``[N, *output, C]`` of float32 ``x [N, H, W, C]``, clamped; ``pads`` are (top, left)."""
+    """Return roots of mean squares ``[N, *output, C]`` of float32 ``x``, clamped; ``pads`` as above."""
     roots = np.sqrt(average_pool(x * x, window, stride, pads, output, None, None))
     return np.asarray(clamp(roots, low, high), x.dtype)
 
 
 def _divided(sums: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Sums by counts: real numbers, or integers rounded to nearest with halves away from zero."""
+    """Divide sums by counts: real numbers, or integers rounded to nearest, halves away from zero."""
     if sums.dtype.kind == "f":
         return np.asarray(sums / counts.astype(sums.dtype))
     magnitude = (np.abs(sums) + counts // 2) // counts

@@ -1,4 +1,4 @@
-"""Real values to codes and back, and both at once."""
+"""Quantisation, dequantisation and fake quantisation of float32."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLOAT32_EXACT = 1 << 24
 
 
 def _along(values: Any, axis: int, rank: int) -> NDArray[Any]:
-    """Per-axis parameters shaped to broadcast along ``axis``; scalars unchanged."""
+    """Reshape per-axis parameters to broadcast along ``axis``; scalars stay unchanged."""
     array = np.asarray(values)
     return array.reshape([-1 if i == axis else 1 for i in range(rank)]) if array.ndim else array
 
@@ -27,7 +27,7 @@ def _along(values: Any, axis: int, rank: int) -> NDArray[Any]:
 def quantize_real(
     x: NDArray[Any], scale: Any, zero_point: Zeros, dtype: str | np.dtype[Any], axis: int = 0
 ) -> NDArray[Any]:
-    """Codes of float32 ``x``: a float32 division, rounded half away from zero, plus zero point, clamped.
+    """Quantise float32 ``x``: divide in float32, round half away from zero, add zero point, clamp.
 
     ``scale`` (float32) and ``zero_point`` are scalars or vectors along ``axis``. NaN gives the lowest code.
     """
@@ -38,7 +38,7 @@ def quantize_real(
 def real_quantizer(
     scale: Any, zero_point: Zeros, dtype: str | np.dtype[Any], axis: int, rank: int
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """:func:`quantize_real` of tensors of ``rank``, which numpy may warn about."""
+    """Return :func:`quantize_real` for tensors of ``rank``, without suppressing numpy's warnings."""
     low, high = code_range(dtype)
     narrow = np.dtype(dtype).itemsize <= 2
     real, whole = (np.dtype(np.float32), np.dtype(np.int32)) if narrow else (np.dtype(np.float64), np.dtype(np.int64))
@@ -61,9 +61,9 @@ def real_quantizer(
 
 
 def signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The largest float32 below 1/2, with the sign of ``x``.
+    """Return the largest float32 below 1/2, with the sign of ``x``.
 
-    Adding it and truncating rounds float32 numbers half away from zero, also those next to a half.
+    Adding it and truncating rounds float32 numbers half away from zero, also those adjacent to a half.
     """
     if x.size <= FEW_ELEMENTS:
         return np.asarray(np.copysign(_BELOW_HALF.view(np.float32), x))
@@ -73,9 +73,9 @@ def signed_half(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def dequantize_codes(codes: NDArray[Any], scale: Any, zero_point: Zeros, axis: int = 0) -> NDArray[np.float32]:
-    """float32 values of codes: the exact product of scale and code without zero point, rounded once.
+    """Dequantise codes to float32: scale times code without zero point, rounded once.
 
-    The product of float32 numbers is that, so only wide codes need more.
+    ``scale`` and ``zero_point`` are as in :func:`quantize_real`. Only wide codes need more than float32 products.
     """
     return dequantizer(scale, zero_point, codes.dtype, axis, codes.ndim)(codes)
 
@@ -83,7 +83,7 @@ def dequantize_codes(codes: NDArray[Any], scale: Any, zero_point: Zeros, axis: i
 def dequantizer(
     scale: Any, zero_point: Zeros, dtype: np.dtype[Any], axis: int, rank: int
 ) -> Callable[[NDArray[Any]], NDArray[np.float32]]:
-    """:func:`dequantize_codes` of tensors of this dtype and rank."""
+    """Return :func:`dequantize_codes` of tensors of this dtype and rank."""
     scales, zeros = _along(scale, axis, rank).astype(np.float32), _along(zero_point, axis, rank)
     exact = dtype.itemsize <= 2 and int(np.abs(zeros).max(initial=0)) < _FLOAT32_EXACT // 2
     offsets = np.asarray(zeros, np.float32) if np.any(zeros) else None
@@ -105,7 +105,7 @@ def dequantizer(
 
 @dataclass(frozen=True, slots=True)
 class FakeQuantParams:
-    """The reals that a fake quantisation rounds to: ``low``, ``low + step`` … ``high`` (float32)."""
+    """Grid of a fake quantisation: ``low``, ``low + step`` … ``high`` (float32)."""
 
     low: np.float32
     high: np.float32
@@ -113,7 +113,7 @@ class FakeQuantParams:
 
 
 def fake_quant_params(least: float, most: float, bits: int, *, narrow: bool) -> FakeQuantParams:
-    """Grid of ``2^bits`` steps (one less when ``narrow``) over ``[least, most]``, moved so that it contains zero."""
+    """Return the grid of ``2^bits`` steps (less one if ``narrow``) near ``[least, most]`` with zero on it."""
     first, last = np.float32(1 if narrow else 0), np.float32((1 << bits) - 1)
     with np.errstate(all="ignore"):
         step = np.float32((np.float32(most) - np.float32(least)) / (last - first))
@@ -125,7 +125,7 @@ def fake_quant_params(least: float, most: float, bits: int, *, narrow: bool) -> 
 
 
 def fake_quant(x: NDArray[np.float32], p: FakeQuantParams) -> NDArray[np.float32]:
-    """float32 ``x`` limited to the grid and rounded to it, halves up."""
+    """Return float32 ``x`` limited to the grid and rounded to it, halves up."""
     with np.errstate(divide="ignore"):
         inverse = np.float32(1) / p.step
 

@@ -20,16 +20,16 @@ from odc_mlir.numerics.fixed import (
 )
 from odc_mlir.numerics.pieces import reduce
 
-_STEPS_BETWEEN = 16  # steps of a product before those that have become zero are left out
+_STEPS_BETWEEN = 16  # steps of products between removals of zeros
 
 
 def sum_params(in_scale: float, out_scale: float) -> tuple[int, int]:
-    """``(multiplier, exponent)`` that turn a sum of codes into result codes."""
+    """Return ``(multiplier, exponent)`` of a sum of codes."""
     return quantize_multiplier(float(np.float64(np.float32(in_scale)) / np.float64(np.float32(out_scale))))
 
 
 def mean_params(in_scale: float, out_scale: float, count: int) -> tuple[int, int]:
-    """``(multiplier, exponent)`` of a mean over ``count`` elements: the division is folded into the multiplier."""
+    """Return ``(multiplier, exponent)`` of a mean over ``count`` elements, including the division."""
     multiplier, exponent = sum_params(in_scale, out_scale)
     shift = max(min(count.bit_length() - 1, 32, 31 + exponent), 0)
     return (multiplier << shift) // count, exponent - shift
@@ -48,7 +48,7 @@ def mean_codes(
     *,
     keep_dims: bool = True,
 ) -> NDArray[Any]:
-    """Mean or sum (depending on the multiplier) of codes over ``axes``, as codes clamped to ``[low, high]``."""
+    """Return the mean or sum of codes over ``axes``, as codes clamped to ``[low, high]``."""
     params = multiplier, exponent
     return codes_mean(x.shape, axes, params, in_zero, out_zero, (low, high), dtype, keep_dims=keep_dims)(x)
 
@@ -64,7 +64,7 @@ def codes_mean(
     *,
     keep_dims: bool = True,
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """:func:`mean_codes` for codes of ``shape``; ``params`` are multiplier and exponent, ``act`` the code range."""
+    """Return :func:`mean_codes` for codes of ``shape``; ``params`` are (multiplier, exponent)."""
     finish = Requantizer(*params, out_zero, *act, dtype)
     count = math.prod(shape[a] for a in axes)
     offset = np.array(in_zero * count, np.int64)
@@ -77,9 +77,9 @@ def codes_mean(
 
 
 def product_params(in_scale: float, out_scale: float, count: int) -> tuple[int, int]:
-    """``(multiplier, exponent)`` of one step of a product of ``count`` codes.
+    """Return ``(multiplier, exponent)`` of one step of a product of ``count`` codes.
 
-    Each step takes its share of the result's scale, so that the running product keeps its size.
+    Each step includes its share of the result's scale, so that the running product keeps its size.
     """
     share = float(np.float32(out_scale)) ** (1.0 / count)
     return quantize_multiplier(float(np.float32(in_scale)) / share)
@@ -98,9 +98,9 @@ def product_codes(
     *,
     keep_dims: bool = True,
 ) -> NDArray[Any]:
-    """Product of codes over ``axes`` in row-major order, rounded after each step; no axis may be empty.
+    """Return the product of codes over ``axes`` in row-major order, rounded after each step.
 
-    A product that has become zero stays so: when that are many, only the others are carried on.
+    No axis may be empty. Products that have become zero stay so; if there are many, only the others continue.
     """
     kept = [i for i in range(x.ndim) if i not in axes]
     outer = [x.shape[i] for i in kept]
@@ -132,7 +132,7 @@ def product_codes(
 def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:
     """Return the largest or smallest elements over ``axes``. NaN is passed over.
 
-    Where there is no number, that is the lowest (highest) value: minus (plus) infinity for floats.
+    Without a number the result is the lowest (highest) value: minus (plus) infinity for floats.
     """
     if x.dtype.kind == "b":
         return np.asarray((np.any if largest else np.all)(x, axis=axes, keepdims=keep_dims))

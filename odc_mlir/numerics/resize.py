@@ -23,7 +23,7 @@ ONE = 1 << 10  # 1.0 in the fixed-point positions
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Per result position of one axis: the two source positions and the weight of the second."""
+    """Two source positions and the weight of the second for each result position of one axis."""
 
     low: NDArray[np.int64]
     high: NDArray[np.int64]
@@ -31,7 +31,7 @@ class _Line:
 
 
 def nearest_positions(size: int, output: int, align_corners: bool, half_pixel: bool) -> NDArray[np.int64]:
-    """Source position of each of ``output`` results along an axis of ``size`` elements."""
+    """Return the source position of each of ``output`` results along an axis of ``size`` elements."""
     index = np.arange(output, dtype=np.float32)
     offset = np.float32(0.5 if half_pixel else 0.0)
     position = (index + offset) * _ratio(size, output, align_corners)
@@ -40,25 +40,25 @@ def nearest_positions(size: int, output: int, align_corners: bool, half_pixel: b
 
 
 def _ratio(size: int, output: int, align_corners: bool) -> np.float32:
-    """Source elements per result, as float32."""
+    """Return the number of source elements per result as float32."""
     above, below = steps(size, output, align_corners)
     return np.float32(np.float32(above) / np.float32(below))
 
 
 def steps(size: int, output: int, align_corners: bool) -> Pair:
-    """Along an axis, the distance of source elements that corresponds to one of results."""
+    """Return the number of source elements per result along an axis."""
     return (size - 1, output - 1) if align_corners and output > 1 else (size, output)
 
 
 def resize_nearest(x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool) -> NDArray[Any]:
-    """``[N, H, W, C]`` to ``[N, *output, C]`` of the same dtype."""
+    """Resize ``x [N, H, W, C]`` to ``[N, *output, C]`` of the same dtype."""
     return nearest_resizer(x.shape, output, align_corners, half_pixel)(x)
 
 
 def nearest_resizer(
     shape: tuple[int, ...], output: Pair, align_corners: bool, half_pixel: bool
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """:func:`resize_nearest` for inputs of ``shape``."""
+    """Return :func:`resize_nearest` for inputs of ``shape``."""
     rows = nearest_positions(shape[1], output[0], align_corners, half_pixel)
     columns = nearest_positions(shape[2], output[1], align_corners, half_pixel)
     pixels = (rows[:, None] * shape[2] + columns[None, :]).reshape(-1)
@@ -87,21 +87,21 @@ def _fixed_line(size: int, output: int, align_corners: bool, half_pixel: bool) -
 
 
 def fixed_steps(size: int, output: int, align_corners: bool, half_pixel: bool) -> Pair:
-    """First position along an axis, and the step from one to the next, in units of 1 / ONE: the nearest ones."""
+    """Return the first position along an axis and the step, rounded to units of 1 / ONE."""
     above, below = steps(size, output, align_corners)
     step = (ONE * above + below // 2) // below
     return step // 2 - ONE // 2 if half_pixel else 0, step
 
 
 def exact_positions(size: int, output: int, align_corners: bool, half_pixel: bool) -> bool:
-    """Whether all positions along an axis are multiples of 1 / ONE."""
+    """Return True if all positions along an axis are multiples of 1 / ONE."""
     above, below = steps(size, output, align_corners)
     step, rest = divmod(ONE * above, below)
     return not rest and not (half_pixel and step % 2)
 
 
 def in_fixed_point(dtype: str, source: Pair, output: Pair, align_corners: bool, half_pixel: bool) -> bool:
-    """Whether :func:`resize_bilinear` interpolates by whole numbers: int8 always, int16 where that loses nothing."""
+    """Return True if :func:`resize_bilinear` uses integers: for int8, and int16 if that loses nothing."""
     if dtype == "int16":
         axes = zip(source, output, strict=True)
         return all(size == 1 or exact_positions(size, results, align_corners, half_pixel) for size, results in axes)
@@ -111,21 +111,21 @@ def in_fixed_point(dtype: str, source: Pair, output: Pair, align_corners: bool, 
 def axis_line(
     size: int, output: int, align_corners: bool, half_pixel: bool, *, fixed: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-    """Both source positions of every result along an axis, and the weight of the second in units of 1 / ONE.
+    """Return both source positions of every result along an axis, and the weight of the second (1 / ONE).
 
-    ``fixed``: where codes are interpolated by whole numbers (:func:`in_fixed_point`).
+    ``fixed``: codes are interpolated by integers (:func:`in_fixed_point`).
     """
     line = (_fixed_line if fixed else _float_line)(size, output, align_corners, half_pixel)
     return line.low, line.high, line.fraction.astype(np.float64) * (1 if fixed else ONE)
 
 
 def _truncated(position: NDArray[np.int64]) -> NDArray[np.int64]:
-    """``position / 1024``, truncated toward zero."""
+    """Return ``position / 1024``, truncated toward zero."""
     return np.asarray(np.sign(position) * (np.abs(position) // ONE))
 
 
 def _weighted(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[np.float32]:
-    """Sum of the four neighbours times their weights, in float32; terms are added in the reference's order."""
+    """Return the weighted sum of the four neighbours in float32, in the reference's order."""
     one = np.float32(1)
     wy: NDArray[Any] = row.fraction[:, None, None].astype(np.float32)
     wx: NDArray[Any] = column.fraction[None, :, None].astype(np.float32)
@@ -141,9 +141,9 @@ def _weighted(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[np.float32]
 
 
 def _fixed_sums(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[Any]:
-    """The same of codes in units of 2^-20: along the columns, then along the rows, whole numbers being exact.
+    """Interpolate codes by integers in units of 2^-20, along columns and then along rows.
 
-    8-bit codes, which have room for that, are computed with 32 bits.
+    Integers are exact; 8-bit codes need only 32 bits.
     """
     dtype = np.dtype(np.int32 if x.dtype.itemsize == 1 else np.int64)
     first, last = int(row.low.min()), int(row.high.max()) + 1
@@ -161,12 +161,12 @@ def _fixed_sums(x: NDArray[Any], row: _Line, column: _Line) -> NDArray[Any]:
 def resize_bilinear(
     x: NDArray[Any], output: Pair, align_corners: bool, half_pixel: bool, *, by_reference: bool = False
 ) -> NDArray[Any]:
-    """``[N, H, W, C]`` to ``[N, *output, C]`` of the same dtype.
+    """Resize ``x [N, H, W, C]`` to ``[N, *output, C]`` of the same dtype.
 
     float32 and uint8 interpolate in float32 (uint8 adds 0.5 and truncates); int8 uses 10-bit positions and rounds the
-    sum half away from zero. So does int16 where 10 bits hold the positions, as of twice the size; elsewhere it
-    interpolates in float32 and rounds. The reference, and this function ``by_reference``, use 10 bits of any int16
-    positions: rounded steps add up along the axis, and leave the accuracy of some 8 of 16 bits.
+    sum half away from zero. So does int16 if 10 bits represent the positions exactly, as for twice the size; otherwise
+    it interpolates in float32 and rounds. The reference, and this function ``by_reference``, always use 10 bits for
+    int16: the rounding errors of steps add up along the axis, which leaves an accuracy of some 8 of 16 bits.
     """
     fixed = _is_fixed(x.dtype, x.shape, output, align_corners, half_pixel, by_reference)
     lines = _fixed_line if fixed else _float_line
@@ -207,7 +207,7 @@ def bilinear_resizer(
     *,
     by_reference: bool = False,
 ) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """:func:`resize_bilinear` for inputs of ``shape`` and ``dtype``; neighbours of few pixels are found beforehand."""
+    """Return :func:`resize_bilinear` for inputs of ``shape`` and ``dtype``, prepared for few pixels."""
     result = (shape[0], *output, shape[3])
     if not 0 < math.prod(result) <= FEW_ELEMENTS:
         return lambda x: resize_bilinear(x, output, align_corners, half_pixel, by_reference=by_reference)
@@ -245,14 +245,14 @@ def bilinear_resizer(
 
 
 def _as_codes(total: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Interpolated reals ready to be cut off to ``dtype``: rounded where that is a type of codes."""
+    """Return interpolated reals, rounded if ``dtype`` is an integer type that truncates them."""
     if dtype.kind == "u":
         total += _HALF
     return np.rint(total) if dtype.kind == "i" else total
 
 
 def rounded_sum(total: NDArray[Any]) -> NDArray[Any]:
-    """``total / 2^20``, int32 or int64, rounded to nearest, halves away from zero."""
+    """Return ``total / 2^20``, int32 or int64, rounded to nearest, halves away from zero."""
     number = total.dtype.type
     down = total >> number(8 * total.dtype.itemsize - 1)
     down += total

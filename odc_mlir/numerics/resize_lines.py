@@ -1,7 +1,7 @@
-"""Image resizing by integers: positions that grow by a constant step along each axis.
+"""Image resizing by integer positions that grow by a constant step along each axis.
 
-What :mod:`odc_mlir.numerics.resize` defines with a division, or with real numbers, for each position is found again
-here with one addition for each. Where no start and step give the same results, there is no :class:`Line`.
+:mod:`odc_mlir.numerics.resize` defines each position by a division or by real numbers. Here each takes one addition.
+If no start and step reproduce the same results, there is no :class:`Line`.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ _LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # of both axes: products and sums 
 
 
 class Line(NamedTuple):
-    """Position ``i`` of an axis is ``start + i * step``, in units of the kind's fraction."""
+    """Positions of an axis: ``start + i * step``, in units of the kind's fraction."""
 
     start: int
     step: int
 
     def positions(self, count: int) -> NDArray[np.int64]:
-        """The first ``count`` positions."""
+        """Return the first ``count`` positions."""
         return int64(self.start) + np.arange(count, dtype=np.int64) * int64(self.step)
 
     def moved(self, results: int, pixels: int, bits: int) -> Line:
-        """Positions from result ``results`` on, counted from pixel ``pixels`` on."""
+        """Return the positions from result ``results`` on, relative to pixel ``pixels``."""
         return Line(self.start + results * self.step - (pixels << bits), self.step)
 
 
@@ -54,27 +54,27 @@ class Lines(NamedTuple):
 
 
 def nearest(line: Line, count: int, size: int) -> NDArray[np.int64]:
-    """The pixels, of ``size``, of ``count`` results along an axis."""
+    """Return the nearest of ``size`` pixels for each of ``count`` results along an axis."""
     pixels: NDArray[np.int64] = np.clip(line.positions(count) >> NEAREST_BITS, 0, size - 1)
     return pixels
 
 
 def neighbours(line: Line, count: int, size: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The two pixels of each result along an axis, and the weight of the second in units of 1 / ONE."""
+    """Return both pixels of each result along an axis, and the weight of the second in units of 1 / ONE."""
     positions = line.positions(count)
     low, high = positions >> BLEND_BITS, (positions + ONE - 1) >> BLEND_BITS
     return np.clip(low, 0, size - 1), np.clip(high, 0, size - 1), positions & (ONE - 1)
 
 
 def resize_nearest_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
-    """``[..., H, W, C]`` to ``[..., *output, C]`` of the same dtype."""
+    """Resize ``x [..., H, W, C]`` to ``[..., *output, C]`` of the same dtype."""
     rows = nearest(lines.rows, output[0], x.shape[-3])
     columns = nearest(lines.columns, output[1], x.shape[-2])
     return np.ascontiguousarray(x[..., rows[:, None], columns[None, :], :])
 
 
 def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Lines) -> NDArray[Any]:
-    """``[..., H, W, C]`` of codes to ``[..., *output, C]``; sums are rounded half away from zero, once."""
+    """Resize codes ``[..., H, W, C]`` to ``[..., *output, C]``; round sums once, halves away from zero."""
     top, bottom, down = neighbours(lines.rows, output[0], x.shape[-3])
     left, right, across = neighbours(lines.columns, output[1], x.shape[-2])
     codes, one = x.astype(np.int64), int64(ONE)
@@ -86,7 +86,7 @@ def resize_bilinear_by_lines(x: NDArray[Any], output: tuple[int, int], lines: Li
 
 
 def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) -> Line | None:
-    """The line of :func:`odc_mlir.numerics.resize.nearest_positions`."""
+    """Return the line of :func:`odc_mlir.numerics.resize.nearest_positions`."""
     wanted = nearest_positions(size, output, align_corners, half_pixel)
     ratio = Fraction(*steps(size, output, align_corners))
     offset = ratio / 2 if half_pixel else Fraction(0)
@@ -106,9 +106,9 @@ def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) 
 def bilinear_lines(
     source: tuple[int, int], output: tuple[int, int], dtype: str, align_corners: bool, half_pixel: bool
 ) -> Lines | None:
-    """The lines of :func:`odc_mlir.numerics.resize.resize_bilinear` on images of ``int8``, ``uint8`` or ``int16``.
+    """Return the lines of :func:`~odc_mlir.numerics.resize.resize_bilinear` for images of codes.
 
-    They exist for whole numbers, and for uint8 where float32 is exact.
+    They exist for int8 and int16, and for uint8 if float32 is exact.
     """
     fixed, found, bits = in_fixed_point(dtype, source, output, align_corners, half_pixel), [], 0
     if dtype != "uint8" and not fixed:

@@ -1,7 +1,7 @@
-"""Convolutions of inputs of one shape whose result is one small tile: all but the arithmetic is done beforehand.
+"""Convolutions of inputs of one shape whose result is one small tile: only the arithmetic is left for a call.
 
-Buffers are kept from call to call, so what is made here must not be used by several threads at once. Results are new
-arrays, the same as those of :func:`~odc_mlir.numerics.convolution.conv2d` with the bias added and rescaled.
+Functions keep their buffers between calls, so several threads must not share them. Results are new arrays, equal to
+those of :func:`~odc_mlir.numerics.convolution.conv2d` with bias and rescaling.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def tile_convolution(
     rescale: Finish | None = None,
     dtype: np.dtype[Any],
 ) -> Compute | None:
-    """Maps ``x`` of ``shape`` and dtype ``source`` to results of ``dtype``; None where there is more to do than this.
+    """Return the convolution of inputs of ``shape`` as one prepared product, or None if it has more tiles.
 
     ``bias`` is a row of the dtype of sums; ``rescale`` maps sums with bias to results.
     """
@@ -77,9 +77,9 @@ def tile_transposed(
     rescale: Finish | None = None,
     dtype: np.dtype[Any],
 ) -> Compute | None:
-    """:func:`tile_convolution` for a transposed convolution with ``weights [O, kh, kw, I]``.
+    """Return :func:`tile_convolution` for a transposed convolution with ``weights [O, kh, kw, I]``.
 
-    It is a convolution by the filter turned round, of the input with zeros between its pixels.
+    It is a convolution with the reversed filter of the input with zeros between its pixels.
     """
     kernel = int(weights.shape[1]), int(weights.shape[2])
     turned = conv_filter(np.ascontiguousarray(weights[:, ::-1, ::-1]), largest, sums=sums)
@@ -96,7 +96,7 @@ def tile_transposed(
 
 
 def _landing(size: int, stride: int, first: int, room: int) -> tuple[slice, slice] | None:
-    """Input pixels that have a place ``i * stride + first`` in ``room``, and those places; None where there is none."""
+    """Return the input pixels whose place ``i * stride + first`` is in ``room``, and the places, or None."""
     begin = max(0, -(first // stride))
     end = min(size, (room - 1 - first) // stride + 1)
     if end <= begin:
@@ -116,7 +116,7 @@ def tile_depthwise(
     rescale: Finish | None = None,
     dtype: np.dtype[Any],
 ) -> Compute | None:
-    """:func:`tile_convolution` for a depthwise convolution."""
+    """Return :func:`tile_convolution` for a depthwise convolution."""
     tile, values = single_depthwise_tile(shape, weights, window), weights.weights
     channels = int(values.shape[2])
     if tile is None or values.dtype.kind != "f":
@@ -154,14 +154,14 @@ def _extent(part: Slices) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Image:
-    """An input with what surrounds it: ``source`` of it is laid into ``target`` of an image of ``size`` (n, h, w)."""
+    """A padded input: ``source`` of it is copied to ``target`` of an image of ``size`` (n, h, w)."""
 
     size: tuple[int, int, int]
     target: Slices
     source: Slices
 
     def place(self, shape: Shape4, dtype: np.dtype[Any], zero: _Zero, times: int = 1) -> tuple[Array, Compute]:
-        """The image ``[n, h, w, C]``, each channel ``times`` over, and what lays an input into it and returns it."""
+        """Return the image ``[n, h, w, C*times]`` and the function that copies an input into it."""
         image = np.full((*self.size, shape[3] * times), zero.outside, dtype)
         inside: Array = image[self.target]
         part: Any = None if inside.shape == shape else self.source
@@ -191,7 +191,7 @@ def _convolution(
     rescale: Finish | None,
     dtype: np.dtype[Any],
 ) -> Compute | None:
-    """The convolution of an image, one matrix product; None where its buffers are too large to be kept."""
+    """Return the convolution of an image by one matrix product, or None if its buffers are too large."""
     values, pixels = matrix.values, math.prod(outputs)
     taps, channels = values.shape
     if not 0 < pixels * (taps + channels) * values.itemsize <= KEPT_BYTES or values.dtype.kind != "f":
@@ -201,16 +201,16 @@ def _convolution(
     finish = _finish(channels, matrix.sums, zero, bias, rescale, pixels, dtype)
     result = (*outputs, channels)
     if matrix.sums.kind != "i":
-        product = np.multiply if taps == 1 else np.dot  # which leaves out a single zero, even times infinity
+        product = np.multiply if taps == 1 else np.dot  # np.dot ignores a single zero, even times infinity
         return lambda x: finish(product(patches(x), values)).reshape(result)
     sums = np.empty((pixels, channels), values.dtype)
     return lambda x: finish(patches(x).dot(values, sums)).reshape(result)
 
 
 class _Zero:
-    """How the input's zero point is taken off: ``offset`` from its elements, or ``row`` from the sums.
+    """Subtraction of the input's zero point: ``offset`` from its elements, or ``row`` from the sums.
 
-    Codes are taken as they are where sums of these are exact too; ``outside`` then stands for padding.
+    Codes are multiplied as they are if such sums are exact too; padding is then ``outside``.
     """
 
     def __init__(self, source: np.dtype[Any], values: Array, in_zero: int) -> None:
@@ -240,7 +240,7 @@ def _patches(
     dtype: np.dtype[Any],
     zero: _Zero,
 ) -> Compute:
-    """Maps ``x`` to the taps of each result, ``[pixels, taps]`` in ``dtype``."""
+    """Return the function from ``x`` to the taps of each result, ``[pixels, taps]`` in ``dtype``."""
     (kh, kw), (sy, sx) = window.kernel, window.stride
     matrix = math.prod(outputs), kh * kw * shape[3]
     if kh * kw * sy * sx == 1 and image.size == shape[:3]:
@@ -274,7 +274,7 @@ def _finish(
     pixels: int,
     dtype: np.dtype[Any],
 ) -> Compute:
-    """Maps sums ``[pixels, channels]`` to results, in place where they are reals."""
+    """Return the function from sums ``[pixels, channels]`` to results, in place for reals."""
     row = bias
     if zero.row is not None:
         row = (-zero.row if bias is None else bias - zero.row).astype(sums)  # modulo 2^32, as the sums are
@@ -295,5 +295,5 @@ def _finish(
 
 
 def spread(row: Array, rows: int) -> Array:
-    """``row`` for each of ``rows`` rows where these are few: numpy adds equal shapes in half of the time."""
+    """Return ``row`` repeated for few ``rows``, because numpy adds arrays of equal shape twice as fast."""
     return np.broadcast_to(row, (rows, row.size)).copy() if rows > 1 and rows * row.size <= FEW_ELEMENTS else row

@@ -18,11 +18,11 @@ _DIFF_BITS = 5  # integer bits of scaled differences
 _SUM_BITS = 12  # integer bits of the sum of exponentials
 _LOG_STEP = 2.0 ** (_DIFF_BITS + 4 - 31)  # a step of Q5 in sixteenths
 _NARROW = 32
-_KEPT_ELEMENTS = 1 << 18  # whose differences from the maximum are kept
+_KEPT_ELEMENTS = 1 << 18  # elements up to which differences from the maximum are kept
 
 
 def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
-    """``(multiplier, exponent, diff_min)`` of a softmax over codes with this scale.
+    """Return ``(multiplier, exponent, diff_min)`` of a softmax over codes with this scale.
 
     Differences from the maximum below ``diff_min`` give the lowest code.
     """
@@ -35,7 +35,7 @@ def softmax_params(scale: float, beta: float) -> tuple[int, int, int]:
 
 @lru_cache(maxsize=256)
 def exponentials(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``e^(beta*scale*d)`` in Q0 for the differences d = 0, -1 ... -255, and the same in Q12, rounded, to be added up.
+    """Return ``e^(beta*scale*d)`` for differences d = 0, -1 ... -255, in Q0, and rounded to Q12 for sums.
 
     Differences below ``diff_min`` count as zero.
     """
@@ -49,7 +49,7 @@ def exponentials(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray
 
 
 def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
-    """``beta*scale*d`` in Q5 for the differences d = 0, -1 ... -255, or 0 where they do not count; which do."""
+    """Return ``beta*scale*d`` in Q5 for d = 0, -1 ... -255 (0 below ``diff_min``), and their mask."""
     diff = -np.arange(256, dtype=np.int64)
     counts = diff >= diff_min
     scaled = srdhm(wrap32(np.where(counts, diff, 0) << max(exponent, 0)), multiplier)
@@ -57,7 +57,7 @@ def _scaled_differences(multiplier: int, exponent: int, diff_min: int) -> tuple[
 
 
 def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint8]:
-    """By how much 8-bit codes ``[rows, C]`` are below the maximum of their row."""
+    """Return the differences of 8-bit codes ``[rows, C]`` from the maximum of their row."""
     if codes.shape[1] < _NARROW < len(codes):  # numpy is slow at many short rows
         largest = reduce(np.maximum, np.ascontiguousarray(codes.T), (0,), keep=False)[:, None]
     else:
@@ -69,9 +69,10 @@ def _below_maximum(codes: NDArray[Any]) -> NDArray[np.uint8]:
 def softmax_codes(
     x: NDArray[Any], multiplier: int, exponent: int, diff_min: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
-    """Softmax codes of 8-bit ``x [..., C]``: scale 1/256 for 8-bit, 1/65536 for int16 results, zero point the minimum.
+    """Return softmax codes of 8-bit ``x [..., C]``, of scale 1/256, or 1/65536 for int16 results.
 
-    Everything up to the sum depends on the difference from the row's maximum only, so it is tabulated.
+    The zero point is the lowest code. Everything before the sum depends only on the difference from the row's maximum,
+    so it is tabulated.
     """
     values, terms = exponentials(multiplier, exponent, diff_min)
     low, high = code_range(dtype)
@@ -84,7 +85,7 @@ def softmax_codes(
     half = (np.int64(1) << shift) >> 1
     result = np.empty(rows.shape, dtype)
     for part in row_slices(rows):
-        # both roundings are of numbers that are not negative
+        # neither rounding meets negative numbers
         scaled = np.take(values, _below_maximum(rows[part]))
         scaled *= inverse[part]
         scaled += 1 << 30
@@ -99,7 +100,7 @@ def softmax_codes(
 def softmax_float_table(
     x: NDArray[Any], scale: float, beta: float, out_scale: float, out_zero: int, dtype: str | np.dtype[Any]
 ) -> NDArray[Any]:
-    """Softmax codes by a table of float32 exponentials: for results whose scale is not 1/256 (ONE uses 1/255)."""
+    """Return softmax codes by float32 exponentials, for scales other than 1/256 (ONE uses 1/255)."""
     step = np.float32(-np.float32(scale) * np.float32(beta))
     table = np.exp(step * np.arange(256, dtype=np.float32), dtype=np.float32)
     low, high = code_range(dtype)
@@ -116,7 +117,7 @@ def softmax_float_table(
 
 
 def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
-    """Return the softmax of float32 ``x`` along the last axis; exponentials below the normal numbers count as 0."""
+    """Return the softmax of float32 ``x`` along the last axis; subnormal exponentials count as 0."""
     powers = x - reduce(np.maximum, x, (-1,), keep=True)
     if beta != 1:
         powers *= np.float32(beta)
@@ -126,9 +127,9 @@ def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
 
 
 def log_softmax_params(scale: float) -> tuple[int, int, int, int, int]:
-    """``(multiplier, exponent, diff_min, back_multiplier, back_exponent)`` of a log-softmax of codes with this scale.
+    """Return ``(multiplier, exponent, diff_min, back_multiplier, back_exponent)`` of a log-softmax.
 
-    The first three are those of a softmax with beta 1, the last two scale back to differences of codes.
+    The first three belong to a softmax with beta 1, the last two scale back to differences of codes.
     """
     multiplier, exponent, diff_min = softmax_params(scale, 1.0)
     back = 2.0 ** (31 - exponent) / multiplier if multiplier else 0.0
@@ -145,7 +146,7 @@ def log_softmax_codes(
     out_zero: int,
     dtype: str | np.dtype[Any],
 ) -> NDArray[Any]:
-    """Log-softmax codes (scale 1/16) of 8-bit ``x [..., C]``."""
+    """Return log-softmax codes (scale 1/16) of 8-bit ``x [..., C]``."""
     differences, terms = _log_tables(multiplier, exponent, diff_min)
     low, high = code_range(dtype)
     bounds = np.array(low - out_zero, np.float64), np.array(high - out_zero, np.float64)
@@ -176,10 +177,10 @@ def log_softmax_codes(
 
 @lru_cache(maxsize=256)
 def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Scaled differences in sixteenths and their exponentials in Q12, for the differences 0, -1 ... -255.
+    """Return scaled differences 0, -1 ... -255 in sixteenths, and their exponentials in Q12.
 
-    To the former is added what rounds them, once lessened by a logarithm, to nearest by rounding down, halves away from
-    zero: nothing here is positive. float64 holds all of this exactly.
+    The differences include an addend, so that subtracting a logarithm and rounding down rounds to nearest, halves away
+    from zero, as no result is positive. Everything is exact in float64.
     """
     scaled = _scaled_differences(multiplier, exponent, diff_min)[0].astype(np.float64) * _LOG_STEP
     scaled += 0.5 - _LOG_STEP
@@ -188,7 +189,7 @@ def _log_tables(multiplier: int, exponent: int, diff_min: int) -> tuple[NDArray[
 
 
 def log_softmax_float(x: NDArray[Any]) -> NDArray[Any]:
-    """Log-softmax of float32 ``x`` along the last axis."""
+    """Return the log-softmax of float32 ``x`` along the last axis."""
     shifted = x - reduce(np.maximum, x, (-1,), keep=True)
     totals = reduce(np.add, np.exp(shifted), (-1,), keep=True)
     shifted -= np.log(totals, out=totals)

@@ -13,7 +13,7 @@ from odc_mlir.numerics.pieces import in_pieces, limit, pieces
 Array = NDArray[Any]
 
 # Upper tail of the normal distribution: Q(z) = e^(-z^2/2) * t * (C0 + C1 t + C2 t^2 …) with t = 1 / (1 + P z), z >= 0.
-# A least-squares fit of ours, reweighted toward equal errors; the relative error stays below 3e-7 for every z.
+# Our least-squares fit, reweighted toward equal errors; the relative error stays below 3e-7 for every z.
 _TAIL_STEP = np.float32(0.3)
 _TAIL = np.array(
     [
@@ -29,14 +29,14 @@ _TAIL = np.array(
     ],
     np.float32,
 )
-# erf(x) = 2 / sqrt(pi) * (x - x^3/3 + x^5/10 - …), where the tail would lose digits to cancellation.
+# erf(x) = 2 / sqrt(pi) * (x - x^3/3 + x^5/10 - …) near 0, where 1 - tail cancels.
 _ERF_SERIES = tuple(
     np.float32(2 / math.sqrt(math.pi) * (-1) ** n / (math.factorial(n) * (2 * n + 1))) for n in range(10)
 )
 _SERIES_LIMIT = np.float32(0.75)
 _ROOT_2 = np.float32(math.sqrt(2))
-# The same tail without an exponential: Q(z) = 1/2 / (1 + C1 z + C2 z^2 …)^16. A fit of ours as well: z * Q(z) is right
-# to 4e-9, and up to z = 3 to a relative 5e-7. Behind the end the power overflows, and the tail is zero.
+# The same tail without an exponential: Q(z) = 1/2 / (1 + C1 z + C2 z^2 …)^16. In our fit z * Q(z) has an error of 4e-9,
+# and up to z = 3 a relative error of 5e-7. Beyond the end the power overflows, and the tail is zero.
 _ROOT = np.array(
     [
         0.0498679359,
@@ -54,7 +54,7 @@ _ROOT_END = np.float32(16)
 _LEAST_NORMAL = np.finfo(np.float32).smallest_normal
 _INFINITY, _MINUS_INFINITY = np.float32(np.inf), np.float32(-np.inf)
 _MINUS_ROOT_HALF = np.float32(-math.sqrt(0.5))
-_FEW = 64  # numbers that the C library has done one by one before numpy has done all of them step by step
+_FEW = 64  # elements up to which the C library is faster than numpy
 _HALF, _ONE = np.float32(0.5), np.float32(1)
 _ROOT_2_OVER_PI, _CUBIC = np.float32(math.sqrt(2 / math.pi)), np.float32(0.044715)
 
@@ -62,7 +62,7 @@ _ROOT_2_OVER_PI, _CUBIC = np.float32(math.sqrt(2 / math.pi)), np.float32(0.04471
 def exp(x: Array, out: Array | None = None) -> Array:
     """Return ``e^x`` of float32, or 0 if that is smaller than the normal numbers.
 
-    Products of subnormal numbers would take many times as long.
+    Products with subnormal numbers take many times as long.
     """
     powers = np.exp(x, out)
     if not powers.min(initial=1) >= _LEAST_NORMAL:
@@ -71,14 +71,14 @@ def exp(x: Array, out: Array | None = None) -> Array:
 
 
 def gelu(x: Array) -> NDArray[np.float32]:
-    """``x`` times the normal distribution function of ``x``, for float32; NaN and ``-inf`` give NaN."""
+    """Return ``x`` times the normal distribution function of ``x`` in float32; ``-inf`` gives NaN."""
     if x.size <= _FEW:
         return gelu_exact(x)
     return in_pieces(_gelu, x, np.float32)
 
 
 def _gelu(x: Array) -> Array:
-    """``max(x, 0) - z * Q(z)`` with ``z = |x|``, which does not cancel on the negative side, with the sign of ``x``."""
+    """Return ``max(x, 0) - z * Q(z)`` with ``z = |x|``, which does not cancel below zero."""
     z = np.abs(limit(x, _MINUS_INFINITY, _ROOT_END))
     power = z * _ROOT[-1]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -95,7 +95,7 @@ def _gelu(x: Array) -> Array:
 
 
 def _upper_tail(z: Array) -> Array:
-    """Probability that a normal variable exceeds ``z >= 0``."""
+    """Return the probability that a normal variable exceeds ``z >= 0``."""
     t = z * _TAIL_STEP
     t += _ONE
     np.divide(_ONE, t, out=t)
@@ -111,7 +111,7 @@ def _upper_tail(z: Array) -> Array:
 
 
 def erf(x: Array) -> NDArray[np.float32]:
-    """The error function of float32 values, absolute error below 3e-7 and relative error near that of float32."""
+    """Return the error function of float32, to an absolute 3e-7 and a relative error near float32's."""
 
     def compute(x: Array) -> Array:
         tail = np.float32(2) * _upper_tail(np.abs(x) * _ROOT_2)
@@ -128,27 +128,27 @@ def erf(x: Array) -> NDArray[np.float32]:
 
 
 def gelu_exact(x: Array) -> NDArray[np.float32]:
-    """GELU of a few float32 values by the C library's erfc: for tables, whose entries must not be a code off."""
+    """Return GELU of a few float32 values by the C library's erfc, for tables, which must be exact."""
     scaled = x * _MINUS_ROOT_HALF
     tails = np.array([math.erfc(v) for v in scaled.ravel().tolist()], np.float32).reshape(x.shape)
     return np.asarray(_HALF * x * tails)
 
 
 def exp_exact(x: Array) -> NDArray[np.float32]:
-    """``e^x`` of a few float32 values, rounded once: for tables, as above."""
+    """Return ``e^x`` of a few float32 values, rounded once, for tables."""
     with np.errstate(over="ignore"):
         return np.asarray(np.exp(x.astype(np.float64)), np.float32)
 
 
 def gelu_tanh_exact(x: Array) -> NDArray[np.float32]:
-    """:func:`gelu_tanh` of a few float32 values with the tangent rounded once: for tables, as above."""
+    """Return :func:`gelu_tanh` of a few float32 values with the tangent rounded once, for tables."""
     inner = _ROOT_2_OVER_PI * (x + _CUBIC * x * x * x)
     tangent = np.tanh(inner.astype(np.float64)).astype(np.float32)
     return np.asarray(_HALF * x * (_ONE + tangent))
 
 
 def gelu_tanh(x: Array) -> NDArray[np.float32]:
-    """The common approximation of GELU by a hyperbolic tangent, for float32."""
+    """Return the common approximation of GELU by a hyperbolic tangent, for float32."""
 
     def compute(x: Array) -> Array:
         inner = x * x
@@ -166,7 +166,7 @@ def gelu_tanh(x: Array) -> NDArray[np.float32]:
 
 
 def elu(x: Array) -> Array:
-    """``x`` where it is not negative, else ``e^x - 1``, computed as ``2 t / (1 - t)`` with ``t = tanh(x / 2)``."""
+    """Return ``x`` where it is not negative, else ``e^x - 1 = 2 t / (1 - t)`` with ``t = tanh(x / 2)``."""
     kind = x.dtype.type
     zero, low = kind(0), kind(-np.inf)
 
@@ -184,7 +184,7 @@ def elu(x: Array) -> Array:
 
 
 def hard_swish(x: Array) -> Array:
-    """``x * clamp(x + 3, 0, 6) / 6``, rounded after each step as TFLite's kernel and native code do."""
+    """Return ``x * clamp(x + 3, 0, 6) / 6``, rounded after each step as in TensorFlow Lite."""
     kind = x.dtype.type
     three, zero, six = kind(3), kind(0), kind(6)
     result = np.empty(x.shape, x.dtype)

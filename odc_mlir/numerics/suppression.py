@@ -1,9 +1,9 @@
-"""Non-maximum suppression of boxes, hard and soft, with TensorFlow Lite's order among equal scores.
+"""Non-maximum suppression of boxes, hard and soft, with TensorFlow Lite's order of equal scores.
 
-That order follows from the binary heap that TensorFlow Lite's reference kernel keeps its candidates in (the usual
-bottom-up removal: the hole moves to a leaf, then the last element rises from there), so the heap is part of the
-definition. A selected box goes back into the heap and is suppressed by itself when it comes up again; a box without
-area overlaps nothing, not even itself, and is selected again and again.
+That order follows from the binary heap of candidates in TensorFlow Lite's reference kernel, so the heap is part of the
+definition. Its removal is the usual bottom-up one: the hole moves to a leaf, then the last element rises from there.
+A selected box returns to the heap and suppresses itself later; a box without area overlaps nothing, not even itself,
+and is selected again and again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Float = np.float32
 
 @dataclass(frozen=True, slots=True)
 class _CandidateBox:
-    """A box that may be selected; ``compared`` selected boxes have lowered its score already."""
+    """A candidate box; ``compared`` counts the selected boxes that have already lowered its score."""
 
     index: int
     score: np.float32
@@ -27,7 +27,7 @@ class _CandidateBox:
 
 
 class _Heap:
-    """Candidates with the best score on top; equal scores come in the order that the heap's moves give."""
+    """Heap of candidates with the best score on top; the heap's moves determine the order of equal scores."""
 
     def __init__(self) -> None:
         self._items: list[_CandidateBox] = []
@@ -62,7 +62,7 @@ class _Heap:
 
 
 def overlap(boxes: NDArray[np.float32], areas: NDArray[np.float32], i: int, j: int) -> np.float32:
-    """Intersection over union of two boxes ``[y_min, x_min, y_max, x_max]``; 0 where one has no area."""
+    """Return the intersection over union of boxes ``[y_min, x_min, y_max, x_max]``; 0 if one has no area."""
     if areas[i] <= 0 or areas[j] <= 0:
         return Float(0)
     low, high = np.maximum(boxes[i, :2], boxes[j, :2]), np.minimum(boxes[i, 2:], boxes[j, 2:])
@@ -79,7 +79,7 @@ def select_boxes(
     score_threshold: float,
     sigma: float = 0.0,
 ) -> tuple[list[int], list[np.float32]]:
-    """Places and final scores of at most ``most`` of the ``boxes [n, 4]`` (two opposite corners, y before x).
+    """Return indices and final scores of at most ``most`` ``boxes [n, 4]`` (two corners, y before x).
 
     A box that overlaps a selected one by ``overlap_threshold`` or more is dropped. With ``sigma`` above 0 other
     overlaps lower the score by ``exp(-overlap^2 / (2 sigma))``, which may drop it below ``score_threshold``.

@@ -17,7 +17,7 @@ Codes = NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class SvdfParams:
-    """Factors ``(multiplier, exponent)`` from feature sums to the memory and from time sums to results; zero points."""
+    """Factors ``(multiplier, exponent)`` of memory entries and of results, and zero points."""
 
     memory: tuple[int, int]
     result: tuple[int, int]
@@ -26,20 +26,20 @@ class SvdfParams:
 
 
 def svdf_params(scales: tuple[float, float, float, float, float], in_zero: int, out_zero: int) -> SvdfParams:
-    """Parameters from the scales of input, feature weights, memory, time weights and result, in float64."""
+    """Return parameters from the scales of input, both weights, memory and result, in float64."""
     x, features, memory, time, out = (float(np.float32(scale)) for scale in scales)
     first, second = quantize_multiplier(x * features / memory), quantize_multiplier(memory * time / out)
     return SvdfParams(first, second, in_zero, out_zero)
 
 
 def feature_codes(x: Codes, features: Matrix, p: SvdfParams) -> NDArray[np.int16]:
-    """What int8 ``x [N, I]`` puts into the memory, ``[N, F]``."""
+    """Return the new memory entries ``[N, F]`` for int8 ``x [N, I]``."""
     sums = features.product(x.astype(np.int32) - p.in_zero)
     return saturate16(multiply(sums, *p.memory).astype(np.int64)).astype(np.int16)
 
 
 def result_codes(memory: Codes, time: Codes, bias: Codes | None, rank: int, p: SvdfParams) -> NDArray[np.int8]:
-    """Results ``[N, F / rank]`` from the memory ``[N, F, M]`` and time weights ``[F, M]``."""
+    """Return results ``[N, F / rank]`` from the memory ``[N, F, M]`` and time weights ``[F, M]``."""
     sums = np.einsum("nfm,fm->nf", memory.astype(np.int64), time.astype(np.int64))
     units = sums.reshape(len(sums), -1, rank).sum(axis=2)
     total = wrap32(units if bias is None else units + bias)

@@ -33,12 +33,12 @@ _LOG_DENOMINATOR = (1057819769, 638450708, 127690142)
 
 
 def saturate32(x: NDArray[Any]) -> NDArray[np.int32]:
-    """int64 values clamped to the int32 range."""
+    """Return int64 values clamped to the int32 range."""
     return wrap32(np.clip(x, INT32_MIN, INT32_MAX))
 
 
 def shift_pot(x: NDArray[Any], n: int) -> NDArray[np.int32]:
-    """``x * 2^n``: saturating for n > 0, rounded with ties away from zero for n < 0."""
+    """Return ``x * 2^n``: saturating for n > 0, rounded with ties away from zero for n < 0."""
     if n >= 0:
         return saturate32(x.astype(np.int64) << n)
     result: NDArray[np.int32] = rdbpot(x, -n)
@@ -46,12 +46,12 @@ def shift_pot(x: NDArray[Any], n: int) -> NDArray[np.int32]:
 
 
 def _add(a: NDArray[Any], b: Ints) -> NDArray[np.int32]:
-    """Wrapping int32 sum."""
+    """Return the wrapping int32 sum."""
     return wrap32(a.astype(np.int64) + b)
 
 
 def exp_negative(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
-    """``e^x`` in Q0 for int32 ``x <= 0`` in Q``integer_bits`` (at most 5)."""
+    """Return ``e^x`` in Q0 for int32 ``x <= 0`` in Q``integer_bits`` (at most 5)."""
     x = np.asarray(x, np.int32)
     fraction_bits = 31 - integer_bits
     quarter = 1 << (fraction_bits - 2)
@@ -69,14 +69,14 @@ def exp_negative(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
 
 
 def _half_sum(a: NDArray[Any], b: int) -> NDArray[np.int32]:
-    """``(a + b) / 2``, ties away from zero."""
+    """Return ``(a + b) / 2``, ties away from zero."""
     return wrap32(rdbpot(a.astype(np.int64) + b, 1))
 
 
 def reciprocal_of_one_plus(a: NDArray[Any]) -> NDArray[np.int32]:
-    """``1 / (1 + a)`` in Q0 for ``a`` in [0, 1) in Q0, by three Newton steps.
+    """Return ``1 / (1 + a)`` in Q0 for ``a`` in [0, 1) in Q0, by three Newton steps.
 
-    For such numbers all values in between fit in 32 bits and nothing saturates but the last step.
+    All intermediate values fit in 32 bits, and only the last step saturates.
     """
     half = np.asarray(a).astype(np.int64)
     half += int64(INT32_MAX + 1)
@@ -92,13 +92,13 @@ def reciprocal_of_one_plus(a: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def leading_zeros(x: NDArray[Any]) -> NDArray[np.int64]:
-    """Leading zero bits of values in [0, 2^32) as 32-bit words; 32 for 0."""
+    """Return leading zero bits of values in [0, 2^32) as 32-bit words; 32 for 0."""
     _, exponent = np.frexp(x.astype(np.float64))
     return 32 - exponent.astype(np.int64)
 
 
 def reciprocal(x: NDArray[Any], integer_bits: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """``(r, over)`` with ``1/x = r * 2^-over`` for ``x > 0`` in Q``integer_bits``, ``r`` in Q0 within (1/2, 1]."""
+    """Return ``(r, over)`` with ``1/x = r * 2^-over`` for ``x > 0`` in Q``integer_bits``, ``r`` in Q0."""
     wide = x.astype(np.int64)
     zeros = leading_zeros(wide)
     normal = wrap32((wide << zeros) - (1 << 31))
@@ -106,7 +106,7 @@ def reciprocal(x: NDArray[Any], integer_bits: int) -> tuple[NDArray[np.int32], N
 
 
 def inverse_sqrt(n: NDArray[Any]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """``(q, e)`` with ``1 / sqrt(n) ~ q * 2^(e-31)`` for integers ``0 <= n < 2^31``; 0 counts as 1."""
+    """Return ``(q, e)`` with ``1 / sqrt(n) ~ q * 2^(e-31)`` for integers ``0 <= n < 2^31``; 0 counts as 1."""
     values = np.asarray(n, np.int64)
     roots, exponents = np.empty(values.shape, np.int32), np.empty(values.shape, np.int64)
     for part, root, exponent in pieces(values, roots, exponents):
@@ -121,7 +121,7 @@ def _inverse_sqrt(n: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.i
     up = np.maximum(((leading_zeros(wide) - 1) >> 1) - 1, 0)
     shift = 11 + down - up
     half = ((wide << (2 * up) >> 1) + 1) >> 1
-    # Newton's steps, the first one from 2^28, whose cube it is as well; nothing here is negative or saturates.
+    # Newton's steps from 2^28 on; no value is negative or saturates.
     x = np.asarray(int64(3 << 24) - _product(half, int64(1 << 28)))
     x <<= int64(3)
     for _ in range(4):
@@ -137,7 +137,7 @@ def _inverse_sqrt(n: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.i
 
 
 def _product(a: NDArray[np.int64], b: Ints) -> NDArray[np.int64]:
-    """``srdhm`` of 32-bit values held in int64 arrays, where it cannot saturate."""
+    """Return ``srdhm`` of 32-bit values held in int64 arrays, where it cannot saturate."""
     product = np.asarray(np.multiply(a, b))
     product += int64(1 << 30)
     product >>= int64(31)
@@ -145,7 +145,7 @@ def _product(a: NDArray[np.int64], b: Ints) -> NDArray[np.int64]:
 
 
 def log_from_one(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
-    """``log(x)`` in Q5 for ``x >= 1`` in Q``integer_bits``."""
+    """Return ``log(x)`` in Q5 for ``x >= 1`` in Q``integer_bits``."""
     x = np.asarray(x, np.int32)
     zeros = leading_zeros(x.astype(np.int64))
     quarter = int(shift_pot(np.asarray(1 << 29), -6))
@@ -169,5 +169,5 @@ def log_from_one(x: NDArray[Any], integer_bits: int) -> NDArray[np.int32]:
 
 
 def _shifted_left(x: NDArray[np.int32], n: NDArray[np.int64]) -> NDArray[np.int32]:
-    """``x * 2^n``, saturating; n >= 0."""
+    """Return ``x * 2^n``, saturating; n >= 0."""
     return saturate32(x.astype(np.int64) << n)

@@ -1,4 +1,4 @@
-"""Float convolutions over volumes ``[N, D, H, W, C]``: sums over depth of the convolutions of planes."""
+"""Float convolutions over volumes ``[N, D, H, W, C]``, as sums of convolutions of planes over depth."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Triple = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class VolumeWindow:
-    """How a window walks over a volume, along depth, height and width; ``before`` and ``after`` are padding."""
+    """Stride, dilation and padding of a window over a volume, by depth, height and width."""
 
     stride: Triple
     dilation: Triple
@@ -30,18 +30,18 @@ class VolumeWindow:
     after: Triple
 
     def plane(self, kernel: tuple[int, int]) -> Window:
-        """The window over one plane."""
+        """Return the window over one plane."""
         (_, top, left), (_, bottom, right) = self.before, self.after
         return Window(kernel, self.stride[1:], self.dilation[1:], (top, left, bottom, right))
 
 
 def volume_filter(w: NDArray[Any]) -> tuple[ConvFilter, ...]:
-    """One prepared filter per depth of ``w [kd, kh, kw, I, O]``."""
+    """Return one prepared filter per depth of ``w [kd, kh, kw, I, O]``."""
     return tuple(conv_filter(plane.transpose(3, 0, 1, 2), None) for plane in w)
 
 
 def transpose_volume_filter(w: NDArray[Any], dilation: Triple) -> tuple[ConvFilter, ...]:
-    """One prepared filter per depth of ``w [kd, kh, kw, O, I]``, with zeros between its taps where dilated."""
+    """Return one prepared filter per depth of ``w [kd, kh, kw, O, I]``, with zeros for dilation."""
     kd, kh, kw, out_channels, in_channels = w.shape
     wide = np.zeros((kd, (kh - 1) * dilation[1] + 1, (kw - 1) * dilation[2] + 1, out_channels, in_channels), w.dtype)
     wide[:, :: dilation[1], :: dilation[2]] = w
@@ -49,7 +49,7 @@ def transpose_volume_filter(w: NDArray[Any], dilation: Triple) -> tuple[ConvFilt
 
 
 def _meeting(size: int, offset: int, stride: int, count: int) -> tuple[slice, slice]:
-    """The ``i`` in ``0 … count`` whose position ``i * stride + offset`` is in ``[0, size)``, and those positions."""
+    """Return the ``i`` below ``count`` with ``i * stride + offset`` in ``[0, size)``, and the positions."""
     start = max(0, -(offset // stride))
     stop = min(count, (size - 1 - offset) // stride + 1)
     if stop <= start:
@@ -59,14 +59,14 @@ def _meeting(size: int, offset: int, stride: int, count: int) -> tuple[slice, sl
 
 
 def _planes(x: NDArray[Any], depths: slice) -> NDArray[Any]:
-    """The planes of these depths as images ``[N * depths, H, W, C]``."""
+    """Return the planes of these depths as images ``[N * depths, H, W, C]``."""
     return x[:, depths].reshape(-1, *x.shape[2:])
 
 
 def conv3d(
     x: NDArray[Any], filters: tuple[ConvFilter, ...], window: VolumeWindow, output: Triple
 ) -> NDArray[np.float32]:
-    """Sums ``[N, *output, O]`` of a convolution of ``x [N, D, H, W, C]``; filters come from :func:`volume_filter`."""
+    """Return sums ``[N, *output, O]`` of a convolution of ``x [N, D, H, W, C]`` by :func:`volume_filter`."""
     out = np.zeros((x.shape[0], *output, filters[0].out_channels), np.float32)
     for k, plane in enumerate(filters):
         targets, sources = _meeting(x.shape[1], k * window.dilation[0] - window.before[0], window.stride[0], output[0])
@@ -78,9 +78,9 @@ def conv3d(
 def transpose_conv3d(
     x: NDArray[Any], filters: tuple[ConvFilter, ...], window: VolumeWindow, output: Triple
 ) -> NDArray[np.float32]:
-    """Sums ``[N, *output, O]`` of a transposed convolution of ``x [N, D, H, W, I]``.
+    """Return sums ``[N, *output, O]`` of a transposed convolution of ``x [N, D, H, W, I]``.
 
-    The input element at d adds its taps at ``d * stride - before + k * dilation``; what falls outside is dropped.
+    The input element at d adds its taps at ``d * stride - before + k * dilation``; taps outside are dropped.
     ``filters`` come from :func:`transpose_volume_filter`.
     """
     out = np.zeros((x.shape[0], *output, filters[0].out_channels), np.float32)

@@ -1,13 +1,13 @@
-"""Rounding of weights that keeps a layer's results rather than its weights.
+"""Rounding of weights that minimises the error of a layer's results.
 
-A layer computes ``Y = W X + b`` for rows of inputs X that calibration data shows. Rounding every weight to the nearest
-code minimises ``|W - Q|``; what counts is ``|(W - Q) X|``, a quadratic form with the second moments of X. Columns are
-rounded one by one, and what a column loses is moved to the columns that are still free, as the inverse moments say (the
-order of Frantar et al., "GPTQ", 2022, after Hassibi's optimal brain surgeon). What remains of the mean goes into the
-bias, so the moments that count are those about the mean.
+A layer computes ``Y = W X + b`` for inputs X from calibration data. Rounding every weight to the nearest code minimises
+``|W - Q|``, but the error of results is ``|(W - Q) X|``, a quadratic form with the second moments of X. Columns are
+rounded one by one, and the error of a column is compensated in the columns that are still free, by the inverse moments
+(Frantar et al., "GPTQ", 2022, after Hassibi's optimal brain surgeon). The bias takes the remaining mean error, so the
+moments are central.
 
-Layers are problems ``weights [G, O, K]``: G groups that see inputs of their own (1 for plain layers, the channels of a
-depthwise convolution), O results and K inputs per group. Nothing here knows of graphs.
+Layers are problems ``weights [G, O, K]``: G groups with inputs of their own (1 for plain layers, the channels of a
+depthwise convolution), O results and K inputs per group. This module is independent of graphs.
 """
 
 from __future__ import annotations
@@ -23,19 +23,18 @@ from odc_mlir.numerics.fixed import round_half_away
 Floats = NDArray[np.float64]
 Codes = NDArray[np.int64]
 
-DAMPING = 0.01  # part of the mean variance that every input gets on top: trust in few samples is limited
-# Other scales that are tried, as parts of the first, and how many products of layers they may take.
+DAMPING = 0.01  # part of the mean variance added to every input, as few samples are unreliable
+# Other scales to try, relative to the first, and the largest number of products that this may take.
 _FACTORS = (0.98, 1.02, 0.96, 1.04, 0.94, 1.06, 0.92, 1.08, 0.9, 1.1)
 _MOST_SCALING_PRODUCTS = 1 << 33
-_BLOCK = 64  # columns that are rounded before what they lose is moved to all columns behind
+_BLOCK = 64  # columns rounded before their errors are compensated in all later columns
 
 
 @dataclass
 class Moments:
-    """Second moments of G groups of K inputs, summed over rows; empty when made.
+    """Second moments of G groups of K inputs, summed over rows; initially empty.
 
-    ``parts`` are how many times rows were taken in, and ``spread`` sums the squares of what each time showed of the
-    mean product of every two inputs.
+    ``parts`` counts the added parts, and ``spread`` sums the squared mean products of every two inputs over the parts.
     """
 
     count: int
@@ -48,9 +47,9 @@ class Moments:
         return cls(0, np.zeros((groups, inputs, inputs)))
 
     def add(self, rows: NDArray[Any], parts: int = 1) -> None:
-        """Take in rows ``[G, N, K]`` (or ``[N, K]`` of one group), which are as many ``parts`` of equal size in a row.
+        """Add rows ``[G, N, K]`` (or ``[N, K]`` of one group), which consist of ``parts`` of equal size.
 
-        That is to the last bit what these give one after the other.
+        The result equals that of adding the parts one by one, bit for bit.
         """
         stacked = rows[np.newaxis] if rows.ndim == 2 else rows
         groups, count, inputs = stacked.shape
@@ -66,17 +65,17 @@ class Moments:
 
     @property
     def mean(self) -> Floats:
-        """The mean products of every two inputs, ``[G, K, K]``; zeros before any row."""
+        """Mean products of every two inputs, ``[G, K, K]``; zeros without rows."""
         return self.second / max(1, self.count)
 
 
 def shrunk(moments: Moments, runs: int) -> Floats:
-    """The mean products of ``moments``, ``[G, K, K]``, without what so few ``runs`` show by chance.
+    """Return the mean products ``[G, K, K]`` of ``moments``, shrunk by the noise of few ``runs``.
 
-    Of those of two inputs the part is left out that is expected to be chance, as runs differ in them (Ledoit and Wolf,
-    "A well-conditioned estimator for large-dimensional covariance matrices", 2004): rows of one run are much alike, and
-    a few large ones may make most of a product. Inputs that are quieter than others are made louder, as if in one more
-    run they were as loud: what few runs hardly show would have to take what all others lose.
+    Products of different inputs are shrunk by their sampling noise, estimated from the variation between runs (Ledoit
+    and Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", 2004), because rows of one run
+    are alike and a few large ones may dominate. Inputs of small variance get the variance of one more, average run;
+    otherwise an input that few runs excite would have to compensate the errors of all others.
     """
     known = moments.mean
     squares = _squares_of_pairs(known[np.newaxis])[0]
@@ -89,7 +88,7 @@ def shrunk(moments: Moments, runs: int) -> Floats:
 
 
 def _squares_of_pairs(products: Floats) -> list[float]:
-    """Of each part the sum of squares of the products of different inputs, ``[parts, G, K, K]``."""
+    """Return the sum of squared off-diagonal products for each part of ``products [parts, G, K, K]``."""
     own = np.einsum("pgkk->pgk", products)
     with np.errstate(over="ignore", invalid="ignore"):
         pairs = zip(products, own, strict=True)
@@ -98,7 +97,7 @@ def _squares_of_pairs(products: Floats) -> list[float]:
 
 @dataclass(frozen=True)
 class Grid:
-    """Where weights can be: ``scale * (code - zero_point)`` with codes from ``least`` to ``most``, one scale a row."""
+    """Grid of quantised weights: ``scale * (code - zero_point)``, codes ``least`` to ``most``, per row."""
 
     scales: Floats  # [G, O], positive
     zero_points: Floats  # [G, O]
@@ -106,7 +105,7 @@ class Grid:
     most: int
 
     def nearest(self, values: Floats, at: slice | int = slice(None)) -> Floats:
-        """The codes nearest to ``values [G, O, …]``."""
+        """Return the codes nearest to ``values [G, O, …]``."""
         extra = (np.newaxis,) * (values.ndim - 2)
         scales, zeros = self.scales[(..., *extra)], self.zero_points[(..., *extra)]
         rounded = round_half_away(values / scales)
@@ -115,17 +114,16 @@ class Grid:
         return np.asarray(np.minimum(rounded, self.most, out=rounded))
 
     def real(self, codes: Floats) -> Floats:
-        """What ``codes [G, O, …]`` stand for."""
+        """Return the real values of ``codes [G, O, …]``."""
         extra = (np.newaxis,) * (codes.ndim - 2)
         return self.scales[(..., *extra)] * (codes - self.zero_points[(..., *extra)])
 
 
 def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: float = DAMPING) -> Codes:
-    """Codes ``[G, O, K]`` for ``weights [G, O, K]`` of layers whose inputs have this covariance ``[G, K, K]``.
+    """Return codes ``[G, O, K]`` of ``weights [G, O, K]`` for inputs with ``covariance [G, K, K]``.
 
-    An input that never changes gets the nearest codes: the bias takes what it loses. Where moving what is lost would
-    not help (because codes end at the grid's limits), the nearest codes are kept for the row; so they are for inputs
-    of which nothing can be computed, being too large or too small.
+    A constant input gets the nearest codes, as the bias compensates its error. A row keeps the nearest codes if the
+    compensation does not reduce its error (because codes reach the grid's limits) or cannot be computed.
     """
     return _RoundingProblem.of(weights, covariance, damping).codes(grid)[0]
 
@@ -133,9 +131,9 @@ def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: f
 def round_and_scale(
     weights: Floats, grid: Grid, covariance: Floats, *, damping: float = DAMPING
 ) -> tuple[Codes, NDArray[np.float32]]:
-    """Codes as :func:`round_weights` finds them, and of the scales near those of ``grid`` the best, ``[G, O]``.
+    """Return codes as :func:`round_weights`, and the best scales ``[G, O]`` near those of ``grid``.
 
-    Every result chooses for itself. Layers with few inputs gain most; large ones, which take long, try fewer scales.
+    Every result has its own scale. Layers with few inputs gain most; large layers try fewer scales to save time.
     """
     rounding = _RoundingProblem.of(weights, covariance, damping)
     scales = grid.scales.astype(np.float32)
@@ -151,7 +149,7 @@ def round_and_scale(
 
 @dataclass(frozen=True)
 class _RoundingProblem:
-    """Weights ``[G, O, K]`` and the order in which those of one row are rounded; ``factors`` say what a loss moves."""
+    """Weights ``[G, O, K]``, the order of rounding, and the factors of error compensation."""
 
     weights: Floats
     covariance: Floats
@@ -172,7 +170,7 @@ class _RoundingProblem:
         return cls(weights.astype(np.float64), covariance, order, factors if known else None)
 
     def codes(self, grid: Grid) -> tuple[Codes, Floats]:
-        """Codes ``[G, O, K]`` on ``grid`` and what is lost by them ``[G, O]``."""
+        """Return codes ``[G, O, K]`` on ``grid`` and their loss ``[G, O]``."""
         nearest = grid.nearest(self.weights)
         least = loss(self.weights - grid.real(nearest), self.covariance)
         if self.factors is None:
@@ -183,7 +181,7 @@ class _RoundingProblem:
         return np.where(better[:, :, np.newaxis], found, nearest).astype(np.int64), np.where(better, lost, least)
 
     def _moved(self, grid: Grid, factors: Floats) -> Floats:
-        """Codes of which each makes up for what those before lose."""
+        """Return codes that compensate the rounding errors of those before them."""
         size = self.weights.shape[2]
         left = np.take_along_axis(self.weights, self.order[:, np.newaxis, :], 2)
         codes = np.zeros_like(left)
@@ -206,19 +204,19 @@ class _RoundingProblem:
 
 
 def inverse_factors(covariance: Floats, damping: float) -> Floats:
-    """Upper triangular U with ``Uᵀ U = (covariance + damping)⁻¹`` for each group."""
+    """Return upper triangular U with ``Uᵀ U = (covariance + damping)⁻¹`` for each group."""
     inverse = np.linalg.inv(covariance + _lift(covariance, damping))
     symmetric = (inverse + inverse.transpose(0, 2, 1)) / 2
     return np.asarray(np.linalg.cholesky(symmetric), np.float64).transpose(0, 2, 1)
 
 
 def loss(differences: Floats, covariance: Floats) -> Floats:
-    """Mean square of ``differences [G, O, K]`` times the inputs, for each of the results ``[G, O]``."""
+    """Return the mean squared error ``[G, O]`` of results with ``differences [G, O, K]`` of weights."""
     return np.asarray(np.einsum("gok,gok->go", differences @ covariance, differences))
 
 
 def _lift(covariance: Floats, damping: float) -> Floats:
-    """What damping adds to each group: the part ``damping`` of the mean variance, 1 where nothing varies."""
+    """Return the damping of each group: ``damping`` times the mean variance, 1 if nothing varies."""
     size = covariance.shape[1]
     parts = damping * np.einsum("gkk->g", covariance) / max(1, size)
     return np.asarray(np.where(parts > 0, parts, 1.0)[:, np.newaxis, np.newaxis] * np.eye(size))
