@@ -13,6 +13,7 @@ area        modules                                               subject
 ``search``  ``evaluator``, ``help``, ``target``, ``pareto``,      choosing recipes and precisions of layers
             ``precisions``
 ``driver``  ``driver``                                            the steps from model to result
-``verdict`` ``advice``, ``verdict``, ``report``, ``quantize``     findings, status, advice, page, entry points
+``verdict`` ``advice``, ``findings``, ``verdict``, ``report``,    findings, status, advice, page, entry points
+            ``quantize``
 =========== ===================================================== =============================================
 """

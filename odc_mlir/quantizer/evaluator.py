@@ -20,7 +20,7 @@ from odc_mlir.calibration.recorded import joined
 from odc_mlir.errors import OdcError, UnsupportedError
 from odc_mlir.quantizer.candidates import MOST_REFINING, CandidateBuilder
 from odc_mlir.quantizer.execution import reals_of, reals_where_it_runs
-from odc_mlir.quantizer.intervals import Certainty, Witness, intervals_of, witnesses
+from odc_mlir.quantizer.intervals import Certainty, RareValue, intervals_of, rare_values
 from odc_mlir.quantizer.layers import Coverage, Examination, coverage_of
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe
@@ -196,7 +196,7 @@ class Folds:
 # Beyond how many multiply-accumulates models are not made anew to judge all samples, nor often for those held back.
 _MOST_JUDGING_MACS = 1 << 30
 # Beyond how many the float model is not run once more on the samples that chose ranges.
-_MOST_WITNESS_MACS = 1 << 32
+_MOST_RARE_MACS = 1 << 32
 _SEED = 1
 
 
@@ -323,29 +323,25 @@ class Making:
             candidate.coverage = coverage_of(candidate.graph, [np.shape(array) for array in self.data.held[0]], {})
         return candidate.coverage
 
-    def lost_witnesses(self, candidate: Candidate) -> list[tuple[Witness, float]]:
+    def lost_values(self, candidate: Candidate) -> list[tuple[RareValue, float]]:
         """The rare values of calibration samples that ``candidate`` loses, with what it gives instead."""
-        if not self._witnesses:
+        if not self._rare_values:
             return []
-        if candidate.lost_witnesses is None:
-            samples = sorted({witness.sample for witness in self._witnesses})
+        if candidate.lost_values is None:
+            samples = sorted({witness.sample for witness in self._rare_values})
             runs = reals_where_it_runs(candidate.graph, [self.data.fit[i] for i in samples])
             found = dict(zip(samples, runs, strict=True))
-            pairs = ((one, one.seen_in(found[one.sample])) for one in self._witnesses)
-            candidate.lost_witnesses = [pair for pair in pairs if pair[0].is_lost(pair[1])]
-        return candidate.lost_witnesses
+            pairs = ((one, one.seen_in(found[one.sample])) for one in self._rare_values)
+            candidate.lost_values = [pair for pair in pairs if pair[0].is_lost(pair[1])]
+        return candidate.lost_values
 
     @cached_property
-    def _witnesses(self) -> list[Witness]:
+    def _rare_values(self) -> list[RareValue]:
         """None for weights alone, which have no ranges that cut off, and for models that take long to run."""
         fit = [] if self.data.held is self.data.fit else self.data.fit
-        if (
-            not fit
-            or self.builder.scheme.weights_only
-            or self.examination(self.base).macs * len(fit) > _MOST_WITNESS_MACS
-        ):
+        if not fit or self.builder.scheme.weights_only or self.examination(self.base).macs * len(fit) > _MOST_RARE_MACS:
             return []
-        found = witnesses(self.reference, list(reals_of(self._original, fit)))
+        found = rare_values(self.reference, list(reals_of(self._original, fit)))
         alone = standing_out(fit)  # which is told of as such
         return [witness for witness in found if witness.sample != alone]
 

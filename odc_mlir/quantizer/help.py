@@ -95,7 +95,7 @@ class Criteria:
 
     def loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
         """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""
-        ours, theirs = (self._making.lost_witnesses(each.candidate) for each in (choice, best))
+        ours, theirs = (self._making.lost_values(each.candidate) for each in (choice, best))
         return len(ours) > len(theirs)
 
 

@@ -366,7 +366,7 @@ _LOST = 0.5  # of the range that all samples show: an error from which nothing i
 
 
 @dataclass(frozen=True, slots=True)
-class Witness:
+class RareValue:
     """An output's least or greatest ``value``, of a sample's elements at ``element``; ``span``: of all samples."""
 
     sample: int
@@ -384,7 +384,7 @@ class Witness:
         return not abs(found - self.value) <= _LOST * self.span
 
 
-def witnesses(reference: Reference, outputs: Sequence[Sequence[Array]]) -> list[Witness]:
+def rare_values(reference: Reference, outputs: Sequence[Sequence[Array]]) -> list[RareValue]:
     """Those among ``outputs``, what the float model gives of samples that ``reference`` does not have."""
     found = []
     for place, arrays in enumerate(zip(*outputs, strict=True)):
@@ -396,7 +396,7 @@ def witnesses(reference: Reference, outputs: Sequence[Sequence[Array]]) -> list[
     return found
 
 
-def _of_columns(reference: Reference, place: int, columns: slice, arrays: Sequence[Array]) -> list[Witness]:
+def _of_columns(reference: Reference, place: int, columns: slice, arrays: Sequence[Array]) -> list[RareValue]:
     shown = reference.columns(place)
     low, high = float(shown.low[columns].min()), float(shown.high[columns].max())
     rows = [shown.rows(array)[:, columns].astype(np.float64) for array in arrays]
@@ -412,13 +412,13 @@ def _of_columns(reference: Reference, place: int, columns: slice, arrays: Sequen
     outside = (values[0] < low - beyond, values[1] > high + beyond)
     elements = shown.rows(np.arange(arrays[0].size).reshape(arrays[0].shape))[:, columns].reshape(-1)
     return [
-        Witness(number, place, int(elements[at]), value, span)
+        RareValue(number, place, int(elements[at]), value, span)
         for (number, at), value, is_outside in zip(ends, values, outside, strict=True)
         if is_outside and span > 0
     ]
 
 
-def lost_witness_text(name: str, witness: Witness, found: float, *, is_clipped: bool) -> str:
+def lost_value_text(name: str, witness: RareValue, found: float, *, is_clipped: bool) -> str:
     """What is said of an output called ``name``; ``is_clipped``: its range does not hold all that was seen."""
     remedy = "so cutting them off seemed to help: choose --ranges minmax, give" if is_clipped else "so give"
     return (

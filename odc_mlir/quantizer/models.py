@@ -32,7 +32,7 @@ from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.execution import CASTS, Stepper
-from odc_mlir.quantizer.intervals import Witness
+from odc_mlir.quantizer.intervals import RareValue
 from odc_mlir.quantizer.layers import Coverage
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.outputs import Columns
@@ -206,7 +206,7 @@ class Candidate:
     module: ModuleOp
     measured: Measurement | None = None
     measured_itself: Measurement | None = None  # the same of all samples
-    lost_witnesses: list[tuple[Witness, float]] | None = None  # with what it gives instead
+    lost_values: list[tuple[RareValue, float]] | None = None  # with what it gives instead
     coverage: Coverage | None = None
 
     @cached_property

@@ -412,18 +412,27 @@ VARY_MORE = "give samples for which outputs vary as they do in use"
 KEPT_BY_CONSTANTS = "constant outputs would keep all limits but R² as well, or nearly"
 
 
+# Severities of findings. A problem fails the model, and so does doubt: the limits hold, but too few samples show that
+# they hold on others. A cause explains a failure; a note changes no status.
+PROBLEM, DOUBT, CAUSE, NOTE = "problem", "doubt", "cause", "note"
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictFinding:
+    """Result of a check: its severity, and a text that says what to do."""
+
+    severity: str
+    text: str
+
+
 @dataclass(slots=True)
 class Evidence:
-    """What a verdict is made of.
+    """Measurements and choices that a verdict is made of.
 
-    ``metrics`` are the integer model's, worst over the outputs (plus ``drop`` and scores where answers are known);
-    ``fake_quantized`` those of the same model with float arithmetic between quantised values, None where not measured.
-    ``problems``: what else stands in the way of passing; ``coverage``: what is quantised, and what the target runs;
-    ``deciding``: how many samples would decide limits that are left open, by key; ``inherent``: whether a
-    limit is missed on samples that the model was made by as well, by key, where such ones were measured;
-    ``causes``: options that were given and are likely why it is not accurate enough;
-    ``made_up``: nobody gave the inputs that the model was checked on; ``seen``: ranges were recorded of them;
-    ``doubts``: limits that hold on samples which are too few to say so of others.
+    ``metrics``: of the integer model, worst over the outputs (with ``drop`` and scores where answers are known);
+    ``fake_quantized``: of the same model with float arithmetic between quantised values. ``deciding``: numbers of
+    samples that would decide undecided limits, by key; ``inherent``: whether a limit is missed on the calibration
+    samples as well, by key. ``made_up``: the inputs are random; ``seen``: ranges were recorded on the same inputs.
     """
 
     limits: tuple[Limit, ...]
@@ -436,19 +445,16 @@ class Evidence:
     float_reasons: dict[str, str] = field(default_factory=dict)
     samples: dict[str, Any] = field(default_factory=dict)
     saturated_biases: dict[str, list[int]] = field(default_factory=dict)
-    findings: list[str] = field(default_factory=list)
+    findings: list[VerdictFinding] = field(default_factory=list)
     steps: list[dict[str, Any]] = field(default_factory=list)
     choices: dict[str, Any] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
     coverage: dict[str, Any] = field(default_factory=dict)
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     deciding: Mapping[str, int] = field(default_factory=dict)
     inherent: Mapping[str, bool] = field(default_factory=dict)
     front: list[dict[str, Any]] = field(default_factory=list)
-    causes: list[str] = field(default_factory=list)
     made_up: bool = False
     seen: bool = False
-    doubts: list[str] = field(default_factory=list)
 
 
 def make_verdict(evidence: Evidence) -> dict[str, Any]:
@@ -472,8 +478,12 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         }
         for limit in evidence.limits
     ]
-    holds = all(check["passed"] for check in checks) and not evidence.problems
-    status = FAILED if not holds or evidence.doubts else UNCHECKED if evidence.made_up else PASSED
+    texts = {
+        kind: [found.text for found in evidence.findings if found.severity == kind]
+        for kind in (PROBLEM, DOUBT, CAUSE, NOTE)
+    }
+    holds = all(check["passed"] for check in checks) and not texts[PROBLEM]
+    status = FAILED if not holds or texts[DOUBT] else UNCHECKED if evidence.made_up else PASSED
     main = next((check for check in checks if not check["passed"]), checks[0])
     worst = worst_layers(evidence.layers)
     return {
@@ -485,9 +495,9 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "limit": main["limit"],
         "value": main["value"],
         "limits": checks,
-        "too_few_samples": holds and bool(evidence.doubts),
-        "problems": [*evidence.problems, *evidence.doubts],
-        "causes": evidence.causes,
+        "too_few_samples": holds and bool(texts[DOUBT]),
+        "problems": [*texts[PROBLEM], *texts[DOUBT]],
+        "causes": texts[CAUSE],
         "coverage": evidence.coverage,
         "front": evidence.front,
         "metrics": evidence.metrics,
@@ -501,7 +511,7 @@ def make_verdict(evidence: Evidence) -> dict[str, Any]:
         "float_reasons": evidence.float_reasons,
         "samples": evidence.samples,
         "saturated_biases": evidence.saturated_biases,
-        "findings": evidence.findings,
+        "findings": texts[NOTE],
         "steps": evidence.steps,
         "choices": evidence.choices,
     }

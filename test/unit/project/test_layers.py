@@ -84,7 +84,7 @@ QUANTIZER_ORDER: dict[str, tuple[str, ...]] = {
     "make": ("refinement", "models", "candidates"),
     "search": ("evaluator", "help", "target", "pareto", "precisions"),
     "driver": ("driver",),
-    "verdict": ("advice", "verdict", "report", "quantize"),
+    "verdict": ("advice", "findings", "verdict", "report", "quantize"),
 }
 
 # The one module of the runtime that compiles on the device, by an import inside a function.

@@ -15,10 +15,10 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.quantizer.advice import hint_of, leaves_some
+from odc_mlir.quantizer.findings import distinct
 from odc_mlir.quantizer.policy.verdict import Answers, choose_limits
 from odc_mlir.quantizer.quantize import Quantized
 from odc_mlir.quantizer.report import render
-from odc_mlir.quantizer.verdict import distinct
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.tools.odc_quantize import summary
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags

@@ -8,14 +8,19 @@ import pytest
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.intervals import wilson
 from odc_mlir.quantizer.policy.verdict import (
+    CAUSE,
     DEFAULT_DROP_DB,
+    DOUBT,
     FAILED,
+    NOTE,
     PASSED,
+    PROBLEM,
     UNCHECKED,
     Answers,
     Evidence,
     LayerError,
     Limit,
+    VerdictFinding,
     caution,
     check_text,
     choose_limits,
@@ -265,6 +270,19 @@ def test_made_up_inputs_pass_nothing(made_up: bool, value: float, status: str) -
     assert (verdict["status"], verdict["passed"]) == (status, status == PASSED)
     assert (caution(verdict) is None) is (status != UNCHECKED)
     assert describe(verdict).startswith({UNCHECKED: "not checked: no samples were given"}.get(status, f"{status}: "))
+
+
+@pytest.mark.parametrize(
+    ("severity", "status", "key"),
+    [(PROBLEM, FAILED, "problems"), (DOUBT, FAILED, "problems"), (CAUSE, PASSED, "causes"), (NOTE, PASSED, "findings")],
+)
+def test_the_status_follows_from_the_severities_of_findings(severity: str, status: str, key: str) -> None:
+    verdict = make_verdict(
+        Evidence((Limit("mpeir", 0.1),), {"mpeir": 0.0}, findings=[VerdictFinding(severity, "a text")])
+    )
+    assert verdict["status"] == status
+    assert {name: verdict[name] for name in ("problems", "causes", "findings") if verdict[name]} == {key: ["a text"]}
+    assert verdict["too_few_samples"] is (severity == DOUBT)
 
 
 def test_a_score_that_luck_may_have_does_not_count_alone() -> None:
