@@ -38,7 +38,7 @@ class BasicCell:
 
 
 def basic_cell(weights: Codes, weight_zero: int, bias: Codes, bias_scale: float) -> BasicCell:
-    """Prepare ``weights [4*O, I + O]`` and ``bias [4*O]``; ``bias_scale`` is that of the sums."""
+    """Prepare ``weights [4*O, I + O]`` and ``bias [4*O]``; sums have ``bias_scale``."""
     q, e = quantize_multiplier(float(np.float32(1 << 15 - gates.GATE_BITS) * np.float32(bias_scale)))
     return BasicCell(integer_matrix((weights.astype(np.int32) - weight_zero).T, ZERO), bias, q, e)
 

@@ -1,5 +1,6 @@
-"""Host kernels: ``kernel(node)`` prepares everything that can be, and returns the function that runs the operator.
+"""Host kernels: a function per operator, which prepares the operator and returns the function that computes it.
 
-Prepared functions take operand arrays in operand order (None for those left out) and return result arrays. They accept
-other batch and image sizes than the static ones. Constants are taken from the node, so an executor may pass None there.
+Prepared functions accept operand arrays in operand order (None for omitted ones) and return result arrays. They also
+accept batch and image sizes other than the static ones. Constants come from the node, so an executor may pass None.
+Docstrings describe what the prepared function computes.
 """

@@ -30,8 +30,8 @@ from odc_mlir.runtime.kernels.elementwise import broadcasting, coded_pairs, of_r
 from odc_mlir.runtime.kernels.unary import coded, function_of_codes16, real_function, unary
 
 _LOG_SOFTMAX_SCALE = 1 / 16
-_LARGEST_SCALE_16 = 1.0  # of an operand of a 16-bit logistic or hyperbolic tangent
-_TOLERANCE = 1e-3  # of a scale that an operator fixes, relative
+_LARGEST_SCALE_16 = 1.0  # limit of the operand's scale in a 16-bit logistic or hyperbolic tangent
+_TOLERANCE = 1e-3  # relative, of scales that an operator prescribes
 
 
 def _rectifier(node: Node, activation: str) -> Execute:
@@ -49,27 +49,27 @@ def _rectifier(node: Node, activation: str) -> Execute:
 
 
 def relu(node: Node) -> Execute:
-    """``max(x, 0)``."""
+    """Compute ``max(x, 0)``."""
     return _rectifier(node, "relu")
 
 
 def relu6(node: Node) -> Execute:
-    """``x`` clamped to [0, 6]."""
+    """Clamp ``x`` to [0, 6]."""
     return _rectifier(node, "relu6")
 
 
 def relu_n1_to_1(node: Node) -> Execute:
-    """``x`` clamped to [-1, 1]."""
+    """Clamp ``x`` to [-1, 1]."""
     return _rectifier(node, "relu_n1_to_1")
 
 
 def relu_0_to_1(node: Node) -> Execute:
-    """``x`` clamped to [0, 1]."""
+    """Clamp ``x`` to [0, 1]."""
     return _rectifier(node, "relu_0_to_1")
 
 
 def leaky_relu(node: Node) -> Execute:
-    """``x`` where positive, else ``alpha * x``."""
+    """Compute ``x`` where it is positive, else ``alpha * x``."""
     out = node.results[0]
     require_dtype(node, out, *FLOATS, *CODES)
     dtype, alpha = out.info.numpy, np.float32(option(node, "alpha"))
@@ -80,8 +80,8 @@ def leaky_relu(node: Node) -> Execute:
 
 
 def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]:
-    """Return the larger of ``x`` and ``slope * x``, for steep slopes the smaller: a choice by sign, without one."""
-    if not slope:  # of which the product with infinity is NaN
+    """Return the larger of ``x`` and ``slope * x``, for slopes above 1 the smaller, which needs no choice."""
+    if not slope:  # 0 * infinity would be NaN
         return lambda x: in_pieces(lambda x: choose(x > 0, x, x * slope), x, dtype)
     better = np.maximum if slope <= 1 else np.minimum
 
@@ -96,7 +96,7 @@ def _leaky(slope: np.floating[Any], dtype: np.dtype) -> Callable[[Array], Array]
 
 
 def prelu(node: Node) -> Execute:
-    """``x`` where not negative, else ``alpha * x``; the slopes broadcast to ``x``."""
+    """Compute ``x`` where it is not negative, else ``alpha * x``; ``alpha`` broadcasts to ``x``."""
     out, dtype = node.results[0], node.results[0].info.numpy
     require_dtype(node, out, *FLOATS, *CODES)
     compute: Callable[[Array, Array], Array]
@@ -123,19 +123,19 @@ def prelu(node: Node) -> Execute:
 
 
 def elu(node: Node) -> Execute:
-    """``x`` where not negative, else ``e^x - 1``."""
+    """Compute ``x`` where it is not negative, else ``e^x - 1``."""
     return real_function(node, special.elu)
 
 
 def gelu(node: Node) -> Execute:
-    """``x`` times the normal distribution function of ``x``."""
+    """Compute ``x`` times the normal distribution function of ``x``."""
     if bool(option(node, "approximate")):
         return real_function(node, special.gelu_tanh, tabulated=special.gelu_tanh_exact)
     return real_function(node, special.gelu, tabulated=special.gelu_exact)
 
 
 def hard_swish(node: Node) -> Execute:
-    """``x * clamp(x + 3, 0, 6) / 6``."""
+    """Compute ``x * clamp(x + 3, 0, 6) / 6``."""
     out = node.results[0]
     if out.dtype not in EIGHT_BIT:
         return real_function(node, special.hard_swish)
@@ -146,7 +146,7 @@ def hard_swish(node: Node) -> Execute:
 
 
 def logistic(node: Node) -> Execute:
-    """``1 / (1 + e^-x)``."""
+    """Compute ``1 / (1 + e^-x)``."""
     if node.results[0].dtype == "int16":
         if (scale := _plain_scale16(node)) is None:
             return function_of_codes16(node, lut.logistic, interpolated=False)
@@ -156,7 +156,7 @@ def logistic(node: Node) -> Execute:
 
 
 def tanh(node: Node) -> Execute:
-    """Hyperbolic tangent."""
+    """Compute the hyperbolic tangent."""
     if node.results[0].dtype == "int16":
         if (scale := _plain_scale16(node)) is None:
             return function_of_codes16(node, np.tanh, interpolated=False)
@@ -166,9 +166,9 @@ def tanh(node: Node) -> Execute:
 
 
 def _plain_scale16(node: Node) -> float | None:
-    """The operand's scale where TensorFlow Lite's 16-bit kernels can compute with it, None for other parameters.
+    """Return the operand's scale if TensorFlow Lite's 16-bit kernels support the parameters, else None.
 
-    They take zero points as 0 and the result's scale as 1/32768.
+    They assume zero points of 0 and a result scale of 1/32768.
     """
     (scale, zero), (out_scale, out_zero) = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     usual = abs(out_scale * (1 << 15) - 1) < _TOLERANCE and scale < _LARGEST_SCALE_16
@@ -176,9 +176,9 @@ def _plain_scale16(node: Node) -> float | None:
 
 
 def softmax(node: Node) -> Execute:
-    """Softmax along the last axis.
+    """Compute the softmax along the last axis.
 
-    8-bit codes use TFLite's fixed-point algorithm where the result has its scale (1/256), ONE's float table otherwise.
+    8-bit codes use TFLite's fixed-point algorithm if the result has its scale (1/256), else ONE's float table.
     """
     x, out, beta = node.operand(0), node.results[0], float(option(node, "beta"))
     require_dtype(node, x, *FLOATS, *CODES)
@@ -207,7 +207,7 @@ def softmax(node: Node) -> Execute:
 
 
 def log_softmax(node: Node) -> Execute:
-    """Logarithm of the softmax along the last axis; 8-bit results have the scale 1/16 and end at zero."""
+    """Compute the logarithm of the softmax along the last axis; 8-bit results have the scale 1/16."""
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, *FLOATS, *EIGHT_BIT)
     dtype = out.info.numpy

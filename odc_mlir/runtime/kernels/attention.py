@@ -1,4 +1,4 @@
-"""INSTANCE_NORM, RMS_NORM, ROPE, ATTENTION: float32, as ONE's kernels define them."""
+"""INSTANCE_NORM, RMS_NORM, ROPE and ATTENTION in float32, as ONE's kernels define them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BLOCK = 32  # ATTENTION reads its caches in blocks of this many rows
 
 
 def _require(node: Node, *allowed: str, other_than: int | None = None) -> None:
-    """Raises UnsupportedError unless all tensors, one operand apart, have one of the allowed element types."""
+    """Raise UnsupportedError unless all tensors but one operand have one of the allowed element types."""
     infos = [info for index, info in enumerate(node.operands) if index != other_than]
     for info in (*infos, *node.results):
         if info is not None and info.dtype not in allowed:
@@ -31,9 +31,9 @@ def _require(node: Node, *allowed: str, other_than: int | None = None) -> None:
 
 
 def instance_norm(node: Node) -> Execute:
-    """Per image and channel: ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``, computed in double.
+    """Normalise each image and channel: ``(x - mean) / sqrt(variance + epsilon) * gamma + beta``.
 
-    ``[N, H, W, C]`` is normalised over H and W, ``[N, C, D]`` over D.
+    ``[N, H, W, C]`` is normalised over H and W, ``[N, C, D]`` over D, in float64.
     """
     _require(node, "float32")
     x_of, gamma_of, beta_of = (fetch(node, index) for index in range(3))
@@ -56,7 +56,7 @@ def instance_norm(node: Node) -> Execute:
 
 
 def rms_norm(node: Node) -> Execute:
-    """``gamma * x / sqrt(mean(x^2) + epsilon)`` over the last axis, summed in double."""
+    """Compute ``gamma * x / sqrt(mean(x^2) + epsilon)`` over the last axis, summed in double."""
     _require(node, "float32")
     x_of, gamma_of, epsilon = fetch(node, 0), fetch(node, 1), float(option(node, "epsilon"))
 
@@ -70,17 +70,17 @@ def rms_norm(node: Node) -> Execute:
 
 
 def _rotated(x: NDArray[Any], sine: NDArray[Any], cosine: NDArray[Any]) -> NDArray[Any]:
-    """``x * cos + concat(-x_high, x_low) * sin``: the GPT-NeoX form, tables broadcast."""
+    """Return ``x * cos + concat(-x_high, x_low) * sin``, the GPT-NeoX form; tables broadcast."""
     half = x.shape[-1] // 2
     turned = np.concatenate((-x[..., half:], x[..., :half]), axis=-1)
     return np.asarray(x * cosine + turned * sine, x.dtype)
 
 
 def rope(node: Node) -> Execute:
-    """Rotary embedding with tables for every position (or one for all): tables broadcast to the input.
+    """Compute the rotary embedding by tables for every position, or one for all.
 
-    ONE's kernels read the first row of a table with several rows for every position, which its models do not mean; we
-    warn of such tables.
+    Tables broadcast to the input. ONE's kernels read the first row of a table with several rows for every position,
+    which its models do not intend, so we warn about such tables.
     """
     if option(node, "mode") != "gpt_neox":
         raise unsupported(node, f"mode {option(node, 'mode')!r} has no published definition; gpt_neox is supported")
@@ -105,7 +105,7 @@ def rope(node: Node) -> Execute:
 
 
 def _cache(node: Node, index: int) -> Fetch:
-    """How to get a cache to write to: the array passed in, or a copy of a constant."""
+    """Return the function that yields a writable cache: the array passed in, or a copy of a constant."""
     info = node.operand(index)
 
     def contents(operands: Sequence[Array | None]) -> Array:
@@ -116,9 +116,10 @@ def _cache(node: Node, index: int) -> Fetch:
 
 
 def attention(node: Node) -> Execute:
-    """One token: keys and values join the caches at ``position``, the token attends to rows up to it.
+    """Compute the attention of one token, whose key and value are written to the caches at ``position``.
 
-    The mask, one value per row and repeated where it is shorter, hides rows beyond the position.
+    The token attends to cache rows up to ``position``. The mask has one value per row, repeated if it is shorter, and
+    hides rows beyond the position.
     """
     _require(node, "float32", other_than=_POSITION)
     fetches = [
@@ -132,7 +133,7 @@ def attention(node: Node) -> Execute:
         if x.size != heads * size or sine.size != size or cosine.size != size or not mask.size or not place.size:
             raise input_error(node, f"{heads} heads of {size}, the input {list(x.shape)}, tables and mask do not fit")
         position = int(place.ravel()[0])
-        # ONE rounds up position + 2 rather than position + 1: the row after the last valid one is read, and masked.
+        # ONE rounds up position + 2 instead of position + 1, so that it also reads the next row, which is masked.
         length = _BLOCK * math.ceil((position + 2) / _BLOCK)
         if not 0 <= position < capacity or length > capacity:
             raise input_error(node, f"position {position} needs {length} cache rows, the cache has {capacity}")

@@ -1,4 +1,4 @@
-"""BCQ_FULLY_CONNECTED and BCQ_GATHER, for a chosen reading of the bits; nothing published says which is right."""
+"""BCQ_FULLY_CONNECTED and BCQ_GATHER with a chosen interpretation of bits, as none is specified publicly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values = Mapping[str, Array]
 
 
 def _decoded(node: Node, values: Values, prefix: str, hidden: int | None) -> Array:
-    """The weights ``[O, hidden]``; raises UnsupportedError where no reading of the bits is chosen."""
+    """Return the weights ``[O, hidden]``. Raise UnsupportedError if no interpretation of bits is chosen."""
     reading = node.context.binary_codes
     if reading is None:
         error = unsupported(node, "bit order and sign of binary-coded weights are not published")
@@ -37,7 +37,7 @@ def _decoded(node: Node, values: Values, prefix: str, hidden: int | None) -> Arr
 
 
 def bcq_fully_connected(node: Node) -> Execute:
-    """Weights ``[O, H]`` times ``x [H, B]``, plus bias ``[O]``, and activation."""
+    """Multiply weights ``[O, H]`` by ``x [H, B]``, add the bias ``[O]`` and apply the activation."""
     require_float(node, "input", "weights_scales", "bias")
     hidden, x_of, clamp = int(option(node, "weights_hidden_size")), fetch(node, 0), real_clamp(node)
     bias_of = fetch(node, 3) if node.optional(3) is not None else None
@@ -58,7 +58,7 @@ def bcq_fully_connected(node: Node) -> Execute:
 
 
 def bcq_gather(node: Node) -> Execute:
-    """Rows (axis 0) or columns (axis 1) of the table ``[O, H]``."""
+    """Gather rows (axis 0) or columns (axis 1) of the table ``[O, H]``."""
     require_float(node, "input_scales")
     axis, indices_of = int(option(node, "axis")), fetch(node, 2)
     words = node.operand(1).static_shape[1]

@@ -16,7 +16,7 @@ _FOUR_BIT = ("int4", "uint4")
 
 
 def cast(node: Node) -> Execute:
-    """The same numbers in another type. Reals saturate, integers wrap, complex numbers lose their imaginary part."""
+    """Convert to another type: reals saturate, integers wrap, complex numbers lose the imaginary part."""
     x, out = node.operand(0), node.results[0]
     for info, other in ((x, out), (out, x)):
         require_dtype(node, info, *_NUMBERS, *_FOUR_BIT)
@@ -40,7 +40,7 @@ def cast(node: Node) -> Execute:
 
 
 def bitcast(node: Node) -> Execute:
-    """The same bytes as elements of another type."""
+    """Reinterpret the bytes as elements of another type."""
     x, out = node.operand(0), node.results[0]
     for info in (x, out):
         if info.info.bits != 8 * info.info.numpy.itemsize:

@@ -1,4 +1,4 @@
-"""What kernels share: operand access, scales, fused activations."""
+"""Helpers of kernels: operand access, scales, fused activations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 
 Fetch = Callable[[Sequence[Array | None]], Array]
 Clamp = Callable[[Array], Array]
-PlannedKernel = Callable[[Array], Array]  # what is made for operands of one shape
+PlannedKernel = Callable[[Array], Array]  # for operands of one shape
 
 EIGHT_BIT = ("int8", "uint8")
 CODES = (*EIGHT_BIT, "int16")
@@ -27,7 +27,7 @@ _INDEX_HINT = "feed inputs in the order of the model's, whose indices are within
 
 
 def fetch(node: Node, index: int) -> Fetch:
-    """How to get operand ``index`` at run time: the constant, decoded once, or the array passed in."""
+    """Return the function that yields operand ``index`` at run time, decoding constants once."""
     info = node.operand(index)
     if info.is_const:
         constant = info.array()
@@ -45,10 +45,10 @@ def fetch(node: Node, index: int) -> Fetch:
 def planned(
     node: Node, index: int, others: Sequence[int], make: Callable[..., Callable[[Array], Any]], *, several: bool = False
 ) -> Execute:
-    """The kernel of ``make(shape, *values)(x)``: ``x`` is operand ``index``, ``values`` are the operands ``others``.
+    """Return the kernel ``make(shape, *values)(x)`` of operand ``index`` and the operands ``others``.
 
-    What is made for a shape is kept while the others are constants, so everything that follows from shape and values
-    belongs into ``make``. ``several``: the result is a sequence of results.
+    The result of ``make`` is kept per shape while the others are constant, so ``make`` should compute everything that
+    depends on shape and values. ``several``: the result is a sequence of results.
     """
     x_of, sources = fetch(node, index), [fetch(node, other) for other in others]
     fixed = all(node.operand(other).is_const for other in others)
@@ -67,19 +67,19 @@ def planned(
 
 
 def input_error(node: Node, message: str, hint: str = FIXED_SHAPE_HINT) -> InputError:
-    """An InputError that names the operator."""
+    """Return an InputError that names the operator."""
     return InputError(message, op=node.spec.name, tensor=node.name, hint=hint)
 
 
 def unsupported(node: Node, message: str) -> UnsupportedError:
-    """An UnsupportedError that names the operator."""
+    """Return an UnsupportedError that names the operator."""
     return UnsupportedError(message, op=node.spec.name, tensor=node.name)
 
 
 def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
-    """(scale, zero point) of a per-tensor quantised tensor; raises ModelError where they cannot be used.
+    """Return (scale, zero point) of a per-tensor quantised tensor; raise ModelError for invalid ones.
 
-    Files exist whose zero point is not a code of the type: a real zero that only arithmetic reaches, and no mistake.
+    The zero point need not be a code of the type: in some valid files real zero is outside the range.
     """
     quant = info.quant
     if quant is None:
@@ -93,23 +93,23 @@ def scale_of(node: Node, info: TensorInfo) -> tuple[float, int]:
 
 
 def signed_codes(node: Node, info: TensorInfo, values: Array) -> Array:
-    """8-bit codes of per-tensor quantised weights without their zero point.
+    """Return 8-bit codes of per-tensor quantised weights without their zero point.
 
-    uint8 ones with the zero point 0 are two's complement numbers: what converters wrote before the schema had int8.
+    uint8 codes with zero point 0 are two's complement numbers: converters wrote these before the schema had int8.
     """
     zero = scale_of(node, info)[1]
     return values.astype(np.int32) - zero if zero else values.view(np.int8)
 
 
 def check_scales(node: Node, info: TensorInfo, scales: Sequence[float]) -> None:
-    """Raises ModelError unless every scale is positive and finite."""
+    """Raise ModelError unless every scale is positive and finite."""
     for scale in scales:
         if not 0 < scale < math.inf:
             raise node.error(f"scale {scale} of tensor {info.name!r} must be positive and finite")
 
 
 def require_units_of_sums(node: Node, bias: TensorInfo, scale: float, weight_scale: float) -> None:
-    """Raises UnsupportedError for a bias with a zero point, or another scale than the product of those given."""
+    """Raise UnsupportedError for a bias with a zero point or in units other than those of the sums."""
     if bias.quant is None:
         return
     check_scales(node, bias, bias.quant.scales)
@@ -122,12 +122,12 @@ def require_units_of_sums(node: Node, bias: TensorInfo, scale: float, weight_sca
 
 
 def fused_activation(node: Node) -> str:
-    """Name of the fused activation, ``none`` for operators without one."""
+    """Return the name of the fused activation, ``none`` for operators without one."""
     return str(node.options.get("fused_activation_function", "none"))
 
 
 def activation_codes(node: Node, info: TensorInfo) -> tuple[int, int]:
-    """Code range that the fused activation allows for quantised result ``info``."""
+    """Return the code range of the fused activation for the quantised result ``info``."""
     scale, zero_point = scale_of(node, info)
     return activation_range(fused_activation(node), info.info.numpy, scale, zero_point)
 
@@ -145,12 +145,12 @@ _REAL_ACTIVATIONS: dict[str, Clamp] = {"tanh": _tanh, "sign_bit": _sign_bit}
 
 
 def is_quantised(info: TensorInfo) -> bool:
-    """Whether the tensor holds codes of reals, not plain integers."""
+    """Return True if the tensor holds codes, not plain integers."""
     return info.info.is_integer and info.quant is not None
 
 
 def real_clamp(node: Node, *, finite: bool = True) -> Clamp | None:
-    """Return the fused activation of real numbers or plain integers, in place; None if there is nothing to apply.
+    """Return the fused activation of real numbers or plain integers, applied in place, or None.
 
     Unless ``finite`` is False, real numbers are also limited to the largest finite ones, as in TensorFlow Lite.
     """
@@ -170,7 +170,7 @@ def real_clamp(node: Node, *, finite: bool = True) -> Clamp | None:
 
 
 def limits_of(dtype: np.dtype, least: float | None, most: float | None) -> tuple[Any, Any]:
-    """Both bounds as arrays of ``dtype`` without axes; where there is none, the largest or smallest there is."""
+    """Return both bounds as arrays of ``dtype`` and rank 0; a missing bound is the type's limit."""
     if dtype.kind == "f":
         ends: tuple[Any, Any] = (-np.inf, np.inf)
     else:
@@ -180,12 +180,12 @@ def limits_of(dtype: np.dtype, least: float | None, most: float | None) -> tuple
 
 
 def ints(array: Array) -> tuple[int, ...]:
-    """An operand that holds sizes, axes or positions, as Python integers."""
+    """Return an operand that holds sizes, axes or positions as Python integers."""
     return tuple(int(v) for v in np.asarray(array).ravel())
 
 
 def quantised_zero(node: Node, info: TensorInfo) -> int:
-    """The code of real zero, or the nearest one: what padding is filled with. Strings have none."""
+    """Return the code of real zero, or the nearest one, for padding. Raise UnsupportedError for strings."""
     if info.info.kind not in ("float", "int", "uint", "bool", "complex"):
         raise unsupported(node, f"element type {info.dtype} is not supported; it has no zero value")
     if info.quant is None or not info.info.is_integer:
@@ -195,14 +195,14 @@ def quantised_zero(node: Node, info: TensorInfo) -> int:
 
 
 def single(node: Node, array: Array, what: str) -> Array:
-    """The one element of an operand, of rank 0; an operand with another number of elements is refused."""
+    """Return the only element of an operand with rank 0; raise InputError for other sizes."""
     if array.size != 1:
         raise input_error(node, f"{what} has the shape {list(array.shape)}; it must have one element")
     return array.reshape(())
 
 
 def check_index(node: Node, indices: Array, size: int, what: str) -> None:
-    """Raises InputError unless every index is in ``[0, size)``."""
+    """Raise InputError unless every index is in ``[0, size)``."""
     if not indices.size:
         return
     if indices.dtype.kind == "i":  # as an unsigned number, a negative one is too large
@@ -216,7 +216,7 @@ def check_index(node: Node, indices: Array, size: int, what: str) -> None:
 
 
 def by_dtype(node: Node, info: TensorInfo, table: dict[str, Any]) -> Any:
-    """The entry for an element type; raises UnsupportedError for one that is not there."""
+    """Return the entry of ``table`` for an element type; raise UnsupportedError if there is none."""
     try:
         return table[info.dtype]
     except KeyError:

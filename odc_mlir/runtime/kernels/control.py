@@ -1,6 +1,6 @@
-"""Control flow: which subgraph runs, and how often.
+"""Control flow: IF, WHILE, CALL, CALL_ONCE, RUN_MODEL.
 
-``node.subgraphs`` holds what the executor lets an operator call, by subgraph index. A called subgraph takes arrays of
+``node.subgraphs`` holds the executor's functions that run subgraphs, by subgraph index. A subgraph accepts arrays of
 any shape, so the state of a loop may grow.
 """
 
@@ -15,7 +15,7 @@ from odc_mlir.runtime.kernels.common import fetch, single, unsupported
 
 
 def if_(node: Node) -> Execute:
-    """One branch's results for the arguments."""
+    """Run one of two subgraphs on the arguments."""
     condition_of, arguments_of = fetch(node, 0), _arguments(node, first=1)
     branches = {True: _callee(node, "then_subgraph_index"), False: _callee(node, "else_subgraph_index")}
 
@@ -27,7 +27,7 @@ def if_(node: Node) -> Execute:
 
 
 def while_(node: Node) -> Execute:
-    """The state for which the condition first gives false; raises ModelError after too many iterations."""
+    """Run the body until the condition is false; raise ModelError after too many iterations."""
     condition, body = _callee(node, "cond_subgraph_index"), _callee(node, "body_subgraph_index")
     first_state, limit = _arguments(node), node.context.max_iterations
 
@@ -44,12 +44,12 @@ def while_(node: Node) -> Execute:
 
 
 def call(node: Node) -> Execute:
-    """The subgraph's results for the arguments."""
+    """Run a subgraph on the arguments."""
     return _passing_on(node, _callee(node, "subgraph"))
 
 
 def call_once(node: Node) -> Execute:
-    """Nothing; the subgraph runs unless it has run since the state began."""
+    """Run a subgraph once per state; there are no results."""
     callee, key = _callee(node, "init_subgraph_index"), ("call_once", option(node, "init_subgraph_index"))
 
     def execute(operands: Sequence[Array | None]) -> Sequence[Array]:
@@ -63,7 +63,7 @@ def call_once(node: Node) -> Execute:
 
 
 def run_model(node: Node) -> Execute:
-    """The other model's outputs for the arguments."""
+    """Run another model on the arguments."""
     if RUN_MODEL_CALLEE not in node.subgraphs:
         raise unsupported(node, f"the model {option(node, 'location')!r} cannot be found from here")
     return _passing_on(node, node.subgraphs[RUN_MODEL_CALLEE])
@@ -75,7 +75,7 @@ def _passing_on(node: Node, callee: Execute) -> Execute:
 
 
 def _callee(node: Node, field: str) -> Execute:
-    """What runs the subgraph that option ``field`` names."""
+    """Return the function that runs the subgraph named by the option ``field``."""
     index = option(node, field)
     if index not in node.subgraphs:
         raise node.error(f"{field} is {index}; there is no such subgraph")
@@ -83,6 +83,6 @@ def _callee(node: Node, field: str) -> Execute:
 
 
 def _arguments(node: Node, first: int = 0) -> Callable[[Sequence[Array | None]], list[Array]]:
-    """What gives the operands from ``first`` on, none of which may be left out."""
+    """Return the function that yields the operands from ``first`` on; all are required."""
     sources = [fetch(node, index) for index in range(first, len(node.operands))]
     return lambda operands: [source(operands) for source in sources]

@@ -31,7 +31,7 @@ Filter = TypeVar("Filter")
 
 
 def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Callable[[Sequence[Array | None]], Filter]:
-    """The prepared filter in operand ``index``: made once from a constant, else in each run."""
+    """Return the prepared filter of operand ``index``: once for a constant, else in each run."""
     values = fetch(node, index)
     if node.operand(index).is_const:
         ready = prepare(values(()))
@@ -40,13 +40,13 @@ def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Call
 
 
 def image(node: Node, x: Array) -> Array:
-    """``x``, refused unless it is ``[N, H, W, C]``."""
+    """Return ``x``; raise InputError unless it is ``[N, H, W, C]``."""
     image_shape(node, x.shape)
     return x
 
 
 def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """``shape``, refused unless it is ``[N, H, W, C]``."""
+    """Return ``shape``; raise InputError unless it is ``[N, H, W, C]``."""
     if len(shape) != 4:
         raise input_error(node, f"the input has the shape {list(shape)}; its rank must be 4")
     return shape
@@ -55,7 +55,7 @@ def image_shape(node: Node, shape: tuple[int, ...]) -> tuple[int, int, int, int]
 def small_plans(
     how: Accumulation, node: Node, weights: int, bias: int
 ) -> Callable[[tuple[int, ...], Callable[[tuple[int, ...]], PlannedKernel | None]], PlannedKernel | None] | None:
-    """What keeps the plan that ``make`` gives for a shape, the last one; None where weights or bias are computed."""
+    """Return the cache of the last plan by shape, or None if weights or bias are computed."""
     bias_info = node.optional(bias)
     fixed = node.operand(weights).is_const and (bias_info is None or bias_info.is_const)
     if not fixed or how.hybrid is not None:
@@ -78,7 +78,7 @@ def small_plans(
 def placed_window(
     node: Node, options: WindowOptions, kernel: tuple[int, int], shape: tuple[int, ...], channels: int
 ) -> Window:
-    """The window over an input of ``shape``, padded as that asks for; a result that is too large is refused."""
+    """Return the window over an input of ``shape`` with its padding; refuse results that are too large."""
     rows, columns = (
         axis_window(node, name, shape[1 + i], kernel[i], options.stride[i], options.dilation[i], options.padding)
         for i, name in enumerate(("height", "width"))
@@ -89,7 +89,7 @@ def placed_window(
 
 
 def conv_2d(node: Node) -> Execute:
-    """``x [N, H, W, C]``, filter ``[O, kh, kw, C/groups]``, bias ``[O]`` to ``[N, OH, OW, O]``."""
+    """Convolve ``x [N, H, W, C]`` with ``[O, kh, kw, C/groups]``, add bias ``[O]``: ``[N, OH, OW, O]``."""
     x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
     options, x_of = window_options(node), fetch(node, 0)
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
@@ -138,7 +138,7 @@ def conv_2d(node: Node) -> Execute:
         def convolve(images: Array, finish: Finish | None) -> Array:
             return conv2d(images, ready, window, in_zero=how.in_zero, finish=finish, dtype=how.out_dtype)
 
-        # of activations quantised on the fly, only plain convolutions with one weight scale keep zero in the middle
+        # only plain convolutions with one weight scale quantise activations symmetrically
         asymmetric = groups > 1 or (how.hybrid is not None and how.hybrid.per_channel)
         return [how.by_image(x, bias_of(operands, bias_info, 2), convolve, asymmetric=asymmetric)]
 
@@ -146,7 +146,7 @@ def conv_2d(node: Node) -> Execute:
 
 
 def depthwise_conv_2d(node: Node) -> Execute:
-    """``x [N, H, W, C]``, filter ``[1, kh, kw, C*M]``, bias ``[C*M]`` to ``[N, OH, OW, C*M]``."""
+    """Convolve channels of ``x [N, H, W, C]`` with ``[1, kh, kw, C*M]``, add bias: ``[N, OH, OW, C*M]``."""
     x_info, w_info, bias_info = node.operand(0), node.operand(1), node.optional(2)
     options, x_of = window_options(node), fetch(node, 0)
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[3])
@@ -196,7 +196,7 @@ def depthwise_conv_2d(node: Node) -> Execute:
 
 
 def transpose_conv(node: Node) -> Execute:
-    """Result shape, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``, bias ``[O]`` to ``[N, OH, OW, O]``."""
+    """Convolve ``x [N, H, W, C]`` transposed with ``[O, kh, kw, C]``, add bias: ``[N, OH, OW, O]``."""
     w_info, x_info, bias_info = node.operand(1), node.operand(2), node.optional(3)
     (stride, padding), x_of, shape_of = transposed_options(node), fetch(node, 2), fetch(node, 0)
     how = accumulation(node, x_info, w_info, bias_info, w_info.static_shape[0])
@@ -209,7 +209,7 @@ def transpose_conv(node: Node) -> Execute:
     filter_of = prepared(node, 1, prepare)
 
     def placed(shape: tuple[int, ...], sizes: Array, ready: ConvFilter) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Padding and size of the result; raises InputError for shapes that do not fit."""
+        """Return padding and size of the result; raise InputError for shapes that do not match."""
         _, rows, columns, channels = image_shape(node, shape)
         if channels != ready.in_channels:
             raise input_error(node, f"the input has {channels} channels, the filter {ready.in_channels}")

@@ -1,4 +1,4 @@
-"""Custom operators: those that the application computes, and those whose meaning is public."""
+"""Custom operators: registered by the application, or with a public definition."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from odc_mlir.runtime.kernels.common import fetch, input_error, single, unsuppor
 
 
 def registered(node: Node) -> Execute:
-    """Calls what is registered for the custom code; raises UnsupportedError where nothing is."""
+    """Call the registered function of a custom code; raise UnsupportedError if there is none."""
     operator = node.context.custom_ops.get(node.custom_code)
     if operator is None:
         error = unsupported(node, f"no implementation is registered for the custom operator {node.custom_code!r}")
@@ -51,32 +51,32 @@ def registered(node: Node) -> Execute:
 
 
 def _own(constant: Array | None, written: bool) -> Array | None:
-    """A constant, or a copy of it where the operator writes it."""
+    """Return a constant, or a copy if the operator writes it."""
     return constant if constant is None or not written else constant.copy()
 
 
 def _locked(value: Array) -> Array:
-    """The same array, read-only."""
+    """Return the array as read-only."""
     view = value.view()
     view.flags.writeable = False
     return view
 
 
 def as_builtin(node: Node) -> Execute:
-    """The builtin operator's kernel."""
+    """Return the kernel of the equivalent builtin operator."""
     builtin = builtin_node(node)
     return builtin.spec.kernel_function(builtin)
 
 
 def erf(node: Node) -> Execute:
-    """The error function of each element."""
+    """Compute the error function of each element."""
     x_of = fetch(node, 0)
     require_dtype(node, node.operand(0), "float32")
     return lambda operands: [special.erf(x_of(operands))]
 
 
 def matrix_band_part(node: Node) -> Execute:
-    """Element (i, j) stays where ``i - j <= lower`` and ``j - i <= upper``; a negative limit is none."""
+    """Keep elements with ``i - j <= lower`` and ``j - i <= upper``; a negative number is no limit."""
     x_of, lower_of, upper_of = (fetch(node, index) for index in range(3))
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -93,10 +93,10 @@ def matrix_band_part(node: Node) -> Execute:
 
 
 def fused_batch_norm(node: Node) -> Execute:
-    """``(x - mean) / sqrt(variance + epsilon) * scale + offset`` for each channel of ``[N, H, W, C]``.
+    """Normalise channels: ``(x - mean) / sqrt(variance + epsilon) * scale + offset``, ``[N, H, W, C]``.
 
-    In training the statistics are the batch's own; results after the output are then its mean and variance (unbiased),
-    which the exponential average mixes with the given ones, and both once more, unmixed and biased.
+    In training the statistics come from the batch; further results are then its mean and unbiased variance, averaged
+    exponentially with the given ones, and its mean and biased variance.
     """
     x_of, scale_of, offset_of, mean_of, variance_of = (fetch(node, index) for index in range(5))
     require_dtype(node, node.operand(0), "float32")
@@ -128,9 +128,9 @@ def fused_batch_norm(node: Node) -> Execute:
 
 
 def max_pool_with_argmax(node: Node) -> Execute:
-    """``[N, H, W, C]`` to the largest element of each window and its flat place; of equal ones the first wins.
+    """Compute the largest element of each window of ``[N, H, W, C]`` and its first flat index.
 
-    The place counts within the image, or with ``include_batch_in_index`` within the whole input.
+    The index counts within the image, or with ``include_batch_in_index`` within the whole input.
     """
     x_of, place_dtype = fetch(node, 0), node.results[1].info.numpy
     require_dtype(node, node.operand(0), "float32")
@@ -156,9 +156,9 @@ def max_pool_with_argmax(node: Node) -> Execute:
 
 
 class Tap(NamedTuple):
-    """What one place of all windows reads: ``values [N, OH, OW, C]`` from rows ``ys`` and columns ``xs``.
+    """One tap of all windows: ``values [N, OH, OW, C]`` from rows ``ys`` and columns ``xs``.
 
-    ``y`` and ``x`` are the place in the window; where ``is_inside [OH, OW]`` is false it lies in the padding.
+    ``y`` and ``x`` are its position in the window; where ``is_inside [OH, OW]`` is false it lies in the padding.
     """
 
     y: int
@@ -172,7 +172,7 @@ class Tap(NamedTuple):
 def window_taps(
     x: Array, window: tuple[int, int], stride: tuple[int, int], rows: WindowAxis, columns: WindowAxis
 ) -> Iterator[Tap]:
-    """The places of windows over ``[N, H, W, C]``, row by row."""
+    """Yield the taps of windows over ``[N, H, W, C]``, row by row."""
     _, height, width, _ = x.shape
     first_y = np.arange(rows.output or 0) * stride[0] - rows.before
     first_x = np.arange(columns.output or 0) * stride[1] - columns.before

@@ -1,4 +1,4 @@
-"""TFLite_Detection_PostProcess: boxes and class scores of an SSD network to detections."""
+"""TFLite_Detection_PostProcess: detections from boxes and class scores of an SSD network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odc_mlir.runtime.kernels.common import Fetch, fetch, input_error, scale_of
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """``each``: classes per detection; ``per_class``: detections per class, for the thorough method only."""
+    """Options of the operator; ``each`` counts classes per detection, ``per_class`` detections per class."""
 
     classes: int
     most: int
@@ -30,7 +30,7 @@ class _Options:
 
 @dataclass(slots=True)
 class _Detections:
-    """Up to ``count`` rows of results, the rest zeros; ``boxes [rows, 4]``, ``classes`` and ``scores [rows]``."""
+    """``count`` rows of results, then zeros: ``boxes [rows, 4]``, ``classes`` and ``scores [rows]``."""
 
     boxes: Array
     classes: Array
@@ -42,10 +42,10 @@ class _Detections:
 
 
 def detection_post_process(node: Node) -> Execute:
-    """Boxes ``[1, n, 4]``, classes and scores ``[1, n]`` and the number of detections ``[1]``, all float32.
+    """Compute boxes ``[1, n, 4]``, classes and scores ``[1, n]`` and the number of detections, float32.
 
-    Operands are coded boxes ``[1, n, 4 or more]``, scores ``[1, n, classes]`` (one more class where the first is the
-    background) and anchors ``[n, 4]``, real or quantised.
+    Operands are coded boxes ``[1, n, 4 or more]``, scores ``[1, n, classes]`` (one more class if the first is the
+    background) and anchors ``[n, 4]``, float or quantised.
     """
     sources = [_real(node, index) for index in range(3)]
     options = _options(node)
@@ -70,7 +70,7 @@ def detection_post_process(node: Node) -> Execute:
 
 
 def _real(node: Node, index: int) -> Fetch:
-    """Operand ``index`` as real numbers."""
+    """Return operand ``index`` as real numbers."""
     info, source = node.operand(index), fetch(node, index)
     require_dtype(node, info, "float32", "uint8", "int8")
     if info.dtype == "float32":
@@ -100,7 +100,7 @@ def _empty(options: _Options) -> _Detections:
 
 
 def _fast(boxes: Array, scores: Array, options: _Options) -> _Detections:
-    """Suppression once, by the best class of each box; a kept box gives its ``each`` best classes."""
+    """Suppress by the best class of each box; return the ``each`` best classes of kept boxes."""
     found, each = _empty(options), min(options.each, options.classes)
     kept = suppress(boxes, scores.max(axis=1), options.most, options.least_score, options.overlap)
     for position, box in enumerate(kept):
@@ -111,7 +111,7 @@ def _fast(boxes: Array, scores: Array, options: _Options) -> _Detections:
 
 
 def _thorough(boxes: Array, scores: Array, options: _Options) -> _Detections:
-    """Suppression in each class by itself, then the best of all."""
+    """Suppress in each class separately; return the best detections of all classes."""
     found, rows = _empty(options), []
     for label in range(options.classes):
         kept = suppress(boxes, scores[:, label], options.per_class, options.least_score, options.overlap)

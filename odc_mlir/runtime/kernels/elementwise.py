@@ -55,10 +55,9 @@ def broadcasting(
     few: Compute | None = None,
     check: Callable[[tuple[int, ...], tuple[int, ...]], None] | None = None,
 ) -> Execute:
-    """The kernel of a two-operand function; operands that cannot be broadcast, or only to too much, are refused.
+    """Return the kernel of a two-operand function; it refuses operands that do not broadcast.
 
-    ``few`` computes the same where it has few results: no more than fit into the caches with all temporaries.
-    ``check`` refuses other shapes.
+    ``few`` computes the same for few results, whose temporaries fit into the caches. ``check`` refuses invalid shapes.
     """
     a_of, b_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].dtype
     a_shape: tuple[int, ...] | None = None
@@ -84,14 +83,14 @@ def broadcasting(
 
 
 def _spreading(node: Node) -> Callable[[Array, Array], tuple[Array, Array]] | None:
-    """Brings small operands to shapes that numpy broadcasts in less time; None where there is nothing to gain."""
+    """Return the function that reshapes small operands to shapes that broadcast faster, or None."""
     a, b = node.operand(0), node.operand(1)
     if not _is_static(a) or not _is_static(b) or a.shape == b.shape or a.info.kind == "string":
         return None
     try:
         shape = np.broadcast_shapes(a.static_shape, b.static_shape)
     except ValueError:
-        return None  # refused when it comes to that
+        return None  # the kernel refuses it at run time
     if math.prod(shape) > FEW_ELEMENTS:
         return None
     shapes = a.static_shape, b.static_shape
@@ -112,7 +111,7 @@ def _is_static(info: TensorInfo) -> bool:
 def _spread(
     info: TensorInfo, own: tuple[int, ...], other: tuple[int, ...], shape: tuple[int, ...]
 ) -> Callable[[Array], Array] | None:
-    """One operand brought to another shape: a single number to none, a constant to that of the result."""
+    """Return the reshaping of one operand: a single number to rank 0, a constant to the result's shape."""
     if math.prod(own) == 1 and own and other == shape:
         return lambda values: values.reshape(())
     if own != shape and own and info.is_const:
@@ -123,7 +122,7 @@ def _spread(
 
 
 def plain(node: Node, function: np.ufunc) -> Execute:
-    """The kernel of a two-operand function on real values or plain integers, with its fused activation."""
+    """Return the kernel of a two-operand function on reals or plain integers, with fused activation."""
     clamp, dtype = real_clamp(node), node.results[0].info.numpy
 
     def compute(a: Array, b: Array) -> Array:
@@ -143,9 +142,9 @@ def plain(node: Node, function: np.ufunc) -> Execute:
 
 
 def coded_pairs(node: Node, compute: Compute) -> Compute:
-    """``compute`` on codes; of 8-bit codes by a table of all pairs once enough have been computed.
+    """Return ``compute`` on codes; 8-bit codes later go through a table of all pairs.
 
-    Where one operand is constant and has a code for each column of the other, there is a smaller table of that one.
+    If one operand is a constant with a code for each column of the other, a smaller table of that one suffices.
     """
     a, b = node.operand(0).info.numpy, node.operand(1).info.numpy
     if a.itemsize > 1 or b.itemsize > 1:
@@ -165,7 +164,7 @@ def coded_pairs(node: Node, compute: Compute) -> Compute:
 
 
 def _column_codes(info: TensorInfo) -> Array | None:
-    """A constant's code for each column ``[C]``, or the only one for all; None of what has other axes, or too many."""
+    """Return a constant's codes per column ``[C]``, or its only code; None for other shapes."""
     shape = info.static_shape if info.is_const else ()
     if not info.is_const or not 0 < math.prod(shape) <= lut.MOST_COLUMNS or math.prod(shape[:-1]) > 1:
         return None
@@ -173,7 +172,7 @@ def _column_codes(info: TensorInfo) -> Array | None:
 
 
 def _by_columns(compute: Compute, row: Array, dtype: np.dtype[Any]) -> Compute:
-    """``compute`` of codes and the constant ``row [C]``, by a table for each column once enough have been computed."""
+    """Return ``compute`` of codes and a constant ``row [C]``, later by a table for each column."""
     codes = lut.codes_by_byte(dtype)
     later = LaterTable(lambda: lut.ColumnTable(compute(codes[None, :], row[:, None])), len(row) * len(codes))
 
@@ -186,9 +185,9 @@ def _by_columns(compute: Compute, row: Array, dtype: np.dtype[Any]) -> Compute:
 
 
 def mapped(node: Node, compute: Compute) -> Execute:
-    """The kernel of a two-operand function without fused activation, in pieces that stay in the cache."""
+    """Return the kernel of a two-operand function without fused activation, computed in pieces."""
     dtype = node.results[0].info.numpy
-    if isinstance(compute, np.ufunc):  # a single pass has no temporaries
+    if isinstance(compute, np.ufunc):  # one pass without temporaries
         return broadcasting(node, compute)
     return broadcasting(
         node, lambda a, b: in_pairs(compute, a, b, dtype), lambda a, b: np.asarray(compute(a, b), dtype)
@@ -196,7 +195,7 @@ def mapped(node: Node, compute: Compute) -> Execute:
 
 
 def add(node: Node) -> Execute:
-    """``a + b``."""
+    """Compute ``a + b``."""
     out = node.results[0]
     require_dtype(node, out, *_PLAIN, *CODES)
     if not _coded(node):
@@ -205,7 +204,7 @@ def add(node: Node) -> Execute:
 
 
 def sub(node: Node) -> Execute:
-    """``a - b``."""
+    """Compute ``a - b``."""
     out = node.results[0]
     require_dtype(node, out, *_PLAIN, *CODES)
     if not _coded(node):
@@ -214,7 +213,7 @@ def sub(node: Node) -> Execute:
 
 
 def _coded(node: Node) -> bool:
-    """Whether the operator works on codes: 8-bit integers always, 16-bit ones where a tensor has a scale."""
+    """Return True if the operator computes on codes: 8 bits, or 16 bits with a scale."""
     out = node.results[0]
     if out.dtype == "int16":
         return any(is_quantised(info) for info in (*node.operands, out) if info is not None)
@@ -222,9 +221,9 @@ def _coded(node: Node) -> bool:
 
 
 def of_reals16(node: Node, function: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Array] | None:
-    """``function`` of two operands of int16 codes with zero points, by float64; None for other types or without.
+    """Return ``function`` of int16 codes with zero points, computed in float64; None for other operands.
 
-    TensorFlow Lite has no such codes. Without zero points they have 17 bits, for which its arithmetic has no room.
+    TensorFlow Lite does not support such codes: without zero points they have 17 bits, too many for its arithmetic.
     """
     infos = (node.operand(0), node.operand(1), node.results[0])
     (a, a_zero), (b, b_zero), (y, y_zero) = (scale_of(node, info) for info in infos)
@@ -253,7 +252,7 @@ def _quantised_sum(node: Node, compute: Callable[[Array, Array, AddParams], Arra
 
 
 def mul(node: Node) -> Execute:
-    """``a * b``."""
+    """Compute ``a * b``."""
     out = node.results[0]
     require_dtype(node, out, *_PLAIN, "uint32", "complex64", *CODES)
     if not _coded(node):
@@ -266,7 +265,7 @@ def mul(node: Node) -> Execute:
 
 
 def div(node: Node) -> Execute:
-    """``a / b``; plain integers are divided with truncation toward zero."""
+    """Compute ``a / b``; plain integers are truncated toward zero."""
     out = node.results[0]
     require_dtype(node, out, *FLOATS, "int32", *CODES)
     if out.dtype in FLOATS:
@@ -286,20 +285,20 @@ def div(node: Node) -> Execute:
 
 
 def _divisor(node: Node, b: Array, zero: int) -> Array:
-    """``b``, refused where an element is ``zero``."""
+    """Return ``b``; raise InputError if an element is ``zero``."""
     if (b == zero).any():
         raise input_error(node, "division by zero")
     return b
 
 
 def floor_div(node: Node) -> Execute:
-    """``a / b`` rounded down; a zero divisor is refused, of reals as well."""
+    """Compute ``a / b`` rounded down; refuse a zero divisor, also of reals."""
     require_dtype(node, node.results[0], *FLOATS, "int8", "int16", *_WHOLE)
     return mapped(node, lambda a, b: floor_quotient(a, _divisor(node, b, 0)))
 
 
 def floor_mod(node: Node) -> Execute:
-    """Remainder of ``a / b`` with the sign of ``b``; a zero divisor is refused for integers and gives NaN for reals."""
+    """Compute the remainder with the sign of ``b``; refuse zero divisors of integers."""
     dtype = node.results[0].dtype
     require_dtype(node, node.results[0], *FLOATS, "int8", "int16", *_WHOLE)
     if dtype in FLOATS:
@@ -308,7 +307,7 @@ def floor_mod(node: Node) -> Execute:
 
 
 def pow(node: Node) -> Execute:  # named after the operator
-    """``a`` to the power of ``b``; integers that overflow give the smallest integer."""
+    """Compute ``a`` to the power of ``b``; integers that overflow give the smallest integer."""
     require_dtype(node, node.results[0], *FLOATS, "int32")
     if node.results[0].dtype in FLOATS:
         return broadcasting(node, _real_power)
@@ -322,12 +321,12 @@ def pow(node: Node) -> Execute:  # named after the operator
 
 
 def _real_power(a: Array, b: Array) -> Array:
-    """``a`` to the power of ``b``; the powers that networks are made of need no logarithm."""
+    """Return ``a`` to the power of ``b``; common powers need no logarithm."""
     shortcut = _SHORT_POWERS.get(float(b.reshape(-1)[0])) if b.size == 1 and a.ndim >= b.ndim else None
     return np.asarray(np.power(a, b) if shortcut is None else shortcut(a))
 
 
-# The square root of -0 and of minus infinity is another than their power.
+# Square root and power differ for -0 and minus infinity.
 _SHORT_POWERS: dict[float, Callable[[Array], Array]] = {
     2.0: np.square,
     3.0: lambda x: np.square(x) * x,
@@ -336,13 +335,13 @@ _SHORT_POWERS: dict[float, Callable[[Array], Array]] = {
 
 
 def atan2(node: Node) -> Execute:
-    """Angle of the point (b, a)."""
+    """Compute the angle of the point (b, a)."""
     require_dtype(node, node.results[0], *FLOATS, "float64")
     return mapped(node, np.arctan2)
 
 
 def squared_difference(node: Node) -> Execute:
-    """``(a - b)^2``."""
+    """Compute ``(a - b)^2``."""
     out = node.results[0]
     require_dtype(node, out, *FLOATS, *_WHOLE, *CODES)
     if out.dtype not in CODES:
@@ -361,12 +360,12 @@ def squared_difference(node: Node) -> Execute:
 
 
 def maximum(node: Node) -> Execute:
-    """The larger element; where they cannot be ordered, that of ``b``."""
+    """Compute ``a`` where it is greater than ``b``, else ``b``, also for NaN."""
     return _extreme(node, np.fmax, np.greater)
 
 
 def minimum(node: Node) -> Execute:
-    """The smaller element; where they cannot be ordered, that of ``b``."""
+    """Compute ``a`` where it is less than ``b``, else ``b``, also for NaN."""
     return _extreme(node, np.fmin, np.less)
 
 
@@ -378,18 +377,18 @@ def _extreme(node: Node, function: np.ufunc, better: np.ufunc) -> Execute:
 
 
 def _ordered(a: Array, b: Array, function: np.ufunc, better: np.ufunc) -> Array:
-    """The better element, ``b`` where neither is: numpy's own function gives ``a`` where only that is a number."""
+    """Return the better element, ``b`` if either is NaN; numpy's function ignores NaN in ``b``."""
     return np.where(better(a, b), a, b) if has_nan(b) else np.asarray(function(a, b))
 
 
 def bitwise_xor(node: Node) -> Execute:
-    """Bits in which ``a`` and ``b`` differ."""
+    """Compute the bits in which ``a`` and ``b`` differ."""
     _require_bits(node)
     return plain(node, np.bitwise_xor)
 
 
 def right_shift(node: Node) -> Execute:
-    """``a`` moved right by ``b`` bits, which count as at least 0 and less than the type has."""
+    """Shift ``a`` right by ``b`` bits, clamped to the valid range."""
     _require_bits(node)
     dtype = node.results[0].info.numpy
     most = dtype.type(dtype.itemsize * 8 - 1)
@@ -401,7 +400,7 @@ def _require_bits(node: Node) -> None:
 
 
 def add_n(node: Node) -> Execute:
-    """Sum of tensors of one shape, from the first to the last; real sums are limited as in ADD."""
+    """Add tensors of one shape from the first to the last, limiting real sums as ADD does."""
     require_dtype(node, node.results[0], *FLOATS, *_WHOLE)
     sources, clamp = [fetch(node, index) for index in range(len(node.operands))], real_clamp(node)
 

@@ -1,4 +1,4 @@
-"""Operators that make tensors from sizes, shapes and single values."""
+"""Operators that create tensors from sizes, shapes and single values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NUMBERS = ("float32", "int8", "int16", "int32", "int64")
 
 
 def range_(node: Node) -> Execute:
-    """Numbers from operand 0 up to (but without) operand 1; each is the one before plus operand 2, rounded."""
+    """Count from operand 0 up to, but without, operand 1 in steps of operand 2, rounding each sum."""
     info, sources = node.operand(0), [fetch(node, i) for i in range(3)]
     by_dtype(node, info, dict.fromkeys(_NUMBERS))
     if info.quant is not None:
@@ -50,13 +50,13 @@ def range_(node: Node) -> Execute:
 
 
 def rank(node: Node) -> Execute:
-    """Number of the operand's axes."""
+    """Compute the number of the operand's axes."""
     x_of = fetch(node, 0)
     return lambda operands: [np.array(x_of(operands).ndim, np.int32)]
 
 
 def fill(node: Node) -> Execute:
-    """Operand 1 everywhere in a tensor of the shape in operand 0."""
+    """Fill a tensor of the shape in operand 0 with operand 1."""
     dims_of, value_of, info = fetch(node, 0), fetch(node, 1), node.results[0]
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -70,7 +70,7 @@ def fill(node: Node) -> Execute:
 
 
 def zeros_like(node: Node) -> Execute:
-    """Zeros in the operand's shape."""
+    """Fill a tensor of the operand's shape with zeros."""
     x_of, info = fetch(node, 0), node.operand(0)
     if info.quant is not None or info.info.kind not in ("float", "int", "uint", "bool"):
         what = "quantised " if info.quant is not None else ""
@@ -79,7 +79,7 @@ def zeros_like(node: Node) -> Execute:
 
 
 def broadcast_args(node: Node) -> Execute:
-    """The shape that the shapes in both operands broadcast to."""
+    """Compute the shape to which the shapes in both operands broadcast."""
     first_of, second_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].info.numpy
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:

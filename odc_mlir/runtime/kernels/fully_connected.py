@@ -26,9 +26,9 @@ _HYBRID_ROWS = 1 << 10  # rows of real activations that are quantised at a time
 
 
 def fully_connected(node: Node) -> Execute:
-    """``x`` read as ``[rows, I]``, weights ``[O, I]``, bias ``[O]`` to ``[rows, O]``.
+    """Multiply ``x``, read as ``[rows, I]``, by weights ``[O, I]`` and add the bias: ``[rows, O]``.
 
-    8-bit codes are requantised in fixed point, as TFLite did up to 2.19, unless the run asks for newer numerics.
+    8-bit codes are requantised in fixed point, as in TFLite up to 2.19, unless the run selects newer numerics.
     """
     w_info, bias_info = node.operand(1), node.optional(2)
     outputs, inputs = w_info.static_shape
@@ -107,7 +107,7 @@ def _products(node: Node, outputs: int, inputs: int) -> Products:
 
 
 def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
-    """Real weights that the model computes: nothing is worth preparing."""
+    """Return products with computed float weights, which need no preparation."""
     weights_of = fetch(node, 1)
 
     def products(operands: Sequence[Array | None]) -> Product:
@@ -125,7 +125,7 @@ def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], A
 
 
 def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Array]) -> Products:
-    """Real rows that are quantised on the fly, each with its own scale."""
+    """Return products of float rows that are quantised dynamically, each with its own scale."""
     assert how.hybrid is not None
     scales, asymmetric = how.hybrid.scales, bool(node.options.get("asymmetric_quantize_inputs", False))
     matrix_of = prepared(node, 1, lambda values: HybridMatrix(plain(values), scales))
@@ -149,7 +149,7 @@ def _hybrid_products(node: Node, how: Accumulation, plain: Callable[[Array], Arr
 
 
 def _block_products(node: Node, weights: TensorInfo) -> Products:
-    """Weights in a GGML block format: rows of activations are rounded to 8 bits by blocks, products are reals."""
+    """Return products with weights in a GGML block format; activations are rounded to 8-bit blocks."""
     if (node.operand(0).dtype, node.results[0].dtype) != ("float32", "float32"):
         raise unsupported(node, f"weights of {weights.dtype} go with float32 only")
     if not weights.is_const:
@@ -172,10 +172,10 @@ def _block_products(node: Node, weights: TensorInfo) -> Products:
 
 
 def _plain(node: Node, layout: str, weights: Array) -> Array:
-    """Weights in row-major order, whatever ``weights_format`` says they are in.
+    """Return weights in row-major order, decoded from ``weights_format``.
 
-    The shuffled float format holds blocks of 16 rows, column by column. The shuffled 8-bit format holds blocks of 4
-    rows by 16 columns, their sign bits flipped: the result is signed, without the zero point of 128.
+    The shuffled float format has blocks of 16 rows, column by column. The shuffled 8-bit format has blocks of 4 rows by
+    16 columns with flipped sign bits, so that the result is signed and lacks the zero point of 128.
     """
     outputs, inputs = weights.shape
     if layout == "default":

@@ -1,4 +1,4 @@
-"""GRU: the form that resets after the product with the state, as ONE computes it, in float32."""
+"""GRU in float32, in ONE's form: the reset gate multiplies the product with the state."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _SMALL_ARGUMENT = np.float32(-9)  # below, e^x stands for the logistic function
 
 
 def gru(node: Node) -> Execute:
-    """``x [T, N, I]`` and state ``[N, n]`` to the last state or, with ``return_sequences``, all of them ``[T, N, n]``.
+    """Run the cell over ``x [T, N, I]``; return the last state ``[N, n]`` or all ``[T, N, n]``.
 
-    The first axis is time, whatever ``time_major`` says, as in ONE's kernels, which do not read it.
+    The first axis is time; ``time_major`` is ignored as in ONE's kernels.
     """
     if fused_activation(node) not in ("none", "tanh"):
         raise unsupported(node, f"the activation {fused_activation(node)!r} is not supported; tanh is")

@@ -1,4 +1,4 @@
-"""Operators that read or write elements where an index operand says."""
+"""Operators that read or write elements at given indices."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from odc_mlir.runtime.kernels.common import (
 
 
 def gather(node: Node) -> Execute:
-    """Slices of operand 0 along an axis; rows of a block format are decoded to float32."""
+    """Gather slices of operand 0 along an axis; rows of a block format are decoded to float32."""
     info = node.operand(0)
     if info.info.kind == "block":
         return _gather_blocks(node)
@@ -61,7 +61,7 @@ def gather(node: Node) -> Execute:
 
 
 def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
-    """Each batch entry of ``x`` taken by the indices of that entry: ``[batches, outer, taken, inner]``."""
+    """Return elements of each batch entry of ``x`` by its indices: ``[batches, outer, taken, inner]``."""
     batches, outer = math.prod(x.shape[:batch]), math.prod(x.shape[batch:axis])
     entries = x.reshape(batches, outer, x.shape[axis], math.prod(x.shape[axis + 1 :]))
     taken = indices.reshape(batches, math.prod(indices.shape[batch:]))
@@ -69,7 +69,7 @@ def _batched_take(x: Array, indices: Array, axis: int, batch: int) -> Array:
 
 
 def _gather_blocks(node: Node) -> Execute:
-    """Rows of a matrix of 32-element blocks, decoded."""
+    """Gather and decode rows of a matrix of 32-element blocks."""
     info, x_of, indices_of = node.operand(0), fetch(node, 0), fetch(node, 1)
     if not info.is_const:
         raise unsupported(node, f"a table of {info.dtype} must be constant")
@@ -89,7 +89,7 @@ def _gather_blocks(node: Node) -> Execute:
 
 
 def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Array, ...]:
-    """One index array per axis from coordinates in the last axis, each checked against its axis."""
+    """Return one index array per axis from coordinates in the last axis, checked against their axes."""
     parts = indices.transpose(indices.ndim - 1, *range(indices.ndim - 1))
     for axis, part in enumerate(parts):
         check_index(node, part, sizes[axis], f"coordinate along axis {axis}")
@@ -97,7 +97,7 @@ def _coordinates(node: Node, indices: Array, sizes: Sequence[int]) -> tuple[Arra
 
 
 def gather_nd(node: Node) -> Execute:
-    """Slices of operand 0 at the coordinates in operand 1."""
+    """Gather slices of operand 0 at the coordinates in operand 1."""
 
     def make(shape: tuple[int, ...], indices: Array) -> PlannedKernel:
         depth = coordinate_count(node, shape, indices.shape) or 0
@@ -115,7 +115,7 @@ _ADDED = ("float32", "uint8", "bool", "int8", "int32", "int64")
 
 
 def scatter_nd(node: Node) -> Execute:
-    """Zeros with the slices in operand 1 added, in order, at the coordinates in operand 0; codes wrap around."""
+    """Add the slices in operand 1 to zeros at the coordinates in operand 0, in order; codes wrap."""
     indices_of, updates_of, shape_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
     by_dtype(node, node.operand(1), dict.fromkeys(_ADDED))
 
@@ -136,7 +136,7 @@ def scatter_nd(node: Node) -> Execute:
 
 
 def sparse_to_dense(node: Node) -> Execute:
-    """One value everywhere, operand 2 at the coordinates in operand 0; of equal coordinates the last wins."""
+    """Fill a tensor with one value, and operand 2 at coordinates in operand 0; the last duplicate wins."""
 
     def make(shape: tuple[int, ...], indices: Array, wanted: Array, default: Array) -> PlannedKernel:
         sizes = ints(wanted)
@@ -162,12 +162,12 @@ def sparse_to_dense(node: Node) -> Execute:
 
 
 def one_hot(node: Node) -> Execute:
-    """``on_value`` where the index equals the place along the new axis, else ``off_value``."""
+    """Compute ``on_value`` where the index equals the position along the new axis, else ``off_value``."""
     on_of, off_of = fetch(node, 2), fetch(node, 3)
     place, dtype = int(option(node, "axis")), node.results[0].info.numpy
 
     def make(shape: tuple[int, ...], wanted: Array) -> Callable[[Array], Array]:
-        """What says where the value is on."""
+        """Return the mask of ``on_value``."""
         depth = int(single(node, wanted, "the depth"))
         if depth < 0:
             raise input_error(node, f"the depth is {depth}; it must not be negative")
@@ -187,7 +187,7 @@ def one_hot(node: Node) -> Execute:
 
 
 def dynamic_update_slice(node: Node) -> Execute:
-    """Operand 0 with operand 1 written at the position in operand 2, moved so that it fits."""
+    """Write operand 1 into operand 0 at the position in operand 2, clamped so that it fits."""
     x_of, update_of, start_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:

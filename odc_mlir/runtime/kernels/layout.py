@@ -1,4 +1,4 @@
-"""Operators that repeat, cut, turn and space out their operand: elements move, nothing is computed."""
+"""Operators that repeat, split, reverse and space out their operand without computing."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from odc_mlir.runtime.kernels.shape import pad_pairs, padding
 
 
 def _known(shape: Shape) -> tuple[int, ...]:
-    """A shape that follows from known sizes, for numpy."""
+    """Return a known shape for numpy."""
     return tuple(d or 0 for d in shape)
 
 
 def tile(node: Node) -> Execute:
-    """Operand 0 repeated along each axis."""
+    """Repeat operand 0 along each axis."""
 
     def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
         multiples = ints(values)
@@ -59,7 +59,7 @@ def tile(node: Node) -> Execute:
 
 
 def _pieces(axis: int, sizes: Sequence[int]) -> Callable[[Array], list[Array]]:
-    """Takes consecutive parts along ``axis``."""
+    """Return the function that yields consecutive parts along ``axis``."""
     ends = itertools.accumulate(sizes)
     lead = (slice(None),) * axis
     places = [(*lead, slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
@@ -67,7 +67,7 @@ def _pieces(axis: int, sizes: Sequence[int]) -> Callable[[Array], list[Array]]:
 
 
 def split(node: Node) -> Execute:
-    """Operand 1 in equal parts along the axis in operand 0."""
+    """Split operand 1 into equal parts along the axis in operand 0."""
     count = parts(node, "num_splits")
 
     def make(shape: tuple[int, ...], place: Array) -> Callable[[Array], list[Array]]:
@@ -79,7 +79,7 @@ def split(node: Node) -> Execute:
 
 
 def split_v(node: Node) -> Execute:
-    """Operand 0 in parts of the sizes in operand 1 along the axis in operand 2."""
+    """Split operand 0 into parts of the sizes in operand 1 along the axis in operand 2."""
     count = parts(node, "num_splits")
 
     def make(shape: tuple[int, ...], wanted: Array, place: Array) -> Callable[[Array], list[Array]]:
@@ -93,7 +93,7 @@ def split_v(node: Node) -> Execute:
 
 
 def unpack(node: Node) -> Execute:
-    """Operand's slices along an axis, which they lack."""
+    """Split the operand along an axis, which the parts lack."""
     count, wanted = parts(node, "num"), int(option(node, "axis"))
 
     def make(shape: tuple[int, ...]) -> Callable[[Array], list[Array]]:
@@ -107,7 +107,7 @@ def unpack(node: Node) -> Execute:
 
 
 def padv2(node: Node) -> Execute:
-    """Operand 0 with copies of operand 2 around it; without that, with zeros (quantised: zero points)."""
+    """Pad operand 0 with operand 2, or with zeros (quantised: zero points) without it."""
     info, value_info = node.results[0], node.optional(2)
     zero = quantised_zero(node, info) if value_info is None else 0
 
@@ -119,7 +119,7 @@ def padv2(node: Node) -> Execute:
 
 
 def mirror_pad(node: Node) -> Execute:
-    """Operand 0 with its own elements mirrored at the ends of each axis."""
+    """Pad operand 0 with its own elements mirrored at the ends of each axis."""
     edge = mirror_edge(node)
 
     def make(shape: tuple[int, ...], pads: Array) -> PlannedKernel:
@@ -145,7 +145,7 @@ def mirror_pad(node: Node) -> Execute:
 
 
 def reverse_v2(node: Node) -> Execute:
-    """Operand 0 with the axes in operand 1 turned round."""
+    """Reverse operand 0 along the axes in operand 1."""
 
     def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
         axes = reversed_axes(node, ints(values), len(shape))
@@ -156,7 +156,7 @@ def reverse_v2(node: Node) -> Execute:
 
 
 def reverse_sequence(node: Node) -> Execute:
-    """Operand 0; of batch entry i the first ``lengths[i]`` elements along the sequence axis turned round."""
+    """Reverse the first ``lengths[i]`` elements of batch entry i along the sequence axis."""
 
     def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
         lengths = np.asarray(values).ravel()
@@ -178,7 +178,7 @@ def reverse_sequence(node: Node) -> Execute:
 
 
 def space_to_batch_nd(node: Node) -> Execute:
-    """``[N, spatial…, …]`` padded, then blocks of space moved into the batch."""
+    """Pad ``[N, spatial…, …]``, then move blocks of space into the batch."""
     zero = quantised_zero(node, node.results[0])
 
     def make(shape: tuple[int, ...], block_values: Array, pads: Array) -> PlannedKernel:
@@ -200,7 +200,7 @@ def space_to_batch_nd(node: Node) -> Execute:
 
 
 def batch_to_space_nd(node: Node) -> Execute:
-    """``[N * blocks, spatial…, …]`` with batch entries moved into blocks of space, then cropped."""
+    """Move batch entries of ``[N * blocks, spatial…, …]`` into blocks of space, then crop."""
 
     def make(shape: tuple[int, ...], block_values: Array, crop_values: Array) -> PlannedKernel:
         block, crops = ints(block_values), ints(crop_values)
@@ -223,7 +223,7 @@ def batch_to_space_nd(node: Node) -> Execute:
 
 
 def space_to_depth(node: Node) -> Execute:
-    """``[N, H, W, C]`` to ``[N, H/b, W/b, b*b*C]``."""
+    """Rearrange ``[N, H, W, C]`` to ``[N, H/b, W/b, b*b*C]``."""
     size = block_size(node)
 
     def make(shape: tuple[int, ...]) -> PlannedKernel:
@@ -237,7 +237,7 @@ def space_to_depth(node: Node) -> Execute:
 
 
 def depth_to_space(node: Node) -> Execute:
-    """``[N, H, W, b*b*C]`` to ``[N, H*b, W*b, C]``."""
+    """Rearrange ``[N, H, W, b*b*C]`` to ``[N, H*b, W*b, C]``."""
     size = block_size(node)
 
     def make(shape: tuple[int, ...]) -> PlannedKernel:
@@ -251,7 +251,7 @@ def depth_to_space(node: Node) -> Execute:
 
 
 def dilate(node: Node) -> Execute:
-    """Operand 0 with copies of operand 2 between its elements."""
+    """Insert copies of operand 2 between the elements of operand 0."""
     x_of, dilations_of, value_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -266,7 +266,7 @@ def dilate(node: Node) -> Execute:
 
 
 def matrix_diag(node: Node) -> Execute:
-    """``[…, n]`` to ``[…, n, n]`` with the operand on the diagonal."""
+    """Make matrices ``[…, n, n]`` with the operand ``[…, n]`` on the diagonal and zeros elsewhere."""
     x_of, zero = fetch(node, 0), quantised_zero(node, node.results[0])
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -281,7 +281,7 @@ def matrix_diag(node: Node) -> Execute:
 
 
 def matrix_set_diag(node: Node) -> Execute:
-    """``[…, rows, columns]`` with the diagonal in operand 1."""
+    """Replace the diagonals of ``[…, rows, columns]`` by operand 1."""
     x_of, diagonal_of = fetch(node, 0), fetch(node, 1)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -295,7 +295,7 @@ def matrix_set_diag(node: Node) -> Execute:
 
 
 def broadcast_to(node: Node) -> Execute:
-    """Operand 0 repeated to the shape in operand 1."""
+    """Repeat operand 0 to the shape in operand 1."""
 
     def make(shape: tuple[int, ...], sizes: Array) -> PlannedKernel:
         wanted = ints(sizes)

@@ -28,7 +28,7 @@ _COMPARED = (*FLOATS, "float64", *CODES, "int32", "int64")
 
 
 def _comparison(node: Node, function: np.ufunc, *others: str, exact: bool) -> Execute:
-    """The kernel of a comparison; ``exact``: 16-bit codes of one scale are compared as they are."""
+    """Return the kernel of a comparison; ``exact``: 16-bit codes of one scale are compared directly."""
     a, b = node.operand(0), node.operand(1)
     require_dtype(node, a, *_COMPARED, *others)
     if a.dtype == "string":
@@ -45,7 +45,7 @@ def _comparison(node: Node, function: np.ufunc, *others: str, exact: bool) -> Ex
     )
 
 
-# How the one operand is compared with thresholds, and whether those are of "less or equal".
+# The comparison with thresholds, and True if these belong to "less or equal".
 _THRESHOLDS: dict[np.ufunc, tuple[np.ufunc, bool]] = {
     np.less: (np.less, False),
     np.less_equal: (np.less, True),
@@ -61,7 +61,7 @@ _TURNED: dict[np.ufunc, np.ufunc] = {
 
 
 def _by_threshold(node: Node, function: np.ufunc, compare: Compute) -> Compute:
-    """``compare`` on int16 codes; of many by a table of thresholds, looked up for the operand with fewer elements."""
+    """Return ``compare`` on int16 codes, for many by thresholds of the operand with fewer elements."""
     infos = node.operand(0), node.operand(1)
     scaled = []
     for info in infos:
@@ -84,7 +84,7 @@ def _by_threshold(node: Node, function: np.ufunc, compare: Compute) -> Compute:
             found = table.take(other.view(np.uint16))
             if int(found.min(initial=0)) <= np.iinfo(np.int16).min:
                 return in_pairs(how, one, found, bool)
-            last = (found - 1).astype(np.int16)  # which is compared in half of the time
+            last = (found - 1).astype(np.int16)  # 16-bit comparisons take half of the time
             return in_pairs(np.less_equal if how is np.less else np.greater, one, last, bool)
         return in_pairs(lambda one, other: how(one, table.take(other.view(np.uint16))), one, other, bool)
 
@@ -114,59 +114,59 @@ def _scaling(node: Node, info: TensorInfo) -> Callable[[Array], Array]:
 
 
 def _texts(values: Array) -> Array:
-    """Strings as bytes, whether they come from a file or from the caller."""
+    """Return strings as bytes."""
     texts = np.empty(values.size, object)
     texts[:] = [value.encode() if isinstance(value, str) else bytes(value) for value in values.ravel().tolist()]
     return texts.reshape(values.shape)
 
 
 def equal(node: Node) -> Execute:
-    """``a == b``."""
+    """Compute ``a == b``."""
     return _comparison(node, np.equal, "bool", "string", exact=False)
 
 
 def not_equal(node: Node) -> Execute:
-    """``a != b``."""
+    """Compute ``a != b``."""
     return _comparison(node, np.not_equal, "bool", "string", exact=False)
 
 
 def less(node: Node) -> Execute:
-    """``a < b``."""
+    """Compute ``a < b``."""
     return _comparison(node, np.less, exact=True)
 
 
 def less_equal(node: Node) -> Execute:
-    """``a <= b``."""
+    """Compute ``a <= b``."""
     return _comparison(node, np.less_equal, exact=True)
 
 
 def greater(node: Node) -> Execute:
-    """``a > b``."""
+    """Compute ``a > b``."""
     return _comparison(node, np.greater, exact=True)
 
 
 def greater_equal(node: Node) -> Execute:
-    """``a >= b``."""
+    """Compute ``a >= b``."""
     return _comparison(node, np.greater_equal, exact=True)
 
 
 def logical_and(node: Node) -> Execute:
-    """Whether both are true."""
+    """Compute ``a and b``."""
     return broadcasting(node, np.logical_and)
 
 
 def logical_or(node: Node) -> Execute:
-    """Whether one of both is true."""
+    """Compute ``a or b``."""
     return broadcasting(node, np.logical_or)
 
 
 def logical_not(node: Node) -> Execute:
-    """Whether it is false."""
+    """Compute ``not a``."""
     return unary(node, np.logical_not)
 
 
 def select(node: Node) -> Execute:
-    """``x`` where the condition holds, else ``y``; a vector of conditions chooses along the first axis."""
+    """Choose ``x`` where the condition holds, else ``y``; a vector chooses along the first axis."""
 
     def aligned(condition: Array, x: Array, y: Array) -> Array:
         if x.shape != y.shape:
@@ -181,7 +181,7 @@ def select(node: Node) -> Execute:
 
 
 def select_v2(node: Node) -> Execute:
-    """``x`` where the condition holds, else ``y``; all three broadcast."""
+    """Choose ``x`` where the condition holds, else ``y``; all three broadcast."""
     return _choice(node, lambda condition, x, y: condition)
 
 

@@ -1,4 +1,4 @@
-"""Operators that look things up in tables, and that make features of text and hashes."""
+"""Table look-ups, and features of text and hashes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_GRAMS = 1 << 20  # a sentence that gives more is refused: the number grows 
 
 
 def embedding_lookup(node: Node) -> Execute:
-    """One row of operand 1 per id in operand 0; a quantised table is multiplied by its scale."""
+    """Gather rows of operand 1 by the ids in operand 0; a quantised table is multiplied by its scale."""
     ids_of, table_of, table, out = fetch(node, 0), fetch(node, 1), node.operand(1), node.results[0]
     if table.dtype != out.dtype:
         return _scaled_lookup(node, table, out)
@@ -35,9 +35,9 @@ def embedding_lookup(node: Node) -> Execute:
 
 
 def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
-    """Rows of a table of codes as real values, with one scale or one per row.
+    """Return the kernel that gathers rows of codes as real values, with one scale or one per row.
 
-    Unsigned bytes without zero points hold two's complement numbers, by convention.
+    Unsigned bytes without zero points are two's complement numbers by convention.
     """
     by_dtype(node, table, dict.fromkeys(_SYMMETRIC))
     by_dtype(node, out, dict.fromkeys(_REAL))
@@ -65,10 +65,10 @@ def _scaled_lookup(node: Node, table: TensorInfo, out: TensorInfo) -> Execute:
 
 
 def embedding_lookup_sparse(node: Node) -> Execute:
-    """Rows of operand 4 times weights, added up where their indices agree in all but the last entry.
+    """Sum weighted rows of operand 4 whose indices agree in all but the last entry.
 
-    Neighbours with one index are combined as the option says; an index that comes up again later is combined with what
-    is there, as indices are meant to be sorted.
+    The option ``combiner`` decides how neighbours with one index are combined. A later repetition of an index is
+    combined with its result so far, as indices are meant to be sorted.
     """
     sources, table, combiner = [fetch(node, i) for i in range(5)], node.operand(4), str(option(node, "combiner"))
     by_dtype(node, table, {"float32": None})
@@ -97,7 +97,7 @@ def embedding_lookup_sparse(node: Node) -> Execute:
 
 
 def _combine(target: Array, rows: Array, ids: Array, weights: Array, run: list[int], combiner: str) -> None:
-    """Add weighted rows to ``target [1, …]``, then divide by what the combiner asks for."""
+    """Add weighted rows to ``target [1, …]``, then divide by the combiner's norm."""
     for i in run:
         target += rows[ids[i]] * weights[i]
     used = weights[run]
@@ -108,7 +108,7 @@ def _combine(target: Array, rows: Array, ids: Array, weights: Array, run: list[i
 
 
 def hashtable_lookup(node: Node) -> Execute:
-    """Values whose key (operand 1, ascending) is looked up in operand 0, zeros where there is none; and hits."""
+    """Look up keys of operand 0 among ascending keys (operand 1): values or zeros, and hits."""
     lookup_of, keys_of, values_of = (fetch(node, i) for i in range(3))
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -128,10 +128,10 @@ def hashtable_lookup(node: Node) -> Execute:
 
 
 def lsh_projection(node: Node) -> Execute:
-    """Bits that say whether the weighted sum of the hashes of the input's rows is positive.
+    """Compute bits: 1 where the weighted sum of the hashes of the input's rows is positive.
 
-    Dense: one bit per entry of operand 0, the seed of its hash. Sparse: the bits of each row of operand 0 as one
-    number, to which the row's place is added above the bits.
+    Dense: one bit per entry of operand 0, which seeds its hash. Sparse: the bits of each row of operand 0 as one
+    number, with the row's index above the bits.
     """
     hashes_of, x_of, dense, info = fetch(node, 0), fetch(node, 1), is_dense(node), node.operand(1)
     weight_of: Callable[[Sequence[Array | None]], Array] | None = fetch(node, 2) if node.optional(2) else None
@@ -157,7 +157,7 @@ def lsh_projection(node: Node) -> Execute:
 
 
 def _sign(seed: np.float32, rows: Array, weights: Array) -> bool:
-    """Whether the sum of weighted hashes of the rows, each behind the bytes of ``seed``, is positive."""
+    """Return True if the sum of weighted hashes of the rows, each after ``seed``, is positive."""
     prefix = np.frombuffer(np.float32(seed).tobytes(), np.uint8)
     keys = np.concatenate([np.broadcast_to(prefix, (rows.shape[0], prefix.size)), rows], axis=1)
     numbers = fingerprint64(keys).view(np.int64).astype(np.float64)
@@ -165,7 +165,7 @@ def _sign(seed: np.float32, rows: Array, weights: Array) -> bool:
 
 
 def skip_gram(node: Node) -> Execute:
-    """All choices of ``ngram_size`` words (or up to as many), at most ``max_skip_size`` words left out between two."""
+    """List all choices of ``ngram_size`` words (or up to as many) with at most ``max_skip_size`` skips."""
     x_of, size, skips = fetch(node, 0), int(option(node, "ngram_size")), int(option(node, "max_skip_size"))
     shorter = bool(option(node, "include_all_ngrams"))
 
@@ -188,7 +188,7 @@ def skip_gram(node: Node) -> Execute:
 
 
 def _grams(words: list[bytes], size: int, skips: int, shorter: bool) -> Iterator[bytes]:
-    """Joined words; those with one more word come before those without it."""
+    """Yield joined words; those with one more word come first."""
 
     def continued(chosen: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
         if len(chosen) < size:

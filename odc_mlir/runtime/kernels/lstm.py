@@ -39,7 +39,7 @@ _NORM_EPSILON = np.float32(1e-8)
 
 
 def unidirectional_sequence_lstm(node: Node) -> Execute:
-    """``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, O]``; states ``[N, O]`` and ``[N, C]`` go on."""
+    """Run the cell over ``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, O]``; update both states."""
     x_of, layer = fetch(node, 0), _LstmLayer(node)
 
     def execute(operands: Operands) -> list[Array]:
@@ -50,7 +50,7 @@ def unidirectional_sequence_lstm(node: Node) -> Execute:
 
 
 def lstm(node: Node) -> Execute:
-    """One step for ``x [N, I]``, result ``[N, O]``."""
+    """Run one step for ``x [N, I]``; the result is ``[N, O]``."""
     if is_basic(node):
         return basic_lstm(node)
     x_of, layer = fetch(node, 0), _LstmLayer(node)
@@ -65,9 +65,9 @@ def lstm(node: Node) -> Execute:
 
 
 def bidirectional_sequence_lstm(node: Node) -> Execute:
-    """One layer forward and one backward in time, their results side by side or apart.
+    """Run one layer forward and one backward in time; results are concatenated or separate.
 
-    An auxiliary input with weights of its own adds to both; without them it is the backward layer's input.
+    An auxiliary input with its own weights adds to both layers; without weights it is the backward layer's input.
     """
     if node.operand(0).dtype != "float32":
         raise unsupported(node, f"an input of {node.operand(0).dtype} is not supported; float32 is")
@@ -87,7 +87,7 @@ def bidirectional_sequence_lstm(node: Node) -> Execute:
 
 
 class _LstmLayer:
-    """A cell of an operator with its weights and state; ``direction`` is the prefix of their names."""
+    """A cell of an operator with its weights and state, whose names start with ``direction``."""
 
     def __init__(self, node: Node, direction: str = "") -> None:
         self._node = node
@@ -111,7 +111,7 @@ class _LstmLayer:
         )
 
     def run(self, operands: Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
-        """Results ``[T, N, O]`` for ``x [T, N, I]``; the state goes on."""
+        """Return results ``[T, N, O]`` for ``x [T, N, I]`` and update the state."""
         node, shape = self._node, (*x.shape[:2], self._outputs)
         if x.shape[2] != self._features:
             raise input_error(node, f"the input has {x.shape[2]} features, the weights {self._features}")
@@ -127,7 +127,7 @@ class _LstmLayer:
 
 
 def _cell_names() -> list[str]:
-    """Operands that a cell is made of, without direction."""
+    """Return the names of a cell's operands, without direction."""
     gates = [
         f"{stem}{gate}{end}"
         for stem, end in (
@@ -144,7 +144,7 @@ def _cell_names() -> list[str]:
 
 
 class _RealCell:
-    """A cell in float32. Sums are formed in TFLite's order: bias, input, auxiliary input, last output, cell."""
+    """A float32 cell. Sums are added in TFLite's order: bias, input, auxiliary input, output, cell."""
 
     def __init__(self, node: Node, values: Values, direction: str) -> None:
         self._node, self._values, self._direction = node, values, direction
@@ -180,7 +180,7 @@ class _RealCell:
         return real_vector(self._node, self._info(name), self._values[self._direction + name])
 
     def _first_bias(self) -> Array:
-        """What sums begin with: biases, except of gates that add them after normalisation."""
+        """Return the initial sums: biases, except of gates that add them after normalisation."""
         parts = []
         for gate in self._gates:
             bias = self._biases[gate]
@@ -210,7 +210,7 @@ class _RealCell:
         return self._projected(output), cell
 
     def _finished(self, gate: str, parts: Mapping[str, Array], cell: Array | None) -> Array:
-        """A gate's argument: with what it sees of the cell, normalised."""
+        """Return a gate's argument: its sums plus the peephole's contribution, normalised."""
         sums, peephole, norm, bias = parts[gate], self._peepholes[gate], self._norms[gate], self._biases[gate]
         if peephole is not None and cell is not None:
             sums = sums + peephole * cell

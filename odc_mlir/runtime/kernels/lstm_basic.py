@@ -25,10 +25,10 @@ _POWER_TOLERANCE = 1e-3
 
 
 def basic_lstm(node: Node) -> Execute:
-    """Input ``[N, I]``, last output and cell state ``[N, O]``, weights ``[4*O, I + O]``, bias ``[4*O]``.
+    """Run one step of input ``[N, I]`` with weights ``[4*O, I + O]`` and bias ``[4*O]``.
 
-    Gates in the weights: input, modulation, forget, output. Results: output and cell state ``[N, O]``, input beside
-    last output, sums of gates. The last output and the cell state are replaced.
+    The gates' order is input, modulation, forget, output. Results are output and cell state ``[N, O]``, input and last
+    output side by side, and sums of gates. The step updates last output and cell state.
     """
     infos = (*node.operands[:BASIC_OPERANDS], *node.results)
     dtypes = tuple("" if info is None else info.dtype for info in infos)

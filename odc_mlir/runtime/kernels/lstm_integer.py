@@ -23,12 +23,12 @@ _WIDE_INTERMEDIATES = 12
 
 
 def integer_cell(node: Node, values: Values) -> IntegerCell:
-    """The prepared cell; raises where scales are missing or cannot be used."""
+    """Return the prepared cell; raise ModelError or UnsupportedError for missing or invalid scales."""
     return IntegerCell(integer_lstm(node, values))
 
 
 def integer_lstm(node: Node, values: Values) -> IntegerLstm:
-    """All integers of the cell with the contents ``values`` of weights and biases by name; raises as above."""
+    """Return the integers of the cell for the contents ``values`` of weights and biases by name."""
     if len(node.intermediates) == _WIDE_INTERMEDIATES:
         raise unsupported(node, "cells with 8-bit sums of gates (12 intermediate tensors) are not supported")
     return _Scales(node, values).cell()
@@ -48,7 +48,7 @@ class IntegerCell:
 
 
 class _Scales:
-    """Derives the cell's integers from the scales of an operator's tensors."""
+    """Derivation of the cell's integers from the scales of an operator's tensors."""
 
     def __init__(self, node: Node, values: Values) -> None:
         self._node, self._values = node, values
@@ -94,9 +94,9 @@ class _Scales:
         return exponent, scale
 
     def _hidden(self) -> tuple[float, int]:
-        """Scale and zero point of what is projected: of the output itself where nothing is.
+        """Return scale and zero point of the hidden values, which equal the output's without projection.
 
-        Converters may drop intermediate tensors; only projection and normalisation cannot do without.
+        Converters may drop intermediate tensors; only projection and normalisation need them.
         """
         hidden = self._intermediate(_HIDDEN)
         if hidden is not None:
@@ -106,7 +106,7 @@ class _Scales:
         return self._h_scale, self._h_zero
 
     def _intermediate(self, index: int) -> tuple[float, int] | None:
-        """Scale and zero point of an intermediate tensor, which holds nothing else."""
+        """Return scale and zero point of an intermediate tensor."""
         infos = self._node.intermediates
         info = infos[index] if len(infos) == _INTERMEDIATES else None
         if info is None or info.quant is None:
@@ -117,7 +117,7 @@ class _Scales:
         return info.quant.scale, info.quant.zero_point
 
     def _weights(self, name: str, dtype: str) -> tuple[Array, float]:
-        """Values and scale of symmetric weights."""
+        """Return values and scale of symmetric weights."""
         info = required(self._node, name)
         scale, zero = scale_of(self._node, info) if info.info.is_integer else (1.0, 0)
         if info.dtype != dtype or zero:

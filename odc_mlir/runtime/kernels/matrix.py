@@ -22,7 +22,7 @@ _RIGHT_OF = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 
 
 def batch_matmul(node: Node) -> Execute:
-    """``[..., M, K] @ [..., K, N]``; leading axes broadcast."""
+    """Multiply ``[..., M, K] @ [..., K, N]``; leading axes broadcast."""
     a_of, b_of = fetch(node, 0), fetch(node, 1)
     flip_a, flip_b = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
     product = _product(node)
@@ -74,7 +74,7 @@ def _quantised(node: Node) -> Product:
 
 
 def _hybrid(node: Node) -> Product:
-    """Left matrices are quantised row by row, on the fly; right ones have scales per column or one."""
+    """Return the product of dynamically quantised left rows and codes on the right."""
     asymmetric = bool(option(node, "asymmetric_quantize_inputs"))
     scales, zeros = _columns(node)
 
@@ -87,7 +87,7 @@ def _hybrid(node: Node) -> Product:
 
 
 def _columns(node: Node) -> tuple[Array, Array]:
-    """Scales (float32) and zero points of the right matrices, each one or one per column."""
+    """Return scales (float32) and zero points of the right matrices, each one or one per column."""
     info = node.operand(1)
     if info.quant is None or info.quant.per_tensor:
         scale, zero = scale_of(node, info)
@@ -104,7 +104,7 @@ def _columns(node: Node) -> tuple[Array, Array]:
 
 
 def _sums(a: Array, b: Array, dtype: str) -> Array:
-    """Exact integer products ``a @ b``, wrapped to ``dtype``; batched through floating-point BLAS."""
+    """Return exact integer products ``a @ b``, wrapped to ``dtype``, by floating-point BLAS."""
     bound = max(1, largest_magnitude(a)) * max(1, largest_magnitude(b)) * max(1, a.shape[-1])
     compute = compute_dtype(bound)
     return narrow(a.astype(compute) @ b.astype(compute), np.dtype(dtype))

@@ -1,4 +1,4 @@
-"""MediaPipe's custom operators on float32 images; :mod:`odc_mlir.ops.infer.mediapipe` says where they are defined."""
+"""MediaPipe's custom operators on float32 images; :mod:`odc_mlir.ops.infer.mediapipe` cites their definitions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOWHERE = -(1 << 31)
 
 
 def convolution_2d_transpose_bias(node: Node) -> Execute:
-    """TRANSPOSE_CONV's kernel, its result as large as filter, stride and padding make it."""
+    """Return TRANSPOSE_CONV's kernel; filter, stride and padding determine the size of the result."""
     x_of = fetch(node, 0)
     builtin = transposed_node(node, TensorInfo("", "int32", (4,)))
     run = builtin.spec.kernel_function(builtin)
@@ -41,7 +41,7 @@ def convolution_2d_transpose_bias(node: Node) -> Execute:
 
 
 def max_pooling_with_argmax_2d(node: Node) -> Execute:
-    """The largest element of each window, and ``row * width + column`` in the window of the first such one."""
+    """Compute the largest element of each window and its first ``row * width + column`` in the window."""
     x_of, options = fetch(node, 0), pool_options(node)
     clamp = real_clamp(replace(node, options={"fused_activation_function": options.activation}))
 
@@ -62,7 +62,7 @@ def max_pooling_with_argmax_2d(node: Node) -> Execute:
 
 
 def max_unpooling_2d(node: Node) -> Execute:
-    """Zeros, and each value where its window's place says; the last of several wins, one outside is dropped."""
+    """Put each value at its place in a window of zeros; the last wins, places outside are dropped."""
     x_of, places_of, options = fetch(node, 0), fetch(node, 1), pool_options(node)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -95,7 +95,7 @@ def _require_version(node: Node) -> None:
 
 
 def _turn(radians: float) -> Array:
-    """Rotation of (x, y) as a matrix of 4 x 4."""
+    """Return the 4 x 4 matrix that rotates (x, y)."""
     matrix = np.eye(4)
     matrix[:2, :2] = [[np.cos(radians), -np.sin(radians)], [np.sin(radians), np.cos(radians)]]
     return matrix
@@ -108,7 +108,7 @@ def _shift(x: float, y: float) -> Array:
 
 
 def landmarks_2_transform_matrix(node: Node) -> Execute:
-    """The matrix that takes pixels of a crop to the image: the box around landmarks, turned upright and scaled."""
+    """Compute the matrix from a crop to the image: the box around landmarks, upright and scaled."""
     _require_version(node)
     x_of, options = fetch(node, 0), crop_options(node)
 
@@ -131,14 +131,14 @@ def landmarks_2_transform_matrix(node: Node) -> Execute:
 
 
 def _rows(node: Node, matrix: Array) -> Array:
-    """What gives x and y: the matrix's first rows, without what multiplies z."""
+    """Return the matrix's first two rows without the column of z."""
     if matrix.size != 16:
         raise input_error(node, f"the matrix has the shape {list(matrix.shape)}")
     return matrix.reshape(4, 4)[:2, [0, 1, 3]]
 
 
 def transform_landmarks(node: Node) -> Execute:
-    """x and y by the matrix's first two rows, as if z were 0; z stays."""
+    """Transform x and y by the matrix's first two rows, as if z were 0; z stays."""
     _require_version(node)
     x_of, matrix_of = fetch(node, 0), fetch(node, 1)
 
@@ -155,7 +155,7 @@ def transform_landmarks(node: Node) -> Execute:
 
 
 def transform_tensor_bilinear(node: Node) -> Execute:
-    """Each pixel of the result from the four around its place in the image; centres of pixels meet by halves."""
+    """Sample the image bilinearly at the transformed pixel centres."""
     _require_version(node)
     x_of, matrix_of, size = fetch(node, 0), fetch(node, 1), output_size(node)
 

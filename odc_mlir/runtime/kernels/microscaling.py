@@ -1,7 +1,7 @@
-"""Operators on tensors of microscaling types, by a reading of them that a run has to ask for.
+"""Operators on tensors of microscaling types, by an interpretation that a run has to enable.
 
-A Circle file holds the element type and the axis of such a tensor, and nothing public says what a backend computes. The
-reading here: an operator computes with real numbers, and what it puts into such a tensor is rounded to the type.
+A Circle file holds the element type and the axis of such a tensor, but no public document defines the computation. Here
+an operator computes with real numbers, and a result of such a type is rounded to it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from odc_mlir.runtime.kernels.common import fetch, unsupported
 
 MICROSCALING = ("mxfp4", "mxint8")
 
-# Conversions from and to such types; everything else is the operator on real numbers.
+# Conversions from and to such types; all other operators compute with real numbers.
 _CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")
 
 
 def prepare_kernel(node: Node) -> Execute:
-    """The prepared kernel of any operator; raises OdcError where it cannot run."""
+    """Return the prepared kernel of any operator; raise OdcError if it cannot run."""
     tensors = (*node.operands, *node.results)
     if any(info is not None and info.dtype in MICROSCALING for info in tensors):
         return _microscaled(node)
@@ -47,7 +47,7 @@ def _microscaled(node: Node) -> Execute:
 
 
 def _converted(node: Node) -> Execute:
-    """The operand as it is: the result's type does the rounding."""
+    """Return the operand unchanged; the result's type does the rounding."""
     source = fetch(node, 0)
     if node.operand(0).dtype != "float32" or node.results[0].dtype != "float32":
         raise unsupported(node, "tensors of microscaling types are converted from and to float32 only")

@@ -13,7 +13,7 @@ _TOLERANCE = 1e-3
 
 
 def l2_normalization(node: Node) -> Execute:
-    """``x [..., C]`` divided by its norm along the last axis; 8-bit results have the scale 1/128."""
+    """Divide ``x [..., C]`` by its norm along the last axis; 8-bit results have the scale 1/128."""
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, "float32", *EIGHT_BIT)
     if fused_activation(node) != "none":
@@ -32,7 +32,7 @@ def l2_normalization(node: Node) -> Execute:
 
 
 def local_response_normalization(node: Node) -> Execute:
-    """``x [N, H, W, C]`` divided by a power of the energy of the channels around each one."""
+    """Divide ``x [N, H, W, C]`` by a power of the energy of neighbouring channels."""
     require_dtype(node, node.operand(0), "float32")
     radius = int(option(node, "radius"))
     bias, alpha, beta = (float(option(node, name)) for name in ("bias", "alpha", "beta"))

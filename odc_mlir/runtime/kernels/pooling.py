@@ -49,17 +49,17 @@ def _pool(node: Node, compute: Compute, kind: str) -> Execute:
 
 
 def average_pool_2d(node: Node) -> Execute:
-    """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    """Pool ``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
     return _pool(node, average_pool, "average")
 
 
 def max_pool_2d(node: Node) -> Execute:
-    """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    """Pool ``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
     return _pool(node, max_pool, "max")
 
 
 def l2_pool_2d(node: Node) -> Execute:
-    """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    """Pool ``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
     if node.operand(0).dtype != "float32":
         raise unsupported(node, f"element type {node.operand(0).dtype} is not supported; float32 is")
     return _pool(node, l2_pool, "l2")

@@ -1,4 +1,4 @@
-"""Conversions: QUANTIZE, DEQUANTIZE, FAKE_QUANT."""
+"""QUANTIZE, DEQUANTIZE and FAKE_QUANT."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FOUR_BIT = ("int4", "uint4")
 
 
 def _axis_params(node: Node, info: TensorInfo) -> tuple[Array, Array, int]:
-    """Scales (float32), zero points (int64) and axis of a tensor quantised per axis."""
+    """Return scales (float32), zero points (int64) and axis of a tensor quantised per axis."""
     quant = info.quant
     if quant is None:
         raise node.error(f"tensor {info.name!r} has no scale")
@@ -36,7 +36,7 @@ def _axis_params(node: Node, info: TensorInfo) -> tuple[Array, Array, int]:
 
 
 def quantize(node: Node) -> Execute:
-    """Real values to codes, or codes to codes of another scale, zero point or type."""
+    """Convert real values to codes, or codes to another scale, zero point or type."""
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, "float32", *_WIDE_CODES)
     require_dtype(node, out, *_WIDE_CODES, *_FOUR_BIT)
@@ -64,13 +64,13 @@ def _to_codes(node: Node, out: TensorInfo, dtype: np.dtype) -> Callable[[Array],
 
 
 def of_rank(make: Callable[[int], PlannedKernel]) -> PlannedKernel:
-    """What ``make`` gives for the rank of the array, made once for each."""
+    """Return the function that calls ``make(rank)`` once for each rank of arrays."""
     made = cache(make)
     return lambda values: made(values.ndim)(values)
 
 
 def dequantize(node: Node) -> Execute:
-    """Codes to float32; half-precision numbers are widened."""
+    """Convert codes to float32; half-precision numbers are widened."""
     x = node.operand(0)
     require_dtype(node, x, *_WIDE_CODES, *_FOUR_BIT, "float16", "bfloat16")
     require_dtype(node, node.results[0], "float32")
@@ -85,7 +85,7 @@ def dequantize(node: Node) -> Execute:
 
 
 def fake_quant(node: Node) -> Execute:
-    """Real values rounded to those that codes of ``num_bits`` bits over ``min`` to ``max`` could hold."""
+    """Round real values to the grid of ``num_bits`` bits over ``min`` to ``max``."""
     require_dtype(node, node.operand(0), "float32")
     least, most, bits = option(node, "min"), option(node, "max"), int(option(node, "num_bits"))
     params = fake_quant_params(least, most, bits, narrow=bool(option(node, "narrow_range")))

@@ -1,8 +1,8 @@
 """Operators that draw random numbers, with TensorFlow's generator.
 
-Every operator has a generator of its own, seeded by its options, that goes on from run to run until the state begins
-anew: the same model in a new session draws the same numbers. Seeds 0 and 0, for which TensorFlow Lite takes seeds from
-the system, are taken as they are, so that runs can be repeated.
+Every operator has its own generator, seeded by its options, which continues from run to run until the state is reset:
+the same model in a new session draws the same numbers. TensorFlow Lite replaces seeds of 0 and 0 by random ones; here
+they are valid, so that runs are reproducible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odc_mlir.runtime.kernels.common import fetch, input_error, ints, single
 
 
 def _generator(node: Node) -> philox.Philox:
-    """The operator's generator where it stands now."""
+    """Return the operator's generator in its current state."""
     state = node.private_state()
     if "generator" not in state:
         state["generator"] = philox.Philox.seeded(int(option(node, "seed")), int(option(node, "seed2")))
@@ -28,7 +28,7 @@ def _generator(node: Node) -> philox.Philox:
 
 
 def _sizes(node: Node, shape: Array) -> tuple[int, ...]:
-    """The sizes in a shape operand, checked."""
+    """Return the sizes in a shape operand; raise InputError for invalid ones."""
     sizes = ints(shape)
     if shape.ndim > 1 or any(size < 0 for size in sizes):
         raise input_error(node, f"{shape.tolist()} is not a shape")
@@ -48,17 +48,17 @@ def _drawn(node: Node, draw: Callable[[philox.Philox, int], Array]) -> Execute:
 
 
 def random_uniform(node: Node) -> Execute:
-    """Numbers in [0, 1) of the shape in operand 0."""
+    """Draw numbers in [0, 1) of the shape in operand 0."""
     return _drawn(node, philox.uniform)
 
 
 def random_standard_normal(node: Node) -> Execute:
-    """Normal numbers of the shape in operand 0."""
+    """Draw standard normal numbers of the shape in operand 0."""
     return _drawn(node, philox.normal)
 
 
 def multinomial(node: Node) -> Execute:
-    """``samples`` classes for each row of ``logits [batch, classes]``."""
+    """Draw ``samples`` classes for each row of ``logits [batch, classes]``."""
     logits_of, samples_of, dtype = fetch(node, 0), fetch(node, 1), node.results[0].info.numpy
     require_dtype(node, node.operand(0), "float32")
 
@@ -73,7 +73,7 @@ def multinomial(node: Node) -> Execute:
 
 
 def stateless_random_uniform(node: Node) -> Execute:
-    """Numbers in [0, 1) of the shape in operand 0 that follow from the two seeds in operand 1 alone."""
+    """Draw numbers in [0, 1) of the shape in operand 0 from the two seeds in operand 1."""
     shape_of, seeds_of = fetch(node, 0), fetch(node, 1)
     require_dtype(node, node.results[0], "float32")
 

@@ -38,12 +38,12 @@ Compute = Callable[[Array, tuple[int, ...], bool], Array]
 
 
 def axes_of(node: Node, values: Array, rank: int) -> tuple[int, ...]:
-    """Distinct axes, counted from the front and in order."""
+    """Return the distinct axes in ascending order, counted from the front."""
     return tuple(sorted({normal_axis(node, axis, rank) for axis in ints(values)})) if rank else ()
 
 
 def mean(node: Node) -> Execute:
-    """Mean of operand 0 over the axes in operand 1."""
+    """Compute the mean of operand 0 over the axes in operand 1."""
     x_info, out = node.operand(0), node.results[0]
     keep = bool(option(node, "keep_dims"))
     quantised = out.dtype not in ("float32", *_PLAIN)
@@ -70,12 +70,12 @@ def mean(node: Node) -> Execute:
 
 
 def _whole_mean(total: Array, count: int, dtype: np.dtype) -> Array:
-    """``total / count``, rounded toward zero."""
+    """Return ``total / count``, rounded toward zero."""
     return np.asarray(np.sign(total) * (np.abs(total) // count), dtype)
 
 
 def _over_axes(node: Node, compute: Compute) -> Execute:
-    """The kernel of ``compute(x, axes, keep_dims)``."""
+    """Return the kernel of ``compute(x, axes, keep_dims)``."""
     keep = bool(option(node, "keep_dims"))
 
     def make(shape: tuple[int, ...], values: Array) -> PlannedKernel:
@@ -86,13 +86,13 @@ def _over_axes(node: Node, compute: Compute) -> Execute:
 
 
 def _codes_of_nothing(x: Array, axes: tuple[int, ...], keep: bool, code: float) -> Array:
-    """``code`` in every element of a result over axes without elements."""
+    """Return ``code`` in every element of a result over axes without elements."""
     shape = [1 if i in axes else d for i, d in enumerate(x.shape) if keep or i not in axes]
     return np.full(shape, np.clip(round_half_away(np.array(code)), *code_range(x.dtype)), x.dtype)
 
 
 def reduce_sum(node: Node) -> Execute:
-    """Sum of operand 0 over the axes in operand 1; integers wrap around, truth values saturate."""
+    """Sum operand 0 over the axes in operand 1; integers wrap around, truth values saturate."""
     info, out = node.operand(0), node.results[0]
     dtype = info.info.numpy
     if info.dtype == "bool":
@@ -112,7 +112,7 @@ def reduce_sum(node: Node) -> Execute:
 
 
 def reduce_prod(node: Node) -> Execute:
-    """Product of operand 0 over the axes in operand 1; integers without a scale wrap around."""
+    """Multiply operand 0 over the axes in operand 1; integers without a scale wrap around."""
     info, out = node.operand(0), node.results[0]
     dtype = info.info.numpy
     if info.dtype == "bool":
@@ -141,27 +141,27 @@ def _extreme(node: Node, *, largest: bool) -> Execute:
 
 
 def reduce_max(node: Node) -> Execute:
-    """Largest element of operand 0 over the axes in operand 1."""
+    """Compute the largest element of operand 0 over the axes in operand 1."""
     return _extreme(node, largest=True)
 
 
 def reduce_min(node: Node) -> Execute:
-    """Smallest element of operand 0 over the axes in operand 1."""
+    """Compute the smallest element of operand 0 over the axes in operand 1."""
     return _extreme(node, largest=False)
 
 
 def reduce_any(node: Node) -> Execute:
-    """Whether any element of operand 0 over the axes in operand 1 is true."""
+    """Compute if any element of operand 0 over the axes in operand 1 is true."""
     return _over_axes(node, lambda x, axes, keep: reduce(np.logical_or, x, axes, keep=keep))
 
 
 def reduce_all(node: Node) -> Execute:
-    """Whether all elements of operand 0 over the axes in operand 1 are true."""
+    """Compute if all elements of operand 0 over the axes in operand 1 are true."""
     return _over_axes(node, lambda x, axes, keep: reduce(np.logical_and, x, axes, keep=keep))
 
 
 def cumsum(node: Node) -> Execute:
-    """Running sum along the axis in operand 1; ``exclusive`` leaves each element's own value out."""
+    """Compute the running sum along the axis in operand 1, without the element itself if ``exclusive``."""
     info = node.operand(0)
     exclusive, reverse = bool(option(node, "exclusive")), bool(option(node, "reverse"))
     by_dtype(node, info, dict.fromkeys(("float32", *_PLAIN)))
@@ -180,7 +180,7 @@ def cumsum(node: Node) -> Execute:
                 source, target = source[but_last], target[but_first]
             np.add.accumulate(source, axis, None, target)
             if x.dtype.kind == "f":
-                out += 0  # sums start from 0, which turns -0 into 0
+                out += 0  # as if the sum started from 0, -0 becomes 0
             return out
 
         return run

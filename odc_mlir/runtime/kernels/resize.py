@@ -30,7 +30,7 @@ def _resize(node: Node, resizer: Callable[[tuple[int, ...], tuple[int, int], boo
 
 
 def resize_bilinear(node: Node) -> Execute:
-    """``[N, H, W, C]`` and (height, width) to ``[N, height, width, C]``, interpolated."""
+    """Resize ``[N, H, W, C]`` to (height, width) of operand 1 by bilinear interpolation."""
     require_dtype(node, node.operand(0), "float32", *CODES)
     dtype = node.operand(0).info.numpy
     by_reference = node.context.numerics == "litert"
@@ -38,5 +38,5 @@ def resize_bilinear(node: Node) -> Execute:
 
 
 def resize_nearest_neighbor(node: Node) -> Execute:
-    """``[N, H, W, C]`` and (height, width) to ``[N, height, width, C]``, nearest pixels."""
+    """Resize ``[N, H, W, C]`` to (height, width) of operand 1 by nearest pixels."""
     return _resize(node, nearest_resizer)

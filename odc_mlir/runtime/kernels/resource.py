@@ -1,7 +1,7 @@
 """Resource variables and hash tables.
 
-Handles are arrays of rank 0 that hold the resource itself. Resources live in the state of the run's context, so they
-last until that begins anew, and operators of all subgraphs find the same one under one name.
+Handles are arrays of rank 0 that hold the resource itself. Resources live in the state of the run's context until it is
+reset, and operators of all subgraphs share them by name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Variable:
 
 @dataclass(slots=True)
 class HashTable:
-    """A hash table; ``entries`` is None until they are imported."""
+    """A hash table; ``entries`` is None until the import."""
 
     number: int
     key_dtype: str
@@ -44,7 +44,7 @@ def _handle(resource: Any) -> Array:
 
 
 def _resource(node: Node, kind: type[T], name: str) -> Callable[[Sequence[Array | None]], T]:
-    """How to get the resource that operand 0 is a handle of; raises InputError for anything but a ``name``."""
+    """Return the function that yields the resource of operand 0; it raises InputError for other handles."""
     source = fetch(node, 0)
 
     def resource(operands: Sequence[Array | None]) -> T:
@@ -57,14 +57,14 @@ def _resource(node: Node, kind: type[T], name: str) -> Callable[[Sequence[Array 
 
 
 def var_handle(node: Node) -> Execute:
-    """The handle of the variable that the options name."""
+    """Return the handle of the variable named by the options."""
     name = "/".join(part for part in (option(node, "container"), option(node, "shared_name")) if part)
     key = "variable", option(node, "container"), option(node, "shared_name")
     return lambda operands: [_handle(node.context.state.resource(key, lambda: Variable(name)))]
 
 
 def read_variable(node: Node) -> Execute:
-    """The value of a variable; raises ModelError before the first assignment."""
+    """Read a variable; raise ModelError before the first assignment."""
     variable_of, dtype = _resource(node, Variable, "variable"), node.results[0].info.numpy
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -79,11 +79,11 @@ def read_variable(node: Node) -> Execute:
 
 
 def assign_variable(node: Node) -> Execute:
-    """Puts operand 1 into a variable."""
+    """Put operand 1 into a variable."""
     variable_of, value_of = _resource(node, Variable, "variable"), fetch(node, 1)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        # A copy of its own: the operand may be an input of the caller's, or a view of something that changes.
+        # a copy, as the operand may be the caller's input or a view of a buffer that changes
         value = value_of(operands).copy()
         value.flags.writeable = False
         variable_of(operands).value = value
@@ -93,14 +93,14 @@ def assign_variable(node: Node) -> Execute:
 
 
 def hashtable(node: Node) -> Execute:
-    """The handle of the table that the options number."""
+    """Return the handle of the table numbered by the options."""
     number, dtypes = int(option(node, "table_id")), (option(node, "key_dtype"), option(node, "value_dtype"))
     key = "table", number, *dtypes
     return lambda operands: [_handle(node.context.state.resource(key, lambda: HashTable(number, *dtypes)))]
 
 
 def hashtable_import(node: Node) -> Execute:
-    """Fills a table with pairs of keys and values; one that is filled stays as it is."""
+    """Fill an empty table with keys and values; a filled table stays unchanged."""
     table_of, keys_of, values_of = _resource(node, HashTable, "table"), fetch(node, 1), fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -118,7 +118,7 @@ def hashtable_import(node: Node) -> Execute:
 
 
 def hashtable_find(node: Node) -> Execute:
-    """For each key its value, or the default; raises ModelError before the table is filled."""
+    """Look up the value of each key, or the default; raise ModelError before the table is filled."""
     table_of, keys_of, default_of = _resource(node, HashTable, "table"), fetch(node, 1), fetch(node, 2)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -135,7 +135,7 @@ def hashtable_find(node: Node) -> Execute:
 
 
 def hashtable_size(node: Node) -> Execute:
-    """The number of entries, ``[1]``; raises ModelError before the table is filled."""
+    """Count the entries, ``[1]``; raise ModelError before the table is filled."""
     table_of = _resource(node, HashTable, "table")
     return lambda operands: [np.array([len(_entries(node, table_of(operands)))], np.int64)]
 
@@ -147,7 +147,7 @@ def _entries(node: Node, table: HashTable) -> dict[Any, Any]:
 
 
 def _check_dtypes(node: Node, table: HashTable, keys: int, values: int) -> None:
-    """Raises unless the operands' element types are the table's."""
+    """Raise ModelError unless the operands have the table's element types."""
     seen = node.operand(keys).dtype, node.operand(values).dtype
     if seen != (table.key_dtype, table.value_dtype):
         raise node.error(

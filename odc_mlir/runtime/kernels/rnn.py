@@ -1,4 +1,4 @@
-"""RNN operators: fully connected layers that also see their last results, in float32 or with 8-bit weights."""
+"""RNN operators, fully connected layers with feedback, in float32 or with 8-bit weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Values = Mapping[str, Array]
 
 
 class _RnnCell:
-    """One step; an auxiliary input adds to its sums."""
+    """Cell of an RNN; an auxiliary input adds to its sums."""
 
     def __init__(self, node: Node, values: Values, direction: str) -> None:
         self._node, self._values = node, values
@@ -55,7 +55,7 @@ class _RnnCell:
 
 
 class _RnnLayer:
-    """A cell with its weights and state; ``direction`` is the prefix of their names."""
+    """A cell with its weights and state, whose names start with ``direction``."""
 
     def __init__(self, node: Node, direction: str = "") -> None:
         self._node, self._state = node, f"{direction}hidden_state"
@@ -65,7 +65,7 @@ class _RnnLayer:
         self._units, self._features = required(node, names[0]).static_shape
 
     def run(self, operands: Operands, x: Array, *, aux: Array | None = None, backward: bool = False) -> Array:
-        """Results ``[T, N, U]`` for ``x [T, N, I]``; the state goes on."""
+        """Return results ``[T, N, U]`` for ``x [T, N, I]`` and update the state."""
         if x.shape[2] != self._features:
             raise input_error(self._node, f"the input has {x.shape[2]} features, the weights {self._features}")
         check_elements(self._node, (*x.shape[:2], self._units), "float32")
@@ -77,7 +77,7 @@ class _RnnLayer:
 
 
 def rnn(node: Node) -> Execute:
-    """One step for ``x [N, I]``, result ``[N, U]``."""
+    """Run one step for ``x [N, I]``; the result is ``[N, U]``."""
     x_of, layer = fetch(node, 0), _RnnLayer(node)
 
     def execute(operands: Operands) -> list[Array]:
@@ -90,7 +90,7 @@ def rnn(node: Node) -> Execute:
 
 
 def unidirectional_sequence_rnn(node: Node) -> Execute:
-    """``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, U]``."""
+    """Run the cell over ``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, U]``."""
     x_of, layer = fetch(node, 0), _RnnLayer(node)
 
     def execute(operands: Operands) -> list[Array]:
@@ -101,9 +101,9 @@ def unidirectional_sequence_rnn(node: Node) -> Execute:
 
 
 def bidirectional_sequence_rnn(node: Node) -> Execute:
-    """One layer forward and one backward in time, their results side by side or apart.
+    """Run one layer forward and one backward in time; results are concatenated or separate.
 
-    An auxiliary input with weights of its own adds to both; without them it is the backward layer's input.
+    An auxiliary input with its own weights adds to both layers; without weights it is the backward layer's input.
     """
     forward, backward = (_RnnLayer(node, direction) for direction in DIRECTIONS)
     x_of, aux_of, merge = fetch(node, 0), aux_source(node), bool(option(node, "merge_outputs"))

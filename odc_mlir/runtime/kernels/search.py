@@ -1,4 +1,4 @@
-"""Operators that find things: largest and smallest elements, places, distinct values, boxes, buckets."""
+"""Search operators: largest and smallest elements, coordinates, distinct values, boxes, buckets."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import PlannedKernel, by_dtype, fetch, input_error, planned, single
 
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
-_FEW = 1 << 8  # numbers that are compared one by one in less time than sorted
+_FEW = 1 << 8  # elements up to which a loop is faster than sorting
 _ORDERED = ("float32", *_INTEGERS)
 
 
 def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
-    """The first place of the best element; NaN is never better than a number."""
+    """Return the kernel of the first index of the best element; NaN is never better than a number."""
     dtype = node.results[0].info.numpy
     by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "bool")))
 
@@ -41,17 +41,17 @@ def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
 
 
 def arg_max(node: Node) -> Execute:
-    """The first place of the largest element along an axis."""
+    """Compute the first index of the largest element along an axis."""
     return _place(node, np.fmax, np.ndarray.argmax)
 
 
 def arg_min(node: Node) -> Execute:
-    """The first place of the smallest element along an axis."""
+    """Compute the first index of the smallest element along an axis."""
     return _place(node, np.fmin, np.ndarray.argmin)
 
 
 def topk_v2(node: Node) -> Execute:
-    """The ``k`` largest elements of each row from the largest on, and their places; of equal ones the first wins."""
+    """Compute the ``k`` largest elements of each row in descending order, and their indices."""
     x_of, k_of, dtype = fetch(node, 0), fetch(node, 1), node.results[1].info.numpy
     by_dtype(node, node.operand(0), dict.fromkeys(_ORDERED))
 
@@ -60,7 +60,7 @@ def topk_v2(node: Node) -> Execute:
         if not x.ndim or k > x.shape[-1]:
             raise input_error(node, f"k is {k}, the input has the shape {list(x.shape)}")
         keys = np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" and has_nan(x) else x
-        # a stable ascending sort of the reversed row, read backwards, is descending with the first of equals first
+        # a stable ascending sort of the reversed row, read backwards, is descending and keeps the order of equals
         ascending = keys[..., ::-1].argsort(-1, "stable")
         places = x.shape[-1] - 1 - ascending[..., : -k - 1 : -1]
         taken = x.take(places) if x.ndim == 1 else np.take_along_axis(x, places, -1)
@@ -70,7 +70,7 @@ def topk_v2(node: Node) -> Execute:
 
 
 def where(node: Node) -> Execute:
-    """Coordinates of the elements that are not zero, in order."""
+    """Compute the coordinates of nonzero elements, in order."""
     x_of = fetch(node, 0)
     by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "uint32", "bool")))
 
@@ -89,7 +89,7 @@ def where(node: Node) -> Execute:
 
 
 def unique(node: Node) -> Execute:
-    """Distinct values in order of appearance, and for each element the place of its value."""
+    """Compute distinct values in order of appearance, and the index of each element's value."""
     x_of, dtype = fetch(node, 0), node.results[1].info.numpy
     by_dtype(node, node.operand(0), dict.fromkeys((*_ORDERED, "uint16")))
 
@@ -133,17 +133,17 @@ def _suppression(node: Node, *, soft: bool) -> Execute:
 
 
 def non_max_suppression_v4(node: Node) -> Execute:
-    """Places of selected boxes, filled up with zeros, and their number."""
+    """Compute indices of selected boxes, padded with zeros, and their number."""
     return _suppression(node, soft=False)
 
 
 def non_max_suppression_v5(node: Node) -> Execute:
-    """Places and scores of selected boxes, filled up with zeros, and their number."""
+    """Compute indices and scores of selected boxes, padded with zeros, and their number."""
     return _suppression(node, soft=True)
 
 
 def bucketize(node: Node) -> Execute:
-    """How many boundaries are not above each element; integers are compared as float32."""
+    """Count the boundaries up to each element; integers are compared as float32."""
     x_of, edges = fetch(node, 0), np.array(boundaries(node), np.float32)
     compared = {"float32": np.float32, "float64": np.float64, "int32": np.float32, "int64": np.float32}
     kind = by_dtype(node, node.operand(0), compared)

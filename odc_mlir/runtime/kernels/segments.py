@@ -19,7 +19,7 @@ Combine = Callable[[Array, Array], Any]
 
 
 def segment_sum(node: Node) -> Execute:
-    """Sums of neighbouring slices with one segment id; integers wrap around."""
+    """Sum neighbouring slices with one segment id; integers wrap around."""
     x_of, ids_of = fetch(node, 0), fetch(node, 1)
     by_dtype(node, node.operand(0), dict.fromkeys(_NUMBERS))
 
@@ -35,7 +35,7 @@ def segment_sum(node: Node) -> Execute:
 
 
 def _unsorted(node: Node, combine: np.ufunc, start: Callable[[np.dtype], Any]) -> Execute:
-    """Slices of each segment combined in order, from ``start``; negative segment ids are left out."""
+    """Return the kernel that combines slices of each segment from ``start`` on; negative ids are ignored."""
     x_of, ids_of, count_of = fetch(node, 0), fetch(node, 1), fetch(node, 2)
     by_dtype(node, node.operand(0), dict.fromkeys(_NUMBERS))
 
@@ -63,22 +63,22 @@ def _most(dtype: np.dtype) -> Any:
 
 
 def unsorted_segment_prod(node: Node) -> Execute:
-    """Products of the slices of each segment, 1 where it has none."""
+    """Multiply the slices of each segment, 1 for an empty segment."""
     return _unsorted(node, np.multiply, lambda dtype: 1)
 
 
 def unsorted_segment_sum(node: Node) -> Execute:
-    """Sums of the slices of each segment, 0 where it has none."""
+    """Sum the slices of each segment, 0 for an empty segment."""
     return _unsorted(node, np.add, lambda dtype: 0)
 
 
 def unsorted_segment_max(node: Node) -> Execute:
-    """Largest elements of the slices of each segment, the lowest number where it has none."""
+    """Compute the largest elements of each segment, the lowest number for an empty segment."""
     return _unsorted(node, np.fmax, _least)
 
 
 def unsorted_segment_min(node: Node) -> Execute:
-    """Smallest elements of the slices of each segment, the highest number where it has none."""
+    """Compute the smallest elements of each segment, the highest number for an empty segment."""
     return _unsorted(node, np.fmin, _most)
 
 
@@ -95,7 +95,7 @@ _WINDOWED = ("float32", "float64", "bool", *(f"{kind}{bits}" for kind in ("int",
 
 
 def reduce_window(node: Node) -> Execute:
-    """Each window of operand 0 combined in order, from operand 1 on; integers wrap around."""
+    """Combine the elements of each window of operand 0 from operand 1 on; integers wrap around."""
     x_of, start_of, sizes_of = fetch(node, 0), fetch(node, 1), [fetch(node, i) for i in (2, 3, 4)]
     by_dtype(node, node.operand(0), dict.fromkeys(_WINDOWED))
     combine = _WINDOW_FUNCTIONS[window_function(node)]

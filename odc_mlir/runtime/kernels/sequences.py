@@ -1,4 +1,4 @@
-"""What recurrent kernels share: steps of a sequence, state, and products with weights of several kinds."""
+"""Helpers of recurrent kernels: steps of a sequence, state, and products with weights of several kinds."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ class Cell(Protocol):
     """A prepared recurrent cell: ``state`` are arrays ``[N, ·]``, the first of which is the output."""
 
     def inputs(self, x: Array, aux: Array | None = None) -> Array:
-        """What inputs ``[n, I]`` (and auxiliary ones) contribute, ``[n, ·]``: for many steps at once."""
+        """Return the contribution of inputs ``[n, I]`` (and auxiliary ones), ``[n, ·]``, for many steps."""
 
     def step(self, inputs: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
-        """The new state from one step's :meth:`inputs` and the old state."""
+        """Return the new state from one step's :meth:`inputs` and the old state."""
 
 
 def through_time(
     cell: Cell, x: Array, state: tuple[Array, ...], out: Array, *, aux: Array | None = None, backward: bool = False
 ) -> tuple[Array, ...]:
-    """Run ``cell`` over ``x [T, N, I]``, write its outputs to ``out [T, N, O]``; the state after the last step."""
+    """Run ``cell`` over ``x [T, N, I]``, write outputs to ``out [T, N, O]`` and return the last state."""
     steps, batch = x.shape[:2]
     if not batch:
         return state
@@ -64,19 +64,19 @@ def through_time(
 
 
 def time_first(node: Node, x: Array, *, name: str = "input") -> Array:
-    """``x`` as ``[T, N, I]``, whatever the option ``time_major`` says it is in."""
+    """Return ``x`` as ``[T, N, I]``, transposed unless ``time_major``."""
     if x.ndim != 3:
         raise input_error(node, f"the {name} has the shape {list(x.shape)}; its rank must be 3")
     return x if option(node, "time_major") else x.swapaxes(0, 1)
 
 
 def aux_source(node: Node) -> Fetch | None:
-    """How to get the auxiliary input, None where it is left out."""
+    """Return the function that yields the auxiliary input, or None without one."""
     return None if named(node, "aux_input") is None else fetch(node, position(node, "aux_input"))
 
 
 def both_inputs(node: Node, operands: Operands, x_of: Fetch, aux_of: Fetch | None) -> tuple[Array, Array | None]:
-    """Input and auxiliary input of a bidirectional operator as ``[T, N, ·]``."""
+    """Return input and auxiliary input of a bidirectional operator as ``[T, N, ·]``."""
     x = time_first(node, x_of(operands))
     aux = None if aux_of is None else time_first(node, aux_of(operands), name="auxiliary input")
     if aux is not None and aux.shape[:2] != x.shape[:2]:
@@ -85,17 +85,16 @@ def both_inputs(node: Node, operands: Operands, x_of: Fetch, aux_of: Fetch | Non
 
 
 def zero_of(info: TensorInfo) -> Array:
-    """Real zero as an element of a tensor like ``info``: its zero point where it is quantised."""
+    """Return real zero as an element of a tensor like ``info``: its zero point if it is quantised."""
     return initial_contents(TensorInfo(info.name, info.dtype, (), info.quant))
 
 
 def state_of(
     node: Node, name: str, operands: Operands, batch: int, size: int, zero: Array | None = None
 ) -> tuple[Array, Array]:
-    """A state tensor and its contents as ``[batch, size]``, which may be replaced but not written.
+    """Return a state tensor and its contents as ``[batch, size]``, which must not be written.
 
-    State that is left out is ``zero``, of float32 unless given. Raises InputError where the tensor has another number
-    of elements.
+    Omitted state is ``zero``, by default in float32. Raises InputError for tensors of other sizes.
     """
     index = position(node, name)
     info = node.optional(index)
@@ -117,7 +116,7 @@ def keep(whole: Array, contents: Array) -> None:
 def when_known(
     node: Node, names: Sequence[str], prepare: Callable[[Mapping[str, Array]], Prepared]
 ) -> Callable[[Operands], Prepared]:
-    """``prepare`` with the operands called ``names``: once where all of them are constant, else in each run."""
+    """Return ``prepare`` of the operands called ``names``: once if all are constant, else in each run."""
     places = {name: position(node, name) for name in names}
     places = {name: index for name, index in places.items() if node.optional(index) is not None}
     fetches: dict[str, Fetch] = {name: fetch(node, index) for name, index in places.items()}
@@ -128,9 +127,10 @@ def when_known(
 
 
 def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) -> Function:
-    """``x [n, K] @ W.T`` in float32 for matrices ``[·, K]`` one above the other, float32 or 8 bits with one scale each.
+    """Return ``x [n, K] @ W.T`` in float32 for stacked matrices ``[·, K]`` of float32 or 8 bits.
 
-    A vector among them is the diagonal of a matrix. For 8-bit weights the rows of ``x`` are quantised on the fly.
+    8-bit matrices have one scale each, and the rows of ``x`` are quantised dynamically for them. A vector is the
+    diagonal of a matrix.
     """
     dtypes = {info.dtype for info in infos}
     if dtypes == {"float32"}:
@@ -147,7 +147,7 @@ def product(node: Node, infos: Sequence[TensorInfo], values: Sequence[Array]) ->
 
 
 def require_float(node: Node, *names: str) -> None:
-    """Raises UnsupportedError unless the operands of these names that are given are float32."""
+    """Raise UnsupportedError unless the given operands of these names are float32."""
     for name in names:
         info = named(node, name)
         if info is not None and info.dtype != "float32":
@@ -155,7 +155,7 @@ def require_float(node: Node, *names: str) -> None:
 
 
 def weight_scale(node: Node, info: TensorInfo) -> float:
-    """The one scale of quantised weights."""
+    """Return the only scale of quantised weights; raise UnsupportedError for several."""
     quant = info.quant
     if quant is None or not quant.per_tensor:
         raise node.error(f"weights {info.name!r} have {len(quant.scales) if quant else 0} scales; one is allowed here")
@@ -163,7 +163,7 @@ def weight_scale(node: Node, info: TensorInfo) -> float:
 
 
 def real_vector(node: Node, info: TensorInfo, values: Array) -> Array:
-    """A float32 vector, from codes where it is quantised."""
+    """Return a float32 vector, dequantised if it has codes."""
     if info.dtype == "float32":
         return values
     if info.dtype not in CODES:
@@ -172,7 +172,7 @@ def real_vector(node: Node, info: TensorInfo, values: Array) -> Array:
 
 
 def real_activation(node: Node) -> Function:
-    """The fused activation as a function that leaves its argument alone."""
+    """Return the fused activation as a function that does not modify its argument."""
     if fused_activation(node) == "sign_bit":
         return lambda x: np.signbit(x).astype(np.float32)
     clamp = real_clamp(node, finite=False)

@@ -26,7 +26,7 @@ from odc_mlir.runtime.kernels.common import (
 
 
 def reshape(node: Node) -> Execute:
-    """Operand 0 in the shape of operand 1, or of the option."""
+    """Reshape operand 0 to operand 1 or to the option."""
     written = written_shape(node)
 
     def make(shape: tuple[int, ...], *values: Array) -> PlannedKernel:
@@ -42,7 +42,7 @@ def _reshaped(sizes: Iterable[int]) -> PlannedKernel:
 
 
 def squeeze(node: Node) -> Execute:
-    """Operand without axes of size 1."""
+    """Remove axes of size 1."""
 
     def make(shape: tuple[int, ...]) -> PlannedKernel:
         axes = squeezed_axes(node, shape) or ()
@@ -52,7 +52,7 @@ def squeeze(node: Node) -> Execute:
 
 
 def expand_dims(node: Node) -> Execute:
-    """Operand 0 with an axis of size 1 inserted at operand 1."""
+    """Insert an axis of size 1 at operand 1."""
 
     def make(shape: tuple[int, ...], value: Array) -> PlannedKernel:
         axis = ints(value)
@@ -65,13 +65,13 @@ def expand_dims(node: Node) -> Execute:
 
 
 def shape(node: Node) -> Execute:
-    """The operand's sizes."""
+    """Compute the operand's sizes."""
     x_of, dtype = fetch(node, 0), node.results[0].info.numpy
     return lambda operands: [np.array(x_of(operands).shape, dtype)]
 
 
 def strided(node: Node) -> Execute:
-    """Every n-th element of a range of each axis."""
+    """Slice every n-th element of a range of each axis."""
     masks = masks_of(node)
 
     def make(shape: tuple[int, ...], *values: Array) -> PlannedKernel:
@@ -84,7 +84,7 @@ def strided(node: Node) -> Execute:
 
 
 def slice_(node: Node) -> Execute:
-    """A range of each axis."""
+    """Slice a range of each axis."""
 
     def make(shape: tuple[int, ...], begin: Array, size: Array) -> PlannedKernel:
         indices = plain_slice(node, shape, ints(begin), ints(size)).indices
@@ -99,7 +99,7 @@ def _values(node: Node) -> Callable[[Sequence[Array | None]], list[Array]]:
 
 
 def pack(node: Node) -> Execute:
-    """Operands of one shape stacked along a new axis."""
+    """Stack operands of one shape along a new axis."""
     values_of, axis = _values(node), int(option(node, "axis"))
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -115,7 +115,7 @@ def pack(node: Node) -> Execute:
 
 
 def concatenation(node: Node) -> Execute:
-    """Operands joined along an axis, scalars to a vector; uint8 operands of other scales are rescaled first."""
+    """Concatenate operands along an axis; uint8 operands of other scales are rescaled first."""
     values_of, axis = _values(node), int(option(node, "axis"))
     clamp = real_clamp(node, finite=False) if node.results[0].dtype == "float32" else None
     if clamp is None and fused_activation(node) != "none":
@@ -150,7 +150,7 @@ def concatenation(node: Node) -> Execute:
 
 
 def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
-    """How to bring a quantised operand to the result's scale; None where there is nothing to do."""
+    """Return the function that rescales a quantised operand to the result's scale, or None."""
     out = node.results[0]
     if info.quant is None or out.quant is None or not info.info.is_integer:
         return None
@@ -165,13 +165,13 @@ def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
 
 
 def pad(node: Node) -> Execute:
-    """Operand 0 with zeros (quantised: zero points) around it."""
+    """Pad operand 0 with zeros (quantised: zero points)."""
     zero = quantised_zero(node, node.results[0])
     return planned(node, 0, (1,), lambda shape, pads: padding(node, shape, pads, zero))
 
 
 def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int) -> PlannedKernel:
-    """Puts copies of ``value`` around arrays of ``shape``; ``pads`` is ``[rank, 2]``: how many around each axis."""
+    """Return the function that pads arrays of ``shape`` with ``value``; ``pads`` is ``[rank, 2]``."""
     pairs = pad_pairs(node, shape, pads)
     sizes = tuple(d + a + b for d, (a, b) in zip(shape, pairs, strict=True))
     check_elements(node, sizes, node.results[0].dtype)
@@ -191,14 +191,14 @@ def padding(node: Node, shape: tuple[int, ...], pads: Array, value: Array | int)
 
 
 def pad_pairs(node: Node, shape: tuple[int, ...], pads: Array) -> list[tuple[int, int]]:
-    """Elements before and after each axis of ``shape``; refused unless one pair per axis, none negative."""
+    """Return the padding of each axis of ``shape``; raise InputError unless all pairs are valid."""
     if pads.shape != (len(shape), 2) or pads.min(initial=0) < 0:
         raise input_error(node, f"the paddings {pads.tolist()} must be {len(shape)} pairs that are not negative")
     return [(int(a), int(b)) for a, b in pads]
 
 
 def transpose(node: Node) -> Execute:
-    """Operand 0 with its axes in the order of operand 1."""
+    """Permute the axes of operand 0 by operand 1."""
 
     def make(shape: tuple[int, ...], order: Array) -> PlannedKernel:
         places = permutation(node, ints(order), len(shape))

@@ -14,22 +14,22 @@ from odc_mlir.runtime.kernels.unary import unary
 
 
 def real(node: Node) -> Execute:
-    """Real part."""
+    """Compute the real part."""
     return unary(node, lambda x: np.ascontiguousarray(x.real))
 
 
 def imag(node: Node) -> Execute:
-    """Imaginary part."""
+    """Compute the imaginary part."""
     return unary(node, lambda x: np.ascontiguousarray(x.imag))
 
 
 def complex_abs(node: Node) -> Execute:
-    """Absolute value."""
+    """Compute the absolute value."""
     return unary(node, np.abs)
 
 
 def rfft2d(node: Node) -> Execute:
-    """``x [..., H, W]``, cut or filled with zeros to lengths (h, w), to ``[..., h, w/2 + 1]``; computed in float64."""
+    """Transform ``x [..., H, W]``, cut or padded to (h, w), to ``[..., h, w/2 + 1]`` in float64."""
     x_of, lengths_of = fetch(node, 0), fetch(node, 1)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:

@@ -7,6 +7,6 @@ from odc_mlir.runtime.kernels.common import fetch
 
 
 def densify(node: Node) -> Execute:
-    """The operand, since a sparse constant is made dense when it is decoded."""
+    """Return the operand: a sparse constant becomes dense when it is decoded."""
     value_of = fetch(node, 0)
     return lambda operands: [value_of(operands)]

@@ -1,4 +1,4 @@
-"""What convolutions and fully connected layers share: reading weights, and turning sums into results."""
+"""Helpers of convolutions and fully connected layers: weights, accumulation and requantisation."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from odc_mlir.runtime.kernels.common import activation_codes, check_scales, real
 
 _log = logging.getLogger(__name__)
 
-# Weights that go with codes of each type: TensorFlow Lite's, and what ONE's and PyTorch's quantisers write.
+# Types of weights for activations of each type, as TensorFlow Lite, ONE and PyTorch write them.
 _NARROW = ("int8", "uint8", "int4", "uint4")
 _WEIGHTS_OF_CODES = {"int8": _NARROW, "uint8": _NARROW, "int16": (*_NARROW, "int16")}
 _WEIGHTS_OF_REALS = ("float32", "int8", "uint8", "int16", "int4", "uint4")
-# Weights for which TensorFlow Lite quantises real activations on the fly. Others stand for their real values: so do
-# unsigned ones, which ONE's compiler writes and its interpreter widens.
+# Types of weights for which TensorFlow Lite quantises float activations dynamically. Other weights are dequantised, as
+# ONE's interpreter does with the unsigned ones of ONE's compiler.
 _HYBRID = {"CONV_2D": ("int8", "int4"), "DEPTHWISE_CONV_2D": ("int8",), "FULLY_CONNECTED": ("int8", "int4")}
 _BIAS_OF = {"float32": ("float32",), "int16": ("int64", "int32")}
 _LARGEST_ASYMMETRIC = 255
@@ -40,7 +40,7 @@ _LARGEST_ASYMMETRIC = 255
 
 @dataclass(frozen=True, slots=True)
 class Hybrid:
-    """Real activations quantised on the fly: the weights' scales, one or one per result channel."""
+    """Weight scales for dynamically quantised float activations: one, or one per result channel."""
 
     scales: Array
 
@@ -51,7 +51,7 @@ class Hybrid:
 
 @dataclass(frozen=True, slots=True)
 class Accumulation:
-    """How an operator adds up and finishes: derived from element types, scales and the fused activation.
+    """Accumulation and requantisation of an operator, from element types, scales and the fused activation.
 
     ``largest`` bounds input magnitudes without zero point (None: float32); ``sums`` is the dtype of sums.
     """
@@ -61,25 +61,23 @@ class Accumulation:
     in_zero: int
     sums: str
     out_dtype: np.dtype
-    rescale: Finish | None  # sums with bias -> codes, or the float activation; None: the sums are the result
-    weights: Callable[[Array, int], Array]  # stored values and channel axis -> reals, or codes without zero point
+    rescale: Finish | None  # from sums with bias to codes, or the float activation; None: the sums are the result
+    weights: Callable[[Array, int], Array]  # from stored values and channel axis to reals, or codes without zero point
     hybrid: Hybrid | None = None
-    bias_units: Callable[[Array], Array] | None = None  # stored bias -> units of sums; None: it is in these
-    ready: FloatRequantizer | WideFloatRequantizer | None = (
-        None  # what finishes sums where the bias is a constant or there is none
-    )
+    bias_units: Callable[[Array], Array] | None = None  # from the stored bias to units of sums; None: no conversion
+    ready: FloatRequantizer | WideFloatRequantizer | None = None  # finishes sums if the bias is constant or omitted
 
     def bias_row(self, bias: Array | None) -> Array | None:
-        """The bias as a row of the dtype of sums."""
+        """Return the bias as a row of the dtype of sums."""
         if bias is None:
             return None
         row = bias.reshape(-1)
         return (row if self.bias_units is None else self.bias_units(row)).astype(self.sums, copy=False)
 
     def finish(self, bias: Array | None, scale: float | None = None) -> Finish | None:
-        """Turns ``[pixels, channels]`` sums into results, in place where it can.
+        """Return the function from sums ``[pixels, channels]`` to results, in place if possible.
 
-        ``scale``: that of activations quantised on the fly.
+        ``scale`` belongs to dynamically quantised activations.
         """
         if self.ready is not None:
             return self.ready
@@ -101,7 +99,7 @@ class Accumulation:
     def by_image(
         self, x: Array, bias: Array | None, compute: Callable[[Array, Finish | None], Array], *, asymmetric: bool
     ) -> Array:
-        """``compute(images, finish)`` for ``x [N, ...]``: all at once, or one by one where each has its own scale."""
+        """Return ``compute(images, finish)`` for ``x [N, ...]``, one by one if images have their own scales."""
         if self.hybrid is None:
             return compute(x, self.finish(bias))
         rows = quantize_rows(x.reshape(len(x), -1), asymmetric=asymmetric)
@@ -113,7 +111,7 @@ class Accumulation:
 def accumulation(
     node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None, channels: int
 ) -> Accumulation:
-    """The accumulation of a sum of products ``x * weights`` over ``channels`` results."""
+    """Return the accumulation of products ``x * weights`` over ``channels`` results."""
     check_types(node, x, weights, bias)
     out = node.results[0]
     if x.dtype == "float32":
@@ -143,7 +141,7 @@ def accumulation(
 
 
 def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> None:
-    """Raises UnsupportedError for element types that cannot be multiplied or added."""
+    """Raise UnsupportedError for element types that cannot be multiplied or added."""
     allowed = _WEIGHTS_OF_REALS if x.dtype == "float32" else _WEIGHTS_OF_CODES.get(x.dtype)
     if allowed is None:
         raise unsupported(node, f"an input of {x.dtype} is not supported")
@@ -164,7 +162,7 @@ def check_types(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo
 
 
 def _real_accumulation(node: Node, weights: TensorInfo, channels: int) -> Accumulation:
-    """Real activations with real weights, or with codes that stand for some."""
+    """Return the accumulation of float activations with float or integer weights."""
     clamp, real = real_clamp(node), np.dtype(np.float32)
     if weights.dtype == "float32":
         return Accumulation(node, None, 0, "float32", real, clamp, lambda values, _: values)
@@ -204,7 +202,7 @@ def _rescale(
 def _bias_units(
     node: Node, x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...], channels: int, sums: str
 ) -> Callable[[Array], Array] | None:
-    """What brings a bias with a scale or zero point of its own to units of sums; None where it is in these.
+    """Return the conversion of a bias to units of sums, or None if it is in these units.
 
     A bias without parameters is in units of sums, by definition.
     """
@@ -233,7 +231,7 @@ def _bias_units(
 
 
 def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float, ...]:
-    """One scale, or one per result channel."""
+    """Return one weight scale, or one per result channel; raise ModelError for other numbers."""
     if weights.quant is None:
         raise node.error(f"weights {weights.name!r} of {weights.dtype} have no scale")
     scales = weights.quant.scales
@@ -244,9 +242,9 @@ def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float
 
 
 def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -> Array:
-    """Weight codes with their zero points taken off, ready to be prepared; floats unchanged.
+    """Return weight codes without zero points; floats stay unchanged.
 
-    Raises ModelError where several scales or zero points do not lie along ``channel_axis``.
+    Raises ModelError if several scales or zero points are not along ``channel_axis``.
     """
     quant = weights.quant
     if values.dtype.kind == "f" or quant is None:
@@ -270,7 +268,7 @@ def centred(node: Node, weights: TensorInfo, values: Array, channel_axis: int) -
 
 
 def bias_of(operands: Sequence[Array | None], bias: TensorInfo | None, index: int) -> Array | None:
-    """The bias of this run, None where there is none."""
+    """Return the bias of this run, or None."""
     if bias is None:
         return None
     return bias.array() if bias.is_const else operands[index]

@@ -1,4 +1,4 @@
-"""SVDF: on real numbers with float32 or 8-bit weights, and on codes."""
+"""SVDF on float32, with float32 or 8-bit weights, and on codes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _LARGEST_INPUT = 1 << 8  # of an 8-bit code without its zero point
 
 
 def svdf(node: Node) -> Execute:
-    """``x [N, I]`` to ``[N, F / rank]``; the memory ``[N, F * M]`` forgets its oldest column and takes a new one."""
+    """Filter ``x [N, I]`` to ``[N, F / rank]``; the memory ``[N, F * M]`` drops its oldest column."""
     if node.operand(0).dtype == "int8":
         return _integer_svdf(node)
     require_float(node, "input", "bias", "state")
@@ -109,7 +109,7 @@ class _Memory:
         self._filters, self._length = node.operand(2).static_shape
 
     def __call__(self, operands: Operands, sums_of: Function) -> Array:
-        """Put the sums for this run's input into the memory; the new contents ``[N, F, M]``."""
+        """Append the sums for this run's input to the memory and return it, ``[N, F, M]``."""
         x = self._x_of(operands)
         if x.ndim != 2 or x.shape[1] != self._node.operand(1).static_shape[1]:
             raise input_error(self._node, f"the input has the shape {list(x.shape)}; the weights do not fit")

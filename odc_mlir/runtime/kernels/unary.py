@@ -1,4 +1,4 @@
-"""Functions of one operand: what their kernels share, and arithmetic such as EXP and ABS."""
+"""Functions of one operand, such as EXP and ABS, and helpers of their kernels."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Function = Callable[[Array], Array]
 Table = TypeVar("Table")
 
 
-# A computation without a table has some steps more, which cost as much as those of this many elements.
+# The overhead of one computation without a table, in elements.
 _CALL_ELEMENTS = 1 << 12
 
 
 class LaterTable(Generic[Table]):
-    """A table of so many ``entries`` that is made when computing them one by one has cost as much."""
+    """A table of ``entries`` that is created once direct computation has cost as much as the table."""
 
     def __init__(self, make: Callable[[], Table], entries: int = 1 << 16) -> None:
         self._make = make
@@ -37,7 +37,7 @@ class LaterTable(Generic[Table]):
         self._seen = 0
 
     def after(self, elements: int) -> Table | None:
-        """The table, or None while there have been few elements; ``elements`` more are about to be computed."""
+        """Return the table, or None if too few elements, including the next ``elements``, need it."""
         if self._table is None:
             self._seen += elements + _CALL_ELEMENTS
             if self._seen >= self._worth:
@@ -46,7 +46,7 @@ class LaterTable(Generic[Table]):
 
 
 def unary(node: Node, compute: Function) -> Execute:
-    """The kernel of a one-operand function."""
+    """Return the kernel of a one-operand function."""
     x_of = fetch(node, 0)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
@@ -56,9 +56,9 @@ def unary(node: Node, compute: Function) -> Execute:
 
 
 def coded(node: Node, compute: Function) -> Execute:
-    """The kernel of a function from codes to codes: tabulated where there are at most 65536 of them.
+    """Return the kernel of a function from codes to codes, by a table for up to 16 bits.
 
-    A table of 8-bit codes is made at once, one of 16-bit codes when enough of them have been computed.
+    A table of 8-bit codes is created at once, one of 16-bit codes after enough direct computations.
     """
     dtype = node.operand(0).info.numpy
     if dtype.itemsize > 2:
@@ -76,9 +76,10 @@ def coded(node: Node, compute: Function) -> Execute:
 
 
 def real_function(node: Node, function: Function, *, tabulated: Function | None = None) -> Execute:
-    """The kernel of a real function of reals or codes: 8-bit codes by a table, 16-bit ones by an interpolated table.
+    """Return the kernel of a real function of reals or codes: codes go through tables.
 
-    ``tabulated`` is the function that tables are made of, where that is not ``function``: exact, however slow.
+    ``tabulated`` replaces ``function`` in tables, as an exact function that may be slow. Tables of 16-bit codes are
+    interpolated.
     """
     x, out = node.operand(0), node.results[0]
     require_dtype(node, x, *FLOATS, *CODES)
@@ -94,10 +95,10 @@ def real_function(node: Node, function: Function, *, tabulated: Function | None 
 
 
 def function_of_codes16(node: Node, function: Function, *, interpolated: bool = True) -> Execute:
-    """The kernel of a real function of int16 codes: by TensorFlow Lite's table of 513 entries where that is near it.
+    """Return the kernel of a real function of int16 codes by interpolated tables.
 
-    Else, or not ``interpolated``, by a sum of such tables. Tables have no zero points; with these, or where no sum is
-    near the function, codes are computed one by one.
+    That is TensorFlow Lite's table of 513 entries if it is accurate and ``interpolated`` is True, else a sum of such
+    tables. With zero points, or if no sum is accurate, each code is computed.
     """
     x, out = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     if interpolated and not (x[1] or out[1]):
@@ -108,18 +109,18 @@ def function_of_codes16(node: Node, function: Function, *, interpolated: bool = 
 
 
 class SumOfTables:
-    """The kernel of a function of int16 codes that is a sum of interpolated tables."""
+    """Kernel of a function of int16 codes by a sum of interpolated tables."""
 
     def __init__(self, node: Node, tables: TableSum) -> None:
         self.tables, self._execute = tables, coded(node, tables)
 
     def __call__(self, operands: Sequence[Array | None]) -> Sequence[Array]:
-        """The results."""
+        """Return the results."""
         return self._execute(operands)
 
 
 def _sum_of_tables(node: Node, function: Function) -> SumOfTables | None:
-    """The kernel by tables, None where they are not near the function, have zero points, or are not LiteRT's."""
+    """Return the kernel by a sum of tables, or None if tables are inaccurate or not applicable."""
     (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, node.operand(0)), scale_of(node, node.results[0])
     if in_zero or out_zero or node.context.numerics == "litert":
         return None
@@ -128,57 +129,57 @@ def _sum_of_tables(node: Node, function: Function) -> SumOfTables | None:
 
 
 def _reals(node: Node, function: Function, *others: str) -> Execute:
-    """The kernel of a function that only real numbers have."""
+    """Return the kernel of a function that is defined for real numbers only."""
     require_dtype(node, node.operand(0), *FLOATS, *others)
     dtype = node.results[0].info.numpy
     return unary(node, lambda values: in_pieces(function, values, dtype))
 
 
 def floor(node: Node) -> Execute:
-    """The largest integer that is not above ``x``."""
+    """Round down to an integer."""
     return _reals(node, np.floor)
 
 
 def ceil(node: Node) -> Execute:
-    """The smallest integer that is not below ``x``."""
+    """Round up to an integer."""
     return _reals(node, np.ceil)
 
 
 def round(node: Node) -> Execute:  # named after the operator
-    """The nearest integer, halves to the even one."""
+    """Round to the nearest integer, halves to even."""
     return _reals(node, np.rint)
 
 
 def sin(node: Node) -> Execute:
-    """Sine."""
+    """Compute the sine."""
     return real_function(node, np.sin)
 
 
 def cos(node: Node) -> Execute:
-    """Cosine."""
+    """Compute the cosine."""
     return real_function(node, np.cos)
 
 
 def square(node: Node) -> Execute:
-    """``x * x``."""
+    """Compute ``x * x``."""
     return _reals(node, np.square)
 
 
 def sign(node: Node) -> Execute:
-    """-1, 0 or 1."""
+    """Compute -1, 0 or 1 by the sign."""
     return _reals(node, np.sign, "float64", "int32")
 
 
 def exp(node: Node) -> Execute:
-    """``e^x``."""
+    """Compute ``e^x``."""
     return real_function(node, special.exp, tabulated=special.exp_exact)
 
 
 def log(node: Node) -> Execute:
-    """Natural logarithm; codes from zero down give the lowest code, those of 16 bits the logarithm of half a step.
+    """Compute the natural logarithm; codes up to zero give the lowest code.
 
-    That is the largest number which rounds to zero. Ranges of 16 bits reach far beyond what values there are, so that
-    the lowest code would be as far below their logarithms. As LiteRT computes, it is the lowest code in any case.
+    16-bit codes up to zero give the logarithm of half a step, the largest number that rounds to zero: the lowest code
+    of a 16-bit range would be far below all other logarithms. With LiteRT's numerics they give the lowest code.
     """
     out = node.results[0]
     if not out.info.is_integer:
@@ -198,12 +199,12 @@ def log(node: Node) -> Execute:
 
 @lru_cache(maxsize=256)
 def _logarithm_from(least: float) -> Function:
-    """The logarithm of what is at least ``least``; the same one each time, as its tables are kept."""
+    """Return ``log(max(x, least))``, cached because its tables are cached by function."""
     return lambda x: np.log(np.maximum(x, np.float32(least)))
 
 
 def sqrt(node: Node) -> Execute:
-    """Square root; codes below zero give what zero gives."""
+    """Compute the square root; negative codes count as zero."""
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
         return real_function(node, np.sqrt)
@@ -214,9 +215,9 @@ def sqrt(node: Node) -> Execute:
 
 
 def rsqrt(node: Node) -> Execute:
-    """One over the square root; codes from zero down give the largest code.
+    """Compute one over the square root; codes up to zero give the largest code.
 
-    Of 16 bits without zero points by tables, off by two codes at most.
+    16-bit codes without zero points use tables with an error of at most two codes.
     """
     x, out = node.operand(0), node.results[0]
     if not out.info.is_integer:
@@ -239,9 +240,9 @@ def _inverse_root(v: Array) -> Array:
 
 
 def _root(node: Node, compute: Function) -> Execute:
-    """The kernel of a root of codes; as LiteRT computes, those below zero are refused.
+    """Return the kernel of a root of codes; with LiteRT's numerics it refuses negative codes.
 
-    A difference that is never negative may have such codes all the same, by rounding.
+    Rounding may produce negative codes even of differences that are never negative.
     """
     zero, table, x_of = scale_of(node, node.operand(0))[1], coded(node, compute), fetch(node, 0)
     if node.context.numerics != "litert":
@@ -259,15 +260,15 @@ def _root(node: Node, compute: Function) -> Execute:
 
 
 def absolute(node: Node) -> Execute:
-    """Absolute value; of the smallest plain integer that integer itself."""
+    """Compute the absolute value; the smallest plain integer stays."""
     require_dtype(node, node.operand(0), *FLOATS, *CODES, "int32")
     return _signed(node, np.abs)
 
 
 def neg(node: Node) -> Execute:
-    """``-x``; of the smallest plain integer that integer itself.
+    """Compute ``-x``; the smallest plain integer stays.
 
-    Codes are negated as the reals they stand for, and saturate. (LiteRT negates the codes themselves.)
+    Codes are negated as real numbers and saturate. (LiteRT negates the codes themselves.)
     """
     require_dtype(node, node.operand(0), *FLOATS, *CODES, "int32", "int64")
     return _signed(node, np.negative)

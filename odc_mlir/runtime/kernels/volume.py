@@ -30,14 +30,14 @@ def _require_float(node: Node, index: int) -> None:
 
 
 def _volume(node: Node, x: Array, channels: int) -> Array:
-    """``x``, refused unless it is ``[N, D, H, W, channels]``."""
+    """Return ``x``; raise InputError unless it is ``[N, D, H, W, channels]``."""
     if x.ndim != 5 or x.shape[4] != channels:
         raise input_error(node, f"the input has the shape {list(x.shape)}; it must be a volume of {channels} channels")
     return x
 
 
 def _finish(node: Node, sums: Array, bias: Array | None) -> list[Array]:
-    """``sums`` with bias and fused activation, in place."""
+    """Add bias and fused activation to ``sums`` in place."""
     if bias is not None:
         sums += bias.reshape(-1)
     clamp = real_clamp(node)
@@ -45,14 +45,14 @@ def _finish(node: Node, sums: Array, bias: Array | None) -> list[Array]:
 
 
 def _window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Sequence[int]) -> tuple[Triple, VolumeWindow]:
-    """Result sizes and window over a volume of these sizes."""
+    """Return result sizes and window over a volume of these sizes."""
     placed = place_window(node, options, kernel, tuple(sizes))
     depth, height, width = (d or 0 for d in placed.output)
     return (depth, height, width), VolumeWindow(options.stride, options.dilation, placed.before, placed.after)
 
 
 def conv_3d(node: Node) -> Execute:
-    """``x [N, D, H, W, C]``, filter ``[kd, kh, kw, C, O]``, bias ``[O]`` to ``[N, OD, OH, OW, O]``."""
+    """Convolve ``x [N, D, H, W, C]`` with ``[kd, kh, kw, C, O]``, add bias: ``[N, OD, OH, OW, O]``."""
     _require_float(node, 0)
     options, x_of, bias_info = volume_options(node), fetch(node, 0), node.optional(2)
 
@@ -72,7 +72,7 @@ def conv_3d(node: Node) -> Execute:
 
 
 def conv_3d_transpose(node: Node) -> Execute:
-    """Result shape, filter ``[kd, kh, kw, O, C]``, ``x [N, D, H, W, C]``, bias ``[O]`` to ``[N, OD, OH, OW, O]``."""
+    """Convolve ``x [N, D, H, W, C]`` transposed with ``[kd, kh, kw, O, C]``, add bias."""
     _require_float(node, 2)
     options, shape_of, x_of, bias_info = volume_options(node), fetch(node, 0), fetch(node, 2), node.optional(3)
 
