@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from odc_mlir.errors import OdcError
+    from odc_mlir.lowering import package, run_passes, simulate
     from odc_mlir.ops.registry import register_custom_op
     from odc_mlir.runtime.api import compile, import_model, lint, load, load_package, lower, optimize, quantize, run
     from odc_mlir.runtime.package import Package
@@ -29,6 +30,7 @@ _HOME |= {
     "check": "runtime.validity",
     "OdcError": "errors",
     "register_custom_op": "ops.registry",
+    **dict.fromkeys(("package", "run_passes", "simulate"), "lowering"),
 }
 
 __all__ = [
@@ -44,9 +46,12 @@ __all__ = [
     "load_package",
     "lower",
     "optimize",
+    "package",
     "quantize",
     "register_custom_op",
     "run",
+    "run_passes",
+    "simulate",
 ]
 
 

@@ -18,8 +18,9 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import pipelines, targets
+from odc_mlir.codegen.machine import resolve
 from odc_mlir.dialects.circle import CircleOp, node_of
-from odc_mlir.dialects.npu_program import ProgramOp, distinct_names, make_program
+from odc_mlir.dialects.npu_program import ProgramOp, distinct_names, make_program, programs
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
 from odc_mlir.emitter.native_segment import emit_native_segment
 from odc_mlir.errors import AllocationError, CompileError, OdcError, OptionError, TimeLimitError
@@ -33,7 +34,7 @@ from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.text import module_text
-from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.targets.cpu import CpuTarget, is_cpu
 from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import (
@@ -55,6 +56,7 @@ from odc_mlir.transforms.partition.plans.plans import Bounds, OperatorCost, choo
 from odc_mlir.transforms.partition.rules.edges import memory_reason
 from odc_mlir.transforms.quant.common.ir import SCHEME, read_word
 from odc_mlir.trials import scheduled_program
+from odc_mlir.universe import make_context
 
 SINGLE_EVICTIONS = 12  # failures of a module after which whole segments go to the host instead of single operators
 
@@ -90,6 +92,7 @@ class CompilerBackend(ABC):
     """
 
     partitioned: ClassVar[str]
+    last: ClassVar[str] = ""  # the stage from which binaries are emitted, for IR that others have lowered
     lowered: ClassVar[str | None] = None
     reuses: ClassVar[bool] = False  # whether a segment may get the binary of an equal one, by :meth:`renamed`
 
@@ -107,6 +110,10 @@ class CompilerBackend(ABC):
     @abstractmethod
     def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
         """Make the binary of a segment of ``module``; raise OdcError."""
+
+    def emit(self, module: ModuleOp, segment: SegmentOp) -> bytes:
+        """Emit the binary of a segment that has been lowered to the last stage; raise OdcError."""
+        return self.binary(make_context(), module, segment)
 
     def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
         """Choose operators of ``module`` for the host after the ``attempt``-th failure, each with the reason.
@@ -134,6 +141,7 @@ class NpuBackend(CompilerBackend):
     """NPUs described by a target file. Operators that cannot be scheduled go to the host one by one."""
 
     partitioned = "partition"
+    last = "npu-alloc"
     suffix = ".npu"
     reuses = True
 
@@ -162,6 +170,11 @@ class NpuBackend(CompilerBackend):
             raise
         take_apart(program.block)  # the IR of many segments together would be most of the memory of compiling
         return made
+
+    def emit(self, module: ModuleOp, segment: SegmentOp) -> bytes:
+        choice = target_of(module)
+        assert choice is not None, "a partitioned module has a target"
+        return _emit(segment, programs(module)[segment.sym_name.data], choice)
 
     def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
         error = failed.error
@@ -216,7 +229,7 @@ class NativeBackend(CompilerBackend):
     """Object code for a processor, by LLVM. Operators without a native kernel stay on the host kernels."""
 
     partitioned = "native-partition"
-    lowered = "native-llvm"
+    last = lowered = "native-llvm"
     suffix = SUFFIX
 
     processor: CpuTarget
@@ -336,6 +349,16 @@ def segment_binaries(
             known.update({_text(done): binary for done, binary in binaries.items()})
         return Failed(number, failure)
     return Compiled(module, binaries)
+
+
+def backend_of(module: ModuleOp) -> CompilerBackend:
+    """Return the backend for the target that a partitioned module was lowered for; raise CompileError without one."""
+    choice = target_of(module)
+    if choice is None:
+        raise CompileError("no target is chosen", hint="run odc-set-target or native-set-target first")
+    if is_cpu(choice.target):
+        return NativeBackend(choice.target, resolve(choice.target))
+    return NpuBackend(choice.target, choice.memory, choice.prefer, choice.sram_limit, choice.allow_host)
 
 
 def segments(module: ModuleOp) -> list[SegmentOp]:

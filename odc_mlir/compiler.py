@@ -27,13 +27,14 @@ from odc_mlir.backends import (
     DefectError,
     NativeBackend,
     NpuBackend,
+    backend_of,
     placement_passes,
     segment_binaries,
     segments,
 )
 from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, node_of
-from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.emitter.native_object import native_object
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
@@ -69,15 +70,25 @@ LOG = logging.getLogger(__name__)
 # Records of passes on the module, for reports: key in the plan, name of the attribute.
 _RECORDS = {"partition": PARTITION, "defects": DEFECTS}
 
+PACKAGED = "package"
 _LISTED_OPERATORS = 8  # host operators that one error message names
+
+
+def module_of(source: ModelSource | ModuleOp) -> ModuleOp:
+    """Return ``source`` as a module: a module itself, or a loaded model or IR text; raise OdcError."""
+    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | ModuleOp):
+        raise OptionError(f"a {type(source).__name__} is not a model", hint="give a file, its bytes or a module")
+    return source if isinstance(source, ModuleOp) else load(source)
 
 
 def model_bytes(source: ModelSource | ModuleOp) -> bytes:
     """Export a module in the circle dialect, or IR text, as a Circle file; raise OdcError."""
-    if not isinstance(source, str | os.PathLike | bytes | bytearray | memoryview | ModuleOp):
-        raise OptionError(f"a {type(source).__name__} is not a model", hint="give a file, its bytes or a module")
-    module = source if isinstance(source, ModuleOp) else load(source)
-    return bytes(write_model(export_circle.export_model(module)))
+    return bytes(write_model(export_circle.export_model(module_of(source))))
+
+
+def has_programs(module: ModuleOp) -> bool:
+    """Return whether segments of ``module`` have been lowered beyond their circle bodies."""
+    return pipelines.first_segment(module) is not None and bool(lowered_symbols(module))
 
 
 @seldom_collected()
@@ -92,15 +103,22 @@ def lower(
     allow_host: bool = False,
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
+    after: str | None = None,
+    before: Mapping[str, Sequence[ModulePass]] | None = None,
 ) -> ModuleOp:
-    """Lower a copy of ``module`` to the end of ``stage``; raise OdcError, TimeLimitError after ``time_limit`` s."""
-    pipelines.stages_until(stage)
+    """Lower a copy of ``module`` to the end of ``stage``; raise OdcError, TimeLimitError after ``time_limit`` s.
+
+    ``after``: the stage that the module is at. ``before``: additional passes, by the name of the pass that they run
+    before.
+    """
+    pipelines.stages_until(stage, after)
+    pipelines.check_positions(before or {})
     if is_cpu(target):
         options: Sequence[ModulePass] = [NativeSetTargetPass(machine.resolve(target).name)]
     else:
         options = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {})).passes()
     lowered = module.clone()
-    pipelines.run(make_context(time_limit=time_limit), lowered, stage, options=options)
+    pipelines.run(make_context(time_limit=time_limit, before=before), lowered, stage, after=after, options=options)
     return lowered
 
 
@@ -119,6 +137,7 @@ def compile(
     progress: Progress | None = None,
     verify_each: bool = False,
     remember: bool = False,
+    before: Mapping[str, Sequence[ModulePass]] | None = None,
 ) -> PackageFiles:
     """Compile a model for an NPU or a processor; the same model and options give the same bytes.
 
@@ -134,15 +153,19 @@ def compile(
     Raises OdcError, and TimeLimitError after ``time_limit`` seconds: a result must not depend on the clock.
     ``progress`` is called with the current activity, the number of steps done, and the total or None. ``verify_each``:
     verify after every pass instead of every stage. ``remember``: use the user's cache of tilings, which affects only
-    compile time.
+    compile time. ``before``: additional passes, by the name of the pass that they run before; they run again whenever
+    that pass does.
     """
+    pipelines.check_positions(before or {})
     backend: CompilerBackend
     if is_cpu(target):
         processor = machine.resolve(target)
         backend = NativeBackend(processor.name, processor)
     else:
         backend = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {}))
-    context = make_context(time_limit=time_limit, progress=progress, verify_each=verify_each, remember=remember)
+    context = make_context(
+        time_limit=time_limit, progress=progress, verify_each=verify_each, remember=remember, before=before
+    )
     made = compile_with(backend, context, model, strict=strict)
     if context.tilings is not None:
         context.tilings.save()
@@ -152,10 +175,15 @@ def compile(
 def compile_with(
     backend: CompilerBackend, context: Context, model: ModelSource | ModuleOp, *, strict: bool = False
 ) -> PackageFiles:
-    """Compile ``model`` with ``backend``: partition, make binaries, write the plan; see :func:`compile`."""
+    """Compile ``model`` with ``backend``: partition, make binaries, write the plan; see :func:`compile`.
+
+    IR with segments goes on from its stage, with the target in the IR; see :func:`package`.
+    """
     options = backend.passes()
     tell(context, "reading the model")
     module = copied(model)
+    if pipelines.first_segment(module) is not None:
+        return package(module)
     pipelines.run(context, module, backend.partitioned, options=options)
     if strict:
         refuse_host_operators(module)
@@ -164,7 +192,42 @@ def compile_with(
 
 def package_of(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool = False) -> PackageFiles:
     """Make the package of a partitioned module, which is used up."""
-    compiled = compile_segments(context, module, backend, strict=strict)
+    return _write(compile_segments(context, module, backend, strict=strict), backend)
+
+
+def package(module: ModuleOp, *, time_limit: float | None = None) -> PackageFiles:
+    """Lower a copy of ``module`` from its present stage to the end, and make the package of it.
+
+    The target is the one in the IR; a module before stage ``partition`` is compiled with default options. Programs are
+    taken as they are: passes that have run are not run again. Raises CompileError for IR between stages.
+    """
+    if pipelines.first_segment(module) is None:
+        return compile(module, time_limit=time_limit)
+    backend, stage = backend_of(module), pipelines.stage_of(module)
+    if stage is None:
+        raise CompileError("the IR is between stages", hint="run the other passes of the stage first, with run_passes")
+    context, lowered = make_context(time_limit=time_limit), module.clone()
+    if stage.name == backend.partitioned:
+        return package_of(context, lowered, backend)
+    if stage.name not in (backend.last, PACKAGED):
+        pipelines.run(context, lowered, backend.last, after=stage.name, options=backend.passes())
+    binaries = {segment: backend.emit(lowered, segment) for segment in segments(lowered)}
+    return _write(Compiled(lowered, binaries), backend)
+
+
+def run_passes(module: ModuleOp, pipeline: str, *, time_limit: float | None = None) -> ModuleOp:
+    """Run a textual ``pipeline`` such as ``canonicalize,npu-choose-tiles`` on a copy of ``module``; return the copy.
+
+    Names of stages mean their passes. The result of each pass is verified. Raises OdcError.
+    """
+    copy = module.clone()
+    context = make_context(time_limit=time_limit, verify_each=True)
+    pipelines.run_passes(context, copy, pipelines.passes_of(pipeline))
+    return copy
+
+
+def _write(compiled: Compiled, backend: CompilerBackend) -> PackageFiles:
+    """Make the package of a module with binaries."""
     restore_batch(compiled.module)
     records, indices = export_circle.export_with_operators(compiled.module)
     files = {segment: segment.sym_name.data.replace("_", "-") + backend.suffix for segment in compiled.binaries}

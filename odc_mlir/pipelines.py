@@ -6,7 +6,7 @@ includes all stages before it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -283,6 +283,14 @@ def expand_stages(pipeline: str) -> Iterator[tuple[str | None, ArgSpec | None]]:
             yield None, spec
 
 
+def passes_of(pipeline: str) -> list[tuple[str, ModulePass]]:
+    """Build the passes of a textual ``pipeline``, each with its stage, or its own name outside of stages."""
+    return [
+        (stage or "", StageWithoutPasses(stage or "")) if spec is None else (stage or spec.name, build_pass(spec))
+        for stage, spec in expand_stages(pipeline)
+    ]
+
+
 def passes_until(
     name: str, *, after: str | None = None, options: Sequence[ModulePass] = ()
 ) -> Iterator[tuple[str, ModulePass]]:
@@ -321,15 +329,43 @@ def run(
     run_passes(context, module, passes_until(name, after=after, options=options), observe=observe)
 
 
-def refuse_lowered(module: ModuleOp) -> None:
-    """Raise CompileError, saying how to go on, for IR with segments, which the first stages cannot run on again."""
-    segment = next((op for op in _main_operations(module) if isinstance(op, SegmentOp)), None)
-    if segment is None:
-        return
+def _with_additional(
+    passes: Iterable[tuple[str, ModulePass]], before: Mapping[str, Sequence[ModulePass]]
+) -> Iterator[tuple[str, ModulePass]]:
+    """Insert additional passes before the passes that they are keyed by."""
+    for stage, item in passes:
+        yield from ((stage, added) for added in before.get(item.name, ()))
+        yield stage, item
+
+
+def check_positions(names: Iterable[str]) -> None:
+    """Raise OptionError for the name of a pass that no stage runs."""
+    known = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
+    for name in names:
+        if name not in known:
+            raise OptionError(
+                f"no stage runs a pass {name!r}", hint=f"{did_you_mean(name, known)}see odc-opt --list-stages"
+            )
+
+
+def first_segment(module: ModuleOp) -> SegmentOp | None:
+    """Return the first segment of ``module``; None for IR before partitioning."""
+    return next((op for op in _main_operations(module) if isinstance(op, SegmentOp)), None)
+
+
+def stage_of(module: ModuleOp) -> Stage | None:
+    """Return the stage that partitioned IR is at; None if it is between stages, or several stages with passes fit."""
     fitting = list(fitting_stages(module))
     order = [stage for stage in (*STAGES, *NATIVE_STAGES) if stage.name in fitting and _is_on_way(module, stage)]
-    # Where several stages with passes would fit, nobody knows which of them have run.
-    known = order[0] if order and not any(stage.passes for stage in order[1:]) else None
+    return order[0] if order and not any(stage.passes for stage in order[1:]) else None
+
+
+def refuse_lowered(module: ModuleOp) -> None:
+    """Raise CompileError, saying how to go on, for IR with segments, which the first stages cannot run on again."""
+    segment = first_segment(module)
+    if segment is None:
+        return
+    known = stage_of(module)
     level = f"lowered to stage {known.name} already" if known else "lowered already"
     left = []
     if known is not None:
@@ -371,6 +407,7 @@ def run_passes(
     verified after each pass, which tells which one is wrong, and stages of :data:`ON_REQUEST` are checked too.
     """
     each = getattr(context, "verify_each", False)
+    passes = _with_additional(passes, getattr(context, "before", {}))
     with sharing_records(context):
         for stage, members in groupby(passes, key=itemgetter(0)):
             for _, item in members:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from xdsl.context import Context
 from xdsl.ir import Dialect, Operation
+from xdsl.passes import ModulePass
 from xdsl.universe import Universe
 from xdsl.utils.target import Target
 
@@ -59,7 +60,7 @@ class OdcContext(Context):
 
     ``deadline``: until when passes may work, None: as long as they need. ``progress``: is told how far they are.
     ``verify_each``: modules are verified after every pass, not only after every stage. ``tilings``: those that passes
-    found so far, which are kept in the cache where ``remember`` says so.
+    found so far, which are kept in the cache where ``remember`` says so. ``before``: additional passes by position.
     """
 
     deadline: Deadline | None = None
@@ -67,6 +68,7 @@ class OdcContext(Context):
     verify_each: bool = False
     remember: bool = False
     tilings: Tilings | None = None
+    before: Mapping[str, Sequence[ModulePass]] = MappingProxyType({})
 
     def clone(self) -> OdcContext:
         copy = OdcContext(
@@ -78,6 +80,7 @@ class OdcContext(Context):
             self._registered_dialects.copy(),
         )
         copy.deadline, copy.progress, copy.verify_each = self.deadline, self.progress, self.verify_each
+        copy.before = self.before
         copy.remember, copy.tilings = self.remember, self.tilings
         return copy
 
@@ -107,18 +110,20 @@ def make_context(
     progress: Progress | None = None,
     verify_each: bool = False,
     remember: bool = False,
+    before: Mapping[str, Sequence[ModulePass]] | None = None,
 ) -> OdcContext:
     """Make a context with our dialects and the upstream dialects in our text, all loaded on first use.
 
-    ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress``: is told what passes do, how
-    far they are, and out of how much where that is known. ``verify_each``: verify after every pass, as is done where
-    the variable ODC_VERIFY_EACH is 1. ``remember``: look up in the user's cache what takes long to find.
+    ``time_limit``: seconds from now after which passes raise TimeLimitError. ``progress`` is called with activity,
+    steps done, and total or None. ``verify_each``: verify after every pass, as with the variable ODC_VERIFY_EACH=1.
+    ``remember``: use the user's cache of tilings. ``before``: additional passes, by the pass that they run before.
     """
     context = OdcContext(allow_unregistered=allow_unregistered)
     context.deadline = None if time_limit is None else Deadline(time_limit)
     context.progress = progress
     context.verify_each = verify_each or os.environ.get(VERIFY_VARIABLE) == "1"
     context.remember = remember
+    context.before = before or {}
     for name, load in {**_xdsl_dialects(), **ALL_DIALECTS}.items():
         context.register_dialect(name, load)
     return context

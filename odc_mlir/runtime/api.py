@@ -202,7 +202,7 @@ def open_executor(
 
 
 def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
-    """``model``, or the bytes of the file that a module, or IR text, stands for."""
+    """Return an executable form of ``model``: a file or package as it is, IR as a file or, if lowered, a package."""
     if isinstance(model, Package):
         return model
     if isinstance(model, (bytes, bytearray, memoryview)):
@@ -212,7 +212,8 @@ def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
         return model
     from odc_mlir import compiler
 
-    return compiler.model_bytes(model)
+    module = compiler.module_of(model)
+    return Package(compiler.package(module)) if compiler.has_programs(module) else compiler.model_bytes(module)
 
 
 def _is_native(opened: Package | Graph) -> bool:
@@ -245,6 +246,7 @@ def _native_package(
     time_limit: float | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
     verify_each: bool = False,
+    before: Mapping[str, Sequence[Any]] | None = None,
     verdict: dict[str, Any] | None = None,
 ) -> Package:
     """The package of native code for ``source``, which is the model at ``model``."""
@@ -252,7 +254,13 @@ def _native_package(
 
     start = time.perf_counter()
     files = compiler.compile(
-        source, target=target, strict=strict, time_limit=time_limit, progress=progress, verify_each=verify_each
+        source,
+        target=target,
+        strict=strict,
+        time_limit=time_limit,
+        progress=progress,
+        verify_each=verify_each,
+        before=before,
     )
     files = files.with_members(_linked_files(model))
     measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
@@ -304,8 +312,14 @@ def lower(
     allow_host: bool = False,
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
+    after: str | None = None,
+    before: Mapping[str, Sequence[Any]] | None = None,
 ) -> Module:
-    """A copy of ``module`` after a stage of ``odc-opt --list-stages``, options as for `compile`. Raises OdcError."""
+    """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of `compile`.
+
+    ``after``: the stage that the module is at (default: before all). ``before``: additional passes, by the name of the
+    pass that they run before. Raises OdcError.
+    """
     from odc_mlir import compiler
 
     return compiler.lower(
@@ -318,6 +332,8 @@ def lower(
         allow_host=allow_host,
         placement=placement,
         time_limit=time_limit,
+        after=after,
+        before=before,
     )
 
 
@@ -337,6 +353,7 @@ def compile(
     progress: Callable[[str, int, int | None], None] | None = None,
     verify_each: bool = False,
     remember: bool = False,
+    before: Mapping[str, Sequence[Any]] | None = None,
     **quantizing: Any,
 ) -> Package:
     """Compile a model for an NPU: a quantised model, or a float model with ``quantize``.
@@ -354,7 +371,8 @@ def compile(
     ``time_limit``: seconds for everything, after which TimeLimitError is raised and there is no package; the quantiser
     stops trying after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity,
     how far it is, and the total if known. ``verify_each``: verify the IR after every pass instead of every stage.
-    ``remember``: use the cache of tilings, which affects only compile time. Raises OdcError.
+    ``remember``: use the cache of tilings, which affects only compile time. ``before``: additional passes, by the name
+    of the pass that they run before. Raises OdcError.
     """
     from odc_mlir import compiler
 
@@ -377,9 +395,13 @@ def compile(
             given = "placement" if placement else "sram_limit"
             raise OptionError(f"{given} is for NPUs, the target is {target!r}", hint="leave it out")
         options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "verify_each": verify_each}
-        return _native_package(model, source, target=target, verdict=verdict, progress=progress, **options)
+        return _native_package(
+            model, source, target=target, verdict=verdict, progress=progress, before=before, **options
+        )
     if (plugin := plugin_for(target)) is not None:
-        not_for_plugins(target, placement=placement, sram_limit=sram_limit, allow_host=allow_host, strict=strict)
+        not_for_plugins(
+            target, placement=placement, sram_limit=sram_limit, allow_host=allow_host, strict=strict, before=before
+        )
         files = compile_by(plugin, compiler.model_bytes(source), prefer=prefer, memory=memory, time_limit=time_limit)
         files = files.with_members(_linked_files(model))
         measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
@@ -397,6 +419,7 @@ def compile(
         progress=progress,
         verify_each=verify_each,
         remember=remember,
+        before=before,
     ).with_members(_linked_files(model))
     measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
     package = Package(files, name=model_name(model), measured=measured, verdict=verdict)

@@ -48,7 +48,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Which program is the fastest is asked of the simulator.
     "trials": IR | {"transforms", "emitter", "pipelines", "simulator"},
     "loading": IR | {"frontend", "transforms", "universe"},
-    "backends": IR | {"frontend", "transforms", "emitter", "pipelines", "trials", "plugins"},
+    "backends": IR | {"codegen", "frontend", "transforms", "emitter", "pipelines", "trials", "plugins", "universe"},
     "compiler": IR
     | {"backends", "frontend", "transforms", "emitter", "pipelines", "universe"}
     | {"codegen", "loading"},
@@ -65,6 +65,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # Of the rewrites only their names; which steps there are, not what they do.
     "flow": frozenset({"errors", "targets", "transforms.circle.rewrites.table"}),
     "torch_import": frozenset({"errors", "loading"}),
+    "lowering": IR | {"compiler", "runtime", "simulator"},
     "viewer": IR | {"transforms", "pages"},
     "linter": IR | {"frontend", "transforms", "loading", "universe", "plugins"},
     "optimizer": IR | {"frontend", "transforms", "loading", "universe", "runtime"},
@@ -99,6 +100,7 @@ USES_XDSL = frozenset(
         "legality",
         "linter",
         "loading",
+        "lowering",
         "optimizer",
         "quantizer",
         "torch_import",

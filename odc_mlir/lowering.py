@@ -1,0 +1,64 @@
+"""The lowering API for research: run passes, make packages and simulate IR of any stage.
+
+Modules go through ``odc_mlir.lower`` to a stage, are changed by passes or by hand, and go on from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from xdsl.dialects.builtin import ModuleOp
+
+from odc_mlir import compiler, targets
+from odc_mlir.errors import UnsupportedError
+from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.package import Package
+from odc_mlir.simulator.counters import Counters
+from odc_mlir.simulator.program import load
+from odc_mlir.simulator.run import simulate as simulate_program
+
+
+def run_passes(module: ModuleOp, pipeline: str, *, time_limit: float | None = None) -> ModuleOp:
+    """Run a textual ``pipeline`` such as ``canonicalize,npu-choose-tiles`` on a copy of ``module``; return the copy.
+
+    Names of stages mean their passes. The result of each pass is verified. Raises OdcError, and TimeLimitError after
+    ``time_limit`` seconds.
+    """
+    return compiler.run_passes(module, pipeline, time_limit=time_limit)
+
+
+def package(module: ModuleOp, *, time_limit: float | None = None) -> Package:
+    """Lower a copy of ``module`` from its stage to the end, and make the package of it.
+
+    Target and options are those in the IR. Programs are taken as they are: passes of earlier stages do not run again.
+    Raises CompileError for IR between stages, and other OdcErrors.
+    """
+    return Package(compiler.package(module, time_limit=time_limit))
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """One simulated inference. ``cycles``: of all segments; ``segments``: counters of each; ``outputs``: or None."""
+
+    cycles: int
+    segments: tuple[Counters, ...]
+    outputs: tuple[Array, ...] | None
+
+
+def simulate(module: ModuleOp, inputs: Sequence[Any] | None = None) -> Simulation:
+    """Simulate the NPU programs of ``module``, at any stage: cycles alone, or with ``inputs`` values too.
+
+    Cycles do not depend on values. Host operators run on host kernels and take no cycles. Raises UnsupportedError for
+    a module without NPU programs, and other OdcErrors.
+    """
+    made = package(module)
+    plan = made.plan
+    if plan is None or not plan.segments or plan.memory is None:
+        raise UnsupportedError("the module has no NPU program", hint="lower it for an NPU, such as npu-256")
+    target = targets.load(plan.target or "")
+    programs = [load(made.files.segment(step.file), target=target) for step in plan.segments]
+    counters = tuple(simulate_program(program, execute=False).counters for program in programs)
+    outputs = None if inputs is None else tuple(made.executor(strict=True).run(inputs))
+    return Simulation(sum(item.cycles for item in counters), counters, outputs)

@@ -1,0 +1,107 @@
+"""The lowering API: passes by position, packages and simulation of IR from any stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
+from xdsl.passes import ModulePass
+
+import odc_mlir
+from helpers.data import REPOSITORY
+from odc_mlir import pipelines
+from odc_mlir.dialects import npu
+from odc_mlir.errors import CompileError, OptionError, UnsupportedError
+
+DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
+F = "tensor<4xf32>"
+STAGES = [stage.name for stage in pipelines.STAGES]
+
+
+def image() -> np.ndarray:
+    return np.random.default_rng(3).integers(-128, 128, (1, 8, 8, 1)).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class Counting(ModulePass):
+    """Count the convolutions that the pass sees."""
+
+    name = "counting"
+    seen: list[int]
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.seen.append(sum(isinstance(item, npu.ConvOp) for item in op.walk()))
+
+
+def clamp(module: ModuleOp) -> None:
+    """Limit the results of the first convolution to a single code."""
+    conv = next(op for op in module.walk() if isinstance(op, npu.ConvOp))
+    conv.properties["act_max"] = conv.properties["act_min"]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_module_of_any_stage_runs(stage: str) -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), stage)
+    (found,), (expected,) = odc_mlir.run(lowered, [image()]), odc_mlir.run(DIGITS, [image()])
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_the_lowered_program_runs_and_not_the_circle_body() -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), "npu")
+    clamp(lowered)
+    (found,), (expected,) = odc_mlir.run(lowered, [image()]), odc_mlir.run(DIGITS, [image()])
+    assert (found != expected).any()
+
+
+@pytest.mark.parametrize("stage", ["partition", "npu", "npu-sched", "npu-alloc"])
+def test_packages_of_lowered_modules_have_the_cycles_of_compiling(stage: str) -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), stage)
+    cycles = odc_mlir.compile(DIGITS).report["cycles_total"]
+    assert odc_mlir.simulate(lowered).cycles == cycles
+    assert odc_mlir.package(lowered).report["cycles_total"] == cycles
+
+
+def test_simulating_with_inputs_gives_outputs() -> None:
+    found = odc_mlir.simulate(odc_mlir.load(DIGITS), [image()])
+    assert found.outputs is not None
+    np.testing.assert_array_equal(found.outputs[0], odc_mlir.run(DIGITS, [image()])[0])
+    assert odc_mlir.simulate(odc_mlir.load(DIGITS)).outputs is None
+
+
+def test_passes_run_by_name_on_a_copy() -> None:
+    module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu")
+    before = str(module)
+    scheduled = odc_mlir.run_passes(module, "npu-sched,npu-alloc")
+    assert odc_mlir.simulate(scheduled).cycles == odc_mlir.simulate(module).cycles
+    assert str(module) == before
+    with pytest.raises(OptionError, match="unknown pass 'npu-shed'"):
+        odc_mlir.run_passes(module, "npu-shed")
+
+
+def test_passes_are_added_by_position() -> None:
+    seen: list[int] = []
+    before = {"npu-choose-tiles": [Counting(seen)]}
+    assert odc_mlir.compile(DIGITS, before=before).files == odc_mlir.compile(DIGITS).files
+    assert seen
+    assert min(seen) > 0
+    seen.clear()
+    partitioned = odc_mlir.lower(odc_mlir.load(DIGITS), "partition")
+    odc_mlir.lower(partitioned, "npu-sched", after="partition", before=before)
+    assert len(seen) == 1
+    with pytest.raises(OptionError, match="no stage runs a pass 'npu-choose-tile'"):
+        odc_mlir.lower(partitioned, "npu", before={"npu-choose-tile": []})
+
+
+def test_ir_between_stages_is_refused() -> None:
+    module = odc_mlir.run_passes(odc_mlir.lower(odc_mlir.load(DIGITS), "npu"), "npu-choose-tiles")
+    with pytest.raises(CompileError, match="between stages"):
+        odc_mlir.package(module)
+
+
+def test_a_model_for_the_host_has_no_cycles() -> None:
+    text = f"func.func @main(%x: {F}) -> {F} {{\n%y = circle.tanh(%x) : ({F}) -> {F}\nfunc.return %y : {F}\n}}".encode()
+    with pytest.raises(UnsupportedError, match="no NPU program"):
+        odc_mlir.simulate(odc_mlir.load(text))
