@@ -214,6 +214,7 @@ def _body(arguments: argparse.Namespace) -> None:
     _write_results(arguments, executor, samples, outputs, tensors)
     _tell(arguments, executor, samples, outputs, measurement, memory)
     if session is not None:
+        session.wait_for_auto_compilation()  # a compile process ends with its session
         if not arguments.quiet:
             print(session_text(session), file=arguments.files.messages)
         session.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +361,60 @@ def test_a_closed_session_leaves_nothing_to_the_cycle_collector(
     if kind != "compiled before":
         shutil.rmtree(cache, ignore_errors=True)
     assert left_to_the_collector(use) == []
+
+
+def compile_processes(cache: Path) -> list[int]:
+    """Compile processes at work for this cache, by the lock that they keep open."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            is_ours = any(str(cache) in os.readlink(file) for file in (process / "fd").iterdir())
+            if is_ours and int(process.name) != os.getpid():
+                found.append(int(process.name))
+    return found
+
+
+def happens(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+@pytest.mark.parametrize("fault", ["hang@compiling", "stuck@quantizing"])
+def test_a_process_ends_with_the_last_session_that_wants_its_result(
+    fault: str, made: Made, run: Any, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    use_worker(monkeypatch, made, fault)
+    first, second = run(), run()
+    first.infer(RECORDS)
+    assert happens(lambda: len(compile_processes(cache)) == 1)
+    second.infer(RECORDS)
+    assert happens(lambda: "another compile process" in (second.status.reason or ""))
+    (working,) = compile_processes(cache)
+    first.session.close()
+    assert not happens(lambda: compile_processes(cache) != [working], 2.0)
+    second.session.close()
+    assert happens(lambda: compile_processes(cache) == [])
+    use_worker(monkeypatch, made)
+    later = run()
+    later.until_settled()  # nothing was held against it, and no place or lock is lost
+    assert later.levels[-1] is Level.COMPILED
+    assert not left_behind(cache)
+
+
+def test_a_process_ends_with_an_application_that_is_killed(
+    made: Made, model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cache: Path
+) -> None:
+    for key, value in SETTINGS.items():
+        monkeypatch.setenv(key, value)
+    app = App(made, model, tmp_path)
+    app.command.append("hang@quantizing")
+    process = app.start()
+    assert happens(lambda: set(compile_processes(cache)) > {process.pid})
+    process.kill()
+    process.communicate()
+    assert happens(lambda: compile_processes(cache) == [])
 
 
 def test_a_device_that_computes_something_else(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,13 @@ class Pretended:
         self._ended(Ending(None))
         self.done = True
 
+    @property
+    def is_over(self) -> bool:
+        return self.done
+
+    def release(self) -> None:
+        pass
+
     def join(self, seconds: float | None = None) -> bool:
         return self.done
 

@@ -33,7 +33,7 @@ from odc_mlir.runtime.auto.original import ExecutorOptions, Original, is_quantiz
 from odc_mlir.runtime.auto.proving import prove
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, Trigger
-from odc_mlir.runtime.auto.shared import Shared
+from odc_mlir.runtime.auto.shared import Shared, release_all
 from odc_mlir.runtime.auto.specialization import Specialization
 from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.watch import Terms, Watch
@@ -253,17 +253,16 @@ class AutoCompiler(JobRunner):
         return idle and all(shadows) and self.shared.background.wait(seconds)
 
     def close(self) -> None:
-        """Keep what was recorded. A process that is at work goes on: the next session finds what it makes."""
+        """Store the records, and let a compile process end soon, unless other sessions want its result."""
         self._check_process()
         self.shared.closed = True
+        release_all(self.shared.supervisors)
         self.recorder.finish()
 
     def stop(self) -> None:
-        """The same, but end processes too."""
+        """Close, and wait until compile processes have ended."""
         self.close()
-        with self.shared.lock:
-            working = [item for state in self.shared.specializations.values() for item in state.supervisors]
-        for supervisor in working:
+        for supervisor in list(self.shared.supervisors):
             supervisor.stop()
 
     def status(self) -> AutoStatus:

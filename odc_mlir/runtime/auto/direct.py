@@ -15,7 +15,7 @@ from odc_mlir.runtime.auto.job import key_of, make_job
 from odc_mlir.runtime.auto.shared import Shared
 from odc_mlir.runtime.auto.specialization import Direct, Specialization
 from odc_mlir.runtime.auto.status import Fallback, Level
-from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
+from odc_mlir.runtime.auto.supervisor import Ending
 
 _log = logging.getLogger(__name__)
 
@@ -103,7 +103,9 @@ class DirectStep:
             )
             ended = weakly(self._ended)
             with shared.lock:  # which whoever hears of its end needs too
-                direct.supervisor = Supervisor(job, lambda _facts: None, lambda ending: ended(state, direct, ending))
+                direct.supervisor = shared.supervise(
+                    job, lambda _facts: None, lambda ending: ended(state, direct, ending)
+                )
         except OdcError as error:
             self._refuse(state, direct, str(error), kind=PASSING if error.passing else None)
             self._over(state, direct)

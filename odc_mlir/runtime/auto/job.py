@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -40,6 +41,9 @@ class Milestone(StrEnum):
     DONE = "done"
 
 
+QUEUED = "queued"
+"""The step before a process starts, if others are at work."""
+
 PHASES: Mapping[Milestone, Phase] = MappingProxyType(
     {
         Milestone.QUANTIZING: Phase.QUANTIZING,
@@ -65,7 +69,7 @@ class Job:
     with 0 they are not looked at. ``verdict`` is that of a model quantised already. ``direct``: the model itself is
     compiled, whatever it computes with. ``rival`` serves now, as a package (None: the model itself, by host kernels):
     what is made must be faster here, where ``must_be_faster``. ``twin`` makes native code of the same model, which
-    answers in place of a simulator; None where nothing is simulated.
+    answers in place of a simulator; None where nothing is simulated. ``processes``: the most compile processes at once.
     """
 
     key: str
@@ -95,6 +99,17 @@ class Job:
     rival: str | None = None
     must_be_faster: bool = False
     twin: str | None = None
+    processes: int = 1
+
+    @property
+    def places(self) -> list[Path]:
+        """Lock files of the places for compile processes: all jobs of the user share them."""
+        return [Path(self.folder, "jobs", f"place-{number}") for number in range(self.processes)]
+
+    @property
+    def interest_path(self) -> Path:
+        """Lock file that each session holds, shared, while it wants the result."""
+        return Path(self.folder, "jobs", self.key)
 
     @property
     def budget(self) -> dict[str, float]:
@@ -162,6 +177,7 @@ def make_job(
         seconds=settings.timeout_seconds,
         memory_bytes=settings.memory_bytes,
         cache_bytes=settings.cache_bytes,
+        processes=settings.processes,
         shapes=[list(shape) for shape in shapes],
         fixed_shapes=fixed,
         twin=aim.twin[0] if aim.twin else None,

@@ -13,11 +13,11 @@ from odc_mlir.errors import OdcError
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, JobResult, retry_seconds
 from odc_mlir.runtime.auto.background import weakly
-from odc_mlir.runtime.auto.job import PHASES, Job, Milestone, make_job
+from odc_mlir.runtime.auto.job import PHASES, QUEUED, Job, Milestone, make_job
 from odc_mlir.runtime.auto.shared import Shared
 from odc_mlir.runtime.auto.specialization import Specialization
 from odc_mlir.runtime.auto.status import NEXT, Fallback, Phase
-from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
+from odc_mlir.runtime.auto.supervisor import Ending
 
 _log = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class JobRunner(ABC):
         before = None if found is None else found.result
         with self.shared.lock:  # which whoever hears of its end needs too
             state.runs_given = job.runs
-            state.supervisor = Supervisor(
+            state.supervisor = self.shared.supervise(
                 job, lambda facts: heard(state, facts), lambda ending: ended(state, ending, before)
             )
 
@@ -176,6 +176,10 @@ class JobRunner(ABC):
         """The process says how far it is: in a thread of its supervisor."""
         with self.shared.lock:
             step = facts["step"]
+            if step == QUEUED:
+                state.reason = "another compile process is at work"
+            elif step == Milestone.STARTED and state.reason == "another compile process is at work":
+                state.reason = None
             if step == Milestone.TARGET_ASKED:
                 state.scheme = str(facts.get("scheme"))
             if step == "not installed":

@@ -14,7 +14,7 @@ from pathlib import Path
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.cache import RECORDS_FILE
 from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, remove
-from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.locks import file_lock, is_locked
 
 # Writers give their files a name within moments; what is older was left by one that was killed.
 _STALE_SECONDS = 24 * 3600.0
@@ -70,6 +70,9 @@ def _sweep(root: Path) -> list[CacheEntry]:
             artefacts.sweep(key)
             if not (compiled / key).exists():
                 artefacts.lock_path(key).unlink(missing_ok=True)
+    for place in _listed(root / "jobs"):
+        with suppress(OdcError):
+            is_locked(place)  # which deletes it if nobody holds it
     files = _listed(root / "models") + [file for place in _listed(root / "records") for file in _listed(place)]
     for file in files:
         entry = _entry(file, "")

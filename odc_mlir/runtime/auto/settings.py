@@ -22,6 +22,9 @@ DEFAULT_RECORDS = 10
 DEFAULT_TIMEOUT_SECONDS = 600.0
 # Of address space, of which numpy and BLAS reserve much more than they use.
 DEFAULT_MEMORY_MB = 4096
+# Compile processes of the user at once, whatever number of sessions and models.
+DEFAULT_PROCESSES = 1
+PROCESSES_VARIABLE = "ODC_PROCESSES"
 IDLE_SECONDS = 1.0
 
 # Of the time that answers take: what nobody notices, and enough to find in minutes what would go on for ever.
@@ -38,6 +41,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "ODC_PREF": "default",
         "ODC_TIMEOUT_S": f"{DEFAULT_TIMEOUT_SECONDS:g}",
         "ODC_MEM_LIMIT_MB": str(DEFAULT_MEMORY_MB),
+        PROCESSES_VARIABLE: str(DEFAULT_PROCESSES),
         CACHE_VARIABLE: "",
         LIMIT_VARIABLE: str(DEFAULT_LIMIT_MB),
         "ODC_UPDATE_PACKAGE": "0",
@@ -68,12 +72,12 @@ _TRIGGERS |= {
 
 @dataclass(frozen=True, slots=True)
 class AutoSettings:
-    """``target`` is AUTO, a target or a machine of one (``cpu``, ``npu-256``, a TOML file), or a plugin (``tvn-gen``);
-    ``scheme`` None: what that wants.
+    """Settings of on-device compilation.
 
-    ``timeout_seconds`` and ``memory_bytes`` bound the background process, ``cache_bytes`` what is kept in ``folder``.
-    ``watch``: records and answers are looked at for what the verdict could not know; ``shadow_share`` of the time of
-    answers is for computing some of them twice.
+    ``target``: AUTO, a target or a machine of one (``cpu``, ``npu-256``, a TOML file), or a plugin (``tvn-gen``);
+    ``scheme`` None: the target's choice. ``timeout_seconds`` and ``memory_bytes`` limit a compile process,
+    ``processes`` the number of these, ``cache_bytes`` the contents of ``folder``. ``watch``: check the variation of
+    records, and watch answers; ``shadow_share``: share of the time of answers for computing some of them twice.
     """
 
     target: str
@@ -85,6 +89,7 @@ class AutoSettings:
     preference: Preference
     timeout_seconds: float
     memory_bytes: int
+    processes: int
     folder: Path
     cache_bytes: int
     update_package: bool
@@ -145,6 +150,7 @@ def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], boo
         preference=_preference(preference),
         timeout_seconds=_number("ODC_TIMEOUT_S", value("ODC_TIMEOUT_S")),
         memory_bytes=int(_number("ODC_MEM_LIMIT_MB", value("ODC_MEM_LIMIT_MB"), whole=True)) << 20,
+        processes=int(_number(PROCESSES_VARIABLE, value(PROCESSES_VARIABLE), whole=True)),
         folder=folder,
         cache_bytes=cache_bytes,
         update_package=flag("ODC_UPDATE_PACKAGE", DEFAULTS["ODC_UPDATE_PACKAGE"]),

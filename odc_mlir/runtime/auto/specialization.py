@@ -153,12 +153,6 @@ class Specialization:
         return self.is_making or (self.direct is not None and self.direct.is_busy)
 
     @property
-    def supervisors(self) -> list[Supervisor]:
-        """Of the processes that are at work."""
-        both = (self.supervisor, None if self.direct is None else self.direct.supervisor)
-        return [item for item in both if item is not None]
-
-    @property
     def is_over(self) -> bool:
         """Whether the best that there can be serves, and nothing will change that but what is watched."""
         is_direct_over = self.direct is None or not self.direct.is_wanted

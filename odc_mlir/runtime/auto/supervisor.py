@@ -12,18 +12,22 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Thread
+from pathlib import Path
+from threading import Event, Thread
 from typing import IO, Any
 
-from odc_mlir.errors import is_passing
+from odc_mlir.errors import CompileError, is_passing
 from odc_mlir.plugins.isolation import isolated_command, isolated_environment
 from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group
-from odc_mlir.runtime.auto.artefacts import PASSING
-from odc_mlir.runtime.auto.job import Job, Milestone, read_progress
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefacts, is_final
+from odc_mlir.runtime.auto.job import QUEUED, Job, Milestone, read_progress
+from odc_mlir.runtime.auto.locks import try_lock, unlock
+from odc_mlir.runtime.forks import mend_after_fork
 
 # A worker ends itself when its time is over, unless it is stuck in compiled code.
 _GRACE_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
+_POLL_SECONDS = 0.1
 _TAIL_LINES = 3
 _WORKER = "odc_mlir.runtime.auto.worker"
 
@@ -37,43 +41,100 @@ class Ending:
 
 
 class Supervisor:
-    """One compile process, watched by a thread, which calls ``tell`` with each step and ``ended`` with the end."""
+    """One compile process, watched by a thread, which calls ``tell`` with each step and ``ended`` with the end.
+
+    The process starts when one of the places for compile processes is free, which all sessions of the user share. A
+    place is a file lock that the process holds as well, so it is free when the process has ended, whoever started it.
+    """
 
     command: tuple[str, ...] = ()  # replaces the worker
 
     def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
         self.job = job
         self._process: subprocess.Popen[bytes] | None = None
-        self._timed_out = self._stopped = False
+        self._released = Event()
+        self._timed_out = self._stopped = self._has_job = False
         self._deadline = math.inf
+        self._place: int | None = None  # descriptors of the locks
+        self._interest: int | None = None
         self._last_step = "start"
         self._reason: str | None = None
         self._passing = False
         self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        mend_after_fork(self)
         # The callbacks belong to the thread alone: as attributes they would keep a session in a reference cycle.
         self._thread = Thread(target=self._supervise, args=(tell, ended), name="odc-auto-compilation", daemon=True)
         self._thread.start()
 
+    def after_fork(self) -> None:
+        """In a child process: close the copies of descriptors, which would keep the locks."""
+        for descriptor in (self._place, self._interest):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._place = self._interest = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether ``ended`` has returned."""
+        return not self._thread.is_alive()
+
     def join(self, seconds: float | None = None) -> bool:
         """Wait until ``ended`` has returned; return whether it has."""
         self._thread.join(seconds)
-        return not self._thread.is_alive()
+        return self.is_over
+
+    def release(self) -> None:
+        """Let the process end soon, unless another session wants its result."""
+        self._released.set()
+        self._drop("_interest")
+        if self._has_job:
+            self._say_released()
 
     def stop(self) -> None:
         """End the process and wait for its end."""
         self._stopped = True  # a process that is being started is ended then
+        self._released.set()
         self._kill()
         self._thread.join()
 
     def _supervise(self, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
         try:
-            ending = self._watch(tell)
+            ending = self._wait_for_place(tell) or self._watch(tell)
+        except CompileError as error:
+            ending = Ending(str(error), PASSING if error.passing else "failed")
         except OSError as error:
             kind = PASSING if is_passing(error) else "failed"
             ending = Ending(f"the background process cannot be started: {error.strerror}", kind)
         except Exception as error:  # whoever waits must hear of an end
             ending = Ending(f"the background process cannot be watched: {error}", PASSING)
+        self._drop("_place")
+        self._drop("_interest")
         ended(ending)
+
+    def _drop(self, name: str) -> None:
+        """Release a lock, once."""
+        descriptor: int | None = getattr(self, name)
+        setattr(self, name, None)  # before, as a child that is forked now must not close another file of this number
+        if descriptor is not None:
+            unlock(descriptor)
+
+    def _wait_for_place(self, tell: Callable[[dict[str, Any]], None]) -> Ending | None:
+        """Take a free place for a compile process; return the ending if no process is needed any more."""
+        job, has_waited = self.job, False
+        while self._place is None:
+            self._interest = self._interest or try_lock(job.interest_path, shared=True)
+            self._place = next((lock for path in job.places if (lock := try_lock(path)) is not None), None)
+            if self._place is None:
+                if not has_waited:
+                    tell({"step": QUEUED})
+                has_waited = True
+                if self._released.wait(_POLL_SECONDS):
+                    return Ending("its session was closed")
+        if has_waited and not job.again:
+            found, _ = Artefacts(Path(job.folder)).find(job.key)
+            if found is not None and is_final(found.result, job.budget, time.time()):
+                return Ending(None)  # made by the process that was waited for
+        return None
 
     def _watch(self, tell: Callable[[dict[str, Any]], None]) -> Ending:
         process = self._process = subprocess.Popen(
@@ -84,6 +145,7 @@ class Supervisor:
             env=isolated_environment(**ONE_BLAS_THREAD),
             cwd=os.path.abspath(os.sep),  # until it has made a folder of its own
             start_new_session=True,
+            pass_fds=() if self._place is None else (self._place,),
         )
         with process:
             try:
@@ -92,14 +154,23 @@ class Supervisor:
                 self._extend_deadline()
                 if process.stdin is not None and process.stdout is not None:
                     with suppress(BrokenPipeError):
-                        process.stdin.write(self.job.to_json().encode())
-                        process.stdin.close()
+                        process.stdin.write(self.job.to_json().encode() + b"\n")
+                        process.stdin.flush()
+                    self._has_job = True
+                    if self._released.is_set():
+                        self._say_released()
                     for line in self._lines(process.stdout):
                         self._hear(line, tell)
             except BaseException:
                 self._kill()
                 raise
         return self._ending(process.returncode)
+
+    def _say_released(self) -> None:
+        """Tell the worker that its session is closed; closing the pipe would not do, as forked children have it too."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError, ValueError):  # it has just ended
+                os.write(self._process.stdin.fileno(), b"\n")
 
     def _lines(self, stream: IO[bytes]) -> Iterator[bytes]:
         """Yield the lines of the process until it closes ``stream``; end the process at the deadline."""
@@ -144,6 +215,8 @@ class Supervisor:
             return Ending(f"it took longer than {self.job.seconds:g} s and was ended", "time")
         if code == 0:
             return Ending(None)
+        if self._released.is_set() and not self._stopped:
+            return Ending("its session was closed")
         if self._reason is not None:
             return Ending(self._reason, PASSING if self._passing else "failed")
         how, kind = f"ended with code {code}", "failed"

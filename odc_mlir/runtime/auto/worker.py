@@ -1,7 +1,8 @@
-"""The background process, started by supervisor.py with a job on standard input.
+"""The compile process, started by supervisor.py with a job on standard input.
 
-It quantises, checks, compiles, and puts what it made into the cache, or the reason why there is nothing. It holds the
-lock of its key all the time, and limits itself in time and memory. On standard output it says how far it is.
+It quantises, checks and compiles, and stores the result in the cache, or the reason for a failure. It holds the lock of
+its key, limits itself in time and memory, and ends when no session wants its result. Its progress goes to standard
+output.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ import errno
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from types import FrameType
 from typing import Any
 
@@ -38,7 +39,7 @@ from odc_mlir.formats.package import read_package
 from odc_mlir.formats.package_update import install
 from odc_mlir.plugins import codegen
 from odc_mlir.plugins.registry import extension_of
-from odc_mlir.process_limits import Limits
+from odc_mlir.process_limits import Limits, end_group
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 from odc_mlir.quantizer.policy.verdict import FAILED, UntoldError, describe
 from odc_mlir.runtime.auto import build
@@ -57,7 +58,7 @@ from odc_mlir.runtime.auto.artefacts import (
 )
 from odc_mlir.runtime.auto.coverage import CoverageError
 from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Milestone, progress_line
-from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.auto.locks import file_lock, is_locked
 from odc_mlir.runtime.auto.measuring import LEAST_GAIN
 from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.auto.status import Level
@@ -68,11 +69,19 @@ _PLUGIN_FACTS = len(("plugin", "version", "files"))  # of the facts of a target;
 _NICENESS = 10  # the application's runs come first
 # What the system says of disks that are full, broken or read-only, in whatever error.
 _PASSING = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
+# A process without a session goes on for a moment: it may be about to end, or another session may want its result.
+_RELEASED_SECONDS = 0.5
+_INTEREST_SECONDS = 0.25
+_UNWIND_SECONDS = 0.5
 _DEFAULT_SCHEME = "int8"  # of targets that do not say what they want
 
 
 class _OutOfTimeError(Exception):
     pass
+
+
+class _UnwantedError(BaseException):
+    """Nobody wants the result any more."""
 
 
 class _ChangedError(ModelError):
@@ -344,26 +353,54 @@ def limit_resources(seconds: float, memory_bytes: int) -> None:
     def expired(_signal: int, _frame: FrameType | None) -> None:
         raise _OutOfTimeError
 
+    def unwanted(_signal: int, _frame: FrameType | None) -> None:
+        raise _UnwantedError
+
+    signal.signal(signal.SIGTERM, unwanted)
     signal.signal(signal.SIGALRM, expired)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
 
 
+def end_when_unwanted(job: Job) -> None:
+    """End this process when its session has closed, or ended, and no other session wants the result."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM, signal.SIGTERM])  # for the main thread
+    os.read(0, 1)  # a byte or the end of the pipe
+    time.sleep(_RELEASED_SECONDS)
+    with contextlib.suppress(OdcError):
+        while is_locked(job.interest_path):
+            time.sleep(_INTEREST_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(_UNWIND_SECONDS)
+    end_group(os.getpgrp())
+
+
+def read_job() -> Job:
+    """Read the job from standard input, whose first line it is; more is read by :func:`end_when_unwanted`."""
+    text = b""
+    while not text.endswith(b"\n") and (byte := os.read(0, 1)):
+        text += byte
+    return Job.from_json(text.decode())
+
+
 def main() -> int:
-    """Do the job on standard input; 0 when its result is in the cache."""
-    job = Job.from_json(sys.stdin.read())
-    os.umask(0o077)  # what is made here is private, plugins' files included
+    """Do the job on standard input; return 0 if its result is in the cache."""
+    job = read_job()
+    os.umask(0o077)  # results are private, and so are files of plugins
     stream = os.dup(1)
-    os.dup2(2, 1)  # whatever others print is no progress
+    os.dup2(2, 1)  # text that others print is no progress
 
     def announce(step: str, **facts: Any) -> None:
-        with contextlib.suppress(OSError):  # the application may be gone, which is no reason to stop
+        with contextlib.suppress(OSError):  # the application may be gone
             os.write(stream, progress_line(step, **facts))
 
     limit_resources(job.seconds, job.memory_bytes)
+    Thread(target=end_when_unwanted, args=(job,), daemon=True).start()
     try:
         Worker(job, announce).run()
+    except _UnwantedError:
+        return 1
     except _OutOfTimeError:  # before it began to work
         announce("failed", reason="another process has been working on this model for too long", passing=True)
         return 1

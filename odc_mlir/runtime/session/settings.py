@@ -43,12 +43,13 @@ READABLE = ("BACKENDS", "EXECUTOR")
 _ONLY = MappingProxyType({"EXECUTOR": ("Linear",), "USE_SCHEDULER": ("0",), "GRAPH_DOT_DUMP": ("0",)})
 _THREADS = "NUM_THREADS"
 _OURS = "ODC_"
+_OF_USERS = (CACHE_VARIABLE, LIMIT_VARIABLE, "ODC_PROCESSES")
 _FALSE = frozenset({"", "0", "off", "false", "n", "no"})
 
 
 def _may_choose(key: str, value: str) -> bool:
-    """Whether a package may set ``key`` to ``value``: no file or folder of this machine, nor how much is kept there."""
-    if key in (CACHE_VARIABLE, LIMIT_VARIABLE):
+    """Return whether a package may set ``key`` to ``value``, which must not choose files or resources of the user."""
+    if key in _OF_USERS:
         return False
     if key == "ODC_TARGET":  # a machine or a plugin that is known here by its name
         return not (value.strip().endswith(".toml") or os.path.basename(value) != value)

@@ -26,7 +26,7 @@ from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import OdcError, RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto import aim, candidates, controller, jobs
+from odc_mlir.runtime.auto import aim, candidates, controller, jobs, shared
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefact, Artefacts, JobResult
 from odc_mlir.runtime.auto.job import Job, Milestone
@@ -208,7 +208,7 @@ def test_a_thread_that_cannot_start(pretended: type[Pretended], monkeypatch: pyt
 
     session = session_of()
     with monkeypatch.context() as patch:
-        patch.setattr(jobs, "Supervisor", fail)
+        patch.setattr(shared, "Supervisor", fail)
         for _ in range(2):
             served(session)
         assert session.wait_for_auto_compilation(5)

@@ -44,6 +44,7 @@ def test_defaults(tmp_path: Path) -> None:
         preference=Preference.DEFAULT,
         timeout_seconds=600.0,
         memory_bytes=4096 << 20,
+        processes=1,
         folder=tmp_path,
         cache_bytes=1 << 30,
         update_package=False,
@@ -175,7 +176,7 @@ def test_a_package_does_not_say_where_files_are_written(
 @pytest.mark.parametrize(
     ("key", "value"),
     [("ODC_TARGET", "npu-7"), ("ODC_TARGET", "../x-gen"), ("ODC_TARGET", "X-gen"), ("ODC_RECORDS", "many")]
-    + [("ODC_QUANT_TYPE", "int3"), ("ODC_TRIGGER", "never"), ("ODC_WATCH_PERCENT", "101")],
+    + [("ODC_PROCESSES", "8"), ("ODC_QUANT_TYPE", "int3"), ("ODC_TRIGGER", "never"), ("ODC_WATCH_PERCENT", "101")],
 )
 def test_what_a_package_cannot_mean_is_ignored(key: str, value: str) -> None:
     settings = Settings({key: value, "ODC_TIMEOUT_S": "7"})
