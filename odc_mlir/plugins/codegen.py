@@ -7,20 +7,23 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from odc_mlir import targets
 from odc_mlir.errors import CompileError, MemoryLimitError, OdcError, OptionError, UnsupportedError, is_passing
 from odc_mlir.formats.atomic import sync_folder
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.kinds import ZIP
 from odc_mlir.formats.outputs import beside_or_in_cache, check_output, is_in_cache
-from odc_mlir.formats.package import is_package, read_package
+from odc_mlir.formats.package import PackageFiles, is_package, read_package
 from odc_mlir.plugins import registry
-from odc_mlir.plugins.foreign import WORKER, Answer, job_of, probe
+from odc_mlir.plugins.foreign import WORKER, job_of, parsed, probe, unusable
 from odc_mlir.plugins.isolation import STAGE, run_job
-from odc_mlir.plugins.registry import PluginSource
-from odc_mlir.plugins.request import CodegenRequest, Preference, Setting
+from odc_mlir.plugins.registry import SUFFIX, PluginSource
+from odc_mlir.plugins.request import CodegenRequest, Description, Preference, Setting
+from odc_mlir.plugins.target import Chosen, choose
 from odc_mlir.process_limits import Limits
 
 __all__ = ["Description", "Limits", "Preference", "default_output", "describe", "generate"]
@@ -31,27 +34,6 @@ OUTPUT = ZIP._replace(name="a compiled model")
 _log = logging.getLogger(__name__)
 
 _MODEL_EXTENSIONS = ("circle", "tflite")
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """Description of a codegen plugin: the scheme of its models (None for float), and whether it takes float models."""
-
-    name: str
-    quantization: str | None
-    takes_floats: bool
-
-    @classmethod
-    def of(cls, said: Answer, source: PluginSource) -> Description:
-        """Return the description in a worker's answer; raise CompileError for a wrong or forged one."""
-        name, scheme, problem = said.get("name"), said.get("quantization"), ""
-        if not isinstance(name, str) or not isinstance(scheme, str | None):
-            problem = "the plugin gave no description of itself"
-        elif said.get("extension") != source.extension:
-            problem = f"its extension is {said.get('extension')!r}, its target says {source.extension!r}"
-        if problem:
-            raise CompileError(problem, location=str(source), stage=STAGE)
-        return cls(str(name), scheme, bool(said.get("takes_floats")))
 
 
 def default_output(model: str | os.PathLike[str], target: str) -> Path:
@@ -69,13 +51,14 @@ def describe(target: str, *, directory: str | os.PathLike[str] | None = None) ->
 
 def describe_all(sources: Sequence[PluginSource]) -> list[Description | OdcError]:
     """Return the description of each plugin, or an error that names it."""
-    found: list[Description | OdcError] = []
-    for source, said in zip(sources, probe(sources, "odc_mlir.plugins.request:describe_plugin"), strict=True):
-        try:
-            found.append(said if isinstance(said, OdcError) else Description.of(said, source))
-        except CompileError as error:
-            found.append(error)
-    return found
+    found = probe(Description, sources, "odc_mlir.plugins.request:describe_plugin")
+    return [_checked(item, source) for item, source in zip(found, sources, strict=True)]
+
+
+def _checked(found: Description | OdcError, source: PluginSource) -> Description | OdcError:
+    if isinstance(found, OdcError) or found.extension == source.extension:
+        return found
+    return unusable(source, f"its extension is {found.extension!r}, its target says {source.extension!r}")
 
 
 def generate(
@@ -174,7 +157,10 @@ def _run(source: PluginSource, request: CodegenRequest, limits: Limits) -> Descr
         raise
     failure = answer["error"]
     if failure is None:
-        return Description.of(answer["said"], source)
+        found = _checked(parsed(Description, source, answer), source)
+        if isinstance(found, OdcError):
+            raise CompileError(found.message, stage=STAGE)
+        return found
     if failure["kind"] == "memory":
         raise MemoryLimitError(f"the plugin failed: {failure['text']}", location=str(source), stage=STAGE)
     kind = UnsupportedError if failure["kind"] == "unsupported" else CompileError
@@ -215,3 +201,39 @@ def _put_in_place(temporary: Path, final: Path) -> None:
         raise CompileError(
             f"the file cannot be moved into place: {error.strerror}", location=str(final), passing=is_passing(error)
         ) from None
+
+
+def plugin_for(target: str) -> Chosen | None:
+    """Return the plugin for ``target``, None if we compile in this process; raise OptionError."""
+    if target in targets.names() or target.endswith(".toml"):
+        return None
+    return choose(target)
+
+
+def not_for_plugins(target: str, **options: Any) -> None:
+    """Raise OptionError for the first of ``options`` that is set: plugins know none of them."""
+    for name, value in options.items():
+        if value:
+            raise OptionError(f"{name} does not apply to {target!r}, a plugin", hint="omit it")
+
+
+def compile_by(plugin: Chosen, model: bytes, *, prefer: str, memory: str, time_limit: float | None) -> PackageFiles:
+    """Compile a Circle file with a codegen plugin, in a process of its own, and return the package; raise OdcError."""
+    with tempfile.TemporaryDirectory(prefix="odc-plugin-") as folder:
+        file = Path(folder, "model.circle")
+        file.write_bytes(model)
+        made = generate(
+            file,
+            plugin.codegen,
+            Path(folder, f"made.{plugin.codegen.removesuffix(SUFFIX)}"),
+            preference="default" if prefer == "performance" else f"{prefer}-first",
+            target_options={"memory": memory, **({} if plugin.machine is None else {"target": plugin.machine})},
+            limits=Limits() if time_limit is None else Limits(seconds=time_limit),
+        )
+        if not is_package(made):
+            raise UnsupportedError(
+                f"{plugin.codegen} makes {made.suffix} files, which are not packages and cannot run here",
+                hint="write its file with odc_mlir.plugins.codegen.generate",
+            )
+        files = read_package(made)
+        return replace(files, members=dict(files.members.items()), location=f"<{plugin.codegen}>")

@@ -1,4 +1,4 @@
-"""Tells one state of a plugin from another, under which is kept what it makes: versions are not always counted up."""
+"""Digests of plugins' files. They are part of cache keys, since a plugin may change without a new version."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
+from functools import lru_cache
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec
 from itertools import islice
@@ -14,15 +15,26 @@ from pathlib import Path
 from odc_mlir.plugins.registry import PluginSource
 
 _PASSED_OVER = frozenset({"__pycache__", ".git"})
-# Of what is larger, and of our own package, size and time of change must do: a session should not wait for the reading.
+# For larger files, and for this package, size and time of change stand in for the content, since sessions wait.
 _MAX_CONTENT_BYTES = 32 << 20
 _MAX_FILES = 5000
 
 
 def fingerprint(source: PluginSource) -> str:
-    """A digest of the files that ``source`` consists of, as far as its place tells them."""
+    """Return a digest of the files of a plugin, independent of their location."""
+    if _module(source) == __package__.partition(".")[0]:
+        return _own_fingerprint()
+    return _digest(source, _MAX_CONTENT_BYTES)
+
+
+@lru_cache(maxsize=1)
+def _own_fingerprint() -> str:
+    """Return the digest of this package, of which this process has loaded one version."""
+    return _digest(PluginSource("", "", reference=f"{__package__}:"), 0)
+
+
+def _digest(source: PluginSource, room: int) -> str:
     digest = hashlib.sha256()
-    room = 0 if _module(source) == __package__.partition(".")[0] else _MAX_CONTENT_BYTES
     for name, path in sorted(islice(_files(source), _MAX_FILES)):
         try:
             found = os.stat(path)
@@ -39,8 +51,8 @@ def fingerprint(source: PluginSource) -> str:
 
 
 def _files(source: PluginSource) -> Iterator[tuple[str, str]]:
-    """The files with the names under which they count: not where they are, lest a move be a change."""
-    if source.file is not None:  # it may import what lies beside it
+    """Yield the plugin's files, each with its name relative to the plugin, and its path."""
+    if source.file is not None:  # it may import its neighbours
         yield from _beside(os.path.dirname(source.file))
         return
     spec = _spec(_module(source), source.folder)
@@ -53,34 +65,25 @@ def _files(source: PluginSource) -> Iterator[tuple[str, str]]:
 
 
 def _beside(folder: str) -> Iterator[tuple[str, str]]:
-    """The modules and packages in a folder."""
-    for entry in _scanned(folder):
-        if entry.name.endswith(".py"):
-            yield entry.name, entry.path
-        elif os.path.isfile(os.path.join(entry.path, "__init__.py")):
-            yield from _below(entry.path, entry.name)
+    """Yield the files of the modules and packages in a folder."""
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        path = os.path.join(folder, name)
+        if name.endswith(".py"):
+            yield name, path
+        elif os.path.isfile(os.path.join(path, "__init__.py")):
+            yield from _below(path, name)
 
 
 def _below(folder: str, name: str) -> Iterator[tuple[str, str]]:
-    """All files of a package; its name is part of theirs."""
-    for entry in _scanned(folder):
-        inner = f"{name}/{entry.name}"
-        if not entry.is_dir(follow_symlinks=False):
-            yield inner, entry.path
-        elif entry.name not in _PASSED_OVER:
-            yield from _below(entry.path, inner)
-
-
-def _scanned(folder: str) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except OSError:
-        return []
+    """Yield all files of a package; their names begin with ``name``."""
+    for inner, folders, files in os.walk(folder):
+        folders[:] = sorted(set(folders) - _PASSED_OVER)
+        relative = os.path.relpath(inner, folder)
+        yield from ((f"{name}/{relative}/{file}", os.path.join(inner, file)) for file in files)
 
 
 def _spec(module: str, folder: str | None) -> ModuleSpec | None:
-    """Where a top-level module is, which is not imported."""
+    """Find a top-level module without importing it."""
     found = None if folder is None else PathFinder.find_spec(module, [folder])
     try:
         return found or find_spec(module)
@@ -89,5 +92,5 @@ def _spec(module: str, folder: str | None) -> ModuleSpec | None:
 
 
 def _module(source: PluginSource) -> str:
-    """The top-level module of an entry point."""
+    """Return the top-level module of an entry point."""
     return (source.reference or "").partition(":")[0].partition(".")[0]

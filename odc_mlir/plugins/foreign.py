@@ -21,7 +21,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
-from odc_mlir.errors import CompileError, OdcError, OptionError
+from odc_mlir.errors import CompileError, OdcError, OptionError, TimeLimitError
 from odc_mlir.plugins.fingerprint import fingerprint
 from odc_mlir.plugins.isolation import started
 from odc_mlir.plugins.registry import DEVICES, FACTORY, PluginSource
@@ -30,6 +30,7 @@ from odc_mlir.process_limits import Limits
 TIMEOUT_VARIABLE = "ODC_PLUGIN_TIMEOUT_S"
 _DEFAULT_SECONDS = 10.0
 _MOST_OUTCOMES = 256
+_MOST_TEXTS = 100
 WORKER = "odc_mlir.plugins.worker"
 
 T = TypeVar("T")
@@ -49,14 +50,14 @@ def deadline_seconds() -> float:
 
 
 @contextmanager
-def contained(kind: type[OdcError], text: str, *, location: str | None = None) -> Iterator[None]:
+def contained(kind: type[OdcError], text: str) -> Iterator[None]:
     """Turn exceptions of foreign code into ``kind`` with ``text``; let MemoryError, OdcError and Ctrl-C through."""
     try:
         yield
     except (OdcError, MemoryError):
         raise
     except (Exception, SystemExit) as error:
-        raise kind(f"{text}: {raised(error)}", location=location) from error
+        raise kind(f"{text}: {raised(error)}") from error
 
 
 def raised(error: BaseException) -> str:
@@ -115,7 +116,7 @@ def call(function: Callable[[], T], source: PluginSource) -> T:
         raise unusable(source, str(error)) from error
     thread.join(seconds)
     if not outcome:
-        raise unusable(source, f"it took longer than {seconds:g} s")
+        raise unusable(source, _too_slow(seconds))
     result, failure = outcome[0]
     if isinstance(failure, OdcError | MemoryError):
         raise failure
@@ -124,25 +125,32 @@ def call(function: Callable[[], T], source: PluginSource) -> T:
     return result  # type: ignore[return-value]
 
 
+def _too_slow(seconds: float) -> str:
+    return f"it took longer than {seconds:g} s, the limit that {TIMEOUT_VARIABLE} sets"
+
+
 def unusable(source: PluginSource, text: str) -> OptionError:
     """Return the error for a plugin that failed."""
     return OptionError(f"{source.target!r} of {source.origin} cannot be used: {text}")
 
 
-def probe(sources: Sequence[PluginSource], ask: str, question: Answer | None = None) -> list[Answer | OptionError]:
-    """Load each plugin in a process of its own and return the answers of ``ask``, or an error that names the plugin.
+def probe(
+    kind: type[T], sources: Sequence[PluginSource], ask: str, question: Answer | None = None
+) -> list[T | OdcError]:
+    """Load each plugin in a process of its own and return its answer, a ``kind``, or an error that names the plugin.
 
-    ``ask`` is ``module:function`` of ours, called there with the plugin and ``question``. Our own plugins answer in
-    this process. Answers, errors too, are kept until the plugin's files change or this process ends.
+    ``ask`` is ``module:function`` of ours, called there with the plugin and ``question``; it returns the fields of the
+    dataclass ``kind``. Our own plugins answer in this process. Answers, errors too, are kept until the plugin's files
+    change or this process ends.
     """
     seconds = deadline_seconds()
     asked = json.dumps([ask, question], sort_keys=True)
-    known, outcomes = _known_outcomes(), dict[PluginSource, _Outcome]()
+    known, outcomes = _known_outcomes(), dict[PluginSource, Answer]()
     with ExitStack() as stack:
         running: dict[_Key, Callable[[], Answer]] = {}
         for source in sources:
             if source.is_ours:
-                outcomes[source] = answer(load(source), ask, question), ""
+                outcomes[source] = {"said": answer(load(source), ask, question), "error": None}
                 continue
             key = (source, fingerprint(source), asked)
             if key in known:
@@ -154,13 +162,15 @@ def probe(sources: Sequence[PluginSource], ask: str, question: Answer | None = N
             try:
                 running[key] = stack.enter_context(started(WORKER, job, limits, whole_environment=is_device))
             except CompileError as error:  # not kept: the system was short of something
-                outcomes[source] = (None, error.message)
+                outcomes[source] = _failure(error, seconds)
         for key, result in running.items():
             while len(known) >= _MOST_OUTCOMES:
                 known.pop(next(iter(known)), None)
-            outcomes[key[0]] = known[key] = _outcome_of(result)
-    found = [(source, *outcomes[source]) for source in sources]
-    return [unusable(source, problem) if said is None else said for source, said, problem in found]
+            try:
+                outcomes[key[0]] = known[key] = result()
+            except CompileError as error:
+                outcomes[key[0]] = known[key] = _failure(error, seconds)
+    return [parsed(kind, source, outcomes[source]) for source in sources]
 
 
 def answer(plugin: object, ask: str, question: Answer | None) -> Answer:
@@ -170,20 +180,32 @@ def answer(plugin: object, ask: str, question: Answer | None) -> Answer:
     return found
 
 
-def _outcome_of(result: Callable[[], Answer]) -> _Outcome:
+def _failure(error: CompileError, seconds: float) -> Answer:
+    return {"error": {"text": _too_slow(seconds) if isinstance(error, TimeLimitError) else error.message}}
+
+
+def parsed(kind: type[T], source: PluginSource, outcome: Answer) -> T | OptionError:
+    """Return the answer as a ``kind``, of whose types the function that gave it is sure."""
+    if outcome["error"] is not None:
+        return unusable(source, outcome["error"]["text"])
+    said = outcome["said"]
     try:
-        found = result()
-    except CompileError as error:
-        return None, error.message
-    failure = found["error"]
-    return (found["said"], "") if failure is None else (None, failure["text"])
+        return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in said.items()})
+    except TypeError as error:  # a plugin shares the process that answers
+        return unusable(source, str(error))
+
+
+def texts(value: object, part: str) -> tuple[str, ...]:
+    """Return a plugin's sequence of texts; raise OptionError for any other value of ``part``."""
+    if isinstance(value, list | tuple) and len(value) <= _MOST_TEXTS and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    raise OptionError(f"{part} is {value!r}, expected a tuple of at most {_MOST_TEXTS} texts")
 
 
 _Key = tuple[PluginSource, str, str]
-_Outcome = tuple[Answer | None, str]
 
 
 @lru_cache(maxsize=1)
-def _known_outcomes() -> dict[_Key, _Outcome]:
-    """Return the answers of plugins in this process, or the reasons why there are none, by plugin and question."""
+def _known_outcomes() -> dict[_Key, Answer]:
+    """Return the answers, and failures, of plugins in this process, by plugin and question."""
     return {}

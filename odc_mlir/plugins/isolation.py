@@ -143,15 +143,12 @@ def _answer(path: Path) -> dict[str, Any] | None:
     """Return the answer, None for a document that the worker does not write: a plugin shares its process."""
     try:
         found = json.loads(read_file(path, max_bytes=_MAX_ANSWER_BYTES))
-    except (OdcError, OSError, ValueError, RecursionError):
+        failure = found["error"]
+        texts = [failure["kind"], failure["text"]] if failure is not None else []
+        is_right = all(isinstance(text, str) for text in texts) if texts else isinstance(found["said"], dict)
+    except (OdcError, OSError, ValueError, TypeError, LookupError, RecursionError):
         return None
-    if not isinstance(found, dict):
-        return None
-    failure = found.get("error")
-    if failure is not None:
-        texts = [failure.get(key) for key in ("kind", "text")] if isinstance(failure, dict) else [None]
-        return found if all(isinstance(text, str) for text in texts) else None
-    return found if isinstance(found.get("said"), dict) else None
+    return found if is_right else None
 
 
 def _ending(code: int) -> str:

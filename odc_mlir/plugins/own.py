@@ -1,8 +1,6 @@
 """Our own targets and codegen plugins, ``npu`` and ``cpu``, registered like those of other packages.
 
-Both plugins write an nnpackage as a single (zip) file. ``npu-gen`` follows the preference, the target, the memory mode,
-the SRAM limit and the input shapes of a request; ``cpu-gen`` follows the target and the shapes. LLVM runs in the
-plugin's process, so that a defect of it cannot affect an application.
+LLVM runs in the process of ``cpu-gen``, so that a defect of it cannot affect an application.
 """
 
 from __future__ import annotations
@@ -12,8 +10,9 @@ from dataclasses import dataclass
 
 from odc_mlir import targets
 from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, machine_facts
+from odc_mlir.formats.package import PackageFiles
 from odc_mlir.ops.spec import Node
-from odc_mlir.plugins.partitioned import check_package, model_of, write_output
+from odc_mlir.plugins.partitioned import PackageCodegen
 from odc_mlir.plugins.request import CodegenRequest, Preference
 from odc_mlir.plugins.target import FLOAT, TargetDescription
 from odc_mlir.targets import cpu as processors
@@ -101,30 +100,22 @@ class _CpuRules:
         yield "  kernel: there is a native kernel for these element types, shapes and options; see docs/native.md"
 
 
-class NpuCodegen:
+class NpuCodegen(PackageCodegen):
     """Compiler of quantised models for the NPU."""
 
     name = "odc-mlir NPU"
     extension = "npu"
     quantization = "int8"
 
-    def compile(self, request: CodegenRequest) -> int:
-        """Write the package; raises OdcError."""
+    def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
+        """Compile for the target, memory mode, SRAM limit and preference of the request; raise OdcError."""
         from odc_mlir import compiler
 
         chosen = {key: request.target.get(key, default) for key, default in _DEFAULTS.items()}
-        model = model_of(request)
-        prefer = _PREFERENCES[request.preference]
-        files = compiler.compile(model, prefer=prefer, **chosen)  # type: ignore[arg-type]
-        write_output(files, request)
-        return 0
-
-    def validate(self, output: str) -> None:
-        """Raise PackageError for a file that is no compiled package."""
-        check_package(output)
+        return compiler.compile(model, prefer=_PREFERENCES[request.preference], **chosen)  # type: ignore[arg-type]
 
 
-class CpuCodegen:
+class CpuCodegen(PackageCodegen):
     """Compiler of float and quantised models for a processor."""
 
     name = "odc-mlir native code"
@@ -136,23 +127,8 @@ class CpuCodegen:
         """Return the reason why nothing can be compiled without LLVM, None with it."""
         return None if has_code_generator() else f"native code needs the package {EXTRA}; {HINT}"
 
-    def compile(self, request: CodegenRequest) -> int:
-        """Write the package; raises OdcError."""
+    def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
+        """Compile for the processor of the request; raise OdcError."""
         from odc_mlir import compiler
 
-        write_output(compiler.compile(model_of(request), target=str(request.target.get("target") or "cpu")), request)
-        return 0
-
-    def validate(self, output: str) -> None:
-        """Raise PackageError for a file that is no compiled package."""
-        check_package(output)
-
-
-def npu_codegen() -> NpuCodegen:
-    """Return the plugin ``npu-gen``."""
-    return NpuCodegen()
-
-
-def cpu_codegen() -> CpuCodegen:
-    """Return the plugin ``cpu-gen``."""
-    return CpuCodegen()
+        return compiler.compile(model, target=str(request.target.get("target") or processors.HERE))

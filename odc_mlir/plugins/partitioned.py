@@ -1,8 +1,7 @@
 """Codegen plugins that produce packages, from a target's description and a compiler of segments.
 
-A plugin may do everything by itself (:class:`~odc_mlir.plugins.request.CodegenPlugin` requires one method).
-:class:`PartitionedCodegen` is for plugins that only compile runs of operators: it reads, folds and fuses the model,
-applies the rules, weighs the costs, forms segments, and writes the package.
+A plugin may do everything by itself (:class:`~odc_mlir.plugins.request.CodegenPlugin` requires one method);
+:class:`PartitionedCodegen` is for plugins that only compile runs of operators.
 """
 
 from __future__ import annotations
@@ -19,7 +18,30 @@ from odc_mlir.plugins.request import CodegenRequest
 from odc_mlir.plugins.target import SegmentModel, TargetDescription
 
 
-class PartitionedCodegen(ABC):
+class PackageCodegen(ABC):
+    """A codegen plugin whose output is a package in a single (zip) file; subclasses implement :meth:`package`."""
+
+    @abstractmethod
+    def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
+        """Compile ``model``, which has the shapes of the request; raise OdcError."""
+
+    def compile(self, request: CodegenRequest) -> int:
+        """Write the package; raise OdcError."""
+        model: str | bytes = read_package(request.model).model if is_package(request.model) else request.model
+        if any(shape is not None for shape in request.shapes):
+            model = _with_shapes(model, request.shapes)
+        as_zip = Path(f"{request.output}.zip")
+        write_package(self.package(model, request), as_zip)
+        as_zip.replace(request.output)
+        return 0
+
+    def validate(self, output: str) -> None:
+        """Raise PackageError for a file that is no compiled package."""
+        if read_package(output).plan is None:
+            raise PackageError("there is no plan in the package", location=output)
+
+
+class PartitionedCodegen(PackageCodegen):
     """A codegen plugin for ``target``; subclasses implement :meth:`compile_segment`."""
 
     def __init__(self, target: TargetDescription) -> None:
@@ -36,8 +58,8 @@ class PartitionedCodegen(ABC):
         Raises OdcError if the segment cannot be compiled: its operators then stay on the host with that reason.
         """
 
-    def compile(self, request: CodegenRequest) -> int:
-        """Write the package; raises OdcError."""
+    def package(self, model: str | bytes, request: CodegenRequest) -> PackageFiles:
+        """Read, fold and fuse the model, apply the rules, weigh the costs and form segments; raise OdcError."""
         from odc_mlir import compiler
         from odc_mlir.backends import ExternalBackend
         from odc_mlir.universe import make_context
@@ -51,33 +73,7 @@ class PartitionedCodegen(ABC):
             costs=self.target.costs_of(named),
             compile_segment=lambda segment: self.compile_segment(segment, request),
         )
-        write_output(compiler.compile_with(backend, make_context(), model_of(request)), request)
-        return 0
-
-    def validate(self, output: str) -> None:
-        """Raise PackageError for a file that is no compiled package."""
-        check_package(output)
-
-
-def model_of(request: CodegenRequest) -> str | bytes:
-    """Return the model to compile, with the shapes of the request; raise OdcError."""
-    model: str | bytes = read_package(request.model).model if is_package(request.model) else request.model
-    if any(shape is not None for shape in request.shapes):
-        model = _with_shapes(model, request.shapes)
-    return model
-
-
-def write_output(files: PackageFiles, request: CodegenRequest) -> None:
-    """Write a package as the single (zip) file of the request."""
-    as_zip = Path(f"{request.output}.zip")
-    write_package(files, as_zip)
-    as_zip.replace(request.output)
-
-
-def check_package(output: str) -> None:
-    """Raise PackageError for a file that is no compiled package."""
-    if read_package(output).plan is None:
-        raise PackageError("there is no plan in the package", location=output)
+        return compiler.compile_with(backend, make_context(), model)
 
 
 def _with_shapes(model: str | bytes, shapes: Sequence[tuple[int, ...] | None]) -> bytes:

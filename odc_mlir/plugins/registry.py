@@ -34,10 +34,10 @@ _MAX_METADATA_BYTES = 4 << 20
 
 OWN_ENTRIES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        GROUP: {"npu-gen": "odc_mlir.plugins.own:npu_codegen", "cpu-gen": "odc_mlir.plugins.own:cpu_codegen"},
+        GROUP: {"npu-gen": "odc_mlir.plugins.own:NpuCodegen", "cpu-gen": "odc_mlir.plugins.own:CpuCodegen"},
         DEVICES: {
-            "npu": "odc_mlir.runtime.devices.simulator:open_device",
-            "cpu": "odc_mlir.runtime.devices.native:open_device",
+            "npu": "odc_mlir.runtime.devices.simulator:SimulatorDevice",
+            "cpu": "odc_mlir.runtime.devices.native:NativeDevice",
         },
         TARGETS: {"npu": "odc_mlir.plugins.own:npu", "cpu": "odc_mlir.plugins.own:cpu"},
     }

@@ -91,8 +91,18 @@ class CodegenPlugin(Protocol):
         """Write ``request.output``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Description:
+    """Description of a codegen plugin: the scheme of its models (None for float), and whether it takes float models."""
+
+    name: str
+    extension: str
+    quantization: str | None
+    takes_floats: bool
+
+
 def describe_plugin(plugin: object, _question: object = None) -> dict[str, Any]:
-    """Return the name, extension and kinds of models of a plugin; raise CompileError for an object that is none."""
+    """Return the fields of a plugin's Description; raise CompileError for an object that is no plugin."""
     if not isinstance(plugin, CodegenPlugin):
         raise CompileError(f"{type(plugin).__name__} lacks name, extension or compile")
     scheme = getattr(plugin, "quantization", None)

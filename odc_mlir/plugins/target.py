@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from types import MappingProxyType
+from dataclasses import asdict, dataclass
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -20,7 +19,7 @@ import numpy as np
 from odc_mlir.errors import OdcError, OptionError, TargetError
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
-from odc_mlir.plugins.foreign import Answer, call, load, probe, raised, unusable
+from odc_mlir.plugins.foreign import Answer, call, load, probe, texts
 from odc_mlir.plugins.registry import SUFFIX, TARGETS, PluginSource
 from odc_mlir.targets.host import HostCosts, parse_host
 
@@ -161,17 +160,11 @@ def _asking(part: str, node: Node | None, target: str | None = None) -> Iterator
         raise TargetError(text, op=op, location=location) from error
 
 
-def _no_machines() -> tuple[str, ...]:
-    return ()
+@dataclass(frozen=True)
+class _Hardware:
+    """The part of a target that its description and its facts share."""
 
-
-def _no_identity(_machine: str | None) -> tuple[str, ...]:
-    return ()
-
-
-class _Schemes:
-    """Properties that follow from a target's extension and schemes."""
-
+    name: str
     extension: str
     schemes: tuple[str, ...]
 
@@ -192,30 +185,21 @@ class _Schemes:
 
 
 @dataclass(frozen=True)
-class TargetFacts(_Schemes):
-    """The data of a :class:`TargetDescription`."""
+class TargetFacts(_Hardware):
+    """The data of a :class:`TargetDescription`.
 
-    name: str
-    extension: str
-    schemes: tuple[str, ...]
-    machines: tuple[str, ...] = ()
-    machine_files: str | None = None
-    summary: str = ""
+    If the facts were asked for a name of the target, ``machine`` is the machine of that name, if any, and ``identity``
+    holds the facts that compiled code depends on.
+    """
 
-    @classmethod
-    def of(cls, said: Answer) -> TargetFacts:
-        """Return the facts in an answer of :func:`describe_target`; raise TargetError for invalid ones."""
-        texts, lists = (said["name"], said["extension"], said["summary"]), (said["schemes"], said["machines"])
-        names = [name for found in lists if isinstance(found, list | tuple) for name in found]
-        suffix = said["machine_files"]
-        if not all(isinstance(text, str) for text in (*texts, *names, suffix or "")):
-            raise TargetError(f"its name, extension, schemes or machines are not text: {said!r}"[:200])
-        registry.extension_of(f"{said['extension']}{SUFFIX}")
-        return cls(said["name"], said["extension"], tuple(lists[0]), tuple(lists[1]), suffix, said["summary"])
+    machines: tuple[str, ...]
+    summary: str
+    machine: str | None
+    identity: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
-class TargetDescription(_Schemes):
+class TargetDescription(_Hardware):
     """One kind of hardware.
 
     ``extension``: file extension of its segments; the codegen plugin ``<extension>-gen`` produces them and the device
@@ -225,16 +209,12 @@ class TargetDescription(_Schemes):
     on, besides the plugin itself.
     """
 
-    name: str
-    extension: str
-    schemes: tuple[str, ...]
     rules: Callable[[str | None], Rules]
     costs: Callable[[str | None], Costs | None] = lambda _machine: None
-    machines: Callable[[], Sequence[str]] = _no_machines
+    machines: Callable[[], Sequence[str]] = tuple
     machine_files: str | None = None
-    identity: Callable[[str | None], Sequence[str]] = _no_identity
+    identity: Callable[[str | None], Sequence[str]] = lambda _machine: ()
     summary: str = ""
-    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def rules_of(self, machine: str | None) -> Rules:
         """Return the rules of a machine; raise TargetError if the function fails."""
@@ -252,14 +232,12 @@ class TargetDescription(_Schemes):
 class Chosen:
     """The meaning of a target's name: the plugin that compiles, and the machine if the name is that of one.
 
-    ``facts`` are None for a codegen plugin without a described target; ``identity`` are the facts that compiled code
-    depends on.
+    ``facts`` and ``source`` are None for a codegen plugin without a described target.
     """
 
     codegen: str
     machine: str | None
     facts: TargetFacts | None = None
-    identity: tuple[str, ...] = ()
     source: PluginSource | None = None
 
     def description(self) -> TargetDescription:
@@ -268,9 +246,7 @@ class Chosen:
             raise OptionError(
                 f"there is no description of the target of {self.codegen}", hint="name a target; see odc-plugin list"
             )
-        found = load(self.source)
-        if not isinstance(found, TargetDescription):
-            raise unusable(self.source, f"it returns {type(found).__name__}, not a target")
+        found: TargetDescription = load(self.source)
         return found
 
     def ask(self, function: Callable[[], T]) -> T:
@@ -279,41 +255,35 @@ class Chosen:
 
 
 def describe_target(found: object, question: Answer) -> Answer:
-    """Return the facts of a target; if ``question["name"]`` is its name or machine, that machine and its identity."""
+    """Return the fields of a target's TargetFacts for ``question["name"]``; raise OptionError for another object."""
     if not isinstance(found, TargetDescription):
         raise OptionError(f"it returns {type(found).__name__}, not a target")
+    machines, name = texts(found.machines(), "machines"), question["name"]
+    is_file = found.machine_files is not None and name.endswith(found.machine_files)
+    machine = name if name in machines or is_file else None
+    is_named = machine is not None or name in (found.name, found.codegen)
     facts = TargetFacts(
-        found.name, found.extension, tuple(found.schemes), tuple(found.machines()), found.machine_files, found.summary
+        str(found.name),
+        str(found.extension),
+        texts(found.schemes, "schemes"),
+        machines,
+        str(found.summary),
+        machine,
+        tuple(map(str, found.identity(machine))) if is_named else None,
     )
-    said, name = asdict(facts), question["name"]
-    TargetFacts.of(said)
-    is_file = facts.machine_files is not None and name.endswith(facts.machine_files)
-    if name in (facts.name, facts.codegen) or name in facts.machines or is_file:
-        machine = name if name in facts.machines or is_file else None
-        said |= {"machine": machine, "identity": [str(fact) for fact in found.identity(machine)]}
-    return said
+    return asdict(facts)
 
 
-def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcError, Answer]]:
-    """Yield every target with its answer for ``name``, or an error: ours, the one called so, then the others."""
+def described(name: str = "") -> Iterator[tuple[PluginSource, TargetFacts | OdcError]]:
+    """Yield the facts of every target for ``name``, or an error: ours, the one called so, then the others."""
     sources = registry.entries(TARGETS)
-    named = [source for source in sources if source.target == name.removesuffix(SUFFIX)]
-    seen: set[PluginSource] = set()
-    for group in ([source for source in sources if source.is_ours], named, sources):
-        # The caller stops as soon as a group has the target, so that no other is probed.
-        fresh = [source for source in group if source not in seen]
-        seen.update(fresh)
-        is_ours = all(source.is_ours for source in fresh)  # others answer in another folder
-        question = {"name": name if is_ours or not os.path.isfile(name) else os.path.abspath(name)}
-        answers = probe(fresh, "odc_mlir.plugins.target:describe_target", question)
-        for source, said in zip(fresh, answers, strict=True):
-            if isinstance(said, OptionError):
-                yield source, said, {}
-                continue
-            try:
-                yield source, TargetFacts.of(said), said
-            except (OdcError, KeyError, TypeError) as error:  # a plugin shares the process that answers
-                yield source, unusable(source, raised(error)), {}
+    place = os.path.abspath(name) if os.path.isfile(name) else name  # others answer in another folder
+    ours = [source for source in sources if source.is_ours]
+    named = [source for source in sources if not source.is_ours and source.target == name.removesuffix(SUFFIX)]
+    others = [source for source in sources if source not in (*ours, *named)]
+    for group, asked in ((ours, name), (named, place), (others, place)):  # each only if the caller has not found enough
+        answers = probe(TargetFacts, group, "odc_mlir.plugins.target:describe_target", {"name": asked})
+        yield from zip(group, answers, strict=True)
 
 
 def choose(name: str) -> Chosen:
@@ -324,17 +294,16 @@ def choose(name: str) -> Chosen:
     if name.endswith(SUFFIX):
         registry.extension_of(name)
     known: list[str] = []
-    for source, facts, said in described(name):
+    for source, facts in described(name):
         if isinstance(facts, OdcError):
             if source.target == name:
                 raise facts
             known.append(source.target)
-            continue
-        if "identity" in said:
-            return Chosen(facts.codegen, said["machine"], facts, tuple(said["identity"]), source)
-        known += [facts.name, *facts.machines]
+        elif facts.identity is not None:
+            return Chosen(facts.codegen, facts.machine, facts, source)
+        else:
+            known += [facts.name, *facts.machines]
     if name.endswith(SUFFIX):
         return Chosen(name, None)
-    raise OptionError(
-        f"unknown target {name!r}", hint=f"use one of {', '.join(known)}, a .toml file, or a plugin such as npu{SUFFIX}"
-    )
+    names = ", ".join(dict.fromkeys(known))
+    raise OptionError(f"unknown target {name!r}", hint=f"use one of {names}, a .toml file, or a plugin such as npu-gen")

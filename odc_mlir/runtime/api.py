@@ -23,6 +23,7 @@ from odc_mlir.formats.quantities import bytes_of, model_name
 from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
+from odc_mlir.plugins.codegen import compile_by, not_for_plugins, plugin_for
 from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.choices import check_choice, check_threads, subgraph_of
 from odc_mlir.runtime.execution.capture import Capture
@@ -31,7 +32,6 @@ from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.linking import linked_files
 from odc_mlir.runtime.package import Package, holds_model
 from odc_mlir.runtime.peak_memory import peak_rss_bytes
-from odc_mlir.runtime.plugged import compile_by, not_for_plugins, plugin_for
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from odc_mlir.plugins.isolation import started
 from odc_mlir.plugins.target import FLOAT, Chosen, TargetDescription, choose, operator_ns, reason_against
 from odc_mlir.process_limits import Limits
 from odc_mlir.runtime import api
-from odc_mlir.runtime.devices import MissingDevice, describe_device, open_device
+from odc_mlir.runtime.devices import MissingDevice, ask_devices, open_device, sources_of
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
@@ -141,7 +141,9 @@ class _Suite:
         device = open_device(self._extension)
         if isinstance(device, MissingDevice):
             raise _FailedError(str(device.reason))
-        describe_device(device, {"attached": True})
+        for facts in ask_devices(sources_of(self._extension)[:1]):
+            if isinstance(facts, OdcError):
+                raise facts
         for name, package in packages.items():
             executor = package.executor(strict=True)
             _compare(name, executor, package.executor("host"))

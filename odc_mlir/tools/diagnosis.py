@@ -99,7 +99,7 @@ def _described_targets() -> Iterator[SystemFact]:
     """Our targets and those of other packages."""
     from odc_mlir.plugins.target import TargetFacts, described
 
-    for source, found, _ in described():
+    for source, found in described():
         if isinstance(found, TargetFacts):
             text = f"{found.summary}; takes {', '.join(found.schemes)}; compiled by {found.codegen}"
             yield SystemFact("targets", found.name, text)
@@ -111,7 +111,8 @@ def _devices() -> Iterator[SystemFact]:
     """The devices, the hardware that they report, and the target of sessions that name none."""
     from odc_mlir.plugins import registry
     from odc_mlir.plugins.registry import DEVICES
-    from odc_mlir.runtime.devices import DeviceFacts, ask_devices, attached
+    from odc_mlir.runtime.auto.aim import AUTO, aim_at
+    from odc_mlir.runtime.devices import DeviceFacts, ask_devices
 
     sources = registry.entries(DEVICES)
     for source, facts in zip(sources, ask_devices(sources), strict=True):
@@ -120,10 +121,10 @@ def _devices() -> Iterator[SystemFact]:
             yield SystemFact("devices", source.target, f"{facts.name}, from {source.origin}, {present}")
         else:
             yield SystemFact("devices", source.target, facts.message, "problem", f"look at {source.origin}")
-    chosen = next(iter(attached()[0]), None)
-    hint = "" if chosen else f"pip install {_DISTRIBUTION}[native]"
-    text = chosen or "nothing that sessions could compile for"
-    yield SystemFact("devices", "auto", text, "good" if chosen else "note", hint)
+    try:
+        yield SystemFact("devices", "auto", aim_at(AUTO).name)
+    except OdcError as error:
+        yield SystemFact("devices", "auto", error.message, "note", error.hint or "")
 
 
 def _plugins() -> Iterator[SystemFact]:

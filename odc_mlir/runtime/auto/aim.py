@@ -109,7 +109,7 @@ def _aim(name: str, chosen: Chosen) -> Aim:
         target is not None and target.takes_floats,
         target is None or target.scheme is not None,
         device is not None and not device.simulated,
-        tuple(target_facts(chosen.codegen, chosen.identity)),
+        tuple(target_facts(chosen.codegen, _identity(chosen))),
         twin=_twin() if device is not None and device.simulated else (),
     )
 
@@ -119,7 +119,11 @@ def _twin() -> tuple[str, ...]:
     if not has_code_generator():
         return ()
     native = choose(HERE)
-    return tuple(target_facts(native.codegen, native.identity))
+    return tuple(target_facts(native.codegen, _identity(native)))
+
+
+def _identity(chosen: Chosen) -> tuple[str, ...]:
+    return () if chosen.facts is None else chosen.facts.identity or ()
 
 
 def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
@@ -128,11 +132,17 @@ def _why_nothing_runs(chosen: Chosen, model: ModelFile | None) -> str | None:
     if source is None or source.is_ours or model is None:
         return None
     question = {"machine": chosen.machine, "model": str(model())}
-    (said,) = probe([source], f"{__name__}:judge_model", question)
-    if isinstance(said, OdcError):
-        raise said
-    reason = said.get("reason")
-    return reason if isinstance(reason, str) else None
+    (found,) = probe(_Verdict, [source], f"{__name__}:judge_model", question)
+    if isinstance(found, OdcError):
+        raise found
+    return found.reason
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """Reason why a target runs no operator of a model, None if it may run one."""
+
+    reason: str | None
 
 
 def judge_model(target: TargetDescription, question: Answer) -> Answer:

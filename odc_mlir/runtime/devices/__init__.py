@@ -14,7 +14,6 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,10 @@ from odc_mlir.formats.cache import cache_folder
 from odc_mlir.formats.private import make_folder, read_file, write_file
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.fingerprint import fingerprint
-from odc_mlir.plugins.foreign import load, probe, unusable
+from odc_mlir.plugins.foreign import load, probe, texts
 from odc_mlir.plugins.registry import DEVICES, PluginSource
 from odc_mlir.runtime.devices.base import Device, DeviceProgram
 
-_MOST_ATTACHED = 1000
 _MAX_PROBLEM_BYTES = 4096
 _PROBLEM_SECONDS = 3600.0  # a failure may have a cause outside of the plugin, so it is not remembered for longer
 _log = logging.getLogger(__name__)
@@ -58,33 +56,24 @@ class DeviceFacts:
 
     name: str
     simulated: bool
-    attached: tuple[str, ...] = ()
+    attached: tuple[str, ...]
 
 
 def describe_device(found: object, question: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts of a device, with its hardware if ``question["attached"]``; raise PackageError for junk."""
+    """Return the fields of a device's DeviceFacts, with its hardware if ``question["attached"]``."""
     if not isinstance(found, Device):
         raise PackageError(f"it returns {type(found).__name__}, which is not a device")
-    attached: object = found.attached() if question["attached"] else ()
-    if isinstance(attached, str) or not hasattr(attached, "__iter__"):
-        raise PackageError(f"attached() gives {attached!r}, expected names of targets")
-    facts = {"name": found.name, "simulated": found.simulated, "attached": list(islice(attached, _MOST_ATTACHED))}
-    return asdict(_checked(facts))
+    attached = texts(found.attached(), "attached()") if question["attached"] else ()
+    return asdict(DeviceFacts(str(found.name), bool(found.simulated), attached))
 
 
 def ask_devices(sources: Sequence[PluginSource], *, attached: bool = True) -> list[DeviceFacts | OdcError]:
-    """Return the facts of each device, or the error that names it; ``attached``: with the hardware that it reports."""
-    answers = probe(sources, f"{__name__}:describe_device", {"attached": attached})
-    found: list[DeviceFacts | OdcError] = []
-    for source, said in zip(sources, answers, strict=True):
-        try:
-            facts = said if isinstance(said, OdcError) else _checked(said)
-        except (PackageError, KeyError, TypeError) as error:  # a plugin shares the process that answers
-            facts = unusable(source, str(error))
+    """Return the facts of each device, or an error that names it; ``attached``: with the hardware that it reports."""
+    answers = probe(DeviceFacts, sources, f"{__name__}:describe_device", {"attached": attached})
+    for source, facts in zip(sources, answers, strict=True):
         if not source.is_ours and (isinstance(facts, DeviceFacts) or not attached):
             _remember(source, facts.message if isinstance(facts, OdcError) else "")
-        found.append(facts)
-    return found
+    return answers
 
 
 def attached() -> tuple[list[str], list[str]]:
@@ -100,7 +89,7 @@ def attached() -> tuple[list[str], list[str]]:
 
 def device_facts(extension: str) -> DeviceFacts | None:
     """Return the facts of the device for files of this extension, None without one that works."""
-    for source in _sources(extension):
+    for source in sources_of(extension):
         (facts,) = ask_devices([source])
         if isinstance(facts, DeviceFacts):
             return facts
@@ -113,7 +102,7 @@ def open_device(extension: str) -> Device:
     Our own device stands in for one of another package that fails.
     """
     failure: PackageError | None = None
-    for source in _sources(extension):
+    for source in sources_of(extension):
         try:
             device = _open(source)
         except OdcError as error:
@@ -132,7 +121,7 @@ def open_device(extension: str) -> Device:
     )
 
 
-def _sources(extension: str) -> list[PluginSource]:
+def sources_of(extension: str) -> list[PluginSource]:
     """Return the devices for an extension, by preference: another package's, then ours."""
     known = dict.fromkeys([*registry.entries(DEVICES), *registry.own_entries(DEVICES)])
     return [source for source in known if source.target == extension]
@@ -141,9 +130,7 @@ def _sources(extension: str) -> list[PluginSource]:
 def _open(source: PluginSource) -> Device:
     if not source.is_ours and (problem := _problem(source)):
         raise PackageError(problem)
-    found = load(source)
-    if not isinstance(found, Device):
-        raise unusable(source, f"it returns {type(found).__name__}, which is not a device")
+    found: Device = load(source)
     return found
 
 
@@ -169,12 +156,3 @@ def _record(source: PluginSource) -> Path:
     """Return the file that remembers whether a device of these files opens."""
     key = f"{source}\0{fingerprint(source)}\0{__version__}\0{sys.version}"
     return cache_folder() / "plugins" / hashlib.sha256(key.encode()).hexdigest()[:32]
-
-
-def _checked(said: Mapping[str, Any]) -> DeviceFacts:
-    facts = DeviceFacts(said["name"], said["simulated"], tuple(said["attached"]))
-    if not isinstance(facts.name, str) or not isinstance(facts.simulated, bool):
-        raise PackageError(f"its name is {facts.name!r}, and simulated is {facts.simulated!r}")
-    if not all(isinstance(target, str) for target in facts.attached):
-        raise PackageError(f"attached() gives {list(facts.attached)!r}, expected names of targets")
-    return facts

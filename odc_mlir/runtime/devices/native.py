@@ -157,8 +157,3 @@ class NativeDevice:
         if reason is not None:
             raise PackageError(f"it was compiled for {segment.target}: {reason}", hint="compile the model here")
         return NativeProgram(segment)
-
-
-def open_device() -> NativeDevice:
-    """The device, as its entry point names it."""
-    return NativeDevice()

@@ -71,8 +71,3 @@ class SimulatorDevice:
     def load(self, data: bytes) -> SimulatorProgram:
         """Check and load a binary; raises PackageError or TargetError."""
         return SimulatorProgram(simulator.load(data))
-
-
-def open_device() -> SimulatorDevice:
-    """The device, as its entry point names it."""
-    return SimulatorDevice()

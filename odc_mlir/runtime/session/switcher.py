@@ -17,7 +17,7 @@ import numpy as np
 from odc_mlir.errors import InputError, OdcError, SessionError
 from odc_mlir.formats.cache import records_path
 from odc_mlir.ops.spec import Array
-from odc_mlir.plugins.registry import SUFFIX
+from odc_mlir.plugins.registry import DEVICES, SUFFIX, entries
 from odc_mlir.plugins.request import Preference
 from odc_mlir.plugins.target import choose
 from odc_mlir.runtime.auto.aim import AUTO
@@ -158,7 +158,7 @@ class Switcher:
     def begin(self, executor: Executor, *, in_run: bool = False) -> None:
         """Serve by ``executor``, the model itself, and start to compile if that is enabled; raises SessionError.
 
-        Without ``in_run`` wait until stored results are open.
+        Without ``in_run`` wait until stored results are open, unless devices of other packages are to be asked.
         """
         original = Fitted(executor, self._loader.inputs, self._loader.outputs)
         self.stop()
@@ -169,7 +169,7 @@ class Switcher:
 
         lazy = self._lazy = self._lazy_compiler(None, None)
         waits = compiles_before_first_run(self._loader.settings.get)
-        if waits or not in_run:
+        if waits or not (in_run or any(not source.is_ours for source in entries(DEVICES))):
             lazy.begin(self._loader.known_input_shapes)
             lazy.finish()
         if waits and lazy.auto is not None:

@@ -24,7 +24,7 @@ FAULTS = [
         "product - bias",
         "it computes something else than host kernels",
     ),
-    ("device.py", 'return ("mya",)', "return (5,)", "attached() gives [5], expected names of targets"),
+    ("device.py", 'return ("mya",)', "return (5,)", "attached() is (5,), expected a tuple of at most"),
     (
         "program.py",
         "dumps(header",

@@ -78,7 +78,7 @@ def test_it_is_found() -> None:
     chosen = choose("mya")
     assert (chosen.codegen, chosen.machine) == ("mya-gen", None)
     assert choose("mya-gen").codegen == "mya-gen"
-    known = [source.target for source, found, _ in described() if isinstance(found, TargetFacts)]
+    known = [source.target for source, found in described() if isinstance(found, TargetFacts)]
     assert known == ["cpu", "npu", "mya"]
     assert open_device("mya").name == "mya"
     assert attached()[0][0] == "mya"  # before the processor, of which every machine has one
@@ -287,6 +287,7 @@ def test_hardware_that_runs_nothing_of_a_model_is_passed_over(
     with Session(model_bytes(single(operator, columns=columns)), settings=settings) as session:
         session.prepare()  # which waits until the target is known
         session.infer([sample(columns)])
+        assert session.wait_for_auto_compilation(60)
         status = session.odc_status
         assert status.target == target
         assert [why in note for note in status.notes] == ([] if why is None else [True])  # type: ignore[operator]

@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,17 +35,17 @@ AT_IMPORT = {
     "exits": ("raise SystemExit(7)", "it raised SystemExit: 7"),
     "leaves": ("import os; os._exit(7)", "the plugin's process ended with code 7 and no answer"),
     "aborts": ("import os; os.abort()", "the plugin's process was ended by SIGABRT"),
-    "sleeps": ("import time; time.sleep(60)", "the plugin took longer than 4 s and was ended"),
+    "sleeps": ("import time; time.sleep(60)", "it took longer than 4 s, the limit that ODC_PLUGIN_TIMEOUT_S sets"),
     "raises": ("raise ValueError('no licence')", "it raised ValueError: no licence"),
     "interrupts": ("raise KeyboardInterrupt", "it raised KeyboardInterrupt"),
     "lacks": ("", "it raised AttributeError: module 'lacks' has no attribute 'make'"),
     "odd": ("make = lambda: 5", "it returns int, which is not a device"),
 }
 IN_ATTACHED = {
-    "slow": ("import time; time.sleep(60)", "the plugin took longer than 4 s and was ended"),
+    "slow": ("import time; time.sleep(60)", "it took longer than 4 s, the limit that ODC_PLUGIN_TIMEOUT_S sets"),
     "quits": ("raise SystemExit(7)", "it raised SystemExit: 7"),
-    "junk": ("return 5", "attached() gives 5, expected names of targets"),
-    "mixed": ("return [None]", "attached() gives [None], expected names of targets"),
+    "junk": ("return 5", "attached() is 5, expected a tuple of at most 100 texts"),
+    "mixed": ("return [None]", "attached() is [None], expected a tuple of at most 100 texts"),
 }
 MALFORMED = {
     "lines": b"[console_scripts]\nno value at all\n",
@@ -118,6 +120,28 @@ def test_a_session_answers_and_its_status_names_every_culprit(hostile: Path, mod
     for name, (_, problem) in (AT_IMPORT | IN_ATTACHED).items():
         start = f"'{name}' of {name} 1.0 ({name}:make) cannot be used: {problem}"
         assert any(note.startswith(start) for note in notes), name
+
+
+def test_no_call_waits_for_a_device(site: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(site, "late", DEVICE.format(attached="return []"), DEVICES)
+    may_answer, waited = Event(), []
+
+    def probe(*arguments: Any) -> Any:
+        waited.append(may_answer.wait(60))
+        return foreign.probe(*arguments)
+
+    monkeypatch.setattr(devices, "probe", probe)
+    value = np.zeros((1, 8), np.float32)
+    with Session(model, settings={"OnDeviceCompilation": "1", "ODC_TRIGGER": "explicit"}) as session:
+        session.prepare()
+        session.infer([value])
+        session.infer([value])
+        assert session.odc_status.target is None
+        may_answer.set()
+        session.wait_for_auto_compilation(60)
+        session.infer([value])
+        assert session.odc_status.target == "cpu"
+    assert all(waited)
 
 
 def test_the_doctor_names_each(hostile: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +229,7 @@ def test_a_device_is_probed_once_for_all_processes(site: Path, monkeypatch: pyte
 def test_foreign_code_in_this_process_has_a_deadline(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = PluginSource("late", "late 1.0", reference="late:make", folder=str(site), group=DEVICES)
     monkeypatch.setenv(foreign.TIMEOUT_VARIABLE, "0.1")
-    with pytest.raises(OdcError, match=r"'late' of late 1\.0 cannot be used: it took longer than 0\.1 s"):
+    with pytest.raises(OdcError, match=r"'late' of late 1\.0 cannot be used: it took longer than 0\.1 s, the limit"):
         foreign.call(lambda: time.sleep(2), source)
     with pytest.raises(OdcError, match="cannot be used: SystemExit: 7"):
         foreign.call(lambda: sys.exit(7), source)
