@@ -91,7 +91,7 @@ class _CpuRules:
 
     def reason_against(self, node: Node) -> str | None:
         from odc_mlir.codegen.machine import resolve
-        from odc_mlir.transforms.native.lowering.layers import reason_against
+        from odc_mlir.transforms.native.lowering.operators import reason_against
 
         return reason_against(node, resolve(self.machine))
 

@@ -16,37 +16,66 @@ holds the bytes of all constants, with weights packed as their kernel reads them
       }
       func.func private @convolve_rows8_vectors1_offset0(…) attributes {native.kernel = "convolve", …}
 
-Inside a segment, signed values are stored as unsigned with an offset of 128.
+Inside a segment, signed 8-bit values are stored as unsigned ones with an offset of 128.
 
 Rejects operators without a native kernel.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.ir import Block, BlockArgument, Operation, OpResult, SSAValue
-from xdsl.passes import ModulePass
+from xdsl.dialects.builtin import ModuleOp, StringAttr, UnrealizedConversionCastOp
+from xdsl.ir import Block, OpResult, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, info_of, node_of
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, info_of
 from odc_mlir.dialects.native_attributes import CONSTANTS
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
+from odc_mlir.legality import ConversionTarget
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
 from odc_mlir.transforms.common.placement import is_view, main_function
-from odc_mlir.transforms.native.lowering.layers import plan_of
-from odc_mlir.transforms.native.lowering.segment_writer import SegmentFunction, count, raised, size_bytes
+from odc_mlir.transforms.common.rewriting import PatternPass
+from odc_mlir.transforms.native.lowering.operators import PATTERNS
+from odc_mlir.transforms.native.lowering.segment_writer import SegmentFunction, buffer_of, count, raised, size_bytes
 from odc_mlir.transforms.native.native_set_target import machine_of
+
+_SOURCES = (UnrealizedConversionCastOp, ConstOp, NoneOp)
+_LEGAL = ("func.", "memref.", "arith.", *(kind.name for kind in _SOURCES))
+
+
+class LowerYield(LoweringPattern[YieldOp]):
+    """``odc.yield`` to copies of the outputs that are not in place, and a return of the status."""
+
+    def __init__(self, segment: SegmentFunction) -> None:
+        self.segment = segment
+
+    def lower(self, op: YieldOp, rewriter: PatternRewriter, /) -> None:
+        segment = self.segment
+        segment.loops.insert_by(rewriter, op.location)
+        for index, value in enumerate(op.operands):
+            found, target, info = buffer_of(value), segment.loops[f"out{index}"], info_of(value)
+            if found is not target:
+                kernel = "flip_sign" if raised(info) else "copy"
+                segment.call(kernel, {}, input=found, output=target, count=size_bytes(info))
+        segment.finish()
+        rewriter.erase(op)
 
 
 @dataclass(frozen=True)
-class ConvertCircleToKernelsPass(ModulePass):
-    """Write every segment as calls of kernels; see the module's text."""
+class ConvertCircleToKernelsPass(PatternPass):
+    """Lower a copy of every segment; see the module's text."""
 
     name = "convert-circle-to-kernels"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (*PATTERNS, LowerYield)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         machine = machine_of(op)
@@ -54,53 +83,50 @@ class ConvertCircleToKernelsPass(ModulePass):
             name = segment.sym_name.data
             if (other := lowered_symbols(op).get(name)) is not None:  # for another target
                 Rewriter.erase_op(other)
-            op.body.block.add_op(_convert(name, segment.circle_block, machine))
+            op.body.block.add_op(_convert(ctx, name, segment.circle_block, machine))
 
 
-def _convert(name: str, block: Block, machine: CpuTarget) -> ModuleOp:
+def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> ModuleOp:
+    """Return the module of a segment with the operators in ``block``."""
     last = block.last_op
     assert isinstance(last, YieldOp)
     inputs = [info_of(value) for value in block.args]
     outputs = [info_of(value) for value in last.operands]
     segment = SegmentFunction(name, inputs, outputs, machine)
-    segment.loops.location = last.location
+    loops = segment.loops
+    loops.location = last.location
+    values: dict[SSAValue, SSAValue] = {}
     for index, (argument, info) in enumerate(zip(block.args, inputs, strict=True)):
-        segment.tensors[argument] = _taken(segment, segment.loops[f"in{index}"], info)
-    _reserve_outputs(segment, last, outputs)
+        stored = _stored_input(segment, loops[f"in{index}"], info)
+        values[argument] = loops.emit(UnrealizedConversionCastOp.get([stored], [argument.type]))
     for op in block.ops:
-        if isinstance(op, CircleOp):
-            segment.loops.location = op.location
-            plan_of(node_of(op), machine)(segment, op)
-    segment.loops.location = last.location
-    for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):
-        _give(segment, segment.tensor(value), segment.loops[f"out{index}"], info)
-    function = segment.finish()
-    module = ModuleOp([function, *segment.declared.values()], sym_name=StringAttr(name))
+        loops.entry.add_op(op.clone(values))
+    _reserve_outputs(segment, outputs)
+    patterns: list[RewritePattern] = [pattern(segment) for pattern in PATTERNS]
+    target = ConversionTarget(ConvertCircleToKernelsPass.name, _LEGAL)
+    apply_conversion(ctx, loops.op.body, target, [*patterns, LowerYield(segment)])
+    for op in [op for op in loops.entry.ops if isinstance(op, _SOURCES)][::-1]:
+        Rewriter.erase_op(op)
+    module = ModuleOp([loops.op, *segment.declared.values()], sym_name=StringAttr(name))
     module.attributes[CONSTANTS] = BlobAttr.of(bytes(segment.constants.data))
     module.location = last.location
     return module
 
 
-def _taken(segment: SegmentFunction, source: SSAValue, info: TensorInfo) -> SSAValue:
-    """An input as kernels hold it."""
+def _stored_input(segment: SegmentFunction, source: SSAValue, info: TensorInfo) -> SSAValue:
+    """Return a buffer with an input in its stored form."""
     if not raised(info):
         return source
-    held = segment.allocate(count(info))
-    segment.call("flip_sign", {}, input=source, output=held, count=count(info))
-    return held
+    stored = segment.allocate(count(info))
+    segment.call("flip_sign", {}, input=source, output=stored, count=count(info))
+    return stored
 
 
-def _give(segment: SegmentFunction, held: SSAValue, target: SSAValue, info: TensorInfo) -> None:
-    """Bring an output to where it is expected, unless it is there."""
-    if held is target:
-        return
-    kernel = "flip_sign" if raised(info) else "copy"
-    segment.call(kernel, {}, input=held, output=target, count=size_bytes(info))
-
-
-def _reserve_outputs(segment: SegmentFunction, last: Operation, outputs: list[TensorInfo]) -> None:
-    """Let operators write outputs where they are expected, if nothing has to be done to them."""
+def _reserve_outputs(segment: SegmentFunction, outputs: list[TensorInfo]) -> None:
+    """Let operators write results to the outputs of the segment if their stored form is the same."""
+    last = segment.loops.entry.last_op
+    assert last is not None
     for index, (value, info) in enumerate(zip(last.operands, outputs, strict=True)):
         computed = isinstance(value, OpResult) and isinstance(value.op, CircleOp) and not is_view(value.op)
-        if computed and not raised(info) and value not in segment.reserved and not isinstance(value, BlockArgument):
+        if computed and not raised(info) and value not in segment.reserved:
             segment.reserved[value] = segment.loops[f"out{index}"]

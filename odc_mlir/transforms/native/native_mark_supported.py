@@ -22,7 +22,7 @@ from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import node_of
 from odc_mlir.transforms.common.placement import CPU, HOST, PLACED, functions, operators, place_on_host, wanted_place
-from odc_mlir.transforms.native.lowering.layers import reason_against
+from odc_mlir.transforms.native.lowering.operators import reason_against
 from odc_mlir.transforms.native.native_set_target import machine_of
 
 

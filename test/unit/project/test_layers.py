@@ -33,7 +33,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     # the rules that their passes follow.
     "plugins": FACTS
     | {"backends", "codegen", "compiler", "process_limits", "runtime.auto.build", "universe"}
-    | {"transforms.partition.rules", "transforms.native.lowering.layers"},
+    | {"transforms.partition.rules", "transforms.native.lowering.operators"},
     "support": FACTS,
     # Canonicalization patterns are imported by a trait of the operations when they are first applied, as in xDSL.
     "dialects": FACTS | {"support", "transforms.circle.rewrites.canonical"},

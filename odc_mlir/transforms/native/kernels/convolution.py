@@ -32,7 +32,7 @@ _TILES: dict[str, Attribute] = {
     "channels": INDEX,
     "blocks": INDEX,
     "run_count": INDEX,
-    "run_bytes": INDEX,
+    "run_length": INDEX,
     "offset": i32,
 }
 _TAPS: dict[str, Attribute] = {
@@ -62,13 +62,13 @@ Finish = Callable[[Sequence[SSAValue], int, SSAValue, SSAValue, SSAValue], None]
 """Writes ``rows`` by ``vectors`` sums: they, vectors, first channel, first pixel, and channels of whole blocks."""
 
 
-@divisible("run_count", "run_bytes")
+@divisible("run_count", "run_length")
 @kernel(**_TILES, **_CODES)
 def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
     """Sums of ``rows`` pixels by ``16 * vectors`` channels at a time, requantised as they leave the registers.
 
     ``places`` has the offset of each pixel's first input byte, ``runs`` that of each run of neighbouring bytes from
-    there on: a row of the window. A run has ``run_bytes``, a multiple of four; ``weights`` are packed
+    there on: a row of the window. A run has ``run_length``, a multiple of four; ``weights`` are packed
     ``[block of channels][run][four bytes][channel][4]`` and zero where the window is shorter than that.
 
     With the option ``offset`` the weights lack a common number, the parameter: it is multiplied by the sum of each
@@ -77,7 +77,7 @@ def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int
     _each_tile(w, helpers, rows, vectors, offset, w["table"], _to_codes(w, helpers))
 
 
-@divisible("run_count", "run_bytes")
+@divisible("run_count", "run_length")
 @kernel(**_TILES, **_REALS)
 def convolve_hybrid(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
     """As ``convolve``, where results are reals: see :func:`_to_reals`."""
@@ -92,7 +92,7 @@ def _each_tile(
     missing = w.broadcast(w["offset"], LANES) if offset else None
     last = w.sub(w["pixels"], rows)
     padded = w.mul(w["blocks"], width)
-    block_bytes = w.mul(w.mul(w["run_count"], w["run_bytes"]), width)
+    block_bytes = w.mul(w.mul(w["run_count"], w["run_length"]), width)
 
     def block(position: SSAValue) -> None:
         number = w.sub(w.sub(w["blocks"], 1), position)
@@ -125,7 +125,7 @@ def _each_tile(
                             counted.append(w.call(helpers["dot"], totals[i], x, one))
                     return [w.add(weight, 4 * width), *result, *counted]
 
-                return w.loop(0, w["run_bytes"], 4, step, state)
+                return w.loop(0, w["run_length"], 4, step, state)
 
             state = w.loop(0, w["run_count"], 1, run, [first_weight, *(first * rows), *totals])[1:]
             sums = list(state[: rows * vectors])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, i8, i32
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, i8, i32, lanes
 
 CHUNK = 32
 
@@ -83,16 +83,16 @@ _IMAGES: dict[str, Attribute] = {
 }
 
 
-@kernel(**_IMAGES, fill=i8)
+@kernel(**_IMAGES, fill=i32)
 def pad_image(w: Loops, helpers: Helpers) -> None:
-    """Images with a border of ``fill``: ``first`` bytes, rows of ``pitch`` bytes, ``image_bytes`` in all."""
-    filling = w.broadcast(w["fill"], CHUNK)
+    """Copy images into a border of words ``fill``: ``first`` bytes, rows of ``pitch`` bytes, ``image_bytes`` in all."""
+    filling = w.bitcast(w.broadcast(w["fill"], CHUNK // 4), lanes(CHUNK, i8))
     _pad(w, lambda _: filling)
 
 
 @kernel(**_IMAGES, fills=WORDS)
 def pad_images(w: Loops, helpers: Helpers) -> None:
-    """The same with a border of its own for every image."""
+    """Copy images into borders of one byte per image."""
     _pad(w, lambda number: w.broadcast(w.narrow(w.load(w["fills"], number), i8), CHUNK))
 
 

@@ -93,6 +93,10 @@ class Loops:
     def __getitem__(self, name: str) -> SSAValue:
         return self.arguments[name]
 
+    def insert_by(self, builder: Builder, location: LocationAttr) -> None:
+        """Insert operations by ``builder`` from now on, with this location."""
+        self._builder, self.location = builder, location
+
     def emit(self, op: Operation) -> SSAValue:
         """Add an operation; its first result."""
         op.location = self.location

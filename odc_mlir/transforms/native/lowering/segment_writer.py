@@ -1,7 +1,8 @@
-"""A segment while its function is written: buffers of tensors, packed constants, calls of kernels.
+"""Lowering of circle operators to calls of kernels: the function of a segment, and the base of the patterns.
 
-Signed 8-bit codes are held as unsigned ones that are 128 higher, from the segment's inputs to its outputs: a product of
-unsigned inputs with signed weights is one instruction, and every kernel on codes exists once.
+Tensors are flat buffers of bytes. From the inputs of a segment to its outputs, signed 8-bit values are stored as
+unsigned ones with an offset of 128: a product of unsigned inputs with signed weights is one instruction, and one kernel
+serves both types.
 """
 
 from __future__ import annotations
@@ -15,26 +16,37 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from xdsl.dialects import func, memref
-from xdsl.dialects.builtin import DictionaryAttr, FixedBitwidthType, IntegerAttr, MemRefType, StringAttr
-from xdsl.ir import Attribute, Operation, SSAValue
+from xdsl.dialects.builtin import (
+    DictionaryAttr,
+    FixedBitwidthType,
+    IntegerAttr,
+    MemRefType,
+    StringAttr,
+    UnrealizedConversionCastOp,
+)
+from xdsl.ir import Attribute, Operation, OpResult, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter
 
+from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of, node_of
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.native.kernels.registry import find_kernel
 from odc_mlir.transforms.native.lowering.loops import BYTES, WORDS, Loops, buffer, f32, i8, i16, i32, i64
 
 ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
 
 KERNEL, OPTIONS = "native.kernel", "native.options"
-"""Attributes of a declared kernel: its name, and what decides its code."""
+"""Attributes of a declared kernel: its name, and the options that select its code."""
 
 Number = SSAValue | int | float
-BIAS = 128  # of signed codes held as unsigned ones
+BIAS = 128
+"""The offset of stored 8-bit signed values."""
 
 HELD = ("int8", "uint8", "int16", "int32", "int64", "float32", "bool")
-"""Element types of tensors that segments hold."""
+"""Element types of tensors in segments."""
 
 _OF_ARRAYS: dict[str, Attribute] = {
     "uint8": i8, "int8": i8, "bool": i8, "int16": i16, "int32": i32, "int64": i64, "float32": f32
@@ -42,12 +54,12 @@ _OF_ARRAYS: dict[str, Attribute] = {
 
 
 def refusal(node: Node, message: str) -> UnsupportedError:
-    """Why an operator stays on the host."""
+    """Return the error for an operator that stays on the host."""
     return UnsupportedError(message, op=node.spec.name, tensor=node.name)
 
 
 def require_same_codes(node: Node, *infos: TensorInfo) -> None:
-    """Refuse tensors whose codes do not mean the same reals: moving them would need arithmetic."""
+    """Refuse tensors with different scales or zero points: moving their elements would need arithmetic."""
     first = infos[0]
     for other in infos[1:]:
         if first.quant is None or other.quant is None or not first.info.is_integer:
@@ -57,35 +69,29 @@ def require_same_codes(node: Node, *infos: TensorInfo) -> None:
 
 
 def count(info: TensorInfo) -> int:
-    """Elements of a tensor."""
+    """Return the number of elements of a tensor."""
     return math.prod(info.static_shape)
 
 
 def size_bytes(info: TensorInfo) -> int:
-    """Bytes of a tensor."""
+    """Return the size of a tensor in bytes."""
     return count(info) * info.info.numpy.itemsize
 
 
 def raised(info: TensorInfo) -> int:
-    """By how much the codes of a tensor are held higher than they are."""
+    """Return the offset of the stored elements of a tensor."""
     return BIAS if info.dtype == "int8" else 0
-
-
-def held_constant(segment: SegmentFunction, info: TensorInfo) -> SSAValue:
-    """The bytes of a constant operand as tensors are held: signed codes are raised."""
-    data = np.frombuffer(np.ascontiguousarray(info.array()).tobytes(), np.uint8)
-    return segment.constant(data ^ np.uint8(raised(info)))
 
 
 @dataclass
 class PackedConstants:
-    """Packed constants of a segment: one run of bytes, equal ones once."""
+    """Constants of a segment, one after the other; equal ones share their bytes."""
 
     data: bytearray = field(default_factory=bytearray)
     _places: dict[bytes, int] = field(default_factory=dict)
 
     def add(self, array: NDArray[Any]) -> int:
-        """Where the bytes of ``array`` are."""
+        """Add the bytes of ``array`` and return their offset."""
         raw = np.ascontiguousarray(array).tobytes()
         digest = hashlib.sha256(raw).digest()
         if digest not in self._places:
@@ -96,7 +102,10 @@ class PackedConstants:
 
 
 class SegmentFunction:
-    """The function of one segment: its inputs, its outputs, the arena and the constants."""
+    """The function of one segment. Its parameters are the inputs, the outputs, the arena and the constants.
+
+    While a pattern lowers an operator, :meth:`operand` and :meth:`result` give the buffers of its tensors.
+    """
 
     def __init__(self, name: str, inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo], machine: CpuTarget):
         self.machine = machine
@@ -107,32 +116,68 @@ class SegmentFunction:
         self.loops.op.properties.pop("sym_visibility")
         self.constants = PackedConstants()
         self.declared: dict[str, func.FuncOp] = {}
-        self.tensors: dict[SSAValue, SSAValue] = {}
-        self.reserved: dict[SSAValue, SSAValue] = {}
+        self.reserved: dict[SSAValue, SSAValue] = {}  # output buffers of circle values that the segment returns
+        self.operands: Sequence[SSAValue] = ()  # tensors, or buffers
+        self._results: list[SSAValue | None] = []
         self._bytes = {
             self.loops[name]: size_bytes(info) for name, info in zip(names, (*inputs, *outputs), strict=True)
         }
 
-    def tensor(self, value: SSAValue) -> SSAValue:
-        """The buffer of a circle value."""
-        return self.tensors[value]
+    def lower(self, op: Operation, rewriter: PatternRewriter, write: Write) -> None:
+        """Replace ``op`` by the calls that ``write`` emits, and its results by their buffers."""
+        self.loops.insert_by(rewriter, op.location)
+        results = self.emit_for(write, op.operands, [self.reserved.get(result) for result in op.results])
+        found = [buffer for buffer in results if buffer is not None]
+        rewriter.replace(op, UnrealizedConversionCastOp.get(found, op.result_types))
 
-    def result(self, value: SSAValue, info: TensorInfo) -> SSAValue:
-        """A new buffer for what an operator computes."""
-        found = self.reserved.get(value)
-        if found is None:
-            found = self.allocate(size_bytes(info))
-        self.tensors[value] = found
+    def emit_for(
+        self, write: Write, operands: Sequence[SSAValue], results: Sequence[SSAValue | None] | None = None
+    ) -> Sequence[SSAValue | None]:
+        """Emit the calls of ``write`` for other operands and, if they are given, for other buffers of results."""
+        outer = self.operands, self._results
+        self.operands = operands
+        if results is not None:
+            self._results = list(results)
+        write(self)
+        found = self._results
+        self.operands, self._results = outer
         return found
 
+    def operand(self, index: int) -> SSAValue:
+        """Return the buffer of an operand; a constant is added to the constants of the segment."""
+        value = self.operands[index]
+        if isinstance(value, OpResult) and isinstance(value.op, ConstOp):
+            info = info_of(value)
+            data = np.frombuffer(np.ascontiguousarray(info.array()).tobytes(), np.uint8)
+            return self.constant(data ^ np.uint8(raised(info)))
+        return buffer_of(value)
+
+    def result(self, info: TensorInfo, index: int = 0) -> SSAValue:
+        """Return the buffer of a result: the segment's output, or a new one."""
+        found = self._results[index]
+        if found is None:
+            found = self._results[index] = self.allocate(size_bytes(info))
+        return found
+
+    def forward(self, source: SSAValue) -> None:
+        """Let the only result share the buffer of an operand."""
+        self._results[0] = source
+
+    def update(self, index: int, contents: SSAValue) -> None:
+        """Give the operand ``index``, a variable, new contents: operators that follow read them."""
+        value = self.operands[index]
+        found = UnrealizedConversionCastOp.get([contents], [value.type])
+        self.loops.run(found)
+        value.replace_all_uses_with(found.results[0])
+
     def allocate(self, size: int) -> SSAValue:
-        """A buffer of ``size`` bytes in the arena."""
+        """Return a new buffer of ``size`` bytes in the arena."""
         found = self.loops.emit(memref.AllocOp([self.loops.constant(size)], [], BYTES))
         self._bytes[found] = size
         return found
 
-    def _seen_as(self, value: SSAValue, type: Attribute) -> SSAValue:
-        """A buffer of bytes as one of other elements."""
+    def _view(self, value: SSAValue, type: Attribute) -> SSAValue:
+        """Return a buffer of bytes as one with other elements."""
         if value.type == type or not isinstance(type, MemRefType) or value not in self._bytes:
             return value
         assert isinstance(type.element_type, FixedBitwidthType)
@@ -140,7 +185,7 @@ class SegmentFunction:
         return self.loops.emit(memref.ViewOp(value, self.loops.constant(0), [size], type))
 
     def constant(self, array: NDArray[Any]) -> SSAValue:
-        """A buffer that holds ``array``."""
+        """Return a buffer with the contents of ``array``."""
         type = buffer(_OF_ARRAYS[array.dtype.name])
         place = self.loops.constant(self.constants.add(array))
         size = self.loops.constant(array.size)
@@ -150,21 +195,21 @@ class SegmentFunction:
 
     @property
     def status(self) -> SSAValue:
-        """A word that kernels set where a value is not allowed; the function returns it."""
+        """A word that kernels set for a value that is not allowed; the function returns it."""
         if self._status is None:
             self._status = self.allocate(4)
             self.call("fill_words", {}, output=self._status, count=1, value=0)
         return self._status
 
-    def finish(self) -> func.FuncOp:
+    def finish(self) -> None:
         """End the function, which returns 0 unless a kernel met a value that is not allowed."""
         loops = self.loops
         zero = loops.constant(0)
-        found = loops.constant(0, i32) if self._status is None else loops.load(self._seen_as(self._status, WORDS), zero)
-        return loops.finish(found)
+        found = loops.constant(0, i32) if self._status is None else loops.load(self._view(self._status, WORDS), zero)
+        loops.finish(found)
 
     def fill(self, target: SSAValue, info: TensorInfo, value: int) -> None:
-        """Equal elements, given by their bits as a signed number or code."""
+        """Fill a buffer with equal elements, given by their bits as a signed number."""
         size = info.info.numpy.itemsize
         if size == 1:
             self.call("fill_bytes", {}, output=target, count=count(info), value=value - 256 if value > 127 else value)
@@ -181,7 +226,7 @@ class SegmentFunction:
             self.declared[symbol] = declaration(symbol, kernel, options)
         assert set(arguments) == set(parameters), f"{kernel}: {sorted(set(arguments) ^ set(parameters))}"
         values = [
-            self._seen_as(argument, type)
+            self._view(argument, type)
             if isinstance(argument := arguments[name], SSAValue)
             else self.loops.constant(argument, type)
             for name, type in parameters.items()
@@ -189,16 +234,72 @@ class SegmentFunction:
         self.loops.run(func.CallOp(symbol, values, []))
 
 
+def buffer_of(value: SSAValue) -> SSAValue:
+    """Return the buffer of a tensor that is lowered already."""
+    if isinstance(value, OpResult) and isinstance(value.op, UnrealizedConversionCastOp):
+        return value.op.inputs[value.index]
+    return value
+
+
 def declaration(symbol: str, kernel: str, options: Mapping[str, int]) -> func.FuncOp:
-    """A kernel's function still without its loops."""
+    """Return the function of a kernel without its loops."""
     op = func.FuncOp.external(symbol, list(find_kernel(kernel).parameters(options).values()), [])
     op.attributes[KERNEL] = StringAttr(kernel)
     op.attributes[OPTIONS] = DictionaryAttr({name: IntegerAttr(value, i64) for name, value in options.items()})
     return op
 
 
-Write = Callable[[SegmentFunction, Operation], None]
-"""Writes the calls that compute an operator."""
+Write = Callable[[SegmentFunction], object]
+"""Emits the calls that compute an operator."""
 
-CallPlanner = Callable[[Node, CpuTarget], Write]
-"""Checks an operator, raising OdcError with the reason where it stays on the host, and gives what writes it."""
+
+class KernelPattern(LoweringPattern[CircleOp]):
+    """A pattern that lowers circle operators to calls of kernels.
+
+    ``operators`` are names of the operator table. Several patterns of one operator differ by element types: the first
+    one that applies lowers it.
+    """
+
+    def __init__(self, segment: SegmentFunction) -> None:
+        self.segment = segment
+
+    def handles(self, kind: type[Operation], /) -> bool:
+        return issubclass(kind, CircleOp) and kind.SPEC.name in {name.partition("(")[0] for name in self.operators}
+
+    def matches(self, op: CircleOp, /) -> bool:
+        return self.lowers(node_of(op))
+
+    def lower(self, op: CircleOp, rewriter: PatternRewriter, /) -> None:
+        self.segment.lower(op, rewriter, self.checked(node_of(op), self.segment.machine))
+
+    @classmethod
+    def lowers(cls, node: Node) -> bool:
+        """Return whether the pattern is the one for ``node``."""
+        return node.spec.name in cls.operators and cls.applies(node)
+
+    @classmethod
+    def checked(cls, node: Node, machine: CpuTarget) -> Write:
+        """Return :meth:`plan`; raise OdcError also for tensors that no kernel supports."""
+        for index, info in enumerate((*node.operands, *node.results)):
+            if info is not None and (info.shape is None or None in info.shape):
+                raise refusal(node, f"the shape of {info.name!r} is not fully known")
+            if info is not None and info.is_variable and index not in node.mutated:
+                raise refusal(node, f"{info.name!r} keeps state from run to run")
+            if info is not None and 0 in (info.shape or ()):
+                raise refusal(node, f"{info.name!r} has no elements")
+        return cls.plan(node, machine)
+
+    @classmethod
+    def applies(cls, node: Node) -> bool:
+        """Return whether the element types are those of the pattern."""
+        return True
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        """Return the function that emits the calls; raise OdcError with the reason if the operator has no kernel."""
+        raise NotImplementedError
+
+
+def is_real(node: Node) -> bool:
+    """Return whether the result of an operator is float32."""
+    return bool(node.results) and node.results[0].dtype == "float32"

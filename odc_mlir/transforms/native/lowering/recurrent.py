@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import SSAValue
 
 from odc_mlir.numerics import gates as functions
 from odc_mlir.numerics.fixed import Requantizer
@@ -20,47 +20,50 @@ from odc_mlir.runtime.kernels.common import fused_activation
 from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.lowering.layers_products import check_sums, pack, scaling_fields, tile_of
+from odc_mlir.transforms.native.lowering.arithmetic import check_sums, multiply_floats, pack, scaling_fields
 from odc_mlir.transforms.native.lowering.segment_writer import (
     BIAS,
-    CallPlanner,
+    KernelPattern,
     SegmentFunction,
     Write,
     count,
     refusal,
     size_bytes,
 )
+from odc_mlir.transforms.native.lowering.windows import Windows
 
 _STATES = ("output_state", "cell_state")
 _OTHERS = ("cell_to_", "projection_", "_layer_norm_coefficients")
 _CODES = 1 << 16
 
 
-def unidirectional_sequence_lstm(node: Node, machine: CpuTarget) -> Write:
-    """``x [T, N, I]`` or ``[N, T, I]`` to as many results of ``C``: four gates, and nothing but them."""
-    if len(gates_of(node)) < len(GATES):
-        raise refusal(node, "a cell whose input gate is coupled to the forget gate has no native kernel")
-    for index, info in enumerate(node.operands):
-        name = node.spec.operand_name(index)
-        if info is not None and any(part in name for part in _OTHERS):
-            raise refusal(node, f"a cell with {name} has no native kernel")
-        if info is not None and index and not info.is_const and index not in node.mutated:
-            raise refusal(node, f"computed {name} have no native kernel")
-    sizes = _SequenceSizes(node)
-    for name in _STATES:
-        state = named(node, name)
-        if state is None or state.is_const:
-            raise refusal(node, f"a cell without a variable for its {name} has no native kernel")
-        if count(state) != sizes.sequences * sizes.channels:
-            raise refusal(node, f"the {name} has {count(state)} elements for {sizes.sequences} sequences")
-    if len(required(node, "recurrent_to_output_weights").static_shape) != 2:
-        raise refusal(node, "diagonal weights have no native kernel")
-    if fused_activation(node) != "tanh":
-        raise refusal(node, f"a cell with the activation {fused_activation(node)} has no native kernel")
-    return _on_codes(node, sizes) if node.operand(0).dtype == "int8" else _on_reals(node, sizes, machine)
+class LowerSequenceLstmToKernels(KernelPattern):
+    """UNIDIRECTIONAL_SEQUENCE_LSTM of ``[T, N, I]`` or ``[N, T, I]`` with four gates and nothing else."""
 
+    operators = ("UNIDIRECTIONAL_SEQUENCE_LSTM",)
 
-PLANS: dict[str, CallPlanner] = {"UNIDIRECTIONAL_SEQUENCE_LSTM": unidirectional_sequence_lstm}
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        if len(gates_of(node)) < len(GATES):
+            raise refusal(node, "a cell whose input gate is coupled to the forget gate has no native kernel")
+        for index, info in enumerate(node.operands):
+            name = node.spec.operand_name(index)
+            if info is not None and any(part in name for part in _OTHERS):
+                raise refusal(node, f"a cell with {name} has no native kernel")
+            if info is not None and index and not info.is_const and index not in node.mutated:
+                raise refusal(node, f"computed {name} have no native kernel")
+        sizes = _SequenceSizes(node)
+        for name in _STATES:
+            state = named(node, name)
+            if state is None or state.is_const:
+                raise refusal(node, f"a cell without a variable for its {name} has no native kernel")
+            if count(state) != sizes.sequences * sizes.channels:
+                raise refusal(node, f"the {name} has {count(state)} elements for {sizes.sequences} sequences")
+        if len(required(node, "recurrent_to_output_weights").static_shape) != 2:
+            raise refusal(node, "diagonal weights have no native kernel")
+        if fused_activation(node) != "tanh":
+            raise refusal(node, f"a cell with the activation {fused_activation(node)} has no native kernel")
+        return _on_codes(node, sizes) if node.operand(0).dtype == "int8" else _on_reals(node, sizes)
 
 
 class _SequenceSizes:
@@ -86,20 +89,27 @@ class _SequenceSizes:
             place[: self.channels] = part
         return found.reshape(len(GATES) * self.padded, *parts[0].shape[1:])
 
-    def begin(self, segment: SegmentFunction, state: SSAValue, info: TensorInfo, places: int) -> SSAValue:
-        """A buffer of rows with room for whole vectors, in ``places`` for each sequence, with a state in that which
-        the first step reads."""
+    def begin(self, segment: SegmentFunction, place: int, info: TensorInfo, places: int) -> SSAValue:
+        """Return a buffer of padded rows, ``places`` per sequence; the first step reads the state of ``place``."""
         size = info.info.numpy.itemsize
         target = segment.allocate(places * self.sequences * self.padded * size)
         second = self.steps % 2 if places > 1 else 0
-        _rows(segment, state, target, self, size, first=second * self.sequences * self.padded, unpad=False)
+        _rows(
+            segment,
+            segment.operand(place),
+            target,
+            self,
+            size,
+            first=second * self.sequences * self.padded,
+            unpad=False,
+        )
         return target
 
-    def end(self, segment: SegmentFunction, held: SSAValue, state: SSAValue, info: TensorInfo) -> None:
-        """The state is what the last step has left in the first place."""
+    def end(self, segment: SegmentFunction, held: SSAValue, place: int, info: TensorInfo) -> None:
+        """Give the state of operand ``place`` the contents of the first rows, written by the last step."""
         result = segment.allocate(size_bytes(info))
         _rows(segment, held, result, self, info.info.numpy.itemsize, first=0, unpad=True)
-        segment.tensors[state] = result
+        segment.update(place, result)
 
 
 def _rows(
@@ -126,13 +136,12 @@ def _rows(
     )
 
 
-def _states(node: Node, op: Operation) -> list[tuple[SSAValue, TensorInfo]]:
-    """The values of hidden and cell state."""
-    places = [position(node, name) for name in _STATES]
-    return [(op.operands[place], node.operand(place)) for place in places]
+def _states(node: Node) -> list[tuple[int, TensorInfo]]:
+    """Return the operands of the hidden and the cell state."""
+    return [(place, node.operand(place)) for place in (position(node, name) for name in _STATES)]
 
 
-def _on_reals(node: Node, sizes: _SequenceSizes, machine: CpuTarget) -> Write:
+def _on_reals(node: Node, sizes: _SequenceSizes) -> Write:
     if node.operand(0).dtype != "float32":
         raise refusal(node, f"an input of {node.operand(0).dtype} has no native kernel")
     values = constants(node)
@@ -143,19 +152,22 @@ def _on_reals(node: Node, sizes: _SequenceSizes, machine: CpuTarget) -> Write:
         sizes.by_gate([values[f"{kind}_to_{gate}_weights"] for gate in GATES]) for kind in ("input", "recurrent")
     )
     bias = sizes.by_gate([values[f"{gate}_gate_bias"] for gate in GATES])
+    rows = Windows.of_rows(sizes.outer * sizes.inner, sizes.features)
+    (hidden_state, hidden_info), (cell_state, cell_info) = _states(node)
 
-    def write(segment: SegmentFunction, op: Operation) -> None:
-        (hidden_state, hidden_info), (cell_state, cell_info) = _states(node, op)
-        hidden = sizes.begin(segment, segment.tensor(hidden_state), hidden_info, 2)
-        cell = sizes.begin(segment, segment.tensor(cell_state), cell_info, 1)
+    def write(segment: SegmentFunction) -> None:
+        hidden = sizes.begin(segment, hidden_state, hidden_info, 2)
+        cell = sizes.begin(segment, cell_state, cell_info, 1)
+        ahead = segment.allocate(4 * rows.pixels * len(bias))
+        multiply_floats(segment, rows, len(bias), weights=inputs, bias=bias, output=ahead)
         segment.call(
             "lstm_reals",
             {"time_outer": int(sizes.time_outer), "clip": int(clip > 0)},
-            input=_ahead(segment, segment.tensor(op.operands[0]), sizes, inputs, bias, machine),
+            input=ahead,
             weights=segment.constant(recurrent.T),
             hidden=hidden,
             cell=cell,
-            output=segment.result(op.results[0], node.results[0]),
+            output=segment.result(node.results[0]),
             clip=clip,
             **sizes.arguments,
         )
@@ -163,48 +175,6 @@ def _on_reals(node: Node, sizes: _SequenceSizes, machine: CpuTarget) -> Write:
         sizes.end(segment, cell, cell_state, cell_info)
 
     return write
-
-
-def _ahead(
-    segment: SegmentFunction,
-    x: SSAValue,
-    sizes: _SequenceSizes,
-    weights: NDArray[Any],
-    bias: NDArray[Any],
-    machine: CpuTarget,
-) -> SSAValue:
-    """What the inputs of all steps add to the gates: a product by tiles."""
-    pixels, channels = sizes.outer * sizes.inner, len(bias)
-    rows, vectors = tile_of(pixels, channels, machine)
-    width = LANES * vectors
-    blocks = -(-channels // width)
-    columns = np.zeros((sizes.features, blocks * width), np.float32)
-    columns[:, :channels] = weights.T
-    whole_bias = np.zeros(blocks * width, np.float32)
-    whole_bias[:channels] = bias
-    found = segment.allocate(pixels * channels * 4)
-    segment.call(
-        "convolve_reals",
-        {"rows": rows, "vectors": vectors, "clamp": 0},
-        input=x,
-        weights=segment.constant(columns.reshape(-1, blocks, width).transpose(1, 0, 2)),
-        bias=segment.constant(whole_bias),
-        places=segment.constant(np.arange(pixels, dtype=np.int32) * np.int32(sizes.features)),
-        runs=segment.constant(np.zeros(1, np.int32)),
-        output=found,
-        pixels=pixels,
-        channels=channels,
-        blocks=blocks,
-        run_count=1,
-        run_length=sizes.features,
-        weight_step=width,
-        block_step=sizes.features * width,
-        first_weight=0,
-        first_result=0,
-        low=0.0,
-        high=0.0,
-    )
-    return found
 
 
 def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
@@ -220,14 +190,15 @@ def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
     fields = [(1 << shift) >> 1, shift, low, high, *scaling, cell.hidden_zero + BIAS]
     codes = np.arange(_CODES, dtype=np.uint16).view(np.int16)
 
-    def write(segment: SegmentFunction, op: Operation) -> None:
-        (hidden_state, hidden_info), (cell_state, cell_info) = _states(node, op)
-        hidden = sizes.begin(segment, segment.tensor(hidden_state), hidden_info, 2)
-        state = sizes.begin(segment, segment.tensor(cell_state), cell_info, 1)
+    (hidden_state, hidden_info), (cell_state, cell_info) = _states(node)
+
+    def write(segment: SegmentFunction) -> None:
+        hidden = sizes.begin(segment, hidden_state, hidden_info, 2)
+        state = sizes.begin(segment, cell_state, cell_info, 1)
         segment.call(
             "lstm_codes",
             {"time_outer": int(sizes.time_outer)},
-            input=segment.tensor(op.operands[0]),
+            input=segment.operand(0),
             input_weights=segment.constant(_packed(sizes, [gate.inputs for gate in gates])),
             input_table=segment.constant(input_table),
             weights=segment.constant(_packed(sizes, [gate.recurrent for gate in gates])),
@@ -239,7 +210,7 @@ def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
             gates=segment.allocate(len(GATES) * sizes.padded * 4),
             hidden=hidden,
             cell=state,
-            output=segment.result(op.results[0], node.results[0]),
+            output=segment.result(node.results[0]),
             features=sizes.features,
             **sizes.arguments,
         )
@@ -251,7 +222,7 @@ def _on_codes(node: Node, sizes: _SequenceSizes) -> Write:
 
 def _packed(sizes: _SequenceSizes, parts: list[NDArray[Any]]) -> NDArray[np.int8]:
     matrix = sizes.by_gate(parts)
-    return pack(matrix, 1, matrix.shape[1], LANES)[0]
+    return pack(matrix.astype(np.int8), 1, 4, LANES)
 
 
 def _table(

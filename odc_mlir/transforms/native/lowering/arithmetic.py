@@ -1,0 +1,559 @@
+"""Arithmetics of products: how the operands of each type are packed, multiplied, added up and turned into results.
+
+Every record belongs to a family of kernels with the suffix ``kernels``: ``convolve_wide`` multiplies 16-bit values.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import SSAValue
+
+from odc_mlir.numerics.fixed import Requantizer, WideRequantizer, real_bounds
+from odc_mlir.numerics.reduction import mean_params, sum_params
+from odc_mlir.ops.dtypes import CODE_DTYPES
+from odc_mlir.ops.spec import Node
+from odc_mlir.runtime.kernels.common import activation_codes, fused_activation, scale_of
+from odc_mlir.runtime.kernels.sums import Hybrid, accumulation
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.kernels.convolution import FIELDS
+from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels.wide import WIDE_FIELDS
+from odc_mlir.transforms.native.lowering.segment_writer import Number, SegmentFunction, Write, count, raised, refusal
+from odc_mlir.transforms.native.lowering.windows import Windows, padded_input, repeated_channels
+
+Array = NDArray[Any]
+Arguments = Mapping[str, float | Array]
+
+_SUM_BITS = 31
+_LARGEST_SUM = 1 << _SUM_BITS
+_LARGEST_CODE = 255
+_LARGEST_WIDE = 1 << 15
+_LARGEST_ROW = 8  # vectors of one pixel: sums of more would not stay in registers
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The tiles of sums that a kernel keeps in registers: ``rows`` pixels by ``vectors`` of 16 channels."""
+
+    rows: int
+    vectors: int
+    pixels: int
+    channels: int
+
+    @staticmethod
+    def of(pixels: int, channels: int, machine: CpuTarget) -> Tiles:
+        """Return the tiles of a product.
+
+        A tile of one pixel has enough vectors to hide the latency of a product, because sums must not wait for each
+        other. Of the larger half of these numbers, the one with the fewest unused vectors is taken.
+        """
+        rows = tile_rows(pixels, machine)
+        wanted = -(-channels // LANES)
+        if rows > 1:
+            return Tiles(rows, min(wanted, machine.tile_vectors), pixels, channels)
+        most = min(wanted, machine.tile_rows * machine.tile_vectors // 2 or 1, _LARGEST_ROW)
+        vectors = min(range(most, most // 2, -1), key=lambda vectors: -(-wanted // vectors) * vectors)
+        return Tiles(rows, vectors, pixels, channels)
+
+    @property
+    def width(self) -> int:
+        """Channels of a tile."""
+        return LANES * self.vectors
+
+    @property
+    def blocks(self) -> int:
+        """Tiles side by side."""
+        return -(-self.channels // self.width)
+
+    @property
+    def padded(self) -> int:
+        """Channels of all tiles side by side."""
+        return self.blocks * self.width
+
+    @property
+    def arguments(self) -> dict[str, int]:
+        """Arguments of kernels."""
+        return {"pixels": self.pixels, "channels": self.channels, "blocks": self.blocks}
+
+
+def tile_rows(pixels: int, machine: CpuTarget) -> int:
+    """Return the largest power of two up to the rows of a tile that ``pixels`` fill."""
+    rows = machine.tile_rows
+    while rows > pixels:
+        rows //= 2
+    return max(rows, 1)
+
+
+def padded_columns(array: Array, size: int, dtype: Any = np.float32) -> Array:
+    """Return ``array`` with zeros along the last axis, up to ``size``."""
+    result = np.zeros((*array.shape[:-1], size), dtype)
+    result[..., : array.shape[-1]] = array
+    return result
+
+
+def pack(matrix: Array, runs: int, unit: int, width: int) -> Array:
+    """Return weights ``[O, runs * length]`` as ``[block of width channels][run][unit inputs][channel][unit]``."""
+    outputs = len(matrix)
+    columns = matrix.reshape(outputs, runs, -1)
+    blocks, steps = -(-outputs // width), -(-columns.shape[2] // unit)
+    packed = np.zeros((blocks * width, runs, steps * unit), matrix.dtype)
+    packed[:outputs, :, : columns.shape[2]] = columns
+    return packed.reshape(blocks, width, runs, steps, unit).transpose(0, 2, 3, 1, 4)
+
+
+def split_weights(weights: Array, low: int, high: int) -> list[Array]:
+    """Split weights into a sum of weights within limits; usually there is one term."""
+    parts: list[Array] = []
+    rest = weights
+    while rest.any() or not parts:
+        parts.append(np.clip(rest, low, high))
+        rest = rest - parts[-1]
+    return parts
+
+
+def scaling_fields(q: Any, e: Any) -> Sequence[NDArray[np.int64]]:
+    """Return the columns ``q``, ``round``, ``half`` and ``shift`` of multipliers of at most 1."""
+    shift = np.maximum(-np.asarray(e, np.int64), 0)
+    return np.asarray(q, np.int64), -(shift > 0).astype(np.int64), (np.int64(1) << shift) >> 1, shift
+
+
+def check_sums(node: Node, matrix: Array, bias: Array, finish: Requantizer) -> None:
+    """Refuse sums of 8-bit values with ``matrix [O, K]`` whose rounding could exceed 32 bits."""
+    most = np.abs(matrix.astype(np.int64)).sum(axis=1) * _LARGEST_CODE + np.abs(bias)
+    scaled = most.astype(np.float64) * np.abs(finish.q) / 2.0**31
+    half = 2.0 ** np.maximum(-finish.e, 0) / 2
+    if int(most.max()) >= _LARGEST_SUM or float((scaled + half).max()) >= _LARGEST_SUM - 1:
+        raise too_large(node)
+
+
+def too_large(node: Node) -> Exception:
+    """Return the error for sums of more than 32 bits."""
+    return refusal(node, "sums are too large for the native kernel, which has 32 bits")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Weights ``[O, runs * length]`` of a product in the order of its kernel, and the offsets of the runs."""
+
+    matrix: Array
+    runs: NDArray[np.int32]
+    options: Mapping[str, int] = field(default_factory=dict)
+    arguments: Arguments = field(default_factory=dict)
+    narrow: bool = False  # sums take twice as many registers
+
+
+@dataclass(frozen=True)
+class Arithmetic(ABC):
+    """An operator that multiplies its first operand by constant ``weights``, and adds a ``bias`` by output channel."""
+
+    node: Node
+    weights: Array
+    bias: Array
+
+    kernels: ClassVar[str]  # suffix of the names of kernels
+    unit: ClassVar[int]  # inputs that one instruction multiplies
+    packed: ClassVar[type[np.generic]]  # element types of packed weights, and of those of depthwise kernels
+    taps: ClassVar[type[np.generic]] = np.int16
+
+    @abstractmethod
+    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+        """Pack weights ``[O, runs * length]``; raise OdcError if sums do not fit into registers."""
+
+    @abstractmethod
+    def tap_options(self, matrix: Array) -> Mapping[str, int]:
+        """Return the options of depthwise kernels; raise OdcError if sums with ``matrix [O, K]`` do not fit."""
+
+    @abstractmethod
+    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Number]:
+        """Emit the padded input, with every channel repeated ``times``; return the arguments of the kernel."""
+
+    @abstractmethod
+    def finish(self, totals: Array, padded: int) -> Arguments:
+        """Return the arguments that turn sums into results; ``totals`` are sums of weights by channel."""
+
+    def convolve(self, windows: Windows, matrix: Array) -> Write:
+        """Plan sums over whole windows with weights ``[O, K]``."""
+        packing = self.packing(matrix, *windows.runs())
+        outputs, run_count = len(matrix), len(packing.runs)
+        length = -(-packing.matrix.shape[1] // run_count // self.unit) * self.unit
+
+        def write(segment: SegmentFunction) -> None:
+            tiles = Tiles.of(windows.pixels, outputs, segment.machine)
+            if packing.narrow:
+                tiles = replace(tiles, rows=min(tiles.rows, max(1, segment.machine.tile_rows // 2)))
+            weights = pack(packing.matrix.astype(self.packed), run_count, self.unit, tiles.width)
+            segment.call(
+                f"convolve{self.kernels}",
+                {"rows": tiles.rows, "vectors": tiles.vectors, **packing.options},
+                **self.inputs(segment, windows, 1),
+                weights=segment.constant(weights),
+                places=segment.constant(windows.places()),
+                runs=segment.constant(packing.runs),
+                run_count=run_count,
+                run_length=length,
+                output=segment.result(self.node.results[0]),
+                **tiles.arguments,
+                **constants(segment, packing.arguments),
+                **constants(segment, self.finish(matrix.sum(axis=1), tiles.padded)),
+            )
+
+        return write
+
+    def by_channel(self, windows: Windows, matrix: Array, times: int = 1) -> Write:
+        """Plan sums over each channel of the windows by itself, with weights ``[taps, channels]``."""
+        options, channels = self.tap_options(matrix.T), matrix.shape[1]
+
+        def write(segment: SegmentFunction) -> None:
+            tiles = Tiles(tile_rows(windows.pixels, segment.machine), 1, windows.pixels, channels)
+            segment.call(
+                f"depthwise{self.kernels}",
+                {"rows": tiles.rows, **options},
+                **self.inputs(segment, windows, times),
+                weights=segment.constant(padded_columns(matrix, tiles.padded, self.taps)),
+                places=segment.constant(windows.places()),
+                taps=segment.constant(windows.taps()),
+                tap_count=len(matrix),
+                output=segment.result(self.node.results[0]),
+                **tiles.arguments,
+                **constants(segment, self.finish(matrix.sum(axis=0), tiles.padded)),
+            )
+
+        return write
+
+
+def constants(segment: SegmentFunction, arguments: Arguments) -> dict[str, Number]:
+    """Return arguments with arrays as constants of the segment."""
+    return {
+        name: segment.constant(value) if isinstance(value, np.ndarray) else value for name, value in arguments.items()
+    }
+
+
+@dataclass(frozen=True)
+class Codes(Arithmetic):
+    """Quantised values: integer sums, requantised. Inputs are centred by the bias: it takes off ``zero * totals``."""
+
+    zero: int  # the zero point of the input as stored
+    requantizer: Requantizer | WideRequantizer
+
+    kernels, unit = "", 4
+    packed: ClassVar[type[np.generic]] = np.int8
+
+    @staticmethod
+    def of(node: Node, outputs: int, axis: int) -> Codes:
+        """Return the arithmetic of a product; raise OdcError with the reason if it has no kernel."""
+        x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
+        if x.dtype not in CODE_DTYPES:
+            raise refusal(node, f"an input of {x.dtype} has no native kernel")
+        wide = x.dtype == "int16"
+        if not weights.is_const or (weights.dtype not in ("int8", "uint8") and not wide):
+            kind = "constant" if weights.is_const else "computed"
+            raise refusal(node, f"weights of {weights.dtype} that are {kind} have no native kernel")
+        if bias is not None and not bias.is_const:
+            raise refusal(node, "a computed bias has no native kernel")
+        how = accumulation(node, x, weights, bias, outputs)
+        finish = how.rescale
+        known = isinstance(finish, Requantizer | WideRequantizer) if wide else isinstance(finish, Requantizer)
+        if not known or node.results[0].dtype != x.dtype or (how.sums != "int32" and not wide):
+            raise refusal(node, f"a result of {node.results[0].dtype} has no native kernel")
+        assert isinstance(finish, Requantizer | WideRequantizer)
+        row = None if bias is None else how.bias_row(bias.array())
+        numbers = np.zeros(outputs, np.int64) if row is None else row.astype(np.int64)
+        values = np.asarray(how.weights(weights.array(), axis), np.int64)
+        return (WideCodes if wide else Codes)(node, values, numbers, how.in_zero + raised(x), finish)
+
+    @staticmethod
+    def of_mean(node: Node, taken: int, channels: int) -> Codes:
+        """Return the arithmetic of means or sums of ``taken`` elements: all weights are one."""
+        x, out = node.operand(0), node.results[0]
+        if x.dtype not in CODE_DTYPES or out.dtype != x.dtype:
+            raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
+        (scale, zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, out)
+        q, e = sum_params(scale, out_scale) if node.spec.name == "SUM" else mean_params(scale, out_scale, taken)
+        finish = Requantizer(q, e, out_zero, *out.info.range, out.info.numpy)
+        ones = np.ones((taken, channels), np.int64)
+        kind = WideCodes if x.dtype == "int16" else Codes
+        return kind(node, ones, np.zeros(channels, np.int64), zero + raised(x), finish)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.requantizer, Requantizer) and int(self.requantizer.e.max()) > 0:
+            raise refusal(self.node, "a scale ratio above 1 has no native kernel")
+
+    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+        self.tap_options(matrix)
+        matrix, runs, offset = signed_bytes(matrix, runs)
+        return Packing(matrix, runs, {"offset": int(bool(offset))}, {"ones": ones_of(length), "offset": offset})
+
+    def tap_options(self, matrix: Array) -> Mapping[str, int]:
+        assert isinstance(self.requantizer, Requantizer)
+        if not 0 <= self.zero <= _LARGEST_CODE:
+            raise refusal(self.node, f"the zero point {self.zero} is not a value that can fill the padding")
+        check_sums(self.node, matrix, self.bias - self.zero * matrix.sum(axis=1), self.requantizer)
+        return {}
+
+    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Number]:
+        size = self.node.operand(0).info.numpy.itemsize
+        source = repeated_channels(segment, segment.operand(0), windows.shape, times, size)
+        return {"input": padded_input(segment, source, windows, self.zero, size)}
+
+    def finish(self, totals: Array, padded: int) -> Arguments:
+        finish, bias, up = self.requantizer, self.bias - self.zero * totals, raised(self.node.results[0])
+        table: Array
+        if isinstance(finish, WideRequantizer):
+            table = np.zeros((len(WIDE_FIELDS), padded), np.int64)
+            fields: Sequence[Any] = finish.fields
+        else:
+            table = np.zeros((len(FIELDS), padded), np.int32)
+            fields = scaling_fields(finish.q, finish.e)
+        for row, values in zip(table, (bias, *fields), strict=True):
+            row[: len(bias)] = values
+        return {"table": table, "zero": finish.zero_point + up, "low": finish.low + up, "high": finish.high + up}
+
+
+class WideCodes(Codes):
+    """16-bit values: sums of a run have 32 bits, sums of all runs 64 if the operator's sums have (``long``)."""
+
+    kernels, unit, packed = "_wide", 2, np.int16
+
+    @property
+    def long(self) -> bool:
+        """Whether results are requantised from 64-bit sums."""
+        return isinstance(self.requantizer, WideRequantizer)
+
+    def _fit(self, matrix: Array) -> bool:
+        """Return whether 32 bits hold all sums."""
+        bias = 0 if self.long else np.abs(self.bias - self.zero * matrix.sum(axis=1)).max()
+        return bool(np.abs(matrix).sum(axis=1).max() * _LARGEST_WIDE + bias < _LARGEST_SUM)
+
+    def tap_options(self, matrix: Array) -> Mapping[str, int]:
+        if not self._fit(matrix):
+            raise too_large(self.node)
+        return {"long": int(self.long)}
+
+    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+        split = not self._fit(matrix)
+        if split and not self.long:
+            raise too_large(self.node)
+        parts = split_weights(matrix.reshape(len(matrix), len(runs), length), -_LARGEST_WIDE, _LARGEST_WIDE - 1)
+        columns, runs = np.concatenate(parts, axis=1), np.tile(runs, len(parts))
+        taken = _inputs_of_a_sum(columns) if split else length
+        divided = _divided(columns, taken)
+        starts = (runs[:, None] + np.arange(divided.shape[2]) * taken).reshape(-1).astype(np.int32)
+        options = {"long": int(self.long), "split": int(split)}
+        return Packing(divided.reshape(len(matrix), -1), starts, options, narrow=split)
+
+
+def _divided(columns: Array, taken: int) -> Array:
+    """Divide runs ``[O, runs, length]`` into parts ``[O, runs, parts, taken]``, with zeros behind the last part."""
+    outputs, runs, length = columns.shape
+    parts = -(-length // taken)
+    return padded_columns(columns, parts * taken, np.int64).reshape(outputs, runs, parts, taken)
+
+
+def _inputs_of_a_sum(columns: Array) -> int:
+    """Return how many inputs of a run may be added up in 32 bits: an even part of the run, or one."""
+    length = int(columns.shape[2])
+    for parts in range(1, -(-length // 2) + 1):
+        taken = -(-length // (2 * parts)) * 2
+        if int(np.abs(_divided(columns, taken)).sum(axis=3).max()) * _LARGEST_WIDE < _LARGEST_SUM:
+            return taken
+    return 1
+
+
+def signed_bytes(matrix: Array, runs: NDArray[np.int32]) -> tuple[Array, NDArray[np.int32], int]:
+    """Return weights ``[O, runs * length]`` as signed bytes plus an offset, or as several runs over the same inputs."""
+    low, high = int(matrix.min()), int(matrix.max())
+    if high - low <= _LARGEST_CODE:
+        offset = 0 if low >= -128 and high < 128 else high - 127
+        return matrix - offset, runs, offset
+    parts = split_weights(matrix, -128, 127)
+    return np.concatenate(parts, axis=1), np.tile(runs, len(parts)), 0
+
+
+def ones_of(length: int) -> NDArray[np.int8]:
+    """Return weights that add up the inputs of a run."""
+    ones = np.zeros(-(-length // 4) * 4, np.int8)
+    ones[:length] = 1
+    return ones
+
+
+@dataclass(frozen=True)
+class Floats(Arithmetic):
+    """float32 values, limited by the fused activation."""
+
+    low: float
+    high: float
+
+    kernels, unit, packed, taps = "_reals", 1, np.float32, np.float32
+
+    @staticmethod
+    def of(node: Node, axis: int) -> Floats | HybridCodes:
+        """Return the arithmetic of constant weights; raise OdcError with the reason if it has no kernel."""
+        x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
+        if not weights.is_const or weights.info.kind not in ("float", "int", "uint"):
+            kind = "constant" if weights.is_const else "computed"
+            raise refusal(node, f"{kind} weights of {weights.dtype} have no native kernel in float")
+        if bias is not None and not (bias.is_const and bias.dtype == "float32"):
+            raise refusal(node, "this bias has no native kernel")
+        outputs = weights.static_shape[axis]
+        how = accumulation(node, x, weights, bias, outputs)
+        values, numbers, bounds = (
+            np.asarray(how.weights(weights.array(), axis)),
+            float_bias(node, outputs),
+            bounds_of(node),
+        )
+        if how.hybrid is not None:
+            return HybridCodes(node, values.astype(np.int32), numbers, how.hybrid, *bounds)
+        return Floats(node, values, numbers, *bounds)
+
+    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+        return Packing(matrix, runs)
+
+    def tap_options(self, matrix: Array) -> Mapping[str, int]:
+        return {"clamp": 1}
+
+    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Number]:
+        source = repeated_channels(segment, segment.operand(0), windows.shape, times, 4)
+        return {"input": padded_input(segment, source, windows, 0, 4)}
+
+    def finish(self, totals: Array, padded: int) -> Arguments:
+        return {"bias": padded_columns(self.bias, padded), "low": self.low, "high": self.high}
+
+    def convolve(self, windows: Windows, matrix: Array) -> Write:
+        def write(segment: SegmentFunction) -> None:
+            multiply_floats(
+                segment,
+                windows,
+                len(matrix),
+                weights=matrix,
+                bias=self.bias,
+                output=segment.result(self.node.results[0]),
+                bounds=(self.low, self.high),
+            )
+
+        return write
+
+
+def multiply_floats(
+    segment: SegmentFunction,
+    windows: Windows,
+    outputs: int,
+    *,
+    weights: Array | SSAValue,
+    bias: Array | SSAValue,
+    output: SSAValue,
+    source: SSAValue | None = None,
+    bounds: tuple[float, float] | None = None,
+    first: tuple[int, int, int] = (0, 0, 0),
+) -> None:
+    """Emit a product of windows over ``source`` (default: the first operand) with ``outputs`` columns of weights.
+
+    ``weights`` are a constant ``[O, K]``, which is packed, or a buffer ``[K, O]``. ``first``: the first elements of the
+    input, the weights and the result.
+    """
+    tiles = Tiles.of(windows.pixels, outputs, segment.machine)
+    runs, length = windows.runs()
+    depth = len(runs) * length
+    packed = isinstance(weights, np.ndarray)
+    low, high = bounds or (0.0, 0.0)
+    segment.call(
+        "convolve_reals",
+        {"rows": tiles.rows, "vectors": tiles.vectors, "clamp": int(bounds is not None)},
+        input=padded_input(segment, segment.operand(0) if source is None else source, windows, 0, 4),
+        weights=segment.constant(pack(weights, 1, 1, tiles.width)) if isinstance(weights, np.ndarray) else weights,
+        bias=segment.constant(padded_columns(bias, tiles.padded)) if isinstance(bias, np.ndarray) else bias,
+        places=segment.constant(windows.places() + np.int32(first[0])),
+        runs=segment.constant(runs),
+        output=output,
+        **tiles.arguments,
+        run_count=len(runs),
+        run_length=length,
+        weight_step=tiles.width if packed else outputs,
+        block_step=depth * tiles.width if packed else tiles.width,
+        first_weight=first[1],
+        first_result=first[2],
+        low=low,
+        high=high,
+    )
+
+
+def float_bias(node: Node, outputs: int) -> Array:
+    """Return the constant bias by output channel, zeros if there is none."""
+    info = node.optional(2)
+    return np.zeros(outputs, np.float32) if info is None else info.array().reshape(-1)
+
+
+def bounds_of(node: Node) -> tuple[float, float]:
+    """Return the limits of results in their stored form; refuse fused activations that are no limits."""
+    out = node.results[0]
+    if out.dtype != "float32":
+        low, high = activation_codes(node, out)
+        return low + raised(out), high + raised(out)
+    if fused_activation(node) in ("tanh", "sign_bit"):
+        raise refusal(node, f"a fused {fused_activation(node)} has no native kernel")
+    return real_bounds(fused_activation(node))
+
+
+@dataclass(frozen=True)
+class HybridCodes(Arithmetic):
+    """float32 activations, quantised to 8 bits at run time, one range per image, and integer weights."""
+
+    hybrid: Hybrid
+    low: float
+    high: float
+
+    kernels, unit, packed = "_hybrid", 4, np.int8
+
+    @property
+    def asymmetric(self) -> bool:
+        """Whether activations have a zero point: those of a convolution with one weight scale have none."""
+        if self.node.spec.name == "FULLY_CONNECTED":
+            return bool(self.node.options.get("asymmetric_quantize_inputs", False))
+        return self.node.spec.name == "DEPTHWISE_CONV_2D" or self.hybrid.per_channel
+
+    def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+        self.tap_options(matrix)
+        matrix, runs, offset = signed_bytes(matrix, runs)
+        return Packing(matrix, runs, {"offset": int(bool(offset))}, {"ones": ones_of(length), "offset": offset})
+
+    def tap_options(self, matrix: Array) -> Mapping[str, int]:
+        if int(np.abs(matrix).sum(axis=1).max()) * _LARGEST_CODE >= _LARGEST_SUM:
+            raise too_large(self.node)
+        return {}
+
+    def inputs(self, segment: SegmentFunction, windows: Windows, times: int) -> dict[str, Number]:
+        x, images = self.node.operand(0), windows.shape[0]
+        codes, scales, zeros = segment.allocate(count(x)), segment.allocate(4 * images), segment.allocate(4 * images)
+        segment.call(
+            "quantize_rows",
+            {"asymmetric": int(self.asymmetric)},
+            input=segment.operand(0),
+            output=codes,
+            scales=scales,
+            zeros=zeros,
+            rows=images,
+            depth=count(x) // images,
+        )
+        repeated = repeated_channels(segment, codes, windows.shape, times, 1)
+        owners = np.repeat(np.arange(images, dtype=np.int32), windows.pixels // images)
+        return {
+            "input": padded_input(segment, repeated, windows, zeros, 1),
+            "scales": scales,
+            "zeros": zeros,
+            "owners": segment.constant(owners),
+        }
+
+    def finish(self, totals: Array, padded: int) -> Arguments:
+        factors = np.broadcast_to(self.hybrid.scales, totals.shape).astype(np.float32)
+        return {
+            "totals": padded_columns(totals, padded, np.int32),
+            "factors": padded_columns(factors, padded),
+            "bias": padded_columns(self.bias, padded),
+            "low": self.low,
+            "high": self.high,
+        }

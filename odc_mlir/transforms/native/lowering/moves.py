@@ -1,0 +1,373 @@
+"""Lowering of operators that move elements, by maps from places of the result to places of the source.
+
+A map that is affine becomes nested loops, any other one a table.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import SSAValue
+
+from odc_mlir.ops.infer.indexing import gather_axes
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.runtime.kernels.common import quantised_zero
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.kernels.boxes import DIMENSIONS
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    HELD,
+    KernelPattern,
+    SegmentFunction,
+    Write,
+    count,
+    raised,
+    refusal,
+    require_same_codes,
+    size_bytes,
+)
+
+_FEW_BYTES = 32  # runs shorter than this are moved element by element
+
+
+@dataclass(frozen=True)
+class AffineCopy:
+    """An affine map of runs of neighbours, with their distances in every dimension of the source and of the result."""
+
+    sizes: tuple[int, ...]
+    steps: tuple[int, ...]
+    output_steps: tuple[int, ...]
+    start: int
+    output_start: int
+    run: int
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """A map by a table: the first source element of each run of neighbours, -1 for runs that keep their contents."""
+
+    starts: NDArray[np.int32]
+    run: int
+
+
+Move = AffineCopy | RunTable
+
+
+def strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the distance of neighbours in each dimension, in elements."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def box(
+    sizes: Sequence[int],
+    steps: Sequence[int],
+    output_steps: Sequence[int] | None = None,
+    start: int = 0,
+    output_start: int = 0,
+) -> AffineCopy | None:
+    """Return the affine copy with these dimensions, merged where possible; None if there are too many for a kernel."""
+    kept: list[tuple[int, int, int]] = []
+    for size, step, output in zip(sizes, steps, output_steps or strides(sizes), strict=True):
+        if size == 1:
+            continue
+        if kept and kept[-1][1:] == (size * step, size * output):
+            kept[-1] = kept[-1][0] * size, step, output
+        else:
+            kept.append((size, step, output))
+    run = kept.pop()[0] if kept and kept[-1][1:] == (1, 1) else 1
+    if len(kept) > DIMENSIONS:
+        return None
+    columns = tuple(zip(*kept, strict=True)) or ((), (), ())
+    return AffineCopy(columns[0], columns[1], columns[2], start, output_start, run)
+
+
+def move_of(places: NDArray[Any]) -> Move:
+    """Return the move of the source elements at ``places``, in the order of the result; negative ones are left out."""
+    flat = places.reshape(-1)
+    if flat.size and int(flat.min()) >= 0:
+        steps = [
+            int(np.take(places, 1, axis).flat[0]) - int(flat[0]) if size > 1 else 0
+            for axis, size in enumerate(places.shape)
+        ]
+        found = box(places.shape, steps, start=int(flat[0]))
+        if found is not None and np.array_equal(places, int(flat[0]) + _sum_of_steps(places.shape, steps)):
+            return found
+    run = 1
+    for split in range(places.ndim):
+        length = math.prod(places.shape[split:])
+        rows = flat.reshape(-1, length)
+        wanted = np.where(rows[:, :1] < 0, rows[:, :1], rows[:, :1] + np.arange(length))
+        if np.array_equal(rows, wanted):
+            run = length
+            break
+    return RunTable(flat[::run].astype(np.int32), run)
+
+
+def _sum_of_steps(shape: Sequence[int], steps: Sequence[int]) -> NDArray[np.int64]:
+    total = np.zeros(shape, np.int64)
+    for axis, (size, step) in enumerate(zip(shape, steps, strict=True)):
+        total += (np.arange(size) * step).reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return total
+
+
+def places_of(node: Node, data: int) -> list[NDArray[Any]]:
+    """Return the source places in operand ``data`` for the elements of every result, -1 for elements without a source.
+
+    The host kernel computes them, run on the numbers of all places: it is the only definition of masks and modes.
+    """
+    x = node.operand(data)
+    numbers = np.arange(1, math.prod(x.static_shape) + 1, dtype=np.int32).reshape(x.static_shape)
+    operands = tuple(
+        replace(info, dtype="int32", quant=None) if index == data and info is not None else info
+        for index, info in enumerate(node.operands)
+    )
+    results = tuple(replace(info, dtype="int32", quant=None) for info in node.results)
+    counted = replace(node, operands=operands, results=results)
+    given = [numbers if index == data else None for index in range(len(operands))]
+    return [np.asarray(found) - 1 for found in counted.spec.kernel_function(counted)(given)]
+
+
+def move(segment: SegmentFunction, plan: Move, source: SSAValue, target: SSAValue, item_bytes: int) -> None:
+    """Emit a move."""
+    options = {"size": item_bytes, "single": int(plan.run * item_bytes < _FEW_BYTES)}
+    if isinstance(plan, RunTable):
+        segment.call(
+            "copy_runs",
+            options,
+            input=source,
+            output=target,
+            table=segment.constant(plan.starts),
+            rows=len(plan.starts),
+            run=plan.run,
+        )
+        return
+    missing = DIMENSIONS - len(plan.sizes)
+    numbers = {
+        f"{name}{i}": value
+        for name, fill, row in (
+            ("size", 1, plan.sizes),
+            ("input_step", 0, plan.steps),
+            ("output_step", 0, plan.output_steps),
+        )
+        for i, value in enumerate((*(fill,) * missing, *row))
+    }
+    segment.call(
+        "copy_box",
+        options,
+        input=source,
+        output=target,
+        input_first=plan.start,
+        output_first=plan.output_start,
+        run=plan.run,
+        **numbers,
+    )
+
+
+def expanded(segment: SegmentFunction, source: SSAValue, info: TensorInfo, shape: Sequence[int]) -> SSAValue:
+    """Return a buffer with an operand repeated to ``shape``."""
+    size = info.info.numpy.itemsize
+    own = (1,) * (len(shape) - len(info.static_shape)) + info.static_shape
+    places = np.broadcast_to(np.arange(math.prod(own), dtype=np.int32).reshape(own), shape)
+    target = segment.allocate(math.prod(shape) * size)
+    move(segment, move_of(places), source, target, size)
+    return target
+
+
+def transposed(segment: SegmentFunction, source: SSAValue, info: TensorInfo, order: Sequence[int]) -> SSAValue:
+    """Return a buffer with the dimensions of an operand in another order."""
+    shape, size = info.static_shape, info.info.numpy.itemsize
+    if list(order) == sorted(order):
+        return source
+    places = np.arange(math.prod(shape), dtype=np.int32).reshape(shape).transpose(order)
+    target = segment.allocate(math.prod(shape) * size)
+    move(segment, move_of(places), source, target, size)
+    return target
+
+
+def fill_bits(info: TensorInfo, value: Any) -> int:
+    """Return an element for :meth:`SegmentFunction.fill`: the bits of a real, or a stored quantised value."""
+    array = np.asarray(value)
+    return int(array.astype(np.float32).view(np.int32)) if info.info.kind == "float" else int(array) + raised(info)
+
+
+def _held(node: Node, info: TensorInfo) -> TensorInfo:
+    """Return ``info``; refuse a constant, and element types that segments do not hold."""
+    if info.dtype not in HELD or info.is_const:
+        kind = "a constant" if info.is_const else "an"
+        raise refusal(node, f"{kind} input of {info.dtype} has no native kernel")
+    return info
+
+
+class LowerViewToKernels(KernelPattern):
+    """RESHAPE, SQUEEZE and EXPAND_DIMS to the same buffer."""
+
+    operators = ("RESHAPE", "SQUEEZE", "EXPAND_DIMS")
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        x = _held(node, node.operand(0))
+        require_same_codes(node, x, node.results[0])
+        return lambda segment: segment.forward(segment.operand(0))
+
+
+class LowerConcatenationToKernels(KernelPattern):
+    """CONCATENATION and PACK to a copy of rows per operand."""
+
+    operators = ("CONCATENATION", "PACK")
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        out = node.results[0]
+        infos = [node.operand(i) for i in range(len(node.operands))]
+        _held(node, out)
+        require_same_codes(node, *infos, out)
+        if node.options.get("fused_activation_function", "none") not in ("none", None):
+            raise refusal(node, "a fused activation has no native kernel")
+        axis = int(node.options["axis"]) % len(out.static_shape)  # of PACK the new one
+        rows = math.prod(out.static_shape[:axis])
+        sizes = [size_bytes(info) // rows for info in infos]
+
+        def write(segment: SegmentFunction) -> None:
+            target = segment.result(out)
+            for index, size in enumerate(sizes):
+                segment.call(
+                    "copy_rows",
+                    {},
+                    input=segment.operand(index),
+                    output=target,
+                    rows=rows,
+                    row_bytes=size,
+                    input_pitch=size,
+                    first=sum(sizes[:index]),
+                    pitch=sum(sizes),
+                )
+
+        return write
+
+
+class LowerMoveToKernels(KernelPattern):
+    """An operator that only moves elements of its first operand to one copy per result."""
+
+    operators: ClassVar[Sequence[str]] = (
+        "TRANSPOSE", "STRIDED_SLICE", "SLICE", "SPLIT_V", "UNPACK", "TILE", "BROADCAST_TO", "SPACE_TO_DEPTH",
+        "DEPTH_TO_SPACE", "BATCH_TO_SPACE_ND", "REVERSE_V2", "REVERSE_SEQUENCE", "MIRROR_PAD", "GATHER_ND",
+        "RESIZE_NEAREST_NEIGHBOR",
+    )  # fmt: skip
+    data: ClassVar[int] = 0  # the operand whose elements are moved
+    fills: ClassVar[bool] = False  # the result has zeros beside them
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        x = _held(node, node.operand(cls.data))
+        require_same_codes(node, x, *node.results)
+        for index, info in enumerate(node.operands):
+            if index != cls.data and info is not None and not info.is_const:
+                raise refusal(node, f"a computed {info.name!r} has no native kernel")
+        moves = [move_of(places) for places in places_of(node, cls.data)]
+
+        def write(segment: SegmentFunction) -> None:
+            for index, (out, found) in enumerate(zip(node.results, moves, strict=True)):
+                target = segment.result(out, index)
+                if cls.fills:
+                    segment.fill(target, out, fill_bits(out, quantised_zero(node, out)))
+                move(segment, found, segment.operand(cls.data), target, x.info.numpy.itemsize)
+
+        return write
+
+
+class LowerSplitToKernels(LowerMoveToKernels):
+    """SPLIT, whose first operand is the axis."""
+
+    operators = ("SPLIT",)
+    data = 1
+
+
+class LowerMoveIntoZerosToKernels(LowerMoveToKernels):
+    """SPACE_TO_BATCH_ND and MATRIX_DIAG to a fill and a copy."""
+
+    operators = ("SPACE_TO_BATCH_ND", "MATRIX_DIAG")
+    fills = True
+
+
+class LowerPadToKernels(KernelPattern):
+    """PAD and PADV2 to a fill and a copy."""
+
+    operators = ("PAD", "PADV2")
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        x, out = _held(node, node.operand(0)), node.results[0]
+        require_same_codes(node, x, out)
+        value = fill_bits(out, quantised_zero(node, out))
+        if len(node.operands) > 2:
+            if not node.operand(2).is_const:
+                raise refusal(node, "computed padding has no native kernel")
+            value = fill_bits(out, node.const(2).reshape(-1)[0])
+        if not node.operand(1).is_const:
+            raise refusal(node, "a computed padding size has no native kernel")
+        before = node.operand(1).array().reshape(-1, 2)[:, 0]
+        steps = strides(out.static_shape)
+        first = int(sum(int(b) * step for b, step in zip(before, steps, strict=True)))
+        found = box(x.static_shape, strides(x.static_shape), steps, output_start=first)
+        if found is None:
+            raise refusal(node, f"{len(x.static_shape)} dimensions have no native kernel")
+
+        def write(segment: SegmentFunction) -> None:
+            result = segment.result(out)
+            segment.fill(result, out, value)
+            move(segment, found, segment.operand(0), result, x.info.numpy.itemsize)
+
+        return write
+
+
+class LowerGatherToKernels(KernelPattern):
+    """GATHER to a copy by a table for constant indices, else to a kernel that reads and checks the indices."""
+
+    operators = ("GATHER",)
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        x, indices, out = node.operand(0), node.operand(1), node.results[0]
+        if indices.is_const and not x.is_const:
+            return LowerMoveToKernels.plan(node, machine)
+        if x.dtype not in HELD:
+            raise refusal(node, f"an input of {x.dtype} has no native kernel")
+        require_same_codes(node, x, out)
+        axis, batch = gather_axes(node, len(x.static_shape), len(indices.static_shape))
+        if batch or indices.dtype not in ("int32", "int64") or indices.is_const:
+            raise refusal(node, "batches of indices have no native kernel")
+        run, size = math.prod(x.static_shape[axis + 1 :]), x.info.numpy.itemsize
+
+        def write(segment: SegmentFunction) -> None:
+            segment.call(
+                "gather",
+                {"size": size, "index": indices.info.numpy.itemsize, "single": int(run * size < _FEW_BYTES)},
+                input=segment.operand(0),
+                indices=segment.operand(1),
+                output=segment.result(out),
+                status=segment.status,
+                outer=math.prod(x.static_shape[:axis]),
+                taken=count(indices),
+                axis=x.static_shape[axis],
+                run=run,
+            )
+
+        return write
+
+
+class LowerFillToKernels(KernelPattern):
+    """FILL and ZEROS_LIKE to equal elements."""
+
+    operators = ("FILL", "ZEROS_LIKE")
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        out = _held(node, node.results[0])
+        if (node.spec.name == "FILL" and not node.operand(1).is_const) or out.dtype == "int64":
+            raise refusal(node, "a computed value has no native kernel")
+        value = node.const(1).reshape(-1)[0] if node.spec.name == "FILL" else quantised_zero(node, out)
+        return lambda segment: segment.fill(segment.result(out), out, fill_bits(out, value))

@@ -1,0 +1,57 @@
+"""The patterns that lower circle operators to kernels, and the operators that none of them lowers."""
+
+from __future__ import annotations
+
+from odc_mlir.errors import OdcError
+from odc_mlir.ops.spec import Node
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.lowering import elementwise, moves, pooling, products, recurrent, reductions
+from odc_mlir.transforms.native.lowering.segment_writer import KernelPattern
+
+PATTERNS: tuple[type[KernelPattern], ...] = (
+    products.LowerConv2DToKernels,
+    products.LowerTransposeConvToKernels,
+    products.LowerDepthwiseConv2DToKernels,
+    products.LowerFullyConnectedToKernels,
+    products.LowerBatchMatMulToKernels,
+    pooling.LowerPool2DToKernels,
+    pooling.LowerResizeBilinearToKernels,
+    elementwise.LowerFloatBinaryToKernels,
+    elementwise.LowerPowToKernels,
+    elementwise.LowerFloatUnaryToKernels,
+    elementwise.LowerAddNToKernels,
+    elementwise.LowerCodesArithmeticToKernels,
+    elementwise.LowerElementsToKernels,
+    elementwise.LowerQuantizeToKernels,
+    elementwise.LowerDequantizeToKernels,
+    elementwise.LowerByTableToKernels,
+    reductions.LowerReductionToKernels,
+    reductions.LowerMeanToKernels,
+    reductions.LowerPlaceOfExtremeToKernels,
+    reductions.LowerCumsumToKernels,
+    reductions.LowerSoftmaxToKernels,
+    reductions.LowerLogSoftmaxToKernels,
+    reductions.LowerL2NormalizationToKernels,
+    recurrent.LowerSequenceLstmToKernels,
+    moves.LowerViewToKernels,
+    moves.LowerConcatenationToKernels,
+    moves.LowerMoveToKernels,
+    moves.LowerSplitToKernels,
+    moves.LowerMoveIntoZerosToKernels,
+    moves.LowerPadToKernels,
+    moves.LowerGatherToKernels,
+    moves.LowerFillToKernels,
+)
+"""For an operator with several patterns, the first one that applies counts."""
+
+
+def reason_against(node: Node, machine: CpuTarget) -> str | None:
+    """Return the reason why an operator stays on the host; None if a pattern lowers it."""
+    for pattern in PATTERNS:
+        if pattern.lowers(node):
+            try:
+                pattern.checked(node, machine)
+            except OdcError as error:
+                return error.message
+            return None
+    return "there is no native kernel for this operator"

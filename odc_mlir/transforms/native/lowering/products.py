@@ -1,0 +1,291 @@
+"""Lowering of convolutions, fully connected layers and products of matrices."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.ops.infer.common import option
+from odc_mlir.ops.infer.convolution import groups_of, transposed_options
+from odc_mlir.ops.infer.geometry import transposed_pad, window_options
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.targets.cpu import CpuTarget
+from odc_mlir.transforms.native.lowering.arithmetic import (
+    Arithmetic,
+    Codes,
+    Floats,
+    bounds_of,
+    float_bias,
+    multiply_floats,
+)
+from odc_mlir.transforms.native.lowering.moves import box, fill_bits, move, move_of, strides, transposed
+from odc_mlir.transforms.native.lowering.segment_writer import (
+    KernelPattern,
+    SegmentFunction,
+    Write,
+    count,
+    is_real,
+    refusal,
+    size_bytes,
+)
+from odc_mlir.transforms.native.lowering.windows import Windows
+
+_MOST_GROUPS = 8  # more would multiply by too many zeros
+_MOST_MATRICES = 256  # each is a call
+_WHOLE_BYTES = ("int8", "uint8", "int16", "float32")
+
+
+def _arithmetic(node: Node, axis: int) -> Arithmetic:
+    """Return the arithmetic of constant weights with output channels along ``axis``."""
+    if node.operand(0).dtype == "int16" or not is_real(node):
+        return Codes.of(node, node.operand(1).static_shape[axis], axis)
+    return Floats.of(node, axis)
+
+
+def _product(node: Node, windows: Windows) -> Write:
+    """Plan a product of whole windows with weights ``[O, ...]``."""
+    if is_real(node) and node.operand(0).dtype != "int16" and not node.operand(1).is_const:
+        return _computed(node, windows)
+    arithmetic = _arithmetic(node, 0)
+    return arithmetic.convolve(windows, arithmetic.weights.reshape(len(arithmetic.weights), -1))
+
+
+def _computed(node: Node, windows: Windows) -> Write:
+    """Plan a float product with computed weights ``[O, ...]``, which are transposed at run time instead of packed."""
+    x, weights, bias = node.operand(0), node.operand(1), node.optional(2)
+    if weights.dtype != "float32" or x.is_const or (bias is not None and bias.dtype != "float32"):
+        raise refusal(node, f"computed weights of {weights.dtype} have no native kernel in float")
+    outputs = weights.static_shape[0]
+    matrix = replace(weights, shape=(outputs, count(weights) // outputs))
+    bounds = bounds_of(node)
+    computed = bias is not None and not bias.is_const
+
+    def write(segment: SegmentFunction) -> None:
+        multiply_floats(
+            segment,
+            windows,
+            outputs,
+            weights=transposed(segment, segment.operand(1), matrix, (1, 0)),
+            bias=segment.operand(2) if computed else float_bias(node, outputs),
+            output=segment.result(node.results[0]),
+            bounds=bounds,
+        )
+
+    return write
+
+
+class LowerConv2DToKernels(KernelPattern):
+    """CONV_2D to a product of windows ``[N, H, W, C]`` with a filter ``[O, kh, kw, C]``.
+
+    A filter of integers for groups of channels gets zeros for the other groups.
+    """
+
+    operators = ("CONV_2D",)
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        x, weights = node.operand(0), node.operand(1)
+        if weights.static_shape[3] != x.static_shape[3]:
+            groups = groups_of(node, x.static_shape[3], weights.static_shape)
+            if groups > _MOST_GROUPS or not weights.is_const or weights.dtype not in _WHOLE_BYTES:
+                raise refusal(
+                    node,
+                    f"{groups} groups have no native kernel, at most {_MOST_GROUPS} with constant weights "
+                    "are supported",
+                )
+            if x.dtype == "float32":
+                return _one_by_one(node, groups, machine)
+            weights = _with_data(weights, _dense(weights, groups))
+            node = replace(node, operands=(x, weights, *node.operands[2:]))
+        _, height, width, _ = weights.static_shape
+        return _product(node, Windows.of(node, x.static_shape, (height, width), window_options(node)))
+
+
+def _one_by_one(node: Node, groups: int, machine: CpuTarget) -> Write:
+    """Plan the groups of a float convolution as convolutions on copies of their channels.
+
+    Zeros in the filter would turn infinite inputs of other groups into NaN.
+    """
+    x, weights, bias, out = node.operand(0), node.operand(1), node.optional(2), node.results[0]
+    if weights.dtype != "float32" or (bias is not None and not bias.is_const):
+        raise refusal(node, "integer weights or a computed bias of grouped float convolutions have no native kernel")
+    places = np.arange(count(x)).reshape(*x.static_shape[:3], groups, -1)
+    channels = out.static_shape[3] // groups
+    group = replace(x, shape=(*places.shape[:3], places.shape[4]))
+    result = replace(out, shape=(*out.static_shape[:3], channels))
+    parts = []
+    for number in range(groups):
+        own = slice(number * channels, (number + 1) * channels)
+        others = (None if bias is None else _with_data(bias, bias.array().reshape(-1)[own]),)
+        part = replace(node, operands=(group, _with_data(weights, weights.array()[own]), *others), results=(result,))
+        target = box((count(result) // channels, channels), (channels, 1), (channels * groups, 1), 0, own.start)
+        assert target is not None, "two dimensions are few"
+        parts.append((move_of(places[..., number, :]), LowerConv2DToKernels.plan(part, machine), target))
+
+    def write(segment: SegmentFunction) -> None:
+        joined = segment.result(out)
+        for source, product, target in parts:
+            taken, found = segment.allocate(size_bytes(group)), segment.allocate(size_bytes(result))
+            move(segment, source, segment.operand(0), taken, 4)
+            segment.emit_for(product, (taken, *segment.operands[1:]), (found,))
+            move(segment, target, found, joined, 4)
+
+    return write
+
+
+def _dense(weights: TensorInfo, groups: int) -> NDArray[Any]:
+    """Return a filter ``[O, kh, kw, C / groups]`` as ``[O, kh, kw, C]``, with the zero point for other groups."""
+    array = weights.array()
+    outputs, height, width, channels = array.shape
+    result = np.zeros((outputs, height, width, groups, channels), array.dtype)
+    if weights.quant is not None:
+        result += np.asarray(weights.quant.zero_points, array.dtype).reshape(-1, 1, 1, 1, 1)
+    own = np.arange(outputs) // (outputs // groups)
+    result[np.arange(outputs), :, :, own] = array
+    return result.reshape(outputs, height, width, groups * channels)
+
+
+def _with_data(info: TensorInfo, array: NDArray[Any]) -> TensorInfo:
+    data = memoryview(np.ascontiguousarray(array).tobytes())
+    return replace(info, shape=array.shape, data=data, _array=None)
+
+
+class LowerTransposeConvToKernels(KernelPattern):
+    """TRANSPOSE_CONV (result shape, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``) to a convolution.
+
+    Its filter is turned around, and its input is ``x`` with zeros between the elements and around them.
+    """
+
+    operators = ("TRANSPOSE_CONV",)
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        weights, x, out = node.operand(1), node.operand(2), node.results[0]
+        if not weights.is_const or weights.dtype not in _WHOLE_BYTES:
+            raise refusal(node, f"weights of {weights.dtype} that are computed or packed have no native kernel")
+        (stride, padding), result = transposed_options(node), out.static_shape[1:3]
+        _, *kernel, channels = weights.static_shape
+        images, height, width, _ = x.static_shape
+        before = [
+            kernel[i] - 1 - transposed_pad(size, kernel[i], stride[i], padding, result[i])
+            for i, size in enumerate((height, width))
+        ]
+        padded = [size + taps - 1 for size, taps in zip(result, kernel, strict=True)]
+        fitting = [(size - 1) * stride[i] + before[i] < padded[i] for i, size in enumerate((height, width))]
+        if min(before) < 0 or not all(fitting):
+            raise refusal(node, "a result that omits taps has no native kernel")
+        shape = (images, *padded, channels)
+        steps = strides(shape)
+        place = box(
+            x.static_shape,
+            strides(x.static_shape),
+            (steps[0], steps[1] * stride[0], steps[2] * stride[1], 1),
+            output_start=before[0] * steps[1] + before[1] * steps[2],
+        )
+        assert place is not None, "four dimensions are few"
+        wide = replace(x, shape=shape)
+        turned = _with_data(weights, weights.array()[:, ::-1, ::-1])
+        unstrided = {"padding": "valid", "stride_h": 1, "stride_w": 1, "dilation_h_factor": 1, "dilation_w_factor": 1}
+        operands = (wide, turned, *node.operands[3:])
+        product = LowerConv2DToKernels.plan(
+            replace(node, operands=operands, options={**node.options, **unstrided}), machine
+        )
+        zero = 0 if x.quant is None or x.dtype == "float32" else x.quant.zero_points[0]
+        item_bytes = x.info.numpy.itemsize
+
+        def write(segment: SegmentFunction) -> None:
+            spread = segment.allocate(math.prod(shape) * item_bytes)
+            segment.fill(spread, wide, fill_bits(wide, zero))
+            move(segment, place, segment.operand(2), spread, item_bytes)
+            segment.emit_for(product, (spread, *segment.operands[1:2], *segment.operands[3:]))
+
+        return write
+
+
+class LowerDepthwiseConv2DToKernels(KernelPattern):
+    """DEPTHWISE_CONV_2D of ``[N, H, W, C]`` with a filter ``[1, kh, kw, C * multiplier]``.
+
+    With one input channel it is a product of whole windows.
+    """
+
+    operators = ("DEPTHWISE_CONV_2D",)
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        x = node.operand(0)
+        _, height, width, channels = node.operand(1).static_shape
+        arithmetic = _arithmetic(node, 3)
+        taps = arithmetic.weights.reshape(-1, channels)
+        times = channels // x.static_shape[3]
+        single = x.static_shape[3] == 1
+        shape = x.static_shape if single else (*x.static_shape[:3], channels)
+        windows = Windows.of(node, shape, (height, width), window_options(node))
+        return arithmetic.convolve(windows, taps.T) if single else arithmetic.by_channel(windows, taps, times)
+
+
+class LowerFullyConnectedToKernels(KernelPattern):
+    """FULLY_CONNECTED of ``x [..., K]`` with weights ``[O, K]`` to a product of rows."""
+
+    operators = ("FULLY_CONNECTED",)
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        elements, depth = count(node.operand(0)), node.operand(1).static_shape[1]
+        if node.options.get("weights_format", "default") != "default":
+            raise refusal(node, f"weights in the format {node.options['weights_format']} have no native kernel")
+        if elements % depth:
+            raise refusal(node, f"the input has {elements} elements, not a multiple of {depth}")
+        return _product(node, Windows.of_rows(elements // depth, depth))
+
+
+class LowerBatchMatMulToKernels(KernelPattern):
+    """BATCH_MATMUL of float32 ``a [..., M, K]`` and ``b [..., K, N]``, either transposed, to a product per matrix."""
+
+    operators = ("BATCH_MATMUL",)
+
+    @classmethod
+    def applies(cls, node: Node) -> bool:
+        return is_real(node)
+
+    @classmethod
+    def plan(cls, node: Node, machine: CpuTarget) -> Write:
+        infos, out = (node.operand(0), node.operand(1)), node.results[0]
+        if {info.dtype for info in infos} != {"float32"} or min(len(info.static_shape) for info in infos) < 2:
+            raise refusal(node, f"operands of {infos[0].dtype} and {infos[1].dtype} have no native kernel")
+        batches, columns = out.static_shape[:-2], out.static_shape[-1]
+        if math.prod(batches) > _MOST_MATRICES:
+            raise refusal(
+                node, f"{math.prod(batches)} matrices have no native kernel, at most {_MOST_MATRICES} are supported"
+            )
+        turned = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
+        rows, depth = infos[0].static_shape[-2:][:: -1 if turned[0] else 1]
+        windows = Windows.of_rows(rows, depth)
+        matrices = [
+            np.broadcast_to(np.arange(math.prod(own)).reshape(own), batches).ravel()
+            for own in (info.static_shape[:-2] for info in infos)
+        ]
+
+        def write(segment: SegmentFunction) -> None:
+            sources = []
+            for index, (info, turn) in enumerate(zip(infos, turned, strict=True)):
+                source, rank = segment.operand(index), len(info.static_shape)
+                order = (*range(rank - 2), rank - 1, rank - 2)
+                sources.append(transposed(segment, source, info, order) if turn else source)
+            result = segment.result(out)
+            for number, (first, second) in enumerate(zip(*matrices, strict=True)):
+                multiply_floats(
+                    segment,
+                    windows,
+                    columns,
+                    source=sources[0],
+                    weights=sources[1],
+                    bias=np.zeros(columns, np.float32),
+                    output=result,
+                    first=(int(first) * rows * depth, int(second) * depth * columns, number * rows * columns),
+                )
+
+        return write
