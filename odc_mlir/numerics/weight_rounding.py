@@ -131,7 +131,7 @@ def round_weights(weights: Floats, grid: Grid, covariance: Floats, *, damping: f
 def round_and_scale(
     weights: Floats, grid: Grid, covariance: Floats, *, damping: float = DAMPING
 ) -> tuple[Codes, NDArray[np.float32]]:
-    """Return codes as :func:`round_weights`, and the best scales ``[G, O]`` near those of ``grid``.
+    """Return codes like :func:`round_weights`, and the best scales ``[G, O]`` near the scales of ``grid``.
 
     Every result has its own scale. Layers with few inputs gain most; large layers try fewer scales to save time.
     """

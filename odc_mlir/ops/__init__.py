@@ -40,7 +40,7 @@ FAMILIES = (
 
 @cache
 def all_specs() -> Mapping[str, OpSpec]:
-    """Every operator by its schema name, in table order."""
+    """Return every operator by its schema name, in table order."""
     table: dict[str, OpSpec] = {}
     for family in FAMILIES:
         for spec in importlib.import_module(f"odc_mlir.ops.{family}").SPECS:
@@ -51,7 +51,7 @@ def all_specs() -> Mapping[str, OpSpec]:
 
 
 def get(name: str) -> OpSpec:
-    """The entry called ``name``; raises UnsupportedError for an operator that the table lacks."""
+    """Return the entry called ``name``; raise UnsupportedError if there is none."""
     try:
         return all_specs()[name]
     except KeyError:

@@ -1,4 +1,4 @@
-"""In which units the bias of a sum of products is stored, and how wide the sum is."""
+"""Units of the bias of a sum of products, and the width of the sum."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NOTHING = 2.0**-32  # of a unit of sums: what no 32-bit sum can tell from 0
 
 
 def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> bool:
-    """Whether sums need 64 bits: 16-bit activations, unless the bias says 32."""
+    """Return True if sums need 64 bits: for 16-bit activations, unless the bias has 32 bits."""
     if x.dtype != "int16":
         return False
     if weights.dtype == "int16":
@@ -23,23 +23,22 @@ def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: Tensor
 
 
 def in_units_of_sums(quant: QuantParams, x_scale: float, weight_scales: tuple[float, ...]) -> bool:
-    """Whether a bias with these parameters has zero point 0 and the scale ``input scale * weight scale``."""
+    """Return True if a bias has zero point 0 and the scale ``input scale * weight scale``."""
     if any(quant.zero_points):
         return False
     return bool((np.abs(scale_ratios(quant, x_scale, weight_scales) - 1) <= _SAME_SCALE).all())
 
 
 def scale_ratios(quant: QuantParams, x_scale: float, weight_scales: tuple[float, ...]) -> NDArray[np.float64]:
-    """The bias's scales in units of sums; all scales must be positive and finite."""
+    """Return the bias's scales in units of sums; all scales must be positive and finite."""
     return np.asarray(quant.scales, np.float64) / (x_scale * np.asarray(weight_scales, np.float64))
 
 
 def left_over(x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...]) -> bool:
-    """Whether the scales of a bias are from before its weights were changed, so that its codes are in units of sums.
+    """Return True if the scales of a bias are obsolete and its codes are in units of sums.
 
-    Models with uint8 codes and weights of several scales exist of which ONE's runtimes, which do not look at the bias's
-    scales, are the definition. They are told by a code that would stand for nothing: no quantiser gives a channel whose
-    bias is that small a code other than 0.
+    Some models with uint8 codes and per-channel weights work only in ONE's runtimes, which ignore the bias's scales.
+    They have a nonzero code that would represent next to nothing: no quantiser gives such a small bias a code but 0.
     """
     quant, source = bias.quant, x.quant
     if x.dtype != "uint8" or not bias.is_const or quant is None or source is None:

@@ -1,7 +1,7 @@
-"""Checks of an operator against the table, the same for a file's records and for IR.
+"""Checks of an operator against the table, for records of files and for IR.
 
-Counts, left-out operands and element types come from the :class:`~odc_mlir.ops.spec.OpSpec`; then its own verifier runs
-and its shape function is compared with the declared result types.
+The :class:`~odc_mlir.ops.spec.OpSpec` gives counts, omitted operands and element types; then the operator's verifier
+runs, and its shape function is compared with the declared result types.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from odc_mlir.ops.spec import Node, Operand, ResultType, Shape, TensorInfo
 
 
 def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True) -> None:
-    """Raise ModelError, naming operator and tensor, where ``node`` breaks a rule of the table.
+    """Raise ModelError, naming operator and tensor, if ``node`` breaks a rule of the table.
 
     ``own_rules``: also run the operator's verifier, which may need the values of constant operands.
     ``result_types``: also compare the declared result types with the shape function's.
@@ -30,14 +30,14 @@ def check_node(node: Node, *, own_rules: bool = True, result_types: bool = True)
 
 
 def check_structure(node: Node) -> None:
-    """Raise ModelError where operands or results are missing or too many, whatever they are."""
+    """Raise ModelError for a wrong number of operands or results, or a missing operand."""
     check_counts(node, node.spec.operands, len(node.operands), "operand")
     check_counts(node, node.spec.results, len(node.results), "result")
     _check_left_out(node)
 
 
 def check_counts(node: Node, described: Sequence[Operand], found: int, what: str) -> None:
-    """Raise ModelError when there are too few or too many operands or results."""
+    """Raise ModelError for too few or too many operands or results."""
     least = sum(not operand.optional and not operand.variadic for operand in described)
     most = None if described and described[-1].variadic else len(described)
     if found >= least and (most is None or found <= most):
@@ -48,12 +48,12 @@ def check_counts(node: Node, described: Sequence[Operand], found: int, what: str
 
 
 def check_result_types(node: Node) -> None:
-    """Raise ModelError where a declared result type contradicts what the shape function makes of the operands."""
+    """Raise ModelError if a declared result type contradicts the inferred one."""
     if not node.spec.infer:
         return
     inferred = node.spec.infer_function(node)
     if len(inferred) != len(node.results):
-        raise node.error(f"has {len(node.results)} results, its operands and options make {len(inferred)}")
+        raise node.error(f"has {len(node.results)} results; its operands and options imply {len(inferred)}")
     for declared, real in zip(node.results, inferred, strict=True):
         if declared.dtype != real.dtype or not compatible(declared.shape, real.shape):
             expected, found = type_text(real), type_text(ResultType(declared.dtype, declared.shape))
@@ -61,7 +61,7 @@ def check_result_types(node: Node) -> None:
 
 
 def compatible(declared: Shape | None, inferred: Shape | None) -> bool:
-    """Whether both can be the shape of one tensor: same rank, equal where both dimensions are known."""
+    """Return True if both can be shapes of one tensor: equal rank and equal known dimensions."""
     if declared is None or inferred is None:
         return True
     if len(declared) != len(inferred):
@@ -70,7 +70,7 @@ def compatible(declared: Shape | None, inferred: Shape | None) -> bool:
 
 
 def type_text(type: ResultType) -> str:
-    """``float32[1, ?, 3]``; unknown rank is ``float32[...]``."""
+    """Return a type as text: ``float32[1, ?, 3]``, or ``float32[...]`` for an unknown rank."""
     dims = "..." if type.shape is None else ", ".join("?" if d is None else str(d) for d in type.shape)
     return f"{type.dtype}[{dims}]"
 

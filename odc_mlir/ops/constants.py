@@ -1,4 +1,4 @@
-"""What tensors hold before anything runs: the bytes of a constant as an array, the first contents of a variable."""
+"""Contents of tensors before a run: constants as arrays, and initial values of variables."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _BLOCK_BYTES = {"ggml_q4_0": 18, "ggml_q4_1": 20, "ggml_q8_0": 34, "ggml_q8_1": 
 
 
 def decode_constant(info: TensorInfo) -> Array:
-    """The value of constant ``info`` as a read-only array of its shape, in storage dtype.
+    """Return the value of constant ``info`` as a read-only array in storage dtype.
 
-    Types with one whole number of bytes per element are views of the file's bytes. Four-bit types become one byte per
-    element, bfloat16 becomes float32, strings an object array of ``bytes``; block formats keep their raw bytes with the
-    last dimension replaced by (blocks, bytes per block). A sparse constant becomes dense, one that is coded by blocks
-    real numbers. Raises ModelError when the bytes do not fit the shape, UnsupportedError for types that no constant can
-    have.
+    The array has the constant's shape. Types of whole bytes are views of the file's bytes. Four-bit types become one
+    byte per element, bfloat16 becomes float32, strings become an object array of ``bytes``; block formats keep their
+    raw bytes with the last dimension replaced by (blocks, bytes per block). A sparse constant becomes dense, a
+    blockwise one real numbers. Raises ModelError if the bytes do not match the shape, UnsupportedError for types
+    without constants.
     """
     if info.data is None:
         raise ModelError("this tensor must be a constant", tensor=info.name)
@@ -67,7 +67,7 @@ def _sparse(info: TensorInfo, data: memoryview, sparsity: Sparsity, shape: tuple
 
 
 def _by_blocks(info: TensorInfo, blockwise: Blockwise, shape: tuple[int, ...]) -> Array:
-    """``scale * (code - zero_point)`` with one scale for each ``blockwise.size`` neighbours of the last axis."""
+    """Return ``scale * (code - zero_point)`` with one scale per ``blockwise.size`` last-axis elements."""
     codes = decode_constant(replace(info, dtype=blockwise.codes, blockwise=None, _array=None))
     if not shape or blockwise.size < 1 or shape[-1] % blockwise.size:
         raise ModelError(
@@ -93,9 +93,9 @@ def _by_blocks(info: TensorInfo, blockwise: Blockwise, shape: tuple[int, ...]) -
 
 
 def encode_constant(values: Array, dtype: str) -> bytes:
-    """The bytes of a constant of element type ``dtype``, an integer or real one, as :func:`decode_constant` reads them.
+    """Return the bytes of an integer or float constant; the inverse of :func:`decode_constant`.
 
-    ``values`` are in storage dtype: four-bit integers take one byte each here and half a byte in a file.
+    ``values`` are in storage dtype: four-bit integers take one byte each here, half a byte in a file.
     """
     if DTYPES[dtype].bits != 4:
         return np.ascontiguousarray(values, DTYPES[dtype].numpy).tobytes()
@@ -105,7 +105,7 @@ def encode_constant(values: Array, dtype: str) -> bytes:
 
 
 def initial_contents(info: TensorInfo) -> Array:
-    """Real zero in every element of a variable: its zero point where it is quantised."""
+    """Return the initial contents of a variable: zero, or its zero point if it is quantised."""
     contents = np.zeros(info.static_shape, info.info.numpy)
     if info.quant is not None and info.info.is_integer:
         along_axis = [1] * contents.ndim
@@ -138,7 +138,7 @@ def _numbers(info: TensorInfo, data: memoryview, shape: tuple[int, ...]) -> Arra
 
 
 def _four_bit(packed: Array, count: int, *, signed: bool) -> Array:
-    """One byte per element of two's complement or unsigned nibbles, the even element in the low half."""
+    """Unpack two's complement or unsigned nibbles to one byte each, the even element first."""
     nibbles = np.empty(packed.size * 2, np.uint8)
     nibbles[0::2], nibbles[1::2] = packed & 15, packed >> 4
     if signed:
@@ -161,7 +161,7 @@ def _blocks(info: TensorInfo, data: memoryview, shape: tuple[int, ...]) -> Array
 
 
 def _strings(info: TensorInfo, data: memoryview, count: int) -> Array:
-    """An int32 count, count + 1 offsets from the start of the buffer, then the bytes."""
+    """Decode strings: an int32 count, count + 1 offsets from the start of the buffer, then bytes."""
     raw = data.cast("B")
     words = np.frombuffer(raw[: len(raw) // 4 * 4], "<i4")
     if not len(words) or words[0] != count or len(words) < count + 2:

@@ -23,7 +23,7 @@ SPECS = (
         verify=f"{_INFER}:verify_if",
         traits=_EFFECTS,
         quant=_CALLS,
-        summary="What the first subgraph makes of the arguments if the condition holds, else what the second does.",
+        summary="one of two subgraphs, by a condition",
     ),
     OpSpec(
         name="WHILE",
@@ -35,7 +35,7 @@ SPECS = (
         verify=f"{_INFER}:verify_while",
         traits=_EFFECTS,
         quant=_CALLS,
-        summary="Runs the body on the state until the condition does not hold; the state may change its shapes.",
+        summary="loop: the body updates the state while the condition holds; shapes may change",
     ),
     OpSpec(
         name="CALL",
@@ -47,7 +47,7 @@ SPECS = (
         verify=f"{_INFER}:verify_call",
         traits=_EFFECTS,
         quant=_CALLS,
-        summary="What a subgraph makes of the arguments.",
+        summary="call of a subgraph",
     ),
     OpSpec(
         name="CALL_ONCE",
@@ -59,7 +59,7 @@ SPECS = (
         verify=f"{_INFER}:verify_call_once",
         traits=_EFFECTS,
         quant=_CALLS,
-        summary="Runs a subgraph in the first run only: it fills variables and hash tables.",
+        summary="call of a subgraph in the first run only, to fill variables and hash tables",
     ),
     OpSpec(
         name="RUN_MODEL",
@@ -71,6 +71,6 @@ SPECS = (
         verify=f"{_INFER}:verify_run_model",
         traits=_EFFECTS,
         quant=_CALLS,
-        summary="What another model file, named relative to this one's folder, makes of the arguments.",
+        summary="call of another model file, named relative to this file's folder",
     ),
 )

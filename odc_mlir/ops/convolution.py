@@ -24,7 +24,7 @@ SPECS = (
         f"{_INFER}:verify_conv_2d",
         max_version=8,
         quant=product(axis=0),
-        summary="2-D convolution of NHWC images with filters [O, kh, kw, I]; grouped when I divides the channels",
+        summary="2-D convolution of NHWC images with filters [O, kh, kw, I], in C / I groups",
         macs=f"{_MACS}:conv_2d",
     ),
     OpSpec(
@@ -37,7 +37,7 @@ SPECS = (
         f"{_INFER}:verify_depthwise_conv_2d",
         max_version=7,
         quant=product(axis=3),
-        summary="2-D convolution of each channel by its own filters [1, kh, kw, C*M]",
+        summary="2-D convolution of each channel with its own filters [1, kh, kw, C*M]",
         macs=f"{_MACS}:depthwise_conv_2d",
     ),
     OpSpec(

@@ -1,8 +1,8 @@
-"""Custom operators: the table's ``CUSTOM`` entry, and entries of their own for codes whose meaning is public.
+"""Custom operators: the table's ``CUSTOM`` entry, and entries for codes with a public definition.
 
-``spec_of_code("Erf", registry)`` is the entry of one operator. Some codes name what a builtin operator does too, and
-have all their rules from there. A code that the application has registered, and one that nobody knows, get an entry
-without rules; the latter can be imported and exported, and is refused when it is to run.
+``spec_of_code("Erf", registry)`` returns the entry of one operator. Some codes are equivalent to a builtin operator and
+use its rules. Codes registered by the application and unknown codes have an entry without rules; unknown operators can
+be imported and exported, but not run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KERNELS = "odc_mlir.runtime.kernels"
 
 _CUSTOM = real_only("custom operators compute on the types that their model declares")
 _ANY = (Operand("tensors", optional=True, variadic=True),)
-ANY_VERSION = 1 << 31  # custom operators count their versions as their authors please
+ANY_VERSION = 1 << 31  # authors of custom operators choose their versions
 
 GENERIC = OpSpec(
     name="CUSTOM",
@@ -33,14 +33,14 @@ GENERIC = OpSpec(
     traits=frozenset(),
     max_version=ANY_VERSION,
     quant=_CUSTOM,
-    summary="an operator that the model's author defined, named by its custom code",
+    summary="operator defined by the model's author, named by its custom code",
 )
 
 SPECS = (GENERIC,)
 
 
 class Key(NamedTuple):
-    """An option that is read from the custom operator's map under ``name``."""
+    """An option in the custom operator's map under ``name``."""
 
     name: str
     default: Any
@@ -48,7 +48,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Alias:
-    """A custom operator that is builtin ``operator`` with these options."""
+    """A custom operator that is equivalent to the builtin ``operator`` with these options."""
 
     operator: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -71,7 +71,7 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
 
 
 def _known(code: str, operands: str, results: str, kernel: str, summary: str, **fields: Any) -> OpSpec:
-    """An operator with rules of its own; names ending in ``?`` may be left out."""
+    """Return the entry of a custom operator; names ending in ``?`` are optional."""
     module, _, function = kernel.partition(":")
     rules = f"odc_mlir.ops.infer.{module}" if module == "mediapipe" else _INFER
     return OpSpec(
@@ -88,7 +88,7 @@ def _known(code: str, operands: str, results: str, kernel: str, summary: str, **
 
 
 def _label(code: str) -> str:
-    """What users know the operator by."""
+    """Return the name of the operator in messages."""
     return f"CUSTOM({code})"
 
 
@@ -99,7 +99,7 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "input filter bias",
             "output",
             "mediapipe:convolution_2d_transpose_bias",
-            "MediaPipe's transposed convolution with a bias; TRANSPOSE_CONV takes its place",
+            "MediaPipe's transposed convolution with bias, equivalent to TRANSPOSE_CONV",
             verify="odc_mlir.ops.infer.mediapipe:verify_convolution_2d_transpose_bias",
             macs="odc_mlir.ops.infer.mediapipe:transposed_macs",
         ),
@@ -108,7 +108,7 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "input",
             "output",
             "custom:erf",
-            "the error function",
+            "error function",
             traits=frozenset({Trait.PURE, Trait.ELEMENTWISE}),
         ),
         "FusedBatchNormV3": _known(
@@ -116,14 +116,14 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "input scale offset mean variance",
             "output batch_mean? batch_variance? reserve_1? reserve_2? reserve_3?",
             "custom:fused_batch_norm",
-            "normalisation of each channel by given statistics, or in training by its own",
+            "normalisation of channels by given statistics, or in training by those of the batch",
         ),
         "Landmarks2TransformMatrix": _known(
             "Landmarks2TransformMatrix",
             "landmarks",
             "matrix",
             "mediapipe:landmarks_2_transform_matrix",
-            "MediaPipe's way from a crop around landmarks to the image",
+            "MediaPipe's matrix from a crop around landmarks to the image",
             verify="odc_mlir.ops.infer.mediapipe:verify_landmarks_2_transform_matrix",
         ),
         "MatrixBandPart": _known(
@@ -138,14 +138,14 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "input",
             "output argmax",
             "custom:max_pool_with_argmax",
-            "maximum of each window and its flat place in the input",
+            "maximum of each window and its flat index in the input",
         ),
         "MaxPoolingWithArgmax2D": _known(
             "MaxPoolingWithArgmax2D",
             "input",
             "output argmax",
             "mediapipe:max_pooling_with_argmax_2d",
-            "MediaPipe's maximum of each window and its place in the window",
+            "MediaPipe's maximum of each window and its index in the window",
             verify="odc_mlir.ops.infer.mediapipe:verify_max_pooling_with_argmax_2d",
         ),
         "MaxUnpooling2D": _known(
@@ -153,7 +153,7 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "input argmax",
             "output",
             "mediapipe:max_unpooling_2d",
-            "MediaPipe's reverse: each value at its place in the window, zeros elsewhere",
+            "MediaPipe's unpooling: each value at its index in the window, zeros elsewhere",
             verify="odc_mlir.ops.infer.mediapipe:verify_max_unpooling_2d",
         ),
         "StatelessRandomUniform": _known(
@@ -161,14 +161,14 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "shape seed",
             "output",
             "random:stateless_random_uniform",
-            "uniform random numbers from 0 to 1 that follow from two seeds",
+            "uniform random numbers from 0 to 1, determined by two seeds",
         ),
         "TransformLandmarks": _known(
             "TransformLandmarks",
             "landmarks matrix",
             "output",
             "mediapipe:transform_landmarks",
-            "MediaPipe's landmarks moved by a matrix",
+            "MediaPipe's landmarks transformed by a matrix",
             verify="odc_mlir.ops.infer.mediapipe:verify_transform_landmarks",
         ),
         "TransformTensorBilinear": _known(
@@ -176,7 +176,7 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "input matrix",
             "output",
             "mediapipe:transform_tensor_bilinear",
-            "MediaPipe's crop of an image by a matrix, zero outside",
+            "MediaPipe's crop of an image by a matrix, zero outside the image",
             verify="odc_mlir.ops.infer.mediapipe:verify_transform_tensor_bilinear",
         ),
         "TFLite_Detection_PostProcess": _known(
@@ -184,7 +184,7 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             "boxes scores anchors",
             "boxes classes scores count",
             "detection:detection_post_process",
-            "decoded boxes with the best scores that do not overlap",
+            "decoding and non-maximum suppression of boxes",
         ),
     }
 )
@@ -192,7 +192,7 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
 
 @cache
 def known_spec(code: str) -> OpSpec | None:
-    """The entry of a custom operator whose meaning is public, None for any other code."""
+    """Return the entry of a custom operator with a public definition, None for other codes."""
     alias = ALIASES.get(code)
     if alias is None:
         return KNOWN.get(code)
@@ -213,7 +213,7 @@ def known_spec(code: str) -> OpSpec | None:
 
 
 def _without_options(rule: QuantRule) -> QuantRule:
-    """``rule`` for an operator whose options stand in a map of its own: axes that options tell are not known."""
+    """Return ``rule`` without axes that depend on builtin options, which a custom operator lacks."""
     return replace(
         rule,
         stored=MappingProxyType({place: None if callable(axis) else axis for place, axis in rule.stored.items()}),
@@ -221,6 +221,6 @@ def _without_options(rule: QuantRule) -> QuantRule:
 
 
 def spec_of_code(code: str, registry: CustomOps) -> OpSpec:
-    """The table's entry for the custom operator ``code``; what the application has registered goes first."""
+    """Return the entry of the custom operator ``code``, preferably the application's registration."""
     known = known_spec(code) if registry.get(code) is None else None
     return replace(GENERIC, name=_label(code)) if known is None else known

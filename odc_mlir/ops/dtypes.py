@@ -1,4 +1,4 @@
-"""Element types of Circle tensors: the one table that every other part reads.
+"""Table of the element types of Circle tensors.
 
 Names are the schema's ``TensorType`` names in lower case. ``storage`` is the numpy dtype that kernels see; four-bit
 types are unpacked to one element per byte, bfloat16 is widened to float32 and block formats stay raw bytes.
@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """``bits`` is the size of one element in a file (0 where elements have no fixed size)."""
+    """An element type; ``bits`` is the size of one element in a file (0 without fixed size)."""
 
     name: str
     storage: str
@@ -70,4 +70,4 @@ _ROWS = (
 DTYPES: dict[str, DType] = {row[0]: DType(*row) for row in _ROWS}
 
 CODE_DTYPES = ("int8", "uint8", "int16")
-"""What quantised values may be; weights may be narrower."""
+"""Types of quantised activations; weights may be narrower."""

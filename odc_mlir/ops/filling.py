@@ -1,4 +1,4 @@
-"""Operators that make tensors from sizes, shapes and single values."""
+"""Operators that create tensors from sizes, shapes and single values."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SPECS = (
     _maker(
         "RANGE",
         (Operand("start"), Operand("limit"), Operand("delta")),
-        "numbers from start up to limit by steps of delta",
+        "numbers from start to limit in steps of delta",
         options="RangeOptions",
         quant=real_only("its result counts in steps that codes would round"),
         version=2,
@@ -52,7 +52,7 @@ SPECS = (
     _maker(
         "FILL",
         (Operand("dims", dtypes=_INTS), Operand("value")),
-        "one value everywhere",
+        "tensor of one value",
         options="FillOptions",
         traits=_PURE | {Trait.SAME_QUANT},
         version=4,
@@ -61,7 +61,7 @@ SPECS = (
     _maker(
         "ZEROS_LIKE",
         (Operand("input"),),
-        "zeros in the operand's shape",
+        "zeros of the operand's shape",
         options="ZerosLikeOptions",
         quant=real_only("its result is real zeros"),
         infer="odc_mlir.ops.infer.common:unary",
@@ -69,7 +69,7 @@ SPECS = (
     _maker(
         "BROADCAST_ARGS",
         (Operand("shape0", dtypes=_INTS), Operand("shape1", dtypes=_INTS)),
-        "the shape that two shapes broadcast to",
+        "broadcast of two shapes",
         options=None,
     ),
 )

@@ -1,7 +1,7 @@
-"""FlexBuffers, the schema-less form in which custom operators keep their options: ``decode(bytes)`` as Python values.
+"""Decoder of FlexBuffers, the schemaless format of custom operators' options.
 
-A value is read from its end: the last byte says how wide the root is, the one before it what type it has. Offsets point
-backwards. Everything is bounds-checked, and the work is bounded by the number of bytes, however often parts are shared.
+A value is read from its end: the last byte is the width of the root, the one before it its type. Offsets point
+backwards. All reads are bounds-checked, and the number of bytes bounds the work, even if parts are shared.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _FLOATS = {2: "<e", 4: "<f", 8: "<d"}
 
 
 def decode(data: bytes) -> Any:
-    """The value in ``data``: None, bool, int, float, str, bytes, list or dict; ModelError where it is malformed."""
+    """Return the value in ``data`` as a Python object; raise ModelError for malformed data."""
     try:
         return _FlexDecoder(data).root()
     except (_MalformedError, struct.error, UnicodeDecodeError) as error:
@@ -35,7 +35,7 @@ def decode(data: bytes) -> Any:
 
 
 def decode_map(data: bytes) -> Mapping[str, Any]:
-    """The map in ``data``, empty for no bytes; raises ModelError for anything else."""
+    """Return the map in ``data``, empty for no bytes; raise ModelError for other values."""
     value = decode(data) if data else {}
     if not isinstance(value, dict):
         raise ModelError(f"the FlexBuffer holds a {type(value).__name__} where a map is expected")
@@ -43,7 +43,7 @@ def decode_map(data: bytes) -> Mapping[str, Any]:
 
 
 class _MalformedError(Exception):
-    """The bytes are no FlexBuffer."""
+    """Malformed FlexBuffer."""
 
 
 class _FlexDecoder:
@@ -58,7 +58,7 @@ class _FlexDecoder:
         return self._value(len(self._data) - 2 - width, width, packed, 0)
 
     def _value(self, place: int, width: int, packed: int, depth: int) -> Any:
-        """The value of type ``packed`` whose ``width`` bytes are at ``place``, in line or as an offset."""
+        """Return the value of type ``packed`` with ``width`` bytes at ``place``, inline or by an offset."""
         self._spend(1)
         if depth > MAX_DEPTH:
             raise _MalformedError(f"it is nested more than {MAX_DEPTH} deep")
@@ -96,7 +96,7 @@ class _FlexDecoder:
         return dict(zip(keys, values, strict=True))
 
     def _elements(self, target: int, width: int, length: int, kind: int, depth: int) -> list[Any]:
-        """A vector without types of its own."""
+        """Return the elements of a typed vector."""
         self._spend(length)
         return [self._value(target + i * width, width, kind << 2, depth) for i in range(length)]
 
@@ -108,12 +108,12 @@ class _FlexDecoder:
         return bool(value) if kind == _BOOL else value
 
     def _size(self, target: int, width: int) -> int:
-        """The length that stands before a string, blob or vector."""
+        """Return the length before a string, blob or vector."""
         size: int = self._number(target - width, width, _UINT)
         return size
 
     def _target(self, place: int, width: int) -> int:
-        """Where the offset at ``place`` points to."""
+        """Return the target of the offset at ``place``."""
         target: int = place - self._number(place, width, _UINT)
         return target
 

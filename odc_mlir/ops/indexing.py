@@ -1,4 +1,4 @@
-"""Operators that read or write elements where an index operand says."""
+"""Operators that read or write elements at given indices."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SPECS = (
     _indexed(
         "GATHER",
         (Operand("params"), _INDICES),
-        "slices along an axis",
+        "slices by indices along an axis",
         options="GatherOptions",
         version=7,
         quant=moved(table=itemgetter("axis")),
@@ -63,7 +63,7 @@ SPECS = (
     _indexed(
         "SCATTER_ND",
         (_INDICES, Operand("updates"), _SHAPE),
-        "zeros with slices added at coordinates",
+        "sum of slices into zeros at coordinates",
         options="ScatterNdOptions",
         quant=real_only("it adds to the code 0, which need not stand for zero"),
         traits=_PURE,
@@ -71,7 +71,7 @@ SPECS = (
     _indexed(
         "SPARSE_TO_DENSE",
         (_INDICES, _SHAPE, Operand("values"), Operand("default")),
-        "one value everywhere, others at coordinates",
+        "one value, with others at coordinates",
         options="SparseToDenseOptions",
         quant=joined(2, 3),
         version=3,
@@ -79,14 +79,14 @@ SPECS = (
     _indexed(
         "ONE_HOT",
         (_INDICES, Operand("depth", dtypes=("int32",)), Operand("on_value"), Operand("off_value")),
-        "a new axis with one value at the index and another elsewhere",
+        "one-hot encoding along a new axis",
         options="OneHotOptions",
         quant=joined(2, 3),
     ),
     _indexed(
         "DYNAMIC_UPDATE_SLICE",
         (Operand("operand"), Operand("update"), Operand("start", dtypes=_INTS)),
-        "the operand with a part of it replaced",
+        "operand with a replaced part",
         options="DynamicUpdateSliceOptions",
         quant=joined(0, 1),
         version=5,

@@ -1,4 +1,4 @@
-"""Operators that repeat, cut, turn and space out their operand: elements move, nothing is computed."""
+"""Operators that repeat, split, reverse and space out their operand without computing."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def _mover(
 
 
 SPECS = (
-    _mover("TILE", (_X, _ints("multiples")), "repeat along each axis", options="TileOptions", version=3),
+    _mover("TILE", (_X, _ints("multiples")), "repetition along each axis", options="TileOptions", version=3),
     _mover(
         "SPLIT",
         (_ints("axis"), _X),
-        "equal parts along an axis",
+        "split into equal parts along an axis",
         options="SplitOptions",
         quant=moved(1),
         results=_SEVERAL,
@@ -58,16 +58,18 @@ SPECS = (
     _mover(
         "SPLIT_V",
         (_X, _ints("sizes"), _ints("axis")),
-        "parts of given sizes along an axis",
+        "split into parts of given sizes along an axis",
         options="SplitVOptions",
         results=_SEVERAL,
         version=3,
     ),
-    _mover("UNPACK", (_X,), "slices along an axis, without it", options="UnpackOptions", results=_SEVERAL, version=5),
+    _mover(
+        "UNPACK", (_X,), "slices along an axis, which is removed", options="UnpackOptions", results=_SEVERAL, version=5
+    ),
     _mover(
         "PADV2",
         (_X, Operand("paddings", dtypes=(*_INTS, "int8", "int16")), Operand("value", optional=True)),
-        "add elements of one value around the operand",
+        "padding with one value",
         options="PadV2Options",
         quant=joined(0, 2),
         version=5,
@@ -75,37 +77,37 @@ SPECS = (
     _mover(
         "MIRROR_PAD",
         (_X, _ints("paddings")),
-        "add mirrored elements around the operand",
+        "padding with mirrored elements",
         options="MirrorPadOptions",
         version=4,
     ),
-    _mover("REVERSE_V2", (_X, _ints("axes")), "turn some axes round", options="ReverseV2Options", version=4),
+    _mover("REVERSE_V2", (_X, _ints("axes")), "reversal along some axes", options="ReverseV2Options", version=4),
     _mover(
         "REVERSE_SEQUENCE",
         (_X, _ints("lengths")),
-        "turn the first elements of each batch entry round",
+        "reversal of the first elements of each batch entry",
         options="ReverseSequenceOptions",
     ),
     _mover(
         "SPACE_TO_BATCH_ND",
         (_X, _ints("block_shape"), _ints("paddings")),
-        "pad, then move blocks of space into the batch",
+        "padding, then blocks of space to batch entries",
         options="SpaceToBatchNDOptions",
         version=4,
     ),
     _mover(
         "BATCH_TO_SPACE_ND",
         (_X, _ints("block_shape"), _ints("crops")),
-        "move batch entries into blocks of space, then crop",
+        "batch entries to blocks of space, then cropping",
         options="BatchToSpaceNDOptions",
         version=4,
     ),
-    _mover("SPACE_TO_DEPTH", (_X,), "move blocks of pixels into channels", options="SpaceToDepthOptions", version=3),
-    _mover("DEPTH_TO_SPACE", (_X,), "move channels into blocks of pixels", options="DepthToSpaceOptions", version=3),
+    _mover("SPACE_TO_DEPTH", (_X,), "blocks of pixels to channels", options="SpaceToDepthOptions", version=3),
+    _mover("DEPTH_TO_SPACE", (_X,), "channels to blocks of pixels", options="DepthToSpaceOptions", version=3),
     _mover(
         "DILATE",
         (_X, _ints("dilations"), Operand("padding_value")),
-        "put elements of one value between those of the operand",
+        "insertion of one value between elements",
         options="DilateOptions",
         quant=joined(0, 2),
     ),
@@ -113,14 +115,14 @@ SPECS = (
     _mover(
         "MATRIX_SET_DIAG",
         (_X, Operand("diagonal")),
-        "matrices with another diagonal",
+        "matrices with a given diagonal",
         options="MatrixSetDiagOptions",
         quant=joined(0, 1),
     ),
     _mover(
         "BROADCAST_TO",
         (_X, _ints("shape")),
-        "repeat axes of size 1 to fill a shape",
+        "broadcast to a shape",
         options="BroadcastToOptions",
         version=4,
     ),

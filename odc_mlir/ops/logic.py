@@ -59,15 +59,15 @@ def _select(name: str, options: str, version: int, summary: str) -> OpSpec:
 
 
 SPECS = (
-    _comparison("EQUAL", "EqualOptions", 4, "whether elements are equal", _COMMUTATIVE),
-    _comparison("NOT_EQUAL", "NotEqualOptions", 4, "whether elements differ", _COMMUTATIVE),
-    _comparison("LESS", "LessOptions", 3, "whether left elements are smaller"),
-    _comparison("LESS_EQUAL", "LessEqualOptions", 3, "whether left elements are not larger"),
-    _comparison("GREATER", "GreaterOptions", 3, "whether left elements are larger"),
-    _comparison("GREATER_EQUAL", "GreaterEqualOptions", 3, "whether left elements are not smaller"),
-    _logical("LOGICAL_AND", ("lhs", "rhs"), "whether both are true"),
-    _logical("LOGICAL_OR", ("lhs", "rhs"), "whether one of both is true"),
-    _logical("LOGICAL_NOT", ("input",), "whether it is false"),
-    _select("SELECT", "SelectOptions", 4, "x where the condition holds, else y; the condition may choose whole rows"),
-    _select("SELECT_V2", "SelectV2Options", 2, "x where the condition holds, else y, all broadcast"),
+    _comparison("EQUAL", "EqualOptions", 4, "equal elements", _COMMUTATIVE),
+    _comparison("NOT_EQUAL", "NotEqualOptions", 4, "unequal elements", _COMMUTATIVE),
+    _comparison("LESS", "LessOptions", 3, "comparison: less"),
+    _comparison("LESS_EQUAL", "LessEqualOptions", 3, "comparison: less or equal"),
+    _comparison("GREATER", "GreaterOptions", 3, "comparison: greater"),
+    _comparison("GREATER_EQUAL", "GreaterEqualOptions", 3, "comparison: greater or equal"),
+    _logical("LOGICAL_AND", ("lhs", "rhs"), "logical and"),
+    _logical("LOGICAL_OR", ("lhs", "rhs"), "logical or"),
+    _logical("LOGICAL_NOT", ("input",), "logical not"),
+    _select("SELECT", "SelectOptions", 4, "x where the condition is true, else y; a vector of conditions selects rows"),
+    _select("SELECT_V2", "SelectV2Options", 2, "x where the condition is true, else y; all broadcast"),
 )

@@ -1,4 +1,4 @@
-"""Operators that look things up in tables, and that make features of text and hashes."""
+"""Table look-ups, and features of text and hashes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ SPECS = (
     _lookup(
         "EMBEDDING_LOOKUP",
         (_ints("ids"), Operand("table")),
-        "rows of a table, to real values where it is quantised and the result is not",
+        "rows of a table, dequantised if the result is float",
         version=4,
         quant=moved(1, table=0),
     ),
@@ -65,7 +65,7 @@ SPECS = (
     _lookup(
         "HASHTABLE_LOOKUP",
         (_ints("lookup"), _ints("keys"), Operand("values")),
-        "values that stand beside keys, zeros for keys that are not there, and which were found",
+        "values of keys, zeros for missing keys, and hits",
         results=(Operand("output"), Operand("hits", dtypes=("uint8",))),
         quant=moved(2),
     ),
@@ -83,7 +83,7 @@ SPECS = (
     _lookup(
         "SKIP_GRAM",
         (Operand("input", dtypes=("string",)),),
-        "all choices of a few words of a sentence, in order, that skip few others",
+        "choices of a few words of a sentence in order, with few skipped words",
         options="SkipGramOptions",
         results=(Operand("output", dtypes=("string",)),),
     ),

@@ -1,8 +1,8 @@
-"""Multiply-accumulates: for every operator with inner products, how many its result takes.
+"""Multiply-accumulates of operators with inner products.
 
-Counted is what the definition of the operator multiplies and sums, from shapes alone: products that meet padding are
-in, products of single elements (activations, peepholes, interpolation, sums of squares) are not. Unknown dimensions
-count as none. Operators that run other subgraphs have the work of those, see :mod:`odc_mlir.runtime.execution.work`.
+Counts follow the operator's definition and shapes alone: products with padding count, products of single elements
+(activations, peepholes, interpolation, sums of squares) do not. Unknown dimensions count as 0. The work of called
+subgraphs is in :mod:`odc_mlir.runtime.execution.work`.
 """
 
 from __future__ import annotations
@@ -24,56 +24,56 @@ def _dims(info: TensorInfo) -> list[int]:
 
 
 def _by_output_channel(node: Node, axis: int) -> int:
-    """One result takes everything of the weights that belongs to one index along ``axis``."""
+    """Return results times weights per index along ``axis``."""
     weights = _dims(node.operand(1))
     channels = weights[axis] if weights else 0
     return size(node.results[0]) * math.prod(weights) // channels if channels else 0
 
 
 def conv_2d(node: Node) -> int:
-    """Weights ``[O, kh, kw, I]``."""
+    """Count for weights ``[O, kh, kw, I]``."""
     return _by_output_channel(node, 0)
 
 
 def depthwise_conv_2d(node: Node) -> int:
-    """Weights ``[1, kh, kw, O]``."""
+    """Count for weights ``[1, kh, kw, O]``."""
     return _by_output_channel(node, 3)
 
 
 def conv_3d(node: Node) -> int:
-    """Weights ``[kd, kh, kw, I, O]``."""
+    """Count for weights ``[kd, kh, kw, I, O]``."""
     return _by_output_channel(node, 4)
 
 
 def fully_connected(node: Node) -> int:
-    """Weights ``[O, I]``."""
+    """Count for weights ``[O, I]``."""
     return _by_output_channel(node, 0)
 
 
 def transpose_conv(node: Node) -> int:
-    """Weights ``[O, kh, kw, I]``: every input value meets all taps of all outputs."""
+    """Count for weights ``[O, kh, kw, I]``: every input meets all taps of all outputs."""
     return size(node.operand(2)) * math.prod(_dims(node.operand(1))[:-1])
 
 
 def conv_3d_transpose(node: Node) -> int:
-    """Weights ``[kd, kh, kw, O, I]``."""
+    """Count for weights ``[kd, kh, kw, O, I]``."""
     return transpose_conv(node)
 
 
 def batch_matmul(node: Node) -> int:
-    """One result takes a row of the left matrix."""
+    """Count a row of the left matrix per result."""
     left = node.operand(0).shape or ()
     inner = left[-2 if node.options.get("adjoint_lhs") else -1] if len(left) > 1 else 0
     return size(node.results[0]) * (inner or 0)
 
 
 def bcq_fully_connected(node: Node) -> int:
-    """Decoded weights ``[O, H]`` times ``[H, B]``."""
+    """Count decoded weights ``[O, H]`` times ``[H, B]``."""
     return size(node.results[0]) * (_dims(node.operand(0)) or [0])[0]
 
 
 def recurrent(node: Node) -> int:
-    """Each matrix among the weights meets one vector per step and sequence; the last axis of the input is a vector."""
+    """Count one vector per matrix, step and sequence; the input's last axis is a vector."""
     matrices = 0
     for operand, info in zip(node.spec.operands, node.operands, strict=False):
         if info is not None and "weights" in operand.name and len(info.shape or ()) == 2:
@@ -82,14 +82,14 @@ def recurrent(node: Node) -> int:
 
 
 def lstm(node: Node) -> int:
-    """Of the basic kernel, the weights ``[4 * O, I + O]`` are operand 2; the full one has a matrix for each gate."""
+    """Count the weights ``[4 * O, I + O]`` of the basic kernel, or the full kernel's matrices."""
     if option(node, "kernel_type") == "basic":
         return size(node.operand(2)) * _vectors(node)
     return recurrent(node)
 
 
 def gru(node: Node) -> int:
-    """One matrix for inputs, one for the state."""
+    """Count one matrix for inputs and one for the state."""
     return (size(required(node, "hidden_input")) + size(required(node, "hidden_hidden"))) * _vectors(node)
 
 
@@ -98,6 +98,6 @@ def _vectors(node: Node) -> int:
 
 
 def attention(node: Node) -> int:
-    """Four projections of one token, then its scores and the mixture over the rows of the cache (all of them)."""
+    """Count four projections of one token, and its scores and mixture over all rows of the cache."""
     projections = sum(_size(named(node, name)) for name in ("wq", "wk", "wv", "wo"))
     return projections + size(required(node, "k_cache")) + size(required(node, "v_cache"))

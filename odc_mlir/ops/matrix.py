@@ -11,7 +11,7 @@ from odc_mlir.ops.spec import Operand, OpSpec
 
 
 def _columns(options: Mapping[str, Any]) -> int:
-    """The axis of the right matrix that the results' columns lie along."""
+    """Return the axis of the right matrix that holds the results' columns."""
     return -2 if options["adjoint_rhs"] else -1
 
 

@@ -19,7 +19,7 @@ SPECS = (
         f"{_INFER}:verify_l2_normalization",
         max_version=2,
         quant=fixed("l2_normalization"),
-        summary="each row of channels divided by its norm",
+        summary="channels divided by their L2 norm",
     ),
     OpSpec(
         "LOCAL_RESPONSE_NORMALIZATION",
@@ -29,6 +29,6 @@ SPECS = (
         "odc_mlir.ops.infer.common:unary",
         f"{_KERNELS}:local_response_normalization",
         f"{_INFER}:verify_local_response_normalization",
-        summary="each channel divided by a power of its neighbours' energy",
+        summary="channels divided by a power of their neighbours' energy",
     ),
 )

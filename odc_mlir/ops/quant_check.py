@@ -1,7 +1,7 @@
-"""Refusals of quantised tensors that an operator's arithmetic would misread.
+"""Checks that reject quantised tensors which an operator would misinterpret.
 
-Kernels read the scales that they compute with. Checked here is what they would not look at: parameters that change
-where codes are only moved, several scales where one is meant, and scales of tensors that count as plain integers.
+Kernels read the scales that they compute with. These checks cover the others: parameters that change although codes are
+only moved, several scales instead of one, and scales of plain integers.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 
-# Operators that move codes and bring operands to the result's scale where they must.
+# Operators that move codes and rescale operands to the result's scale if necessary.
 _REQUANTISING = frozenset({"CONCATENATION"})
-# Operators that say themselves what several scales mean, or that do not look at scales by definition; and LSTM, which
-# has two lists of operands.
+# Operators that handle several scales themselves or ignore scales by definition; and LSTM, which has two lists of
+# operands.
 _READING_ALL = frozenset({"QUANTIZE", "DEQUANTIZE", "CAST", "BITCAST", "IF", "WHILE", "CALL", "CUSTOM", "LSTM"})
 _VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS"})
-# Operators that compute with plain integers of any width.
+# Operators on plain integers of any width.
 _PLAIN = frozenset({"FLOOR_DIV", "FLOOR_MOD", "SCATTER_ND"})
 _NARROW = ("int4", "uint4", "int8", "uint8", "int16")
 
 
 def check_quantisation(node: Node) -> None:
-    """Raise ModelError or UnsupportedError where results would not mean what the file says of them."""
+    """Raise ModelError or UnsupportedError if results would contradict the file's quantisation."""
     infos = [info for info in (*node.operands, *node.results) if info is not None]
     for info in infos:
         if info.foreign_quant:
@@ -48,7 +48,7 @@ def _is_coded(info: TensorInfo) -> bool:
 
 
 def _check_moved(node: Node) -> None:
-    """Codes that are moved keep their scale and zero point."""
+    """Check that moved codes keep their scale and zero point."""
     rule = node.spec.quant
     first = node.results[0]
     others: list[TensorInfo | None] = [*node.results[1:]]
@@ -69,7 +69,7 @@ def _check_moved(node: Node) -> None:
 
 
 def _check_scales(node: Node) -> None:
-    """What is computed has one scale, unless the operator keeps the axis of several."""
+    """Check that computed tensors have one scale, unless the operator keeps the axis of several."""
     for index, info in _computed(node):
         if info.quant is None or info.quant.per_tensor or _is_factor(node, index):
             continue
@@ -79,7 +79,7 @@ def _check_scales(node: Node) -> None:
 
 
 def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:
-    """Quantised tensors that a run makes; operands with their place."""
+    """Yield quantised tensors that are computed; operands with their index."""
     for index, info in enumerate(node.operands):
         if info is not None and not info.is_const and _is_coded(info):
             yield index, info
@@ -87,7 +87,7 @@ def _computed(node: Node) -> Iterator[tuple[int | None, TensorInfo]]:
 
 
 def _is_factor(node: Node, index: int | None) -> bool:
-    """Whether an operand is weights or a bias, of which kernels take one scale for each channel."""
+    """Return True for weights and biases, which may have a scale per channel."""
     rule = node.spec.quant
     return index is not None and (
         index in rule.weights or index in rule.biases or (node.spec.name == "BATCH_MATMUL" and index == 1)
@@ -95,12 +95,12 @@ def _is_factor(node: Node, index: int | None) -> bool:
 
 
 def _is_bias(node: Node, index: int) -> bool:
-    """Whether an operand is added to sums; kernels that do so look at its scale."""
+    """Return True for operands that are added to sums; their kernels read the scale."""
     return index < len(node.operands) and node.spec.operand_name(index).endswith("bias")
 
 
 def _axis_is_kept(node: Node) -> bool:
-    """Whether the scales of operand and result of a view or transposition lie along one axis."""
+    """Return True if operand and result of a view or transposition have their scales along one axis."""
     source, result = node.operand(0), node.results[0]
     if source.quant is None or result.quant is None or source.shape is None or result.shape is None:
         return False
@@ -114,7 +114,7 @@ def _axis_is_kept(node: Node) -> bool:
 
 
 def _before(info: TensorInfo, quant: QuantParams) -> int | None:
-    """Elements between two neighbours along all axes before the one with the scales, None where that is not known."""
+    """Return the number of elements before the axis of the scales, or None if unknown."""
     shape = (info.shape or ())[: quant.axis]
     return (
         None if any(extent is None for extent in shape) else math.prod(extent for extent in shape if extent is not None)
@@ -122,7 +122,7 @@ def _before(info: TensorInfo, quant: QuantParams) -> int | None:
 
 
 def _check_plain(node: Node) -> None:
-    """Integers that an operator takes as plain numbers have no scale but 1."""
+    """Check that plain integers have no scale other than 1."""
     rule = node.spec.quant
     if rule.kind in (QuantKind.NONE, QuantKind.SAME):
         return

@@ -1,10 +1,9 @@
-"""What quantising means for an operator: the roles of its operands, and whose parameters its results take.
+"""Quantisation rules of operators: roles of operands, and parameters of results.
 
-An operator's entry in the table holds one :class:`QuantRule`, made by one of the presets below. The rule says nothing
-of element types: which ones an operator can run is asked of its kernel.
+An operator's entry in the table has a :class:`QuantRule`, made by one of the presets below. The rule does not limit
+element types; the kernel does.
 
-Operands that no rule names are *activations* where they are real; whole numbers, truth values and text are never
-touched.
+Float operands without a role are *activations*; integers, booleans and text are never quantised.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ class QuantKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bias:
-    """A bias has the scale ``input scale * weight scale`` for each channel and zero point 0."""
+    """Role of a bias, with the scale ``input scale * weight scale`` per channel and zero point 0."""
 
     input: int
     weights: int
 
 
 class StateParameters(StrEnum):
-    """Parameters of what an operator keeps from run to run."""
+    """Quantisation parameters of an operator's state."""
 
     OUTPUT = "output"  # those of the result
     CELL = "cell"  # int16, the scale a power of two
@@ -43,18 +42,20 @@ class StateParameters(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuantRule:
-    """The rule of one operator; operands are named by their place.
+    """Quantisation rule of one operator; operands are given by index.
 
-    ``weights`` maps each operand that holds weights to its channel axis (None: always one scale), ``biases`` each bias
-    to what it is added to, ``states`` each operand that is state to the kind of its parameters. ``stored`` maps
-    operands that models whose weights alone are codes keep as codes, where they are constant, to the axis of their
-    scales there (None: one scale), which may follow from options: those that are no weights to kernels of codes, or
-    have one scale there.
-    ``source``: in an operator that moves codes, the operand whose parameters the results take. Where it is None, codes
-    of several operands meet in the result, and the operands in ``joined`` (all where it is empty) take its parameters.
-    ``left`` are real operands whose element type does not matter. Values of operands in ``not_negative`` are at least
-    zero; those in ``not_zero`` are constants without zeros, also after rounding. ``table`` names the fixed parameters,
-    ``reason`` says why an operator stays with real values.
+    * ``weights``: channel axis of each operand that holds weights (None: always one scale);
+    * ``biases``: the operands whose product each bias is added to;
+    * ``states``: the kind of parameters of each state operand;
+    * ``stored``: further constants that weight-only models store as codes, with the axis of their scales (None: one
+      scale), which may depend on options;
+    * ``source``: the operand whose parameters the results of a move have. If it is None, the result holds codes of
+      several operands, and the operands in ``joined`` (all if it is empty) have its parameters;
+    * ``left``: float operands that stay float;
+    * ``not_negative``: operands whose values are at least zero;
+    * ``not_zero``: constants without zeros, also after rounding;
+    * ``table``: name of the fixed parameters;
+    * ``reason``: why an operator stays with float values.
     """
 
     kind: QuantKind = QuantKind.OWN
@@ -81,12 +82,12 @@ class QuantRule:
         return self.kind is QuantKind.SAME and self.source is None
 
     def trained(self, options: Mapping[str, Any]) -> dict[int, int | None]:
-        """Operands that hold what was trained, where they are constant, with the axis of scales in reals' models."""
+        """Return operands that hold trained constants, with the axis of their scales in weight-only models."""
         found = {index: axis(options) if callable(axis) else axis for index, axis in self.stored.items()}
         return {**self.weights, **found}
 
     def is_joined(self, operand: int) -> bool:
-        """Whether ``operand`` must have the result's parameters in an operator that joins."""
+        """Return True if ``operand`` must have the result's parameters."""
         return self.joins and (not self.joined or operand in self.joined)
 
 
@@ -95,28 +96,28 @@ OWN = QuantRule()
 
 
 def real_only(reason: str, *, left: tuple[int, ...] = (), stored: tuple[int, ...] = ()) -> QuantRule:
-    """An operator that stays with real values; ``stored`` operands are weights with results along their first axis."""
+    """Return the rule of an operator on real values; ``stored`` are weights with results along axis 0."""
     return QuantRule(QuantKind.FLOAT, left=left, reason=reason, stored=MappingProxyType(dict.fromkeys(stored, 0)))
 
 
 def moved(source: int = 0, *, table: ChannelAxis | None = None) -> QuantRule:
-    """Results hold codes of operand ``source``, in a ``table`` along which results choose."""
+    """Return the rule of an operator that moves codes of operand ``source``."""
     stored = {} if table is None else {source: table}
     return QuantRule(QuantKind.SAME, source=source, stored=MappingProxyType(stored))
 
 
 def joined(*operands: int) -> QuantRule:
-    """The result holds codes of several operands, all of them where none is named."""
+    """Return the rule of an operator whose result holds codes of several operands (default: all)."""
     return QuantRule(QuantKind.SAME, joined=operands)
 
 
 def fixed(table: str) -> QuantRule:
-    """Results have the parameters that ``table`` says for their element type."""
+    """Return the rule of an operator whose results have the fixed parameters in ``table``."""
     return QuantRule(QuantKind.FIXED, table=table)
 
 
 def product(*, axis: int, input: int = 0, weights: int = 1, bias: int | None = 2) -> QuantRule:
-    """Products of an activation and weights with a channel ``axis``, plus a bias."""
+    """Return the rule of products of an activation and weights with a channel ``axis``, plus a bias."""
     biases = {} if bias is None else {bias: Bias(input, weights)}
     return QuantRule(weights=MappingProxyType({weights: axis}), biases=MappingProxyType(biases))
 
@@ -124,7 +125,7 @@ def product(*, axis: int, input: int = 0, weights: int = 1, bias: int | None = 2
 def gates(
     *, weights: tuple[int, ...], stored: tuple[int, ...], biases: Mapping[int, Bias], output: int, cell: int
 ) -> QuantRule:
-    """A recurrent cell: ``weights`` with one scale each, ``stored`` ones with results along axis 0, and its state."""
+    """Return the rule of a recurrent cell with its ``weights``, ``stored`` weights and state."""
     return QuantRule(
         stored=MappingProxyType(dict.fromkeys(stored, 0)),
         weights=MappingProxyType(dict.fromkeys(weights)),

@@ -24,7 +24,7 @@ SPECS = (
         _ELEMENTWISE,
         max_version=4,
         quant=_CONVERTS,
-        summary="real values to codes, or codes to another scale, zero point or type",
+        summary="quantisation, or requantisation to another scale, zero point or type",
     ),
     OpSpec(
         "DEQUANTIZE",
@@ -37,7 +37,7 @@ SPECS = (
         _ELEMENTWISE,
         max_version=7,
         quant=_CONVERTS,
-        summary="codes to real values",
+        summary="dequantisation",
     ),
     OpSpec(
         "FAKE_QUANT",
@@ -50,7 +50,7 @@ SPECS = (
         _ELEMENTWISE,
         max_version=2,
         quant=_CONVERTS,
-        summary="real values rounded to those that codes could hold",
+        summary="rounding of real values to a quantisation grid",
     ),
     OpSpec(
         "CAST",
@@ -62,7 +62,7 @@ SPECS = (
         traits=_ELEMENTWISE,
         max_version=8,
         quant=_CONVERTS,
-        summary="the same numbers in another element type; scales are not looked at",
+        summary="conversion to another element type; scales are ignored",
     ),
     OpSpec(
         "BITCAST",
@@ -72,6 +72,6 @@ SPECS = (
         f"{_INFER}:bitcast",
         f"{_KERNELS}.cast:bitcast",
         quant=_CONVERTS,
-        summary="the same bytes as another element type, the last axis grown or dropped",
+        summary="reinterpretation of bytes as another element type",
     ),
 )

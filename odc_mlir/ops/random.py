@@ -43,6 +43,6 @@ SPECS = (
         kernel=f"{_KERNELS}:multinomial",
         traits=frozenset({Trait.STATEFUL}),
         quant=_DRAWS,
-        summary="random classes with the probabilities that logits give",
+        summary="random classes with the probabilities of logits",
     ),
 )

@@ -1,7 +1,7 @@
-"""Operators that go through sequences and remember: LSTM, RNN, GRU, and SVDF, which remembers its last inputs.
+"""Recurrent operators: LSTM, RNN, GRU, and SVDF, whose state are its last inputs.
 
-Names of operands tell shape functions and kernels what is where: gates, and in bidirectional operators directions, are
-parts of names.
+Names of operands contain the gate, and in bidirectional operators the direction, so that shape functions and kernels
+can find them.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ def _optional(*names: str) -> tuple[Operand, ...]:
 
 
 def _states(*names: str) -> tuple[Operand, ...]:
-    """State that may be left out: it then begins at zero in each run."""
+    """Return optional state operands; omitted state is zero in each run."""
     return tuple(Operand(name, optional=True, mutated=True) for name in names)
 
 
 def _by_gate(pattern: str, gates: Iterable[str] = GATES) -> tuple[Operand, ...]:
-    """One operand per gate; an input gate that is left out is coupled to the forget gate."""
+    """Return one operand per gate; without an input gate it is coupled to the forget gate."""
     return tuple(Operand(pattern.format(gate), optional=gate == "input") for gate in gates)
 
 
 def _cell(direction: str = "") -> tuple[Operand, ...]:
-    """Weights and biases of one LSTM cell."""
+    """Return weights and biases of one LSTM cell."""
     return (
         *_by_gate(direction + "input_to_{}_weights"),
         *_by_gate(direction + "recurrent_to_{}_weights"),
@@ -54,9 +54,9 @@ def _full_lstm() -> tuple[Operand, ...]:
 
 
 def _full_or_basic_lstm() -> tuple[Operand, ...]:
-    """The operands of the full kernel; those of the basic one are the first five, under other names.
+    """Return the operands of the full kernel; the basic kernel uses the first five.
 
-    The basic kernel's are input, previous output, weights, bias and cell state: 1 and 4 are state.
+    In the basic kernel these are input, previous output, weights, bias and cell state: 1 and 4 are state.
     """
     return tuple(
         Operand(operand.name, optional=index >= 5 or operand.optional, mutated=operand.mutated or index in (1, 4))
@@ -70,7 +70,7 @@ def _rnn_cell(direction: str = "") -> tuple[Operand, ...]:
 
 
 def _matrices(operands: Iterable[Operand]) -> tuple[int, ...]:
-    """The places of weights that are matrices; those between a cell and its gates are vectors."""
+    """Return the indices of weights that are matrices, not vectors."""
     return tuple(
         place
         for place, operand in enumerate(operands)
@@ -116,7 +116,7 @@ SPECS = (
         "LSTM",
         _full_or_basic_lstm(),
         "lstm",
-        "one step of a long short-term memory cell",
+        "one step of an LSTM cell",
         infer="lstm",
         options="LSTMOptions",
         version=4,
@@ -127,7 +127,7 @@ SPECS = (
         "UNIDIRECTIONAL_SEQUENCE_LSTM",
         _full_lstm(),
         "lstm",
-        "long short-term memory cell over a sequence",
+        "LSTM cell over a sequence",
         infer="lstm",
         options="UnidirectionalSequenceLSTMOptions",
         version=4,
@@ -150,7 +150,7 @@ SPECS = (
             *_optional(*(f"{way}aux_input_to_{gate}_weights" for way in DIRECTIONS for gate in GATES)),
         ),
         "lstm",
-        "two long short-term memory cells over a sequence, one of them from its end",
+        "LSTM cells over a sequence in both directions",
         infer="lstm",
         options="BidirectionalSequenceLSTMOptions",
         version=3,
@@ -160,7 +160,7 @@ SPECS = (
         "RNN",
         (_INPUT, *_rnn_cell()),
         "rnn",
-        "one step of a fully connected layer that also sees its last result",
+        "one step of a recurrent fully connected layer",
         options="RNNOptions",
         version=3,
     ),
@@ -168,7 +168,7 @@ SPECS = (
         "UNIDIRECTIONAL_SEQUENCE_RNN",
         (_INPUT, *_rnn_cell()),
         "rnn",
-        "a fully connected layer that also sees its last result, over a sequence",
+        "recurrent fully connected layer over a sequence",
         options="SequenceRNNOptions",
         version=3,
     ),
@@ -181,7 +181,7 @@ SPECS = (
             *_optional("aux_input", "fw_aux_input_weights", "bw_aux_input_weights"),
         ),
         "rnn",
-        "two layers that also see their last results over a sequence, one of them from its end",
+        "recurrent fully connected layers over a sequence in both directions",
         options="BidirectionalSequenceRNNOptions",
         version=3,
         results=_BOTH_WAYS,
@@ -190,7 +190,7 @@ SPECS = (
         "SVDF",
         (_INPUT, Operand("weights_feature"), Operand("weights_time"), *_optional("bias"), *_states("state")),
         "svdf",
-        "filters over the last inputs, factored into one over features and one over time",
+        "filters over the last inputs, factored into features and time",
         options="SVDFOptions",
         version=4,
         quant=real_only(_KEEPS_STATE, stored=(1, 2)),

@@ -72,8 +72,8 @@ SPECS = (
     _reduce("REDUCE_PROD", "product over some axes"),
     _reduce("REDUCE_MAX", "largest element over some axes", traits=_MOVES, quant=moved()),
     _reduce("REDUCE_MIN", "smallest element over some axes", traits=_MOVES, quant=moved()),
-    _reduce("REDUCE_ANY", "whether any element over some axes is true", dtypes=("bool",), quant=NONE),
-    _reduce("REDUCE_ALL", "whether all elements over some axes are true", dtypes=("bool",), quant=NONE),
+    _reduce("REDUCE_ANY", "logical or over some axes", dtypes=("bool",), quant=NONE),
+    _reduce("REDUCE_ALL", "logical and over some axes", dtypes=("bool",), quant=NONE),
     OpSpec(
         "CUMSUM",
         (_X, Operand("axis", dtypes=_INTS64)),
@@ -84,11 +84,17 @@ SPECS = (
         f"{_INFER}:verify_cumsum",
         summary="running sum along an axis",
     ),
-    _segments("SEGMENT_SUM", (_X, _IDS), "SegmentSumOptions", "sums of neighbouring slices", "segment_sum"),
-    _unsorted("prod", "products of the slices of each segment"),
-    _unsorted("max", "largest elements of the slices of each segment"),
-    _unsorted("min", "smallest elements of the slices of each segment"),
-    _unsorted("sum", "sums of the slices of each segment"),
+    _segments(
+        "SEGMENT_SUM",
+        (_X, _IDS),
+        "SegmentSumOptions",
+        "sums of consecutive slices with equal segment ids",
+        "segment_sum",
+    ),
+    _unsorted("prod", "products of slices with equal segment ids"),
+    _unsorted("max", "maxima of slices with equal segment ids"),
+    _unsorted("min", "minima of slices with equal segment ids"),
+    _unsorted("sum", "sums of slices with equal segment ids"),
     _segments(
         "REDUCE_WINDOW",
         (
@@ -99,7 +105,7 @@ SPECS = (
             Operand("dilations", dtypes=_INTS64),
         ),
         "ReduceWindowOptions",
-        "every window of the operand reduced to one element",
+        "reduction of every window to one element",
         "reduce_window",
     ),
 )

@@ -1,4 +1,4 @@
-"""Custom operators that an application brings along: who computes ``CUSTOM`` operators by their custom code."""
+"""Registry of an application's custom operators by custom code."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ InferShapes = Callable[["Sequence[TensorInfo | None]", "Sequence[TensorInfo]", b
 
 @dataclass(frozen=True, slots=True)
 class CustomOp:
-    """``evaluate`` and ``infer`` of :meth:`CustomOps.register`."""
+    """A registered operator: ``evaluate`` and ``infer`` of :meth:`CustomOps.register`."""
 
     code: str
     evaluate: Evaluate
@@ -26,9 +26,9 @@ class CustomOp:
 
 
 class CustomOps:
-    """Custom operators by custom code; what is not here is looked up in ``parent``.
+    """Custom operators by custom code; inherits from ``parent``.
 
-    A session holds one whose parent is the default registry, so that it can add operators without others noticing.
+    A session has a registry whose parent is the default one, so that its operators do not affect other sessions.
     """
 
     def __init__(self, parent: CustomOps | None = None) -> None:
@@ -38,13 +38,13 @@ class CustomOps:
     def register(
         self, code: str, evaluate: Evaluate, *, infer: InferShapes | None = None, replace: bool = False
     ) -> None:
-        """Let ``evaluate`` compute the operators whose custom code is ``code``, known ones of ours included.
+        """Register ``evaluate`` for operators with the custom code ``code``, also for built-in ones.
 
-        ``evaluate(inputs, outputs, options)`` gets the operands as read-only arrays (None for one that is left out),
-        what the model says of each result (name, dtype, shape, quant) and the operator's raw option bytes, and returns
-        one array for each result, of the declared element type. ``infer(inputs, outputs, options)``, where it is given,
-        says the results' shapes (None for unknown sizes) before the run. Raises OptionError for a code that is
-        registered here already, unless ``replace`` is set, and for one that no model can name.
+        ``evaluate(inputs, outputs, options)`` gets the operands as read-only arrays (None for omitted ones), the
+        model's description of each result (name, dtype, shape, quant) and the operator's raw option bytes. It returns
+        one array per result, of the declared element type. The optional ``infer(inputs, outputs, options)`` returns the
+        results' shapes (None for unknown sizes) before the run. Raises OptionError for an invalid code, and for one
+        that is registered here already unless ``replace`` is True.
         """
         if not isinstance(code, str) or not code:
             raise OptionError(f"a custom code is a non-empty string, not {code!r}")
@@ -55,28 +55,28 @@ class CustomOps:
         self._operators[code] = CustomOp(code, evaluate, infer)
 
     def remove(self, code: str) -> None:
-        """Forget ``code``; raises OptionError when it is not registered here."""
+        """Remove ``code``; raise OptionError if it is not registered here."""
         if self._operators.pop(code, None) is None:
             raise OptionError(f"custom operator {code!r} is not registered")
 
     def get(self, code: str) -> CustomOp | None:
-        """The operator registered for ``code``, here or in the parent."""
+        """Return the operator registered for ``code``, here or in the parent."""
         found = self._operators.get(code)
         return self._parent.get(code) if found is None and self._parent is not None else found
 
     def __iter__(self) -> Iterator[str]:
-        """The codes that are known, the parent's included."""
+        """Iterate over registered codes, including the parent's."""
         return iter(dict.fromkeys((*self._operators, *(self._parent or ()))))
 
 
 @cache
 def default_custom_ops() -> CustomOps:
-    """The registry of the whole process, which ``odc_mlir.register_custom_op`` fills."""
+    """Return the registry of the process, to which ``odc_mlir.register_custom_op`` adds."""
     return CustomOps()
 
 
 def register_custom_op(
     code: str, evaluate: Evaluate, *, infer: InferShapes | None = None, replace: bool = False
 ) -> None:
-    """Let ``evaluate`` compute custom operators with this code in the whole process; see :meth:`CustomOps.register`."""
+    """Register ``evaluate`` for custom operators in the whole process; see :meth:`CustomOps.register`."""
     default_custom_ops().register(code, evaluate, infer=infer, replace=replace)

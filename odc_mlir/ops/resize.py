@@ -22,6 +22,6 @@ def _resize(name: str, options: str, summary: str) -> OpSpec:
 
 
 SPECS = (
-    _resize("RESIZE_BILINEAR", "ResizeBilinearOptions", "image at another size, interpolated between four pixels"),
-    _resize("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions", "image at another size, nearest pixels"),
+    _resize("RESIZE_BILINEAR", "ResizeBilinearOptions", "image resizing by bilinear interpolation"),
+    _resize("RESIZE_NEAREST_NEIGHBOR", "ResizeNearestNeighborOptions", "image resizing by nearest pixels"),
 )

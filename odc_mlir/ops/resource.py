@@ -1,4 +1,4 @@
-"""Operators on state that is reached by a handle: resource variables and hash tables."""
+"""Operators on resource variables and hash tables, which have handles."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ def _resource(
 
 
 SPECS = (
-    _resource("VAR_HANDLE", "the variable of a name", (), (_HANDLE,), options="VarHandleOptions"),
-    _resource("READ_VARIABLE", "what a variable holds", (_HANDLE,), (Operand("value"),), options="ReadVariableOptions"),
+    _resource("VAR_HANDLE", "handle of a variable by name", (), (_HANDLE,), options="VarHandleOptions"),
+    _resource("READ_VARIABLE", "value of a variable", (_HANDLE,), (Operand("value"),), options="ReadVariableOptions"),
     _resource(
         "ASSIGN_VARIABLE",
-        "puts a value into a variable",
+        "assignment to a variable",
         (_HANDLE, Operand("value")),
         options="AssignVariableOptions",
     ),
-    _resource("HASHTABLE", "the table of a number", (), (_HANDLE,), options="HashtableOptions"),
+    _resource("HASHTABLE", "handle of a hash table by number", (), (_HANDLE,), options="HashtableOptions"),
     _resource(
         "HASHTABLE_FIND",
-        "values that a table has under keys, or a default",
+        "look-up of keys in a hash table, with a default",
         (_HANDLE, Operand("keys", dtypes=_KEYS), Operand("default")),
         (Operand("values"),),
         options="HashtableFindOptions",
     ),
     _resource(
         "HASHTABLE_IMPORT",
-        "fills a table, unless it is filled",
+        "filling of an empty hash table",
         (_HANDLE, Operand("keys", dtypes=_KEYS), Operand("values")),
         options="HashtableImportOptions",
     ),
     _resource(
         "HASHTABLE_SIZE",
-        "number of a table's entries",
+        "number of entries of a hash table",
         (_HANDLE,),
         (Operand("size", dtypes=("int64",)),),
         options="HashtableSizeOptions",

@@ -46,9 +46,11 @@ def _mover(
 
 
 SPECS = (
-    _mover("RESHAPE", (_X, _ints("shape", optional=True)), "another shape", options="ReshapeOptions", traits=_VIEW),
-    _mover("SQUEEZE", (_X,), "drop axes of size 1", options="SqueezeOptions", traits=_VIEW, version=2),
-    _mover("EXPAND_DIMS", (_X, _ints("axis")), "insert an axis of size 1", options="ExpandDimsOptions", traits=_VIEW),
+    _mover("RESHAPE", (_X, _ints("shape", optional=True)), "change of shape", options="ReshapeOptions", traits=_VIEW),
+    _mover("SQUEEZE", (_X,), "removal of axes of size 1", options="SqueezeOptions", traits=_VIEW, version=2),
+    _mover(
+        "EXPAND_DIMS", (_X, _ints("axis")), "insertion of an axis of size 1", options="ExpandDimsOptions", traits=_VIEW
+    ),
     OpSpec(
         "SHAPE",
         (_X,),
@@ -58,12 +60,12 @@ SPECS = (
         f"{_KERNELS}:shape",
         f"{_INFER}:verify_shape",
         quant=NONE,
-        summary="the operand's sizes",
+        summary="sizes of the operand",
     ),
     _mover(
         "STRIDED_SLICE",
         (_X, _ints("begin"), _ints("end"), _ints("strides")),
-        "every n-th element of a range of each axis",
+        "every n-th element of a range along each axis",
         options="StridedSliceOptions",
         infer="strided",
         version=8,
@@ -71,7 +73,7 @@ SPECS = (
     _mover(
         "SLICE",
         (_X, _ints("begin"), _ints("size")),
-        "a range of each axis",
+        "range along each axis",
         options="SliceOptions",
         infer="slice_",
         version=6,
@@ -79,7 +81,7 @@ SPECS = (
     _mover(
         "PACK",
         (Operand("values", variadic=True),),
-        "stack operands along a new axis",
+        "stacking of operands along a new axis",
         options="PackOptions",
         version=4,
         quant=joined(),
@@ -87,7 +89,7 @@ SPECS = (
     _mover(
         "CONCATENATION",
         (Operand("values", variadic=True),),
-        "join operands along an axis",
+        "concatenation along an axis",
         options="ConcatenationOptions",
         version=4,
         quant=joined(),
@@ -95,9 +97,9 @@ SPECS = (
     _mover(
         "PAD",
         (_X, Operand("paddings", dtypes=(*_INTS, "int8", "int16"))),
-        "add zeros around the operand",
+        "padding with zeros",
         options="PadOptions",
         version=5,
     ),
-    _mover("TRANSPOSE", (_X, _ints("permutation")), "permute axes", options="TransposeOptions", version=6),
+    _mover("TRANSPOSE", (_X, _ints("permutation")), "permutation of axes", options="TransposeOptions", version=6),
 )

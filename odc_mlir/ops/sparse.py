@@ -1,4 +1,4 @@
-"""Sparse constants: how stored elements spread over a tensor, and the dense tensor that they make."""
+"""Sparse constants: layout of stored elements, and conversion to a dense tensor."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class DimMetadata:
 
 @dataclass(slots=True)
 class Sparsity:
-    """How a constant's stored elements spread over its shape.
+    """Layout of a constant's stored elements.
 
-    The levels in ``dims`` stand in ``traversal_order``, whose entries are dimensions of the tensor and, numbered after
-    them, block dimensions; ``block_map[b]`` is the dimension that block dimension ``b`` divides.
+    ``dims`` has a level per entry of ``traversal_order``, which lists dimensions of the tensor and then block
+    dimensions; block dimension ``b`` divides the dimension ``block_map[b]``.
     """
 
     traversal_order: tuple[int, ...]
@@ -43,17 +43,17 @@ class Sparsity:
 
 
 def _same(a: NDArray[Any] | None, b: NDArray[Any] | None) -> bool:
-    """Equal dtype, shape and bytes."""
+    """Return True for equal dtype, shape and bytes."""
     if a is None or b is None:
         return a is b
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
 def densify(values: NDArray[Any], sparsity: Sparsity, shape: Sequence[int]) -> NDArray[Any]:
-    """The dense tensor of ``shape`` with ``values`` in the places that ``sparsity`` gives them, zeros elsewhere.
+    """Return the dense tensor of ``shape`` with ``values`` placed by ``sparsity``, zeros elsewhere.
 
-    Values and indices beyond the last place are padding. Raises ModelError where the description contradicts itself or
-    the shape, or there are too few values.
+    Values and indices beyond the last position are padding. Raises ModelError if the layout contradicts itself or the
+    shape, or if there are too few values.
     """
     rank, blocks = len(shape), len(sparsity.block_map)
     order = sparsity.traversal_order
@@ -72,7 +72,7 @@ def densify(values: NDArray[Any], sparsity: Sparsity, shape: Sequence[int]) -> N
 
 
 def _places(sparsity: Sparsity, most: int) -> list[NDArray[np.int64]]:
-    """For each level the coordinates along it of all stored elements; ``most`` bounds their number."""
+    """Return the coordinates of all stored elements for each level; ``most`` bounds their number."""
     places: list[NDArray[np.int64]] = []
     count = 1
     for number, level in enumerate(sparsity.dims):
@@ -96,7 +96,7 @@ def _check_count(count: int, most: int, number: int) -> None:
 
 
 def _compressed(level: DimMetadata, count: int, number: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Parents and coordinates of a level in compressed rows."""
+    """Return parents and coordinates of a level in compressed rows."""
     if level.segments is None or level.indices is None:
         raise ModelError(f"level {number} has no segments or indices")
     segments, indices = level.segments.astype(np.int64), level.indices.astype(np.int64)

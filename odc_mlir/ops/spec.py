@@ -1,7 +1,7 @@
-"""The operator table's vocabulary: what one entry says, and the view of an operator that its functions receive.
+"""Types of the operator table: entries, and operators and tensors as their functions receive them.
 
 An :class:`OpSpec` is the only declaration of an operator. The IR class, importer, exporter, verifier, shape inference,
-host execution and generated docs derive from it. Nothing here imports xDSL, so the runtime never loads it.
+host execution and generated docs derive from it. This module does not import xDSL, so the runtime never loads it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class QuantParams:
 
 
 class ResultType(NamedTuple):
-    """What a shape function says of one result; ``shape`` None means unknown rank, a None dimension unknown size."""
+    """Inferred type of one result; ``shape`` None means unknown rank, a None dimension unknown size."""
 
     dtype: str
     shape: Shape | None
@@ -68,9 +68,9 @@ class ResultType(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Blockwise:
-    """How a real constant is stored in blocks along its last axis: ``real = scale * (code - zero_point)``.
+    """Storage of a float constant in blocks along its last axis: ``real = scale * (code - zero_point)``.
 
-    ``codes`` is the stored element type, ``scales`` and ``zero_points`` (None: all 0) have one entry for each block of
+    ``codes`` is the stored element type; ``scales`` and ``zero_points`` (None: all 0) have one entry per block of
     ``size`` codes.
     """
 
@@ -82,11 +82,11 @@ class Blockwise:
 
 @dataclass(slots=True)
 class TensorInfo:
-    """A tensor as shape functions, verifiers and kernels see it.
+    """Description of a tensor for shape functions, verifiers and kernels.
 
-    ``data`` holds the raw little-endian bytes of a constant, None for everything else; ``sparsity`` says how the
-    elements of a sparse one are stored, ``blockwise`` how a real one is coded. ``mx_axis`` is the axis along which the
-    elements of a microscaling type share exponents. ``foreign_quant`` names a quantisation that only its author knows.
+    ``data`` holds the raw little-endian bytes of a constant, None for other tensors; ``sparsity`` is the layout of a
+    sparse constant, ``blockwise`` the storage of a float one. ``mx_axis`` is the axis along which the elements of a
+    microscaling type share exponents. ``foreign_quant`` names a custom quantisation.
     """
 
     name: str
@@ -117,7 +117,7 @@ class TensorInfo:
         return tuple(d for d in self.shape if d is not None)
 
     def array(self) -> Array:
-        """The constant's value as a read-only array in storage dtype; raises ModelError if it is not constant."""
+        """Return the constant's value as a read-only array in storage dtype; raise ModelError for others."""
         if self._array is None:
             from odc_mlir.ops.constants import decode_constant
 
@@ -127,7 +127,7 @@ class TensorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Callee:
-    """What a subgraph that an operator calls takes and gives, as it declares that itself."""
+    """Declared inputs and outputs of a called subgraph."""
 
     name: str
     inputs: tuple[TensorInfo, ...]
@@ -136,25 +136,25 @@ class Callee:
 
 @dataclass(slots=True)
 class Node:
-    """One operator with its tensors and options, independent of where it came from (file record or IR)."""
+    """One operator with its tensors and options, independent of its source (file or IR)."""
 
     spec: OpSpec
     operands: tuple[TensorInfo | None, ...]  # None: optional operand left out
     results: tuple[TensorInfo, ...]
     options: Mapping[str, Any] = field(default_factory=dict)  # every field of the options table, defaults filled in
-    name: str = ""  # name of the first result: what users know the operator by
+    name: str = ""  # name of the first result, which identifies the operator in messages
     version: int = 1
     custom_code: str = ""
     custom_options: bytes = b""
     intermediates: tuple[TensorInfo | None, ...] = ()
-    mutating: tuple[bool, ...] = ()  # by operand: what the model's own record says of it
-    callees: Mapping[int, Callee] = field(default_factory=dict)  # subgraphs that control flow names, by index
-    subgraphs: Mapping[int, Execute] = field(default_factory=dict)  # the same at run time, to be called
-    context: Context = field(default_factory=Context)  # state and choices shared with the other operators of a run
+    mutating: tuple[bool, ...] = ()  # by operand, from the model's record
+    callees: Mapping[int, Callee] = field(default_factory=dict)  # subgraphs of control flow, by index
+    subgraphs: Mapping[int, Execute] = field(default_factory=dict)  # the same as functions, at run time
+    context: Context = field(default_factory=Context)  # state and options shared by the operators of a run
     place: tuple[int, int] = (0, 0)  # (subgraph, operator) in the model
 
     def operand(self, index: int) -> TensorInfo:
-        """Operand ``index``; raises ModelError where it is left out."""
+        """Return operand ``index``; raise ModelError if it is omitted."""
         value = self.operands[index] if index < len(self.operands) else None
         if value is None:
             raise self.error(f"operand {index} ({self.spec.operand_name(index)}) is required")
@@ -165,13 +165,13 @@ class Node:
 
     @property
     def macs(self) -> int:
-        """Multiply-accumulates of the operator itself, without what it calls; unknown dimensions count as none."""
+        """Multiply-accumulates of the operator without called subgraphs; unknown dimensions count as 0."""
         count = self.spec.macs_function
         return 0 if count is None else count(self)
 
     @property
     def mutated(self) -> tuple[int, ...]:
-        """The operands that are given and that the operator writes: state, where they are variables."""
+        """Indices of the given operands that the operator writes; variables among them are state."""
         declared = self.spec.operands
         return tuple(
             index
@@ -181,15 +181,15 @@ class Node:
         )
 
     def private_state(self) -> dict[str, Any]:
-        """What this operator alone keeps from run to run; empty in the first one. Ask for it anew in every run."""
+        """Return the private state of this operator, initially empty. Call this in every run."""
         return self.context.state.private.setdefault(self.place, {})
 
     def const(self, index: int) -> Array:
-        """Value of constant operand ``index``; raises ModelError where it is not constant."""
+        """Return the value of constant operand ``index``; raise ModelError if it is not constant."""
         return self.operand(index).array()
 
     def error(self, message: str, **where: Any) -> ModelError:
-        """A ModelError that names this operator."""
+        """Return a ModelError that names this operator."""
         return ModelError(message, op=self.spec.name, tensor=where.pop("tensor", self.name), **where)
 
 
@@ -197,12 +197,11 @@ class Node:
 class Operand:
     """One operand or result.
 
-    A ``mutated`` operand is written by the operator (which then has ``Trait.STATEFUL`` and not ``Trait.PURE``): state
-    of recurrent operators, caches. The prepared kernel receives it as a writable array in storage dtype, reads the old
-    contents and writes the new ones in place, ``state[...] = new``, before it returns; no result may share memory with
-    it. When the operand is a variable tensor, the next run finds the new contents there; executors see to it that
-    nothing else sees the array change. When it is anything else, the kernel gets a copy of its own and what it writes
-    is lost. An optional one that is left out is None, as always.
+    An operator writes its ``mutated`` operands, such as state of recurrent operators and caches; it has
+    ``Trait.STATEFUL`` and not ``Trait.PURE``. The prepared kernel receives a writable array in storage dtype, reads the
+    old contents and writes the new ones in place, ``state[...] = new``, before it returns; results must not share
+    memory with it. The next run finds the new contents of a variable tensor; executors hide the change from all others.
+    For other tensors the kernel gets a copy, and its changes are lost. An omitted optional operand is None.
     """
 
     name: str
@@ -221,7 +220,7 @@ class OpSpec:
     ``macs`` are ``module:function`` strings, imported when first used:
 
     * ``infer(node) -> Sequence[ResultType]`` from operand types, constants and options;
-    * ``kernel(node) -> Execute`` does all that can fail or be precomputed and returns the function that runs;
+    * ``kernel(node) -> Execute`` does everything that can fail or be precomputed and returns the function that runs;
     * ``verify(node) -> None`` raises ``node.error(...)`` (beyond counts and dtypes, which are checked from the table);
     * ``macs(node) -> int`` counts multiply-accumulates; operators without inner products have none.
     """
@@ -255,7 +254,7 @@ class OpSpec:
 
     @cached_property
     def kernel_function(self) -> Callable[[Node], Execute]:
-        """The kernel; it refuses quantised tensors that it would misread."""
+        """The kernel, preceded by the check for quantised tensors that it would misinterpret."""
         check, kernel = _resolve("odc_mlir.ops.quant_check:check_quantisation"), _resolve(self.kernel)
 
         def prepare(node: Node) -> Execute:
@@ -281,5 +280,5 @@ def _resolve(reference: str) -> Callable[..., Any]:
 
 
 def numpy_dtype(name: str) -> np.dtype:
-    """Storage dtype of the element type called ``name``."""
+    """Return the storage dtype of the element type called ``name``."""
     return DTYPES[name].numpy

@@ -38,6 +38,6 @@ SPECS = (
         f"{_INFER}:rfft2d",
         f"{_KERNELS}:rfft2d",
         quant=_COMPLEX_ONLY,
-        summary="Fourier transform of real images over the last two axes, the redundant half left out",
+        summary="Fourier transform of real images over the last two axes, without the redundant half",
     ),
 )

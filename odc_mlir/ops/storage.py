@@ -14,6 +14,6 @@ SPECS = (
         verify="odc_mlir.ops.infer.common:verify_first_dtype",
         traits=frozenset({Trait.PURE, Trait.SAME_QUANT}),
         quant=moved(),
-        summary="the dense tensor that a sparse constant stands for",
+        summary="dense form of a sparse constant",
     ),
 )

@@ -1,1 +1,1 @@
-"""Shape functions and verifiers of operators, one module per family, with the rules that families share."""
+"""Shape functions and verifiers of operators: one module per family, and shared rules."""

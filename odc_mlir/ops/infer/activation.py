@@ -18,7 +18,7 @@ from odc_mlir.ops.infer.common import (
 )
 from odc_mlir.ops.spec import Node, ResultType
 
-# Element types of softmax results that differ from the operand's: finer steps of the same probabilities.
+# Element types of softmax results with finer steps than the operand's type.
 SOFTMAX_PAIRS = (("int8", "int16"), ("uint8", "int16"))
 
 
@@ -39,7 +39,7 @@ def _check_softmax(node: Node) -> None:
 
 
 def softmax(node: Node) -> list[ResultType]:
-    """Shaped like the operand, of the declared element type (int8 may give int16)."""
+    """Infer the operand's shape and the declared element type (int8 may give int16)."""
     return declared(node)
 
 
@@ -55,7 +55,7 @@ def _check_leaky_relu(node: Node) -> None:
 
 
 def prelu(node: Node) -> list[ResultType]:
-    """Shaped like the first operand, to which the slopes must broadcast."""
+    """Infer the type of the first operand, to which the slopes must broadcast."""
     x, alpha = shape_of(node, 0), shape_of(node, 1)
     if x is not None and alpha is not None:
         both = broadcast(node, x, alpha)

@@ -1,7 +1,7 @@
-"""Rules that many operators share: broadcasting, axes, constant operands, limits, type checks.
+"""Shared rules of operators: broadcasting, axes, constant operands, limits, type checks.
 
-Shape functions work with partly known shapes: an unknown rank is None, an unknown dimension is None. They raise
-``node.error`` for what cannot be right whatever the unknown sizes are, and never give a negative size.
+Shape functions accept partly known shapes: an unknown rank is None, an unknown dimension is None. They raise
+``node.error`` for operands that are invalid for all unknown sizes, and never return a negative size.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MAX_CONSTANT_LIST = 1 << 16  # longest constant operand that a shape function re
 
 
 def shape_text(shape: Shape | None) -> str:
-    """``[1, ?, 3]``, or ``unknown``."""
+    """Return a shape as text: ``[1, ?, 3]``, or ``unknown``."""
     return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
 
 
 def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None) -> Shape | None:
-    """Shape of operand ``index``, None for an unknown rank; raises where a size is negative or the rank not allowed."""
+    """Return the shape of operand ``index``, None for an unknown rank; raise ModelError for invalid ones."""
     info = node.operand(index)
     if info.shape is None:
         return None
@@ -42,9 +42,9 @@ def shape_of(node: Node, index: int, ranks: int | Sequence[int] | None = None) -
 
 
 def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
-    """Refuse a result or temporary of more than MAX_BYTES, and one of more than the run may take (AllocationError).
+    """Raise ModelError for more than MAX_BYTES, AllocationError for more than the run may use.
 
-    Kernels call it before they allocate what depends on values: ends of a range, sizes to fill, counts to repeat.
+    Kernels call it before they allocate arrays whose size depends on values: ends of a range, sizes, repetitions.
     """
     sizes = [d for d in shape if d is not None]
     total = math.prod(sizes) * DTYPES[dtype].numpy.itemsize
@@ -63,7 +63,7 @@ def check_elements(node: Node, shape: Iterable[int | None], dtype: str) -> None:
 
 
 def result(node: Node, dtype: str, shape: Shape | None) -> list[ResultType]:
-    """The one result of an operator, refused when too large."""
+    """Return the only result of an operator; raise ModelError if it is too large."""
     if shape is not None:
         check_elements(node, shape, dtype)
         if len(shape) > MAX_RANK:
@@ -72,7 +72,7 @@ def result(node: Node, dtype: str, shape: Shape | None) -> list[ResultType]:
 
 
 def option(node: Node, name: str) -> Any:
-    """Value of a field of the options table; raises where the operator came without its options."""
+    """Return a field of the options table; raise ModelError if the operator has no options."""
     try:
         return node.options[name]
     except KeyError:
@@ -80,7 +80,7 @@ def option(node: Node, name: str) -> Any:
 
 
 def static_ints(node: Node, index: int) -> tuple[int, ...] | None:
-    """Flattened value of an integer operand when it is constant, None when it is computed."""
+    """Return the flattened value of a constant integer operand, None if it is computed."""
     info = node.operand(index)
     if not info.info.is_integer:
         raise node.error(f"operand {index} ({node.spec.operand_name(index)}) is {info.dtype}; it must hold integers")
@@ -93,7 +93,7 @@ def static_ints(node: Node, index: int) -> tuple[int, ...] | None:
 
 
 def check_single(node: Node, index: int) -> None:
-    """Raises where operand ``index`` is known not to have exactly one element."""
+    """Raise ModelError if operand ``index`` is known not to have exactly one element."""
     shape = shape_of(node, index)
     if shape is not None and any(d not in (None, 1) for d in shape):
         what = f"operand {index} ({node.spec.operand_name(index)})"
@@ -101,14 +101,14 @@ def check_single(node: Node, index: int) -> None:
 
 
 def static_int(node: Node, index: int) -> int | None:
-    """Value of a one-element integer operand when it is constant, None when it is computed."""
+    """Return the value of a constant one-element integer operand, None if it is computed."""
     check_single(node, index)
     values = static_ints(node, index)
     return None if values is None else values[0]
 
 
 def vector_length(node: Node, index: int) -> int | None:
-    """Number of entries of a list-valued operand, None when unknown; raises where it is not a vector (or scalar)."""
+    """Return the number of entries of a list operand, or None; raise ModelError for rank 2 and more."""
     shape = shape_of(node, index, (0, 1))
     if shape is None:
         return None
@@ -116,26 +116,26 @@ def vector_length(node: Node, index: int) -> int | None:
 
 
 def unknown_shape(rank: int | None) -> Shape | None:
-    """A shape of known rank without known sizes."""
+    """Return a shape of known rank without known sizes."""
     return None if rank is None else (None,) * min(rank, MAX_RANK + 1)  # no more are built than are refused
 
 
 def normal_axis(node: Node, axis: int, rank: int) -> int:
-    """``axis`` counted from the front; raises where it is outside ``[-rank, rank)``."""
+    """Return ``axis`` counted from the front; raise ModelError outside ``[-rank, rank)``."""
     if not -rank <= axis < rank:
         raise node.error(f"axis {axis} is out of range for rank {rank}; allowed are {-rank} to {rank - 1}")
     return axis % rank
 
 
 def same_dim(node: Node, a: int | None, b: int | None, what: str) -> int | None:
-    """The size that two dimensions share; raises where both are known and differ."""
+    """Return the size that two dimensions share; raise ModelError if they differ."""
     if a is not None and b is not None and a != b:
         raise node.error(f"{what}: {a} and {b} must be equal")
     return b if a is None else a
 
 
 def broadcast(node: Node, a: Shape, b: Shape) -> Shape:
-    """numpy's broadcast of two shapes. An unknown size beside 1 or another unknown stays unknown."""
+    """Broadcast two shapes as numpy does. An unknown size with 1 or another unknown stays unknown."""
     rank = max(len(a), len(b))
     left, right = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     sizes: list[int | None] = []
@@ -150,29 +150,29 @@ def broadcast(node: Node, a: Shape, b: Shape) -> Shape:
 
 
 def unary(node: Node) -> list[ResultType]:
-    """Result like the first operand."""
+    """Infer the type of the first operand."""
     return result(node, node.operand(0).dtype, shape_of(node, 0))
 
 
 def binary(node: Node) -> list[ResultType]:
-    """Result with the broadcast shape and the first operand's element type."""
+    """Infer the broadcast shape and the first operand's element type."""
     a, b = shape_of(node, 0), shape_of(node, 1)
     return result(node, node.operand(0).dtype, None if a is None or b is None else broadcast(node, a, b))
 
 
 def comparison(node: Node) -> list[ResultType]:
-    """Booleans with the broadcast shape."""
+    """Infer booleans of the broadcast shape."""
     a, b = shape_of(node, 0), shape_of(node, 1)
     return result(node, "bool", None if a is None or b is None else broadcast(node, a, b))
 
 
 def declared(node: Node) -> list[ResultType]:
-    """Result shaped like the first operand, of the element type that the model declares (quantize, cast)."""
+    """Infer the first operand's shape and the declared element type (QUANTIZE, CAST)."""
     return result(node, node.results[0].dtype, shape_of(node, 0))
 
 
 def reduce(node: Node) -> list[ResultType]:
-    """Operand 0 reduced over the axes in operand 1, kept as size 1 with ``keep_dims``."""
+    """Infer operand 0 reduced over the axes in operand 1, kept with size 1 if ``keep_dims``."""
     shape, keep = shape_of(node, 0), bool(option(node, "keep_dims"))
     vector_length(node, 1)
     axes = static_ints(node, 1)
@@ -186,7 +186,7 @@ def reduce(node: Node) -> list[ResultType]:
 
 
 def verify_same_dtype(node: Node) -> None:
-    """Every operand has the result's element type."""
+    """Check that every operand has the result's element type."""
     expected = node.results[0].dtype
     for index, info in enumerate(node.operands):
         if info is not None and info.dtype != expected:
@@ -198,14 +198,14 @@ def verify_same_dtype(node: Node) -> None:
 
 
 def verify_first_dtype(node: Node) -> None:
-    """The first operand has the result's element type."""
+    """Check that the first operand has the result's element type."""
     first, expected = node.operand(0), node.results[0].dtype
     if first.dtype != expected:
         raise node.error(f"the operand is {first.dtype}, the result {expected}; they must be equal")
 
 
 def verified(check: Callable[[Node], None], infer: Callable[[Node], Any]) -> Callable[[Node], None]:
-    """A verifier that also proves that the shape function accepts the operator."""
+    """Return a verifier that also runs the shape function."""
 
     def verify(node: Node) -> None:
         check(node)
@@ -216,7 +216,7 @@ def verified(check: Callable[[Node], None], infer: Callable[[Node], Any]) -> Cal
 
 
 def require_dtype(node: Node, info: TensorInfo, *allowed: str) -> None:
-    """Raises UnsupportedError where the element type is not one of ``allowed``."""
+    """Raise UnsupportedError unless the element type is one of ``allowed``."""
     if info.dtype not in allowed:
         raise UnsupportedError(
             f"the element type {info.dtype} is not supported here; supported are {', '.join(allowed)}",

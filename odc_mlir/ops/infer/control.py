@@ -1,7 +1,7 @@
-"""Operators that run other subgraphs: what they call must take and give what they pass.
+"""Operators that run other subgraphs: arguments and results must match the callee.
 
-Shapes of results are left open: those that a subgraph declares need not be those it computes, and a loop's state may
-change its shapes from one iteration to the next.
+Shapes of results are unknown: a subgraph may compute shapes other than declared, and a loop's state may change its
+shapes in every iteration.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from odc_mlir.ops.infer.common import check_single, option
 from odc_mlir.ops.spec import Callee, Node, ResultType, TensorInfo
 
 RUN_MODEL_CALLEE = 0
-"""Under this index RUN_MODEL finds the model that it names."""
+"""Index of the callee of RUN_MODEL."""
 
 
 def open_results(node: Node) -> list[ResultType]:
-    """Results of the declared element types and any shape."""
+    """Infer results of the declared element types and unknown shapes."""
     return [ResultType(result.dtype, None) for result in node.results]
 
 
 def verify_if(node: Node) -> None:
-    """Both branches take the arguments and give the results."""
+    """Check that both branches accept the arguments and return the results."""
     check_single(node, 0)
     for field in ("then_subgraph_index", "else_subgraph_index"):
         _check_call(node, field, node.operands[1:], node.results)
 
 
 def verify_while(node: Node) -> None:
-    """The condition takes the state and gives a truth value; the body takes the state and gives the next one."""
+    """Check that the condition maps the state to a bool, and the body to the next state."""
     check_pairs(node, "operands and results", node.operands, node.results)
     condition = _check_call(node, "cond_subgraph_index", node.operands, None)
     if condition is not None and [info.dtype for info in condition.outputs] != ["bool"]:
@@ -38,17 +38,17 @@ def verify_while(node: Node) -> None:
 
 
 def verify_call(node: Node) -> None:
-    """The subgraph takes the arguments and gives the results."""
+    """Check that the subgraph accepts the arguments and returns the results."""
     _check_call(node, "subgraph", node.operands, node.results)
 
 
 def verify_call_once(node: Node) -> None:
-    """The subgraph takes nothing; what it gives is not used."""
+    """Check that the subgraph has no inputs; its outputs are not used."""
     _check_call(node, "init_subgraph_index", (), None)
 
 
 def verify_run_model(node: Node) -> None:
-    """The named model, where it is known, takes the arguments and gives the results."""
+    """Check that the named model, if known, accepts the arguments and returns the results."""
     if not option(node, "location"):
         raise node.error("the option location is empty; it must name a model file")
     if (model := node.callees.get(RUN_MODEL_CALLEE)) is not None:
@@ -59,7 +59,7 @@ def verify_run_model(node: Node) -> None:
 def _check_call(
     node: Node, field: str, arguments: Sequence[TensorInfo | None], results: Sequence[TensorInfo] | None
 ) -> Callee | None:
-    """The subgraph that option ``field`` names, None where what the operator calls is not known."""
+    """Return the subgraph named by option ``field``, or None if callees are unknown."""
     callee = node.callees.get(option(node, field))
     if callee is not None:
         check_pairs(node, f"arguments and inputs of {callee.name!r}", arguments, callee.inputs)
@@ -69,7 +69,7 @@ def _check_call(
 
 
 def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs: Sequence[TensorInfo | None]) -> None:
-    """Raises unless both lists have the same length, element types, scales and zero points."""
+    """Raise ModelError unless both lists agree in length, element types, scales and zero points."""
     if len(ours) != len(theirs):
         raise node.error(f"{what} are {len(ours)} and {len(theirs)}; their numbers must agree")
     for position, (own, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -86,7 +86,7 @@ def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs
 
 
 def _mean_other_reals(a: TensorInfo, b: TensorInfo) -> bool:
-    """Whether equal codes mean different real numbers."""
+    """Return True if equal codes represent different real numbers."""
     if a.quant is None or b.quant is None or not a.info.is_integer:
         return False
     return a.quant != b.quant

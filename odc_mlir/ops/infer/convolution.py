@@ -21,7 +21,7 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def _kernel(node: Node, weights: Shape | None) -> tuple[int | None, int | None]:
-    """Window size of a filter ``[_, kh, kw, _]``; a size of 0 is refused."""
+    """Return the window size of a filter ``[_, kh, kw, _]``; raise ModelError for a size of 0."""
     if weights is None:
         return None, None
     for name, size in (("height", weights[1]), ("width", weights[2])):
@@ -46,7 +46,7 @@ def _window_result(node: Node, x: Shape | None, weights: Shape | None, channels:
 
 
 def conv_2d(node: Node) -> list[ResultType]:
-    """``x [N, H, W, C]`` and filter ``[O, kh, kw, C/groups]`` to ``[N, OH, OW, O]``."""
+    """Infer ``[N, OH, OW, O]`` from ``x [N, H, W, C]`` and filter ``[O, kh, kw, C/groups]``."""
     x, weights = shape_of(node, 0, 4), shape_of(node, 1, 4)
     channels = weights[0] if weights else None
     if x is not None and weights is not None and x[3] is not None and weights[3] is not None:
@@ -56,7 +56,7 @@ def conv_2d(node: Node) -> list[ResultType]:
 
 
 def groups_of(node: Node, in_channels: int, weights: Shape) -> int:
-    """Number of groups of a convolution; raises where filter and input do not fit."""
+    """Return the number of groups of a convolution; raise ModelError if filter and input do not match."""
     per_group = weights[3] or 0
     if per_group < 1 or in_channels < 1 or in_channels % per_group:
         raise node.error(
@@ -70,7 +70,7 @@ def groups_of(node: Node, in_channels: int, weights: Shape) -> int:
 
 
 def depthwise_conv_2d(node: Node) -> list[ResultType]:
-    """``x [N, H, W, C]`` and filter ``[1, kh, kw, C*M]`` to ``[N, OH, OW, C*M]``."""
+    """Infer ``[N, OH, OW, C*M]`` from ``x [N, H, W, C]`` and filter ``[1, kh, kw, C*M]``."""
     x, weights = shape_of(node, 0, 4), shape_of(node, 1, 4)
     channels = weights[3] if weights else None
     if weights is not None and weights[0] not in (None, 1):
@@ -82,7 +82,7 @@ def depthwise_conv_2d(node: Node) -> list[ResultType]:
 
 
 def transpose_conv(node: Node) -> list[ResultType]:
-    """Operands: result shape ``[N, OH, OW, O]``, filter ``[O, kh, kw, C]``, ``x [N, H, W, C]``."""
+    """Infer the result of a transposed convolution; operands are its shape, filter and ``x [N, H, W, C]``."""
     weights, x = shape_of(node, 1, 4), shape_of(node, 2, 4)
     transposed_options(node)
     _kernel(node, weights)
@@ -106,13 +106,13 @@ def transpose_conv(node: Node) -> list[ResultType]:
 
 
 def transposed_options(node: Node) -> tuple[tuple[int, int], str]:
-    """Stride (y, x) and padding of a transposed convolution."""
+    """Return stride (y, x) and padding of a transposed convolution."""
     options = window_options(node, dilated=False)
     return options.stride, options.padding
 
 
 def fully_connected(node: Node) -> list[ResultType]:
-    """``x`` of any shape, read as rows of I elements, and weights ``[O, I]`` to ``[rows, O]``."""
+    """Infer ``[rows, O]`` from ``x`` of any shape, read as rows of I elements, and weights ``[O, I]``."""
     x, weights = shape_of(node, 0), shape_of(node, 1, 2)
     dtype = node.results[0].dtype
     outputs, inputs = weights if weights else (None, None)
@@ -136,7 +136,7 @@ def fully_connected(node: Node) -> list[ResultType]:
 
 
 def _with_workspace(node: Node, found: list[ResultType], x: Shape | None) -> list[ResultType]:
-    """The shuffled weights format has a second result, scratch space of the input's shape."""
+    """Return the results including scratch space, the second result with shuffled weights."""
     return [*found, ResultType(node.results[1].dtype, x)] if len(node.results) > 1 else found
 
 

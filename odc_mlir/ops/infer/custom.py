@@ -15,12 +15,12 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def custom_options(node: Node) -> Mapping[str, Any]:
-    """The operator's own options by key; raises ModelError where they are no map."""
+    """Return the operator's own options by key; raise ModelError unless they are a map."""
     return decode_map(node.custom_options)
 
 
 def custom_option(node: Node, name: str, default: Any) -> Any:
-    """One option of the type of ``default``; raises where the model has another type there."""
+    """Return one option of the type of ``default``; raise ModelError for another type."""
     value = custom_options(node).get(name, default)
     if isinstance(default, float) and isinstance(value, int):
         return float(value)
@@ -32,7 +32,7 @@ def custom_option(node: Node, name: str, default: Any) -> Any:
 
 
 def registered(node: Node) -> list[ResultType]:
-    """The declared element types, with the shapes that the registered operator gives, else any."""
+    """Infer the declared element types with the shapes of the registered operator, if it has a rule."""
     operator = node.context.custom_ops.get(node.custom_code)
     if operator is None or operator.infer is None:
         return [ResultType(result.dtype, None) for result in node.results]
@@ -50,7 +50,7 @@ def registered(node: Node) -> list[ResultType]:
 
 
 def builtin_node(node: Node) -> Node:
-    """The same operator by its builtin name."""
+    """Return the operator as the equivalent builtin one."""
     alias = ALIASES[node.custom_code]
     options = {
         field: custom_option(node, value.name, value.default) if isinstance(value, Key) else value
@@ -60,30 +60,30 @@ def builtin_node(node: Node) -> Node:
 
 
 def as_builtin(node: Node) -> Sequence[ResultType]:
-    """What the builtin operator infers."""
+    """Infer the results of the equivalent builtin operator."""
     builtin = builtin_node(node)
     return builtin.spec.infer_function(builtin)
 
 
 def verify_as_builtin(node: Node) -> None:
-    """What the builtin operator demands."""
+    """Run the verifier of the equivalent builtin operator."""
     builtin = builtin_node(node)
     if builtin.spec.verify_function is not None:
         builtin.spec.verify_function(builtin)
 
 
 def macs_as_builtin(node: Node) -> int:
-    """Multiply-accumulates of the builtin operator."""
+    """Return the multiply-accumulates of the equivalent builtin operator."""
     return builtin_node(node).macs
 
 
 def erf(node: Node) -> list[ResultType]:
-    """Like the input."""
+    """Infer the type of the input."""
     return result(node, node.operand(0).dtype, shape_of(node, 0))
 
 
 def matrix_band_part(node: Node) -> list[ResultType]:
-    """Like the input, whose last two axes are matrices."""
+    """Infer the type of the input, whose last two axes are matrices."""
     shape = shape_of(node, 0)
     if shape is not None and len(shape) < 2:
         raise node.error(f"the input has rank {len(shape)}; its last two axes must be matrices")
@@ -93,7 +93,7 @@ def matrix_band_part(node: Node) -> list[ResultType]:
 
 
 def fused_batch_norm(node: Node) -> list[ResultType]:
-    """The output like the input ``[N, H, W, C]``, all other results ``[C]``."""
+    """Infer the output like the input ``[N, H, W, C]``, all other results ``[C]``."""
     shape = shape_of(node, 0, 4)
     if custom_option(node, "data_format", "NHWC") != "NHWC":
         raise node.error("the option data_format must be NHWC")
@@ -109,7 +109,7 @@ def fused_batch_norm(node: Node) -> list[ResultType]:
 
 
 def pool_axes(node: Node, shape: Shape) -> tuple[tuple[int, int], tuple[int, int], WindowAxis, WindowAxis]:
-    """Window and stride as (height, width) and what the window makes of each axis of ``[N, H, W, C]``."""
+    """Return window and stride as (height, width), and the window's axes over ``[N, H, W, C]``."""
     pairs = []
     for name in ("ksize", "strides"):
         sizes = custom_option(node, name, [1, 1, 1, 1])
@@ -126,7 +126,7 @@ def pool_axes(node: Node, shape: Shape) -> tuple[tuple[int, int], tuple[int, int
 
 
 def max_pool_with_argmax(node: Node) -> list[ResultType]:
-    """Both results ``[N, OH, OW, C]``."""
+    """Infer both results ``[N, OH, OW, C]``."""
     shape = shape_of(node, 0, 4)
     place = node.results[1].dtype
     if place not in ("int32", "int64"):
@@ -139,7 +139,7 @@ def max_pool_with_argmax(node: Node) -> list[ResultType]:
 
 
 def stateless_random_uniform(node: Node) -> list[ResultType]:
-    """The shape that operand 0 holds."""
+    """Infer the shape in operand 0."""
     vector_length(node, 0)
     sizes = static_ints(node, 0)
     if sizes is None:
@@ -151,7 +151,7 @@ def stateless_random_uniform(node: Node) -> list[ResultType]:
 
 
 def detection_post_process(node: Node) -> list[ResultType]:
-    """Boxes ``[1, n, 4]``, classes and scores ``[1, n]``, their number ``[1]``."""
+    """Infer boxes ``[1, n, 4]``, classes and scores ``[1, n]``, and their number ``[1]``."""
     boxes, scores, anchors = shape_of(node, 0, 3), shape_of(node, 1, 3), shape_of(node, 2, 2)
     if boxes is not None and scores is not None and anchors is not None:
         count = same_dim(node, boxes[1], scores[1], "numbers of boxes and of scores")

@@ -20,7 +20,7 @@ verify_unary = verified(verify_first_dtype, unary)
 
 
 def add_n(node: Node) -> list[ResultType]:
-    """Tensors of one shape to their sum."""
+    """Infer the sum of tensors of one shape."""
     found: Shape | None = None
     for index in range(len(node.operands)):
         shape = shape_of(node, index)

@@ -1,4 +1,4 @@
-"""Shapes and checks of operators that make tensors from sizes, shapes and single values."""
+"""Shapes and checks of operators that create tensors from sizes, shapes and single values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odc_mlir.ops.spec import Node, ResultType
 
 
 def range_(node: Node) -> list[ResultType]:
-    """A vector as long as the steps from start to limit; its length is known when all three are constant."""
+    """Infer a vector with an element per step; its length is known if all operands are constant."""
     for index in range(3):
         check_single(node, index)
     infos = [node.operand(i) for i in range(3)]
@@ -32,7 +32,7 @@ def range_(node: Node) -> list[ResultType]:
 
 
 def range_length(node: Node, start: object, limit: object, delta: object) -> int:
-    """Number of steps, by the arithmetic of the operands' element type; raises where steps lead away from the limit."""
+    """Return the number of steps; raise ModelError if steps lead away from the limit."""
     first, last, step = np.asarray(start), np.asarray(limit), np.asarray(delta)
     leads_there = (first >= last and step < 0) or (first <= last and step > 0)
     if not leads_there:
@@ -47,12 +47,12 @@ def range_length(node: Node, start: object, limit: object, delta: object) -> int
 
 
 def rank(node: Node) -> list[ResultType]:
-    """A scalar."""
+    """Infer a scalar."""
     return result(node, "int32", ())
 
 
 def fill(node: Node) -> list[ResultType]:
-    """A tensor of the shape in operand 0."""
+    """Infer a tensor of the shape in operand 0."""
     check_single(node, 1)
     length, dims, dtype = vector_length(node, 0), static_ints(node, 0), node.operand(1).dtype
     if dims is None:
@@ -63,7 +63,7 @@ def fill(node: Node) -> list[ResultType]:
 
 
 def broadcast_args(node: Node) -> list[ResultType]:
-    """A vector as long as the longer of two shapes."""
+    """Infer a vector as long as the longer of two shapes."""
     shapes = [shape_of(node, index, 1) for index in (0, 1)]
     lengths = [None if shape is None else shape[0] for shape in shapes]
     longest = None if None in lengths else max(length for length in lengths if length is not None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.spec import Node
 
-LARGEST = 1 << 20  # strides, dilations and kernel sizes above this are mistakes
+LARGEST = 1 << 20  # limit of strides, dilations and kernel sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class WindowOptions:
 
 @dataclass(frozen=True, slots=True)
 class WindowAxis:
-    """One axis of a window: result size (None where the input is unknown) and padding before and after."""
+    """One axis of a window: result size (None for an unknown input) and padding before and after."""
 
     output: int | None
     before: int
@@ -29,14 +29,14 @@ class WindowAxis:
 
 
 def positive(node: Node, name: str, value: int) -> int:
-    """``value``, refused unless in 1 … LARGEST."""
+    """Return ``value``; raise ModelError unless it is in 1 … LARGEST."""
     if not 1 <= value <= LARGEST:
         raise node.error(f"{name} is {value}; it must be from 1 to {LARGEST}")
     return value
 
 
 def window_options(node: Node, *, dilated: bool = True) -> WindowOptions:
-    """Stride, dilation and padding of a convolution or pool; raises where one is not allowed."""
+    """Return stride, dilation and padding of a convolution or pool; raise ModelError for invalid ones."""
     names = [("stride_h", "stride_w"), ("dilation_h_factor", "dilation_w_factor")]
     pairs = [
         (positive(node, y, int(option(node, y))), positive(node, x, int(option(node, x))))
@@ -51,9 +51,9 @@ def window_options(node: Node, *, dilated: bool = True) -> WindowOptions:
 def axis_window(
     node: Node, name: str, size: int | None, kernel: int, stride: int, dilation: int, padding: str
 ) -> WindowAxis:
-    """Result size and padding along one axis: TFLite's rule, the odd element of padding goes after.
+    """Return result size and padding along one axis; the odd element of padding goes after, as in TFLite.
 
-    Raises where a window without padding does not fit into the input.
+    Raises ModelError if a window without padding does not fit into the input.
     """
     extent = (kernel - 1) * dilation + 1
     if size is None:
@@ -68,7 +68,7 @@ def axis_window(
 
 
 def transposed_pad(size: int, kernel: int, stride: int, padding: str, output: int) -> int:
-    """Padding before along one axis of a transposed convolution: the window's overhang, halved.
+    """Return the padding before one axis of a transposed convolution: half of the window's overhang.
 
     ``size`` is the input's, ``output`` the result's.
     """

@@ -1,4 +1,4 @@
-"""Shapes and checks of operators that read or write elements where an index operand says."""
+"""Shapes and checks of operators that read or write elements at given indices."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def gather(node: Node) -> list[ResultType]:
-    """``params`` with ``axis`` replaced by the shape of the indices, whose first ``batch_dims`` axes pair up.
+    """Infer ``params`` with ``axis`` replaced by the indices' shape without ``batch_dims`` axes.
 
-    Block formats are decoded: the result has the declared element type then.
+    Block formats are decoded to the declared element type.
     """
     x, indices = shape_of(node, 0), shape_of(node, 1)
     dtype = node.results[0].dtype if node.operand(0).info.kind == "block" else node.operand(0).dtype
@@ -39,7 +39,7 @@ def gather(node: Node) -> list[ResultType]:
 
 
 def gather_axes(node: Node, rank: int, index_rank: int) -> tuple[int, int]:
-    """(axis, number of batch axes) of a GATHER; raises where they do not fit the operands' ranks."""
+    """Return (axis, number of batch axes) of a GATHER; raise ModelError for invalid ones."""
     axis = normal_axis(node, int(option(node, "axis")), rank)
     written = int(option(node, "batch_dims"))
     batch = written + index_rank if written < 0 else written
@@ -52,7 +52,7 @@ def gather_axes(node: Node, rank: int, index_rank: int) -> tuple[int, int]:
 
 
 def gather_nd(node: Node) -> list[ResultType]:
-    """Slices of ``params`` at the coordinates in the last axis of the indices."""
+    """Infer slices of ``params`` at the coordinates in the last axis of the indices."""
     x, indices, dtype = shape_of(node, 0), shape_of(node, 1), node.operand(0).dtype
     if x is None or indices is None:
         return result(node, dtype, None)
@@ -61,7 +61,7 @@ def gather_nd(node: Node) -> list[ResultType]:
 
 
 def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
-    """Number of axes that coordinates name; raises where there are more than ``x`` has."""
+    """Return the number of axes of coordinates; raise ModelError if ``x`` has fewer."""
     if not indices:
         raise node.error("the indices are a scalar; their last axis must hold coordinates")
     depth = indices[-1]
@@ -71,7 +71,7 @@ def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
 
 
 def scatter_nd(node: Node) -> list[ResultType]:
-    """A tensor of the shape in operand 2."""
+    """Infer a tensor of the shape in operand 2."""
     indices, updates, dtype = shape_of(node, 0), shape_of(node, 1), node.operand(1).dtype
     length, wanted = vector_length(node, 2), static_ints(node, 2)
     if wanted is None:
@@ -84,7 +84,7 @@ def scatter_nd(node: Node) -> list[ResultType]:
 
 
 def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[int]) -> None:
-    """Raises where updates are not one slice of a tensor of shape ``wanted`` per coordinate."""
+    """Raise ModelError unless updates have one slice of shape ``wanted`` per coordinate."""
     depth = coordinate_count(node, tuple(wanted), indices)
     if depth is None:
         return
@@ -95,7 +95,7 @@ def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[i
 
 
 def sparse_to_dense(node: Node) -> list[ResultType]:
-    """A tensor of the shape in operand 1."""
+    """Infer a tensor of the shape in operand 1."""
     shape_of(node, 0, (0, 1, 2))
     shape_of(node, 2, (0, 1))
     check_single(node, 3)
@@ -108,7 +108,7 @@ def sparse_to_dense(node: Node) -> list[ResultType]:
 
 
 def one_hot(node: Node) -> list[ResultType]:
-    """Indices with an axis of ``depth`` elements inserted at ``axis`` (-1: behind the last)."""
+    """Infer the indices with an axis of ``depth`` elements inserted at ``axis`` (-1: last)."""
     indices, dtype, depth = shape_of(node, 0), node.operand(2).dtype, static_int(node, 1)
     for index in (2, 3):
         check_single(node, index)
@@ -121,7 +121,7 @@ def one_hot(node: Node) -> list[ResultType]:
 
 
 def dynamic_update_slice(node: Node) -> list[ResultType]:
-    """Like operand 0, into which operand 1 must fit."""
+    """Infer the type of operand 0, into which operand 1 must fit."""
     x, update, length = shape_of(node, 0), shape_of(node, 1), vector_length(node, 2)
     if x is not None:
         same_dim(node, len(x), length, "rank of the operand and number of start positions")
@@ -131,14 +131,14 @@ def dynamic_update_slice(node: Node) -> list[ResultType]:
 
 
 def check_fits(node: Node, x: Shape, update: Shape) -> None:
-    """Raises where ``update`` is larger than ``x`` along some axis or has another rank."""
+    """Raise ModelError if ``update`` has another rank or is larger than ``x`` along an axis."""
     fits = len(x) == len(update)
     if not fits or any(None not in (a, b) and (b or 0) > (a or 0) for a, b in zip(x, update, strict=True)):
         raise node.error(f"the update {shape_text(update)} does not fit into the operand {shape_text(x)}")
 
 
 def _check_equal(node: Node, *indices: int) -> None:
-    """These operands and the result have one element type."""
+    """Check that these operands and the result have one element type."""
     expected = node.results[0].dtype
     for index in indices:
         info = node.operand(index)

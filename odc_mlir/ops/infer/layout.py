@@ -1,4 +1,4 @@
-"""Shapes and checks of operators that repeat, cut, turn and space out their operand."""
+"""Shapes and checks of operators that repeat, split, reverse and space out their operand."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def tile(node: Node) -> list[ResultType]:
-    """Operand 0 repeated along each axis as often as operand 1 says."""
+    """Infer operand 0 repeated along each axis by operand 1."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     length, multiples = vector_length(node, 1), static_ints(node, 1)
     if x is None:
@@ -39,14 +39,14 @@ def tile(node: Node) -> list[ResultType]:
 
 
 def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
-    """Sizes times ``multiples``; raises where one is negative or there are not as many as axes."""
+    """Return sizes times ``multiples``; raise ModelError unless there is a valid one per axis."""
     if len(multiples) != len(x) or any(m < 0 for m in multiples):
         raise node.error(f"multiples {list(multiples)} must be {len(x)} numbers that are not negative")
     return tuple(None if d is None else d * m for d, m in zip(x, multiples, strict=True))
 
 
 def parts(node: Node, name: str) -> int:
-    """Number of results, which the option ``name`` must agree with."""
+    """Return the number of results; raise ModelError if the option ``name`` differs."""
     count, written = len(node.results), int(option(node, name))
     if written != count:
         raise node.error(f"{name} is {written}, but there are {count} results")
@@ -54,7 +54,7 @@ def parts(node: Node, name: str) -> int:
 
 
 def _pieces(node: Node, dtype: str, x: Shape | None, axis: int | None, sizes: Sequence[int | None]) -> list[ResultType]:
-    """One result per entry of ``sizes``, which replaces the size of ``axis``; an unknown axis leaves all open."""
+    """Infer one result per entry of ``sizes`` along ``axis``; with an unknown axis all sizes are unknown."""
     pieces: list[ResultType] = []
     for size in sizes:
         if x is None or axis is None:
@@ -65,7 +65,7 @@ def _pieces(node: Node, dtype: str, x: Shape | None, axis: int | None, sizes: Se
 
 
 def split(node: Node) -> list[ResultType]:
-    """Operand 1 in ``num_splits`` equal parts along the axis in operand 0."""
+    """Infer ``num_splits`` equal parts of operand 1 along the axis in operand 0."""
     count, x, dtype = parts(node, "num_splits"), shape_of(node, 1), node.operand(1).dtype
     axis = static_int(node, 0)
     if x is None or axis is None:
@@ -75,7 +75,7 @@ def split(node: Node) -> list[ResultType]:
 
 
 def equal_part(node: Node, size: int | None, count: int) -> int | None:
-    """Size of each of ``count`` equal parts; raises where they do not come out equal."""
+    """Return the size of each of ``count`` equal parts; raise ModelError if there is a remainder."""
     if size is None:
         return None
     if count < 1 or size % count:
@@ -84,7 +84,7 @@ def equal_part(node: Node, size: int | None, count: int) -> int | None:
 
 
 def split_v(node: Node) -> list[ResultType]:
-    """Operand 0 in parts of the sizes in operand 1 along the axis in operand 2."""
+    """Infer parts of operand 0 with the sizes in operand 1 along the axis in operand 2."""
     count, x, dtype = parts(node, "num_splits"), shape_of(node, 0), node.operand(0).dtype
     length, sizes, axis = vector_length(node, 1), static_ints(node, 1), static_int(node, 2)
     if length not in (None, count):
@@ -97,7 +97,7 @@ def split_v(node: Node) -> list[ResultType]:
 
 
 def part_sizes(node: Node, size: int | None, sizes: Sequence[int]) -> list[int | None]:
-    """``sizes`` with a -1 replaced by what the others leave of ``size``; raises where they do not add up."""
+    """Return ``sizes`` with a -1 replaced by the rest of ``size``; raise ModelError if the sum differs."""
     if any(s < -1 for s in sizes) or sum(s == -1 for s in sizes) > 1:
         raise node.error(f"sizes {list(sizes)} must have at most one -1 and no other negative size")
     taken = sum(s for s in sizes if s >= 0)
@@ -109,7 +109,7 @@ def part_sizes(node: Node, size: int | None, sizes: Sequence[int]) -> list[int |
 
 
 def unpack(node: Node) -> list[ResultType]:
-    """Operand's slices along ``axis``, which they lack."""
+    """Infer the operand's slices along ``axis``, which they lack."""
     count, x, dtype = parts(node, "num"), shape_of(node, 0), node.operand(0).dtype
     if x is None:
         return _pieces(node, dtype, None, None, [None] * count)
@@ -119,14 +119,14 @@ def unpack(node: Node) -> list[ResultType]:
 
 
 def padv2(node: Node) -> list[ResultType]:
-    """Operand 0 with the elements in operand 1 (``[rank, 2]``: before, after) added to each axis."""
+    """Infer operand 0 padded by operand 1 (``[rank, 2]``: before, after)."""
     if node.optional(2) is not None:
         check_single(node, 2)
     return pad(node)
 
 
 def mirror_pad(node: Node) -> list[ResultType]:
-    """Operand 0 with mirrored elements added; an axis cannot give more than it has."""
+    """Infer operand 0 with mirrored elements added; an axis cannot add more than it has."""
     x, flat, edge = shape_of(node, 0), static_ints(node, 1), mirror_edge(node)
     padded = pad(node)
     if x is not None and flat is not None:
@@ -136,7 +136,7 @@ def mirror_pad(node: Node) -> list[ResultType]:
 
 
 def mirror_edge(node: Node) -> int:
-    """Elements at each end that are not repeated: 1 in mode reflect, 0 in mode symmetric."""
+    """Return the number of elements at each end that are not repeated: 1 for reflect, 0 for symmetric."""
     mode = option(node, "mode")
     if mode not in ("reflect", "symmetric"):
         raise node.error(f"mode is {mode!r}; allowed are reflect, symmetric")
@@ -144,13 +144,13 @@ def mirror_edge(node: Node) -> int:
 
 
 def check_mirror(node: Node, axis: int, size: int | None, pads: Sequence[int], edge: int) -> None:
-    """Raises where an axis is padded by more elements than there are to mirror."""
+    """Raise ModelError if an axis has too few elements to mirror."""
     if size is not None and max(pads) > max(size - edge, 0):
         raise node.error(f"axis {axis} of size {size} is padded by {max(pads)}; at most {max(size - edge, 0)} can be")
 
 
 def reverse_v2(node: Node) -> list[ResultType]:
-    """Like operand 0."""
+    """Infer the type of operand 0."""
     x, axes = shape_of(node, 0), static_ints(node, 1)
     vector_length(node, 1)
     if x is not None and axes is not None:
@@ -159,7 +159,7 @@ def reverse_v2(node: Node) -> list[ResultType]:
 
 
 def reversed_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
-    """``axes`` counted from the front; raises where one is named twice."""
+    """Return ``axes`` counted from the front; raise ModelError for duplicates."""
     places = tuple(normal_axis(node, axis, rank) for axis in axes)
     if len(set(places)) != len(places):
         raise node.error(f"axes {list(axes)} name one axis twice")
@@ -167,7 +167,7 @@ def reversed_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]
 
 
 def reverse_sequence(node: Node) -> list[ResultType]:
-    """Like operand 0; operand 1 has one length per entry of ``batch_dim``."""
+    """Infer the type of operand 0; operand 1 has one length per entry of ``batch_dim``."""
     x, length = shape_of(node, 0), vector_length(node, 1)
     if x is not None:
         batch, _ = sequence_axes(node, len(x))
@@ -176,7 +176,7 @@ def reverse_sequence(node: Node) -> list[ResultType]:
 
 
 def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
-    """(batch axis, sequence axis); raises where they are one."""
+    """Return (batch axis, sequence axis); raise ModelError if they are equal."""
     batch = normal_axis(node, int(option(node, "batch_dim")), rank)
     sequence = normal_axis(node, int(option(node, "seq_dim")), rank)
     if batch == sequence:
@@ -185,7 +185,7 @@ def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
 
 
 def _blocks(node: Node, what: str) -> tuple[Shape | None, tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Shape of operand 0, block shape and flat pairs of operand 2, checked against each other."""
+    """Return the shape of operand 0, the block shape and the flat pairs of operand 2 after checks."""
     x, length = shape_of(node, 0), vector_length(node, 1)
     pairs_shape = shape_of(node, 2, 2)
     if x is not None and length is not None and not 1 <= length < len(x):
@@ -197,7 +197,7 @@ def _blocks(node: Node, what: str) -> tuple[Shape | None, tuple[int, ...] | None
 
 
 def space_to_batch_nd(node: Node) -> list[ResultType]:
-    """``[N, spatial…, …]`` padded by operand 2 to ``[N * blocks, spatial / block…, …]``."""
+    """Infer ``[N * blocks, spatial / block…, …]`` from ``[N, spatial…, …]`` padded by operand 2."""
     x, block, pads = _blocks(node, "paddings")
     dtype = node.operand(0).dtype
     if x is None or block is None or pads is None:
@@ -206,7 +206,7 @@ def space_to_batch_nd(node: Node) -> list[ResultType]:
 
 
 def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int]) -> Shape:
-    """Result of SPACE_TO_BATCH_ND; raises where blocks do not fit."""
+    """Return the result's shape of SPACE_TO_BATCH_ND; raise ModelError for a remainder."""
     check_blocks(node, x, block, pads)
     sizes, batch = list(x), x[0]
     for axis, count in enumerate(block, 1):
@@ -223,7 +223,7 @@ def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int
 
 
 def check_blocks(node: Node, x: Shape, block: Sequence[int], pairs: Sequence[int]) -> None:
-    """Raises where block sizes are not positive, pairs negative, or their numbers do not fit the operand."""
+    """Raise ModelError unless there are positive block sizes and valid pairs for the operand's axes."""
     if not 1 <= len(block) < len(x) or len(pairs) != 2 * len(block):
         raise node.error(f"{len(block)} block sizes and {len(pairs)} paddings do not fit the operand {shape_text(x)}")
     if min(block) < 1 or min(pairs) < 0:
@@ -231,7 +231,7 @@ def check_blocks(node: Node, x: Shape, block: Sequence[int], pairs: Sequence[int
 
 
 def batch_to_space_nd(node: Node) -> list[ResultType]:
-    """``[N * blocks, spatial…, …]`` to ``[N, spatial * block…, …]``, cropped by operand 2."""
+    """Infer ``[N, spatial * block…, …]``, cropped by operand 2, from ``[N * blocks, spatial…, …]``."""
     x, block, crops = _blocks(node, "crops")
     dtype = node.operand(0).dtype
     if x is None or block is None or crops is None:
@@ -240,7 +240,7 @@ def batch_to_space_nd(node: Node) -> list[ResultType]:
 
 
 def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int]) -> Shape:
-    """Result of BATCH_TO_SPACE_ND; raises where blocks or crops do not fit."""
+    """Return the result's shape of BATCH_TO_SPACE_ND; raise ModelError for invalid blocks or crops."""
     check_blocks(node, x, block, crops)
     sizes, batch = list(x), x[0]
     for axis, count in enumerate(block, 1):
@@ -258,7 +258,7 @@ def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int
 
 
 def block_size(node: Node) -> int:
-    """The option ``block_size``, at least 1."""
+    """Return the option ``block_size``; raise ModelError if it is below 1."""
     size = int(option(node, "block_size"))
     if size < 1:
         raise node.error(f"block_size is {size}; it must be positive")
@@ -266,7 +266,7 @@ def block_size(node: Node) -> int:
 
 
 def space_to_depth(node: Node) -> list[ResultType]:
-    """``[N, H, W, C]`` to ``[N, H/b, W/b, C*b*b]``."""
+    """Infer ``[N, H/b, W/b, C*b*b]`` from ``[N, H, W, C]``."""
     x, size = shape_of(node, 0, 4), block_size(node)
     if x is None:
         return result(node, node.operand(0).dtype, (None,) * 4)
@@ -276,7 +276,7 @@ def space_to_depth(node: Node) -> list[ResultType]:
 
 
 def depth_to_space(node: Node) -> list[ResultType]:
-    """``[N, H, W, C*b*b]`` to ``[N, H*b, W*b, C]``."""
+    """Infer ``[N, H*b, W*b, C]`` from ``[N, H, W, C*b*b]``."""
     x, size = shape_of(node, 0, 4), block_size(node)
     if x is None:
         return result(node, node.operand(0).dtype, (None,) * 4)
@@ -285,7 +285,7 @@ def depth_to_space(node: Node) -> list[ResultType]:
 
 
 def dilate(node: Node) -> list[ResultType]:
-    """Operand 0 with ``d - 1`` elements between neighbours of each axis, d from operand 1."""
+    """Infer operand 0 with ``d - 1`` elements between neighbours of each axis, d from operand 1."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     length, dilations = vector_length(node, 1), static_ints(node, 1)
     check_single(node, 2)
@@ -299,14 +299,14 @@ def dilate(node: Node) -> list[ResultType]:
 
 
 def dilated_shape(node: Node, x: Shape, dilations: Sequence[int]) -> Shape:
-    """Sizes after dilation, an empty axis stays empty; raises for a dilation below 1."""
+    """Return sizes after dilation; raise ModelError for a dilation below 1. Empty axes stay empty."""
     if len(dilations) != len(x) or any(d < 1 for d in dilations):
         raise node.error(f"dilations {list(dilations)} must be {len(x)} positive numbers")
     return tuple(None if d is None else max((d - 1) * by + 1, 0) for d, by in zip(x, dilations, strict=True))
 
 
 def matrix_diag(node: Node) -> list[ResultType]:
-    """``[…, n]`` to ``[…, n, n]``."""
+    """Infer ``[…, n, n]`` from ``[…, n]``."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     if x is None:
         return result(node, dtype, None)
@@ -316,7 +316,7 @@ def matrix_diag(node: Node) -> list[ResultType]:
 
 
 def matrix_set_diag(node: Node) -> list[ResultType]:
-    """Like operand 0 ``[…, rows, columns]``; operand 1 is ``[…, min(rows, columns)]``."""
+    """Infer the type of operand 0 ``[…, rows, columns]``; operand 1 is ``[…, min(rows, columns)]``."""
     x, diagonal = shape_of(node, 0), shape_of(node, 1)
     if x is not None:
         if len(x) < 2:
@@ -327,7 +327,7 @@ def matrix_set_diag(node: Node) -> list[ResultType]:
 
 
 def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
-    """Raises where ``diagonal`` is not one vector per matrix, as long as the shorter side."""
+    """Raise ModelError unless ``diagonal`` has one vector per matrix, as long as its shorter side."""
     rows, columns = x[-2:]
     wanted: Shape = (*x[:-2], None if rows is None or columns is None else min(rows, columns))
     fits = len(wanted) == len(diagonal)
@@ -336,7 +336,7 @@ def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
 
 
 def broadcast_to(node: Node) -> list[ResultType]:
-    """Operand 0 with the shape in operand 1."""
+    """Infer operand 0 with the shape in operand 1."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     length, wanted = vector_length(node, 1), static_ints(node, 1)
     if wanted is None:
@@ -346,7 +346,7 @@ def broadcast_to(node: Node) -> list[ResultType]:
 
 
 def check_broadcast(node: Node, x: Shape | None, wanted: Sequence[int]) -> None:
-    """Raises where a tensor of shape ``x`` cannot be repeated to the shape ``wanted``."""
+    """Raise ModelError if the shape ``x`` does not broadcast to the shape ``wanted``."""
     if any(d < 0 for d in wanted):
         raise node.error(f"the new shape {list(wanted)} must not have negative sizes")
     if x is None:
@@ -358,7 +358,7 @@ def check_broadcast(node: Node, x: Shape | None, wanted: Sequence[int]) -> None:
 
 
 def _check_pieces(node: Node, index: int) -> None:
-    """Every result has the element type of operand ``index``."""
+    """Check that every result has the element type of operand ``index``."""
     expected = node.operand(index).dtype
     for info in node.results:
         if info.dtype != expected:
@@ -368,7 +368,7 @@ def _check_pieces(node: Node, index: int) -> None:
 
 
 def _check_filler(node: Node, index: int) -> None:
-    """The result has the operand's element type, and so has the value that fills the gaps."""
+    """Check that the result and the filling value have the operand's element type."""
     verify_first_dtype(node)
     filler = node.optional(index)
     if filler is not None and filler.dtype != node.operand(0).dtype:

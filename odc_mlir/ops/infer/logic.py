@@ -17,7 +17,7 @@ def _choices(node: Node) -> tuple[Shape | None, Shape | None, Shape | None]:
 
 
 def select(node: Node) -> list[ResultType]:
-    """``x`` and ``y`` of one shape; the condition is a scalar, has their shape, or chooses along their first axis."""
+    """Infer the shape of ``x`` and ``y``; the condition has it, or is a scalar or a vector."""
     condition, x, y = _choices(node)
     shape = _common(node, x, y)
     if condition and shape is not None:
@@ -44,7 +44,7 @@ def _common(node: Node, x: Shape | None, y: Shape | None) -> Shape | None:
 
 
 def select_v2(node: Node) -> list[ResultType]:
-    """Condition, ``x`` and ``y`` broadcast together."""
+    """Infer the broadcast shape of condition, ``x`` and ``y``."""
     condition, x, y = _choices(node)
     if condition is None or x is None or y is None:
         return result(node, node.operand(1).dtype, None)

@@ -1,4 +1,4 @@
-"""Shapes and checks of operators that look things up in tables and make features of text and hashes."""
+"""Shapes and checks of table look-ups and features of text and hashes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def _table(node: Node, index: int) -> Shape | None:
-    """Shape of a table ``[rows, …]``."""
+    """Return the shape of a table ``[rows, …]``; raise ModelError for rank 0 and 1."""
     table = shape_of(node, index)
     if table is not None and len(table) < 2:
         raise node.error(f"the table has the shape {shape_text(table)}; its rank must be at least 2")
@@ -25,7 +25,7 @@ def _table(node: Node, index: int) -> Shape | None:
 
 
 def embedding_lookup(node: Node) -> list[ResultType]:
-    """One row of the table per id, in the declared element type."""
+    """Infer one row of the table per id, of the declared element type."""
     ids, table, dtype = shape_of(node, 0, 1), _table(node, 1), node.results[0].dtype
     if table is None:
         return result(node, dtype, None)
@@ -33,7 +33,7 @@ def embedding_lookup(node: Node) -> list[ResultType]:
 
 
 def embedding_lookup_sparse(node: Node) -> list[ResultType]:
-    """The dense shape without its last entry, followed by a row of the table."""
+    """Infer the dense shape without its last entry, followed by a row of the table."""
     ids, indices, weights = shape_of(node, 0, 1), shape_of(node, 1, 2), shape_of(node, 3, 1)
     table, dense, length = _table(node, 4), static_ints(node, 2), vector_length(node, 2)
     if indices is not None:
@@ -52,7 +52,7 @@ def embedding_lookup_sparse(node: Node) -> list[ResultType]:
 
 
 def hashtable_lookup(node: Node) -> list[ResultType]:
-    """One value per key that is looked up, and whether it was found."""
+    """Infer one value and one hit flag per key."""
     lookup, keys, values = shape_of(node, 0, 1), shape_of(node, 1, 1), shape_of(node, 2)
     count, dtype = lookup[0] if lookup else None, node.operand(2).dtype
     hits = result(node, "uint8", (count,))
@@ -68,7 +68,7 @@ LARGEST_HASH_BITS = 32
 
 
 def lsh_projection(node: Node) -> list[ResultType]:
-    """One number per hash function, or one bit per entry of the hash matrix."""
+    """Infer one number per hash function, or one bit per entry of the hash matrix."""
     hashes, x, weight = shape_of(node, 0, 2), shape_of(node, 1), shape_of(node, 2, 1) if node.optional(2) else None
     if x == ():
         raise node.error("the input is a scalar; its rank must be at least 1")
@@ -83,7 +83,7 @@ def lsh_projection(node: Node) -> list[ResultType]:
 
 
 def is_dense(node: Node) -> bool:
-    """Whether an LSH_PROJECTION gives single bits; raises for a type that is neither dense nor sparse."""
+    """Return True if an LSH_PROJECTION is dense; raise ModelError for unknown types."""
     kind = option(node, "type")
     if kind not in ("dense", "sparse"):
         raise node.error(f"type is {kind!r}; allowed are sparse, dense")
@@ -91,7 +91,7 @@ def is_dense(node: Node) -> bool:
 
 
 def skip_gram(node: Node) -> list[ResultType]:
-    """As many strings as there are choices."""
+    """Infer a string per choice."""
     check_single(node, 0)
     if int(option(node, "ngram_size")) < 0:
         raise node.error(f"ngram_size is {option(node, 'ngram_size')}; it must not be negative")

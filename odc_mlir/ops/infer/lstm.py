@@ -12,7 +12,7 @@ BASIC_RESULTS = 4
 
 
 def is_basic(node: Node) -> bool:
-    """Whether an LSTM is the kernel with all gates in one matrix."""
+    """Return True for the basic LSTM kernel, which has all gates in one matrix."""
     kind = option(node, "kernel_type")
     if kind not in ("full", "basic"):
         raise node.error(f"kernel_type is {kind!r}; allowed are full, basic")
@@ -20,12 +20,12 @@ def is_basic(node: Node) -> bool:
 
 
 def gates_of(node: Node, direction: str = "") -> tuple[str, ...]:
-    """The gates that a cell has weights for: all, or all but the input gate."""
+    """Return the gates of a cell: all, or all but the input gate."""
     return GATES if named(node, f"{direction}input_to_input_weights") else GATES[1:]
 
 
 def _check(node: Node, name: str, *sizes: int | None) -> None:
-    """Raises where operand ``name``, if given, has another rank or known sizes other than ``sizes``."""
+    """Raise ModelError if operand ``name`` is given and does not have ``sizes``."""
     index = position(node, name)
     if node.optional(index) is None:
         return
@@ -36,7 +36,7 @@ def _check(node: Node, name: str, *sizes: int | None) -> None:
 
 
 def _matrix(node: Node, name: str) -> Shape:
-    """Sizes of a matrix, or of the diagonal of one."""
+    """Return the sizes of a matrix, or of the diagonal of one."""
     index = position(node, name)
     shape = shape_of(node, index, (1, 2))
     if shape is None:
@@ -45,7 +45,7 @@ def _matrix(node: Node, name: str) -> Shape:
 
 
 def _cell(node: Node, features: int | None, direction: str = "") -> int | None:
-    """Check the shapes of one cell's weights and biases; the number of its outputs."""
+    """Check the shapes of one cell's weights and biases and return its number of outputs."""
     cells, inputs = _matrix(node, f"{direction}input_to_output_weights")
     inputs = same_dim(node, inputs, features, "columns of input weights and features")
     rows, outputs = _matrix(node, f"{direction}recurrent_to_output_weights")
@@ -66,14 +66,14 @@ def _cell(node: Node, features: int | None, direction: str = "") -> int | None:
 
 
 def unidirectional_sequence_lstm(node: Node) -> list[ResultType]:
-    """``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, O]``."""
+    """Infer ``[T, N, O]`` from ``x [T, N, I]`` (or ``[N, T, I]``)."""
     x = shape_of(node, 0, 3)
     outputs = _cell(node, None if x is None else x[2])
     return result(node, node.operand(0).dtype, (*(x or (None, None, None))[:2], outputs))
 
 
 def lstm(node: Node) -> list[ResultType]:
-    """``x [N, I]`` to ``[N, O]``; the basic kernel also gives its cell state and intermediate values."""
+    """Infer ``[N, O]`` from ``x [N, I]``; the basic kernel also returns state and intermediate values."""
     if is_basic(node):
         return _basic_lstm(node)
     x = shape_of(node, 0, 2)
@@ -82,7 +82,7 @@ def lstm(node: Node) -> list[ResultType]:
 
 
 def _basic_lstm(node: Node) -> list[ResultType]:
-    """Input ``[N, I]``, last output and cell state ``[N, O]``, weights ``[4*O, I + O]``, bias ``[4*O]``."""
+    """Infer the results of the basic kernel for input ``[N, I]`` and weights ``[4*O, I + O]``."""
     x, last, weights = shape_of(node, 0, 2), shape_of(node, 1, 2), shape_of(node, 2, 2)
     bias, state = shape_of(node, 3, 1), shape_of(node, 4, 2)
     batch, features = x or (None, None)
@@ -103,7 +103,7 @@ def _basic_lstm(node: Node) -> list[ResultType]:
 
 
 def both_ways(node: Node, x: Shape | None, forward: int | None, backward: int | None) -> list[ResultType]:
-    """Results of a bidirectional operator for ``x [., ., I]``: side by side in one, or two."""
+    """Infer the results of a bidirectional operator: one with both directions, or two."""
     dtype, outer = node.operand(0).dtype, (x or (None, None))[:2]
     if option(node, "merge_outputs"):
         together = None if forward is None or backward is None else forward + backward
@@ -112,7 +112,7 @@ def both_ways(node: Node, x: Shape | None, forward: int | None, backward: int | 
 
 
 def aux_features(node: Node, x: Shape | None) -> int | None:
-    """Features of the auxiliary input, which goes along with ``x``."""
+    """Return the number of features of the auxiliary input; raise ModelError if it does not match ``x``."""
     if named(node, "aux_input") is None:
         return None
     aux = shape_of(node, position(node, "aux_input"), 3)
@@ -124,7 +124,7 @@ def aux_features(node: Node, x: Shape | None) -> int | None:
 
 
 def bidirectional_sequence_lstm(node: Node) -> list[ResultType]:
-    """``x [T, N, I]`` (or ``[N, T, I]``) to one result per direction, or one with both side by side."""
+    """Infer one result per direction from ``x [T, N, I]`` (or ``[N, T, I]``), or one with both."""
     x = shape_of(node, 0, 3)
     features, aux = None if x is None else x[2], aux_features(node, x)
     outputs = []
@@ -137,7 +137,7 @@ def bidirectional_sequence_lstm(node: Node) -> list[ResultType]:
 
 
 def _all_or_none(node: Node, names: list[str]) -> bool:
-    """Whether operands are given; raises where only some of them are."""
+    """Return True if all operands are given, False if none; raise ModelError for a part."""
     given = [name for name in names if named(node, name) is not None]
     if given and len(given) < len(names):
         missing = next(name for name in names if name not in given)
@@ -146,7 +146,7 @@ def _all_or_none(node: Node, names: list[str]) -> bool:
 
 
 def check_cell(node: Node, direction: str = "") -> None:
-    """Raises where parts of a cell that belong together are not all given, or a clip is negative."""
+    """Raise ModelError for incomplete parts of a cell or a negative clip."""
     for name in ("cell_clip", "proj_clip"):
         if not option(node, name) >= 0:
             raise node.error(f"{name} is {option(node, name)}; it must not be negative")
@@ -161,7 +161,7 @@ def check_cell(node: Node, direction: str = "") -> None:
 
 
 def has_aux_weights(node: Node) -> bool:
-    """Whether a bidirectional LSTM multiplies its auxiliary input by weights of its own."""
+    """Return True if a bidirectional LSTM has weights for its auxiliary input."""
     return named(node, "fw_aux_input_to_forget_weights") is not None
 
 

@@ -17,7 +17,7 @@ def _matrix(node: Node, index: int, adjoint: bool) -> Shape | None:
 
 
 def batch_matmul(node: Node) -> list[ResultType]:
-    """``[..., M, K]`` by ``[..., K, N]`` to ``[..., M, N]``; an adjoint operand stores its matrices transposed."""
+    """Infer ``[..., M, N]`` from ``[..., M, K]`` and ``[..., K, N]``; adjoint operands are transposed."""
     a = _matrix(node, 0, bool(option(node, "adjoint_lhs")))
     b = _matrix(node, 1, bool(option(node, "adjoint_rhs")))
     dtype = node.results[0].dtype
@@ -28,7 +28,7 @@ def batch_matmul(node: Node) -> list[ResultType]:
 
 
 def verify_batch_matmul(node: Node) -> None:
-    """The left operand has the result's element type (int8 products may be left as int32 sums)."""
+    """Check that the left operand has the result's element type (int8 products may be int32 sums)."""
     left, out = node.operand(0).dtype, node.results[0].dtype
     if left != out and (left, out) != ("int8", "int32"):
         raise node.error(f"the left operand is {left}, the result {out}; they must be equal")

@@ -1,8 +1,8 @@
 """Shapes of MediaPipe's custom operators. Everything is float32, images are NHWC.
 
-Defined by ``mediapipe/util/tflite/operations`` of https://github.com/google-ai-edge/mediapipe. Options of convolutions
-and pools are structures of little-endian int32 fields, those of transforms are maps. Transforms are known in version 2;
-version 1 has other options and another arithmetic.
+``mediapipe/util/tflite/operations`` of https://github.com/google-ai-edge/mediapipe defines them. Options of
+convolutions and pools are structures of little-endian int32 fields, those of transforms are maps. Transforms are
+supported in version 2; version 1 has other options and another arithmetic.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _VERSION = 2  # of transforms
 
 
 def _fields(node: Node, count: int) -> tuple[int, ...]:
-    """The first ``count`` fields of the options; raises where there are fewer."""
+    """Return the first ``count`` fields of the options; raise ModelError if there are fewer."""
     data = bytes(node.custom_options)
     if len(data) < count * _FIELD_BYTES:
         raise node.error(f"the options have {len(data)} bytes; they must have at least {count * _FIELD_BYTES}")
@@ -44,7 +44,7 @@ def _all_float32(node: Node) -> None:
 
 
 def _transposed_size(size: int | None, kernel: int | None, stride: int, padding: str) -> int | None:
-    """Size of the result along one axis."""
+    """Return the size of the result along one axis."""
     if size is None or kernel is None:
         return None
     overhang = max(0, kernel - (size - 1) % stride - 1) if padding == "same" else 0
@@ -52,14 +52,14 @@ def _transposed_size(size: int | None, kernel: int | None, stride: int, padding:
 
 
 def _transposed_options(node: Node) -> tuple[str, tuple[int, int]]:
-    """Padding and stride (height, width)."""
+    """Return padding and stride (height, width)."""
     padding, stride_w, stride_h = _fields(node, 3)
     stride = positive(node, "the stride's height", stride_h), positive(node, "the stride's width", stride_w)
     return _padding(node, padding), stride
 
 
 def transposed_shape(node: Node, x: Shape | None) -> Shape:
-    """``[N, OH, OW, O]`` for an input of shape ``x``; the size that pairs with ``same`` is MediaPipe's own rule."""
+    """Return ``[N, OH, OW, O]`` for an input of shape ``x``, with MediaPipe's own rule for ``same``."""
     weights, (padding, stride) = shape_of(node, 1, 4), _transposed_options(node)
     sizes: list[int | None] = [None, None]
     if x is not None and weights is not None:
@@ -74,7 +74,7 @@ def transposed_shape(node: Node, x: Shape | None) -> Shape:
 
 
 def transposed_node(node: Node, shape: TensorInfo) -> Node:
-    """The same as a TRANSPOSE_CONV with operand ``shape``: paddings agree, as both halve what hangs over."""
+    """Return the operator as a TRANSPOSE_CONV with operand ``shape``, whose padding is the same."""
     padding, (stride_h, stride_w) = _transposed_options(node)
     options = {"padding": padding, "stride_w": stride_w, "stride_h": stride_h, "fused_activation_function": "none"}
     operands = (shape, node.operand(1), node.operand(0), node.operand(2))
@@ -82,7 +82,7 @@ def transposed_node(node: Node, shape: TensorInfo) -> Node:
 
 
 def convolution_2d_transpose_bias(node: Node) -> list[ResultType]:
-    """``x [N, H, W, C]``, filter ``[O, kh, kw, C]`` and bias ``[O]`` to ``[N, OH, OW, O]``."""
+    """Infer ``[N, OH, OW, O]`` from ``x [N, H, W, C]``, filter ``[O, kh, kw, C]`` and bias ``[O]``."""
     shape = transposed_shape(node, shape_of(node, 0, 4))
     same_dim(node, shape[3], vector_length(node, 2), "channels of filter and bias")
     check_elements(node, shape, "float32")
@@ -90,13 +90,13 @@ def convolution_2d_transpose_bias(node: Node) -> list[ResultType]:
 
 
 def transposed_macs(node: Node) -> int:
-    """Multiply-accumulates of the TRANSPOSE_CONV."""
+    """Return the multiply-accumulates of the TRANSPOSE_CONV."""
     return transposed_node(node, TensorInfo("", "int32", (4,))).macs
 
 
 @dataclass(frozen=True, slots=True)
 class PoolOptions:
-    """What MaxPoolingWithArgmax2D and MaxUnpooling2D say; pairs are (height, width)."""
+    """Options of MaxPoolingWithArgmax2D and MaxUnpooling2D; pairs are (height, width)."""
 
     padding: str
     stride: tuple[int, int]
@@ -105,7 +105,7 @@ class PoolOptions:
 
 
 def pool_options(node: Node) -> PoolOptions:
-    """The options of a pool; raises where one is not allowed."""
+    """Return the options of a pool; raise ModelError for invalid ones."""
     padding, stride_w, stride_h, window_w, window_h, activation = _fields(node, 6)
     names = ("the stride's height", "the stride's width", "the window's height", "the window's width")
     sizes = [
@@ -117,7 +117,7 @@ def pool_options(node: Node) -> PoolOptions:
 
 
 def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[WindowAxis, WindowAxis]:
-    """What the window makes of the sizes of an image."""
+    """Return the window's axes over an image of these sizes."""
     options = pool_options(node)
     rows, columns = (
         axis_window(node, name, size, options.window[i], options.stride[i], 1, options.padding)
@@ -127,7 +127,7 @@ def pool_axes(node: Node, height: int | None, width: int | None) -> tuple[Window
 
 
 def max_pooling_with_argmax_2d(node: Node) -> list[ResultType]:
-    """The largest element of each window and its place in the window, both ``[N, OH, OW, C]``."""
+    """Infer the largest element of each window and its place in the window, both ``[N, OH, OW, C]``."""
     x = shape_of(node, 0, 4)
     shape: Shape | None = None
     if x is not None:
@@ -137,7 +137,7 @@ def max_pooling_with_argmax_2d(node: Node) -> list[ResultType]:
 
 
 def max_unpooling_2d(node: Node) -> list[ResultType]:
-    """Values and places, both ``[N, H, W, C]``, to an image as many times larger as the window says."""
+    """Infer an image larger by the window than values and places, both ``[N, H, W, C]``."""
     x, places, window = shape_of(node, 0, 4), shape_of(node, 1, 4), pool_options(node).window
     if x is None:
         return result(node, "float32", None)
@@ -150,7 +150,7 @@ def max_unpooling_2d(node: Node) -> list[ResultType]:
 
 
 def is_known_version(node: Node) -> bool:
-    """Whether a transform has the version that is defined here."""
+    """Return True if a transform has the version defined here."""
     return node.version == _VERSION
 
 
@@ -159,7 +159,7 @@ def _unknown(node: Node) -> list[ResultType]:
 
 
 def _matrix(node: Node, index: int) -> None:
-    """Operand ``index`` must hold one 4 x 4 matrix."""
+    """Check that operand ``index`` holds one 4 x 4 matrix."""
     shape = node.operand(index).shape
     if shape is not None and None not in shape and math.prod(d or 0 for d in shape) != 16:
         raise node.error(f"the matrix has the shape {shape_text(shape)}; it must have 16 elements")
@@ -167,7 +167,7 @@ def _matrix(node: Node, index: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CropOptions:
-    """What Landmarks2TransformMatrix says; pairs are (x, y), ``subset`` are landmarks around what is cropped."""
+    """Options of Landmarks2TransformMatrix; pairs are (x, y), the crop surrounds the landmarks ``subset``."""
 
     left: int
     right: int
@@ -178,7 +178,7 @@ class CropOptions:
 
 
 def crop_options(node: Node) -> CropOptions:
-    """The options of a crop; raises where one is not allowed."""
+    """Return the options of a crop; raise ModelError for invalid ones."""
     subset = custom_option(node, "subset_idxs", [])
     left, right = custom_option(node, "left_rotation_idx", 0), custom_option(node, "right_rotation_idx", 0)
     if not subset or not all(isinstance(index, int) and index >= 0 for index in (left, right, *subset)):
@@ -192,14 +192,14 @@ def crop_options(node: Node) -> CropOptions:
 
 
 def output_size(node: Node) -> tuple[int, int]:
-    """Height and width that a transform is for."""
+    """Return height and width of a transform's result."""
     names = ("output_height", "output_width")
     height, width = (positive(node, name, custom_option(node, name, 0)) for name in names)
     return height, width
 
 
 def landmarks_2_transform_matrix(node: Node) -> list[ResultType]:
-    """Landmarks ``[1, count, 3]`` to a matrix ``[1, 4, 4]``."""
+    """Infer a matrix ``[1, 4, 4]`` from landmarks ``[1, count, 3]``."""
     if not is_known_version(node):
         return _unknown(node)
     shape, options = shape_of(node, 0, 3), crop_options(node)
@@ -213,7 +213,7 @@ def landmarks_2_transform_matrix(node: Node) -> list[ResultType]:
 
 
 def transform_landmarks(node: Node) -> list[ResultType]:
-    """Landmarks ``[1, count, 2 or 3]`` and a matrix of 4 x 4 to landmarks of that shape."""
+    """Infer the type of landmarks ``[1, count, 2 or 3]``, transformed by a 4 x 4 matrix."""
     if not is_known_version(node):
         return _unknown(node)
     shape = shape_of(node, 0, 3)
@@ -226,7 +226,7 @@ def transform_landmarks(node: Node) -> list[ResultType]:
 
 
 def transform_tensor_bilinear(node: Node) -> list[ResultType]:
-    """An image ``[1, H, W, C]`` and a matrix of 4 x 4 to ``[1, output height, output width, C]``."""
+    """Infer ``[1, output height, output width, C]`` from an image ``[1, H, W, C]`` and a 4 x 4 matrix."""
     if not is_known_version(node):
         return _unknown(node)
     shape = shape_of(node, 0, 4)

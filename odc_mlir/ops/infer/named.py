@@ -1,4 +1,4 @@
-"""Operands by the names that the table gives them, for operators with too many to count."""
+"""Operands by their names in the table, for operators with many operands."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from odc_mlir.ops.spec import Array, Node, TensorInfo
 
 
 def position(node: Node, name: str) -> int:
-    """Index of the operand called ``name``; the number of operands where the table has none of that name."""
+    """Return the index of the operand called ``name``, or the number of operands if there is none."""
     names = [operand.name for operand in node.spec.operands]
     return names.index(name) if name in names else len(node.operands)
 
 
 def named(node: Node, name: str) -> TensorInfo | None:
-    """The operand called ``name``, None where it is left out or not in the table."""
+    """Return the operand called ``name``, or None if it is omitted or not in the table."""
     return node.optional(position(node, name))
 
 
 def required(node: Node, name: str) -> TensorInfo:
-    """The operand called ``name``; raises ModelError where it is left out."""
+    """Return the operand called ``name``; raise ModelError if it is omitted."""
     info = named(node, name)
     if info is None:
         raise node.error(f"{name} is left out; it is required here")
@@ -25,7 +25,7 @@ def required(node: Node, name: str) -> TensorInfo:
 
 
 def constants(node: Node) -> dict[str, Array]:
-    """The contents of all constant operands by name."""
+    """Return the contents of all constant operands by name."""
     return {
         node.spec.operand_name(index): info.array()
         for index, info in enumerate(node.operands)

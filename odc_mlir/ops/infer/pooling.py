@@ -8,7 +8,7 @@ from odc_mlir.ops.spec import Node, ResultType
 
 
 def pool_window(node: Node) -> tuple[int, int]:
-    """Window size (height, width) of a pool."""
+    """Return the window size (height, width) of a pool."""
     return (
         positive(node, "filter_height", int(option(node, "filter_height"))),
         positive(node, "filter_width", int(option(node, "filter_width"))),
@@ -16,7 +16,7 @@ def pool_window(node: Node) -> tuple[int, int]:
 
 
 def pool_2d(node: Node) -> list[ResultType]:
-    """``[N, H, W, C]`` to ``[N, OH, OW, C]``."""
+    """Infer ``[N, OH, OW, C]`` from ``[N, H, W, C]``."""
     x, dtype = shape_of(node, 0, 4), node.operand(0).dtype
     options, kernel = window_options(node, dilated=False), pool_window(node)
     if x is None:

@@ -34,7 +34,7 @@ def _check_fake_quant(node: Node) -> None:
 
 
 def bitcast(node: Node) -> list[ResultType]:
-    """Shaped like the operand; smaller elements add an axis, larger ones take the place of the last."""
+    """Infer the operand's shape; smaller elements add an axis, larger ones replace the last axis."""
     shape, source, target = shape_of(node, 0), node.operand(0), node.results[0]
     small, large = sorted((source.info.bits, target.info.bits))
     if small < 8 or large % small:

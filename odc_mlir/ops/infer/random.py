@@ -7,7 +7,7 @@ from odc_mlir.ops.spec import Node, ResultType
 
 
 def shaped(node: Node) -> list[ResultType]:
-    """The shape that operand 0 holds."""
+    """Infer the shape in operand 0."""
     length = vector_length(node, 0)
     sizes = static_ints(node, 0)
     dtype = node.results[0].dtype
@@ -19,7 +19,7 @@ def shaped(node: Node) -> list[ResultType]:
 
 
 def multinomial(node: Node) -> list[ResultType]:
-    """``[batch, samples]`` for logits ``[batch, classes]``."""
+    """Infer ``[batch, samples]`` from logits ``[batch, classes]``."""
     logits = shape_of(node, 0, 2)
     samples = static_int(node, 1)
     if samples is not None and samples < 0:

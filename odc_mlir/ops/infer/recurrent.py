@@ -9,14 +9,14 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def _named_shape(node: Node, name: str, rank: int) -> Shape:
-    """Shape of an operand; a shape of unknown sizes where it is left out or of unknown rank."""
+    """Return the shape of an operand, of unknown sizes if it is omitted or its rank is unknown."""
     index = position(node, name)
     shape = None if node.optional(index) is None else shape_of(node, index, rank)
     return (None,) * rank if shape is None else shape
 
 
 def _units(node: Node, features: int | None, direction: str = "") -> int | None:
-    """Check one layer's weights ``[U, I]`` and ``[U, U]`` and bias ``[U]``; ``U``."""
+    """Check one layer's weights ``[U, I]`` and ``[U, U]`` and bias ``[U]`` and return ``U``."""
     units, inputs = _named_shape(node, f"{direction}input_weights", 2)
     same_dim(node, inputs, features, f"columns of {direction}input_weights and features")
     for size in _named_shape(node, f"{direction}recurrent_weights", 2):
@@ -26,19 +26,19 @@ def _units(node: Node, features: int | None, direction: str = "") -> int | None:
 
 
 def rnn(node: Node) -> list[ResultType]:
-    """``x [N, I]`` to ``[N, U]``."""
+    """Infer ``[N, U]`` from ``x [N, I]``."""
     batch, features = shape_of(node, 0, 2) or (None, None)
     return result(node, node.operand(0).dtype, (batch, _units(node, features)))
 
 
 def unidirectional_sequence_rnn(node: Node) -> list[ResultType]:
-    """``x [T, N, I]`` (or ``[N, T, I]``) to ``[T, N, U]``."""
+    """Infer ``[T, N, U]`` from ``x [T, N, I]`` (or ``[N, T, I]``)."""
     *outer, features = shape_of(node, 0, 3) or (None, None, None)
     return result(node, node.operand(0).dtype, (*outer, _units(node, features)))
 
 
 def bidirectional_sequence_rnn(node: Node) -> list[ResultType]:
-    """``x [T, N, I]`` (or ``[N, T, I]``) to one result per direction, or one with both side by side."""
+    """Infer one result per direction from ``x [T, N, I]`` (or ``[N, T, I]``), or one with both."""
     x = shape_of(node, 0, 3)
     aux, units = aux_features(node, x), []
     for direction in ("fw_", "bw_"):
@@ -50,7 +50,7 @@ def bidirectional_sequence_rnn(node: Node) -> list[ResultType]:
 
 
 def svdf(node: Node) -> list[ResultType]:
-    """``x [N, I]``, filters ``[F, I]`` over features and ``[F, M]`` over time to ``[N, F / rank]``."""
+    """Infer ``[N, F / rank]`` from ``x [N, I]`` and filters ``[F, I]`` and ``[F, M]``."""
     batch, features = shape_of(node, 0, 2) or (None, None)
     filters, inputs = shape_of(node, 1, 2) or (None, None)
     same_dim(node, inputs, features, "columns of weights_feature and features")
@@ -65,9 +65,9 @@ def svdf(node: Node) -> list[ResultType]:
 
 
 def gru(node: Node) -> list[ResultType]:
-    """``x [T, N, I]`` and state ``[N, n]`` to the last state ``[1, N, n]``, or to all of them ``[T, N, n]``.
+    """Infer the last state ``[1, N, n]`` or all states ``[T, N, n]`` from ``x [T, N, I]``.
 
-    A result that the model declares with the state's rank has the state's shape.
+    A result declared with the state's rank has the state's shape.
     """
     x, state = shape_of(node, 0, 3), shape_of(node, position(node, "state"), 2)
     steps, batch, features = x or (None, None, None)
@@ -87,9 +87,9 @@ def gru(node: Node) -> list[ResultType]:
 
 
 def gru_matrices(node: Node) -> tuple[str, str]:
-    """Names of the matrices that multiply the state and the input.
+    """Return the names of the matrices that multiply the state and the input.
 
-    In spite of its name, ``hidden_hidden`` multiplies the input, unless only the other way round fits the sizes.
+    Despite its name, ``hidden_hidden`` multiplies the input, unless only the reverse matches the sizes.
     """
     x, state = shape_of(node, 0, 3), shape_of(node, position(node, "state"), 2)
     columns = _named_shape(node, "hidden_hidden", 2)[1]

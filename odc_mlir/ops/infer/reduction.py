@@ -26,7 +26,7 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def cumsum(node: Node) -> list[ResultType]:
-    """Like operand 0."""
+    """Infer the type of operand 0."""
     x, axis = shape_of(node, 0), static_int(node, 1)
     if x is not None and axis is not None:
         normal_axis(node, axis, len(x))
@@ -34,7 +34,7 @@ def cumsum(node: Node) -> list[ResultType]:
 
 
 def segment_sum(node: Node) -> list[ResultType]:
-    """One slice per segment; their number is one more than the last segment id."""
+    """Infer one slice per segment; their number is the last segment id plus one."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     length = vector_length(node, 1)
     ids = static_ints(node, 1) if (length or 0) <= MAX_CONSTANT_LIST else None
@@ -47,7 +47,7 @@ def segment_sum(node: Node) -> list[ResultType]:
 
 
 def segment_count(node: Node, ids: Sequence[int]) -> int:
-    """Number of segments; raises unless ids start at 0 and go up by 0 or 1."""
+    """Return the number of segments; raise ModelError unless ids start at 0 and rise by 0 or 1."""
     for before, after in zip((0, *ids), ids, strict=False):
         if after - before not in (0, 1) or (ids[0] != 0):
             raise node.error(f"segment ids go from {before} to {after}; they must start at 0 and go up by 0 or 1")
@@ -55,7 +55,7 @@ def segment_count(node: Node, ids: Sequence[int]) -> int:
 
 
 def unsorted_segment(node: Node) -> list[ResultType]:
-    """``num_segments`` slices; the segment ids have the shape of the operand's first axes."""
+    """Infer ``num_segments`` slices; segment ids have the shape of the operand's first axes."""
     x, ids, count, dtype = shape_of(node, 0), shape_of(node, 1), static_int(node, 2), node.operand(0).dtype
     if x is None or ids is None:
         return result(node, dtype, None)
@@ -66,13 +66,13 @@ def unsorted_segment(node: Node) -> list[ResultType]:
 
 
 def check_segments(node: Node, x: Shape, ids: Shape) -> None:
-    """Raises where segment ids do not have the shape of the operand's first axes."""
+    """Raise ModelError unless segment ids have the shape of the operand's first axes."""
     if len(ids) > len(x) or any(None not in (a, b) and a != b for a, b in zip(x, ids, strict=False)):
         raise node.error(f"segment ids have the shape {shape_text(ids)}, the operand {shape_text(x)}")
 
 
 def reduce_window(node: Node) -> list[ResultType]:
-    """One element per place of the window."""
+    """Infer one element per position of the window."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     check_single(node, 1)
     window_function(node)
@@ -85,7 +85,7 @@ def reduce_window(node: Node) -> list[ResultType]:
 def windows_shape(
     node: Node, x: Shape, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
 ) -> Shape:
-    """Places of a window along each axis; raises where it does not fit."""
+    """Return the number of window positions along each axis; raise ModelError if it does not fit."""
     if not len(x) == len(window) == len(strides) == len(dilations):
         raise node.error(f"window {list(window)}, strides and dilations must have {len(x)} entries each")
     if min((*window, *strides, *dilations), default=1) < 1:
@@ -102,7 +102,7 @@ def windows_shape(
 
 
 def window_function(node: Node) -> str:
-    """Name of the reduction of a REDUCE_WINDOW; raises for the one that stands for none."""
+    """Return the reduction of a REDUCE_WINDOW; raise ModelError for ``unsupported``."""
     function = str(option(node, "reduce_function"))
     if function == "unsupported":
         raise node.error("reduce_function is unsupported; it must name a reduction")

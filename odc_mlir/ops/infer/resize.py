@@ -7,7 +7,7 @@ from odc_mlir.ops.spec import Node, ResultType
 
 
 def resize(node: Node) -> list[ResultType]:
-    """``[N, H, W, C]`` and the new size (height, width) to ``[N, height, width, C]``."""
+    """Infer ``[N, height, width, C]`` from ``[N, H, W, C]`` and the new size (height, width)."""
     x, dtype = shape_of(node, 0, 4), node.operand(0).dtype
     resize_modes(node)
     length = vector_length(node, 1)
@@ -24,7 +24,7 @@ def resize(node: Node) -> list[ResultType]:
 
 
 def resize_modes(node: Node) -> tuple[bool, bool]:
-    """``(align_corners, half_pixel_centers)``; raises where both are set."""
+    """Return ``(align_corners, half_pixel_centers)``; raise ModelError if both are set."""
     align, half = bool(option(node, "align_corners")), bool(option(node, "half_pixel_centers"))
     if align and half:
         raise node.error("align_corners and half_pixel_centers cannot both be set")

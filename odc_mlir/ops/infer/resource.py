@@ -1,4 +1,4 @@
-"""Shapes and checks of resource variables and hash tables. Only a run knows what a variable holds."""
+"""Shapes and checks of resource variables and hash tables. The value of a variable is known only at run time."""
 
 from __future__ import annotations
 
@@ -13,43 +13,43 @@ def _open(node: Node) -> list[ResultType]:
 
 
 def var_handle(node: Node) -> list[ResultType]:
-    """A handle."""
+    """Infer a handle."""
     return _open(node)
 
 
 def read_variable(node: Node) -> list[ResultType]:
-    """The declared element type; the shape depends on what was assigned."""
+    """Infer the declared element type; the shape depends on the assigned value."""
     return _open(node)
 
 
 def assign_variable(node: Node) -> list[ResultType]:
-    """Nothing."""
+    """Infer no results."""
     return []
 
 
 def hashtable(node: Node) -> list[ResultType]:
-    """A handle."""
+    """Infer a handle."""
     return _open(node)
 
 
 def verify_hashtable(node: Node) -> None:
-    """Keys and values are integers or strings."""
+    """Check that keys and values are integers or strings."""
     for name in ("key_dtype", "value_dtype"):
         if option(node, name) not in _ENTRIES:
             raise node.error(f"the option {name} is {option(node, name)}; allowed are {', '.join(_ENTRIES)}")
 
 
 def hashtable_find(node: Node) -> list[ResultType]:
-    """Like the keys, of the default's element type."""
+    """Infer the keys' shape and the default's element type."""
     check_single(node, 2)
     return result(node, node.operand(2).dtype, shape_of(node, 1))
 
 
 def hashtable_import(node: Node) -> list[ResultType]:
-    """Nothing."""
+    """Infer no results."""
     return []
 
 
 def hashtable_size(node: Node) -> list[ResultType]:
-    """One number."""
+    """Infer one number."""
     return result(node, "int64", (1,))

@@ -1,4 +1,4 @@
-"""Shapes and checks of operators that find things."""
+"""Shapes and checks of search operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odc_mlir.ops.spec import Node, ResultType
 
 
 def place(node: Node) -> list[ResultType]:
-    """Operand 0 without the axis in operand 1; the element type is the declared one."""
+    """Infer operand 0 without the axis in operand 1, of the declared element type."""
     x, axis, dtype = shape_of(node, 0), static_int(node, 1), node.results[0].dtype
     if x is None:
         return result(node, dtype, None)
@@ -34,7 +34,7 @@ def place(node: Node) -> list[ResultType]:
 
 
 def topk_v2(node: Node) -> list[ResultType]:
-    """The ``k`` largest of each row, and their places in the declared element type."""
+    """Infer the ``k`` largest elements of each row, and their indices of the declared type."""
     x, k = shape_of(node, 0), static_int(node, 1)
     dtypes = (node.operand(0).dtype, node.results[1].dtype)
     if x is None:
@@ -48,7 +48,7 @@ def topk_v2(node: Node) -> list[ResultType]:
 
 
 def where(node: Node) -> list[ResultType]:
-    """As many coordinates as there are elements that are not zero."""
+    """Infer one vector of coordinates per nonzero element."""
     x = shape_of(node, 0)
     if x == ():
         raise node.error("the condition is a scalar; its rank must be at least 1")
@@ -56,7 +56,7 @@ def where(node: Node) -> list[ResultType]:
 
 
 def unique(node: Node) -> list[ResultType]:
-    """Distinct values of a vector, and for each element the place of its value."""
+    """Infer the distinct values of a vector, and an index for each element."""
     x = shape_of(node, 0, 1)
     return [
         *result(node, node.operand(0).dtype, (None,)),
@@ -65,7 +65,7 @@ def unique(node: Node) -> list[ResultType]:
 
 
 def _boxes(node: Node) -> int | None:
-    """Length of the list of selected boxes; raises where the operands do not fit each other."""
+    """Return the length of the list of selected boxes; raise ModelError if operands do not match."""
     boxes, scores = shape_of(node, 0, 2), shape_of(node, 1, 1)
     if boxes is not None:
         same_dim(node, boxes[1], 4, "corners of a box")
@@ -79,24 +79,24 @@ def _boxes(node: Node) -> int | None:
 
 
 def non_max_suppression_v4(node: Node) -> list[ResultType]:
-    """Places of selected boxes, filled up with zeros, and their number."""
+    """Infer indices of selected boxes, padded with zeros, and their number."""
     return [*result(node, "int32", (_boxes(node),)), *result(node, "int32", ())]
 
 
 def non_max_suppression_v5(node: Node) -> list[ResultType]:
-    """Places and scores of selected boxes, filled up with zeros, and their number."""
+    """Infer indices and scores of selected boxes, padded with zeros, and their number."""
     length = _boxes(node)
     scores = result(node, node.operand(1).dtype, (length,))
     return [*result(node, "int32", (length,)), *scores, *result(node, "int32", ())]
 
 
 def bucketize(node: Node) -> list[ResultType]:
-    """Bucket numbers in the operand's shape."""
+    """Infer bucket numbers in the operand's shape."""
     return result(node, "int32", shape_of(node, 0))
 
 
 def boundaries(node: Node) -> tuple[float, ...]:
-    """The boundaries between buckets; raises unless they are in order."""
+    """Return the boundaries between buckets; raise ModelError unless they are in order."""
     values = tuple(float(v) for v in option(node, "boundaries") or ())
     if any(not a <= b for a, b in pairwise(values)):
         raise node.error("the boundaries must be in ascending order")
@@ -104,7 +104,7 @@ def boundaries(node: Node) -> tuple[float, ...]:
 
 
 def _check_place(node: Node) -> None:
-    """The option names the result's element type, where it names one that a result can have."""
+    """Check that the option names the result's element type, if it names a valid one."""
     written, declared = option(node, "output_type"), node.results[0].dtype
     if written in ("int32", "int64") and written != declared:
         raise node.error(f"output_type is {written}, the result is {declared}; they must be equal")

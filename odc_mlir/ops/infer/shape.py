@@ -24,9 +24,9 @@ from odc_mlir.ops.spec import Node, ResultType, Shape
 
 
 def reshape(node: Node) -> list[ResultType]:
-    """Operand 0 with the shape in operand 1, or in the option ``new_shape`` when that is left out or no vector.
+    """Infer operand 0 with the shape in operand 1, or in the option ``new_shape``.
 
-    Where neither says anything, with the declared shape of the result.
+    The option counts if operand 1 is omitted or not a vector; without both, the declared shape of the result counts.
     """
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     wanted = written_shape(node)
@@ -40,9 +40,9 @@ def reshape(node: Node) -> list[ResultType]:
 
 
 def written_shape(node: Node) -> tuple[int, ...] | None:
-    """The shape that the option gives, None where operand 1 gives it.
+    """Return the shape in the option, or None if operand 1 determines it.
 
-    The option counts where the operand is left out and, if it says anything, where the operand is no vector.
+    The option counts if operand 1 is omitted or, unless the option is empty, not a vector.
     """
     info, written = node.optional(1), tuple(node.options.get("new_shape") or ())
     if info is not None and (info.shape is None or len(info.shape) == 1 or not written):
@@ -53,7 +53,7 @@ def written_shape(node: Node) -> tuple[int, ...] | None:
 
 
 def new_shape(node: Node, x: Shape | None, wanted: Sequence[int]) -> Shape:
-    """``wanted`` with its -1 replaced by what the operand's element count leaves; raises where it does not fit."""
+    """Return ``wanted`` with -1 replaced by the rest; raise ModelError if the element count differs."""
     if sum(d == -1 for d in wanted) > 1 or any(d < -1 for d in wanted):
         raise node.error(f"the new shape {list(wanted)} must have at most one -1 and no other negative size")
     known = math.prod(d for d in wanted if d >= 0)
@@ -70,7 +70,7 @@ def new_shape(node: Node, x: Shape | None, wanted: Sequence[int]) -> Shape:
 
 
 def squeeze(node: Node) -> list[ResultType]:
-    """Operand without the axes in ``squeeze_dims`` (all of size 1 when it is empty)."""
+    """Infer the operand without the axes in ``squeeze_dims`` (all of size 1 if it is empty)."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     if x is None:
         return result(node, dtype, None)
@@ -79,7 +79,7 @@ def squeeze(node: Node) -> list[ResultType]:
 
 
 def squeezed_axes(node: Node, x: Shape) -> frozenset[int] | None:
-    """Axes that SQUEEZE drops, None while that depends on unknown sizes; raises for an axis of another size than 1."""
+    """Return the axes that SQUEEZE drops, None if unknown; raise ModelError for sizes other than 1."""
     named = tuple(option(node, "squeeze_dims") or ())
     if not named:
         return None if None in x else frozenset(i for i, d in enumerate(x) if d == 1)
@@ -91,7 +91,7 @@ def squeezed_axes(node: Node, x: Shape) -> frozenset[int] | None:
 
 
 def expand_dims(node: Node) -> list[ResultType]:
-    """Operand 0 with an axis of size 1 inserted at the position in operand 1."""
+    """Infer operand 0 with an axis of size 1 inserted at the position in operand 1."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     if vector_length(node, 1) not in (None, 1):
         raise node.error("the axis must be one number")
@@ -105,7 +105,7 @@ def expand_dims(node: Node) -> list[ResultType]:
 
 
 def shape(node: Node) -> list[ResultType]:
-    """The operand's sizes as a vector of ``out_type``."""
+    """Infer a vector of ``out_type`` with the operand's sizes."""
     x = shape_of(node, 0)
     return result(node, option(node, "out_type"), (None if x is None else len(x),))
 
@@ -116,7 +116,7 @@ def _check_shape(node: Node) -> None:
 
 
 def strided(node: Node) -> list[ResultType]:
-    """Operand 0 from begin (operand 1) to end (2) by strides (3)."""
+    """Infer operand 0 from begin (operand 1) to end (2) by strides (3)."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     lengths = [vector_length(node, i) for i in (1, 2, 3)]
     entries = [static_ints(node, i) for i in (1, 2, 3)]
@@ -135,7 +135,7 @@ def strided(node: Node) -> list[ResultType]:
 
 
 def slice_(node: Node) -> list[ResultType]:
-    """Operand 0 from begin (operand 1), as many elements as size (2) says."""
+    """Infer ``size`` (operand 2) elements of operand 0 from ``begin`` (1) on."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     lengths = [vector_length(node, i) for i in (1, 2)]
     begin, size = static_ints(node, 1), static_ints(node, 2)
@@ -150,7 +150,7 @@ def slice_(node: Node) -> list[ResultType]:
 
 
 def pack(node: Node) -> list[ResultType]:
-    """Operands of one shape stacked along a new axis."""
+    """Infer operands of one shape stacked along a new axis."""
     count, dtype = len(node.operands), node.operand(0).dtype
     if option(node, "values_count") != count:
         raise node.error(f"values_count is {option(node, 'values_count')}, but there are {count} operands")
@@ -167,7 +167,7 @@ def pack(node: Node) -> list[ResultType]:
 
 
 def concatenation(node: Node) -> list[ResultType]:
-    """Operands joined along ``axis``; their other sizes agree. Scalars make a vector."""
+    """Infer operands joined along ``axis``; their other sizes must agree. Scalars make a vector."""
     dtype = node.operand(0).dtype
     shapes = [shape_of(node, i) for i in range(len(node.operands))]
     known = [s for s in shapes if s is not None]
@@ -188,7 +188,7 @@ def concatenation(node: Node) -> list[ResultType]:
 
 
 def pad(node: Node) -> list[ResultType]:
-    """Operand 0 with the elements in operand 1 (``[rank, 2]``: before, after) added to each axis."""
+    """Infer operand 0 padded by operand 1 (``[rank, 2]``: before, after)."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     pads_shape = shape_of(node, 1, 2)
     if x is None:
@@ -205,7 +205,7 @@ def pad(node: Node) -> list[ResultType]:
 
 
 def transpose(node: Node) -> list[ResultType]:
-    """Operand 0 with its axes in the order of operand 1."""
+    """Infer operand 0 with its axes in the order of operand 1."""
     x, dtype = shape_of(node, 0), node.operand(0).dtype
     length = vector_length(node, 1)
     order = static_ints(node, 1)
@@ -217,7 +217,7 @@ def transpose(node: Node) -> list[ResultType]:
 
 
 def permutation(node: Node, order: Sequence[int], rank: int) -> tuple[int, ...]:
-    """``order`` as axes counted from the front; raises where it is not a permutation of ``rank`` axes."""
+    """Return ``order`` counted from the front; raise ModelError unless it permutes ``rank`` axes."""
     axes = tuple(normal_axis(node, axis, rank) for axis in order)
     if sorted(axes) != list(range(rank)):
         raise node.error(f"the permutation {list(order)} must name each of the {rank} axes once")

@@ -1,4 +1,4 @@
-"""What SLICE and STRIDED_SLICE take from their operand, as numpy indices and result sizes."""
+"""Slices of SLICE and STRIDED_SLICE as numpy indices and result sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Index = slice | int | None  # None inserts an axis
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """The masks of a strided slice: bit i speaks of the i-th entry of begin, end and strides."""
+    """Masks of a strided slice: bit i belongs to the i-th entry of begin, end and strides."""
 
     begin: int
     end: int
@@ -25,14 +25,14 @@ class Masks:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Part of a tensor: one index per entry and the result's sizes, None where an operand's size is unknown."""
+    """Part of a tensor: one index per entry, and the result's sizes (None if unknown)."""
 
     indices: tuple[Index, ...]
     shape: Shape
 
 
 def masks_of(node: Node) -> Masks:
-    """The masks of a STRIDED_SLICE."""
+    """Return the masks of a STRIDED_SLICE."""
 
     def mask(name: str) -> int:
         return int(option(node, f"{name}_mask"))
@@ -48,10 +48,10 @@ def masks_of(node: Node) -> Masks:
 
 
 def expand_entries(node: Node, count: int, rank: int, masks: Masks) -> list[int | str | None]:
-    """What stands in each place of the full index: an entry's number, "full" for a whole axis, None for a new axis.
+    """Return the full index: an entry's number, "full" for a whole axis, None for a new axis.
 
-    New axes are given as ``None``; an ellipsis and missing trailing entries become whole axes. The ellipsis wins where
-    both masks name an entry. Raises when there are more entries than axes or more than one ellipsis.
+    An ellipsis and missing trailing entries become whole axes. The ellipsis wins if both masks name an entry. Raises
+    ModelError for more entries than axes or several ellipses.
     """
     ellipses = [i for i in range(count) if masks.ellipsis >> i & 1]
     if len(ellipses) > 1:
@@ -72,7 +72,7 @@ def expand_entries(node: Node, count: int, rank: int, masks: Masks) -> list[int 
 def strided_slice(
     node: Node, shape: Shape, begin: Sequence[int], end: Sequence[int], strides: Sequence[int], masks: Masks
 ) -> Taken:
-    """What a STRIDED_SLICE takes from an operand of this shape; raises where it reaches outside with shrink_axis."""
+    """Return the slice of a STRIDED_SLICE; raise ModelError for a single position outside the axis."""
     if not len(begin) == len(end) == len(strides):
         raise node.error(f"begin, end and strides have {len(begin)}, {len(end)} and {len(strides)} entries")
     if 0 in strides:
@@ -107,7 +107,7 @@ def _start(size: int, place: int, begin: int, stride: int, masks: Masks) -> int:
 
 
 def _single(node: Node, size: int | None, place: int, begin: int, stride: int, masks: Masks) -> int:
-    """The one position that an entry with shrink_axis takes."""
+    """Return the position of an entry with shrink_axis."""
     if size is None:
         return begin
     start = 0 if masks.begin >> place & 1 else begin + size if begin < 0 else begin
@@ -117,7 +117,7 @@ def _single(node: Node, size: int | None, place: int, begin: int, stride: int, m
 
 
 def _range(size: int | None, place: int, begin: int, end: int, stride: int, masks: Masks) -> tuple[slice, int | None]:
-    """Positions from begin to end, as a numpy slice and their number."""
+    """Return positions from begin to end as a numpy slice, and their number."""
     if size is None:
         return slice(None), None
     start = _start(size, place, begin, stride, masks)
@@ -134,7 +134,7 @@ def _range(size: int | None, place: int, begin: int, end: int, stride: int, mask
 
 
 def plain_slice(node: Node, shape: Shape, begin: Sequence[int], size: Sequence[int]) -> Taken:
-    """What a SLICE takes; a size of -1 means everything from ``begin`` on."""
+    """Return the slice of a SLICE; a size of -1 means everything from ``begin`` on."""
     if not len(begin) == len(size) == len(shape):
         raise node.error(
             f"begin has {len(begin)} entries, size {len(size)}; the operand {shape_text(shape)} needs {len(shape)}"

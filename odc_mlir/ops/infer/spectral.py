@@ -9,12 +9,12 @@ _REAL_OF = {"complex64": "float32", "complex128": "float64"}
 
 
 def part(node: Node) -> list[ResultType]:
-    """Complex numbers to reals of half their size."""
+    """Infer reals of half the size of complex numbers."""
     return result(node, _REAL_OF[node.operand(0).dtype], shape_of(node, 0))
 
 
 def rfft2d(node: Node) -> list[ResultType]:
-    """``x [..., H, W]`` and lengths (h, w) to ``[..., h, w/2 + 1]``."""
+    """Infer ``[..., h, w/2 + 1]`` from ``x [..., H, W]`` and lengths (h, w)."""
     shape = shape_of(node, 0)
     if vector_length(node, 1) not in (None, 2):
         raise node.error("fft_length must have 2 entries")
@@ -30,6 +30,6 @@ def rfft2d(node: Node) -> list[ResultType]:
 
 
 def check_lengths(node: Node, lengths: tuple[int, ...]) -> None:
-    """Raises ModelError unless ``lengths`` are two powers of two."""
+    """Raise ModelError unless ``lengths`` are two powers of two."""
     if len(lengths) != 2 or any(n < 1 or n & (n - 1) for n in lengths):
         raise node.error(f"fft_length is {list(lengths)}; it must be two powers of two")

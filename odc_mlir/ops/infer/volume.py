@@ -24,7 +24,7 @@ class VolumeOptions:
 
 @dataclass(frozen=True, slots=True)
 class VolumePlacement:
-    """Result sizes (None where the input's is unknown) and padding before and after along depth, height and width."""
+    """Result sizes (None if unknown) and padding before and after along depth, height and width."""
 
     output: tuple[int | None, int | None, int | None]
     before: Triple
@@ -32,7 +32,7 @@ class VolumePlacement:
 
 
 def volume_options(node: Node) -> VolumeOptions:
-    """The options of a convolution over volumes; raises where one is not allowed."""
+    """Return the options of a convolution over volumes; raise ModelError for invalid ones."""
     stride, dilation = (
         (_positive(node, form.format("d")), _positive(node, form.format("h")), _positive(node, form.format("w")))
         for form in ("stride_{}", "dilation_{}_factor")
@@ -48,7 +48,7 @@ def _positive(node: Node, name: str) -> int:
 
 
 def place_window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Shape) -> VolumePlacement:
-    """Results and padding of a window over a volume of these three sizes."""
+    """Return result sizes and padding of a window over a volume of these three sizes."""
     depth, height, width = (
         axis_window(node, name, sizes[i], kernel[i], options.stride[i], options.dilation[i], options.padding)
         for i, name in enumerate(AXES)
@@ -61,7 +61,7 @@ def place_window(node: Node, options: VolumeOptions, kernel: Triple, sizes: Shap
 
 
 def kernel_of(node: Node, weights: Shape) -> Triple | None:
-    """Window size of a filter ``[kd, kh, kw, …]``, None where it is unknown; a size of 0 is refused."""
+    """Return the window size of a filter ``[kd, kh, kw, …]``, None if unknown; raise ModelError for 0."""
     if None in weights[:3]:
         return None
     depth, height, width = (positive(node, f"the filter's {name}", weights[i] or 0) for i, name in enumerate(AXES))
@@ -69,7 +69,7 @@ def kernel_of(node: Node, weights: Shape) -> Triple | None:
 
 
 def conv_3d(node: Node) -> list[ResultType]:
-    """``x [N, D, H, W, C]`` and filter ``[kd, kh, kw, C, O]`` to ``[N, OD, OH, OW, O]``."""
+    """Infer ``[N, OD, OH, OW, O]`` from ``x [N, D, H, W, C]`` and filter ``[kd, kh, kw, C, O]``."""
     x, weights, options = shape_of(node, 0, 5), shape_of(node, 1, 5), volume_options(node)
     dtype = node.operand(0).dtype
     channels = weights[4] if weights else None
@@ -81,7 +81,7 @@ def conv_3d(node: Node) -> list[ResultType]:
 
 
 def conv_3d_transpose(node: Node) -> list[ResultType]:
-    """Operands: result shape ``[N, OD, OH, OW, O]``, filter ``[kd, kh, kw, O, C]``, ``x [N, D, H, W, C]``."""
+    """Infer the result from its shape ``[N, OD, OH, OW, O]``, filter ``[kd, kh, kw, O, C]`` and ``x``."""
     weights, x, options = shape_of(node, 1, 5), shape_of(node, 2, 5), volume_options(node)
     dtype, wanted = node.operand(2).dtype, static_ints(node, 0)
     if vector_length(node, 0) not in (None, 5):
@@ -98,7 +98,7 @@ def conv_3d_transpose(node: Node) -> list[ResultType]:
 def check_wanted(
     node: Node, wanted: tuple[int, ...], options: VolumeOptions, kernel: Triple | None, x: Shape | None, w: Shape | None
 ) -> None:
-    """Raises unless a convolution of a volume of the shape ``wanted`` would give one of the shape ``x``."""
+    """Raise ModelError unless a convolution maps a volume of shape ``wanted`` to shape ``x``."""
     if len(wanted) != 5 or min(wanted) < 0:
         raise node.error(f"the result's shape {list(wanted)} must be 5 sizes that are not negative")
     if w is not None:
@@ -114,7 +114,7 @@ def check_wanted(
 
 
 def _check_types(node: Node, x_index: int, bias_index: int) -> None:
-    """Everything is float32 where the input is; nothing else can be run."""
+    """Check that everything is float32 if the input is; other types cannot run."""
     x, bias, out = node.operand(x_index), node.optional(bias_index), node.results[0]
     if x.dtype != "float32":
         return

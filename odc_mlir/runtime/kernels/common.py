@@ -109,7 +109,7 @@ def check_scales(node: Node, info: TensorInfo, scales: Sequence[float]) -> None:
 
 
 def require_units_of_sums(node: Node, bias: TensorInfo, scale: float, weight_scale: float) -> None:
-    """Raise UnsupportedError for a bias with a zero point or in units other than those of the sums."""
+    """Raise UnsupportedError for a bias with a zero point or in other units than the sums."""
     if bias.quant is None:
         return
     check_scales(node, bias, bias.quant.scales)

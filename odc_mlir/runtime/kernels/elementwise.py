@@ -382,7 +382,7 @@ def _ordered(a: Array, b: Array, function: np.ufunc, better: np.ufunc) -> Array:
 
 
 def bitwise_xor(node: Node) -> Execute:
-    """Compute the bits in which ``a`` and ``b`` differ."""
+    """Compute the bitwise exclusive or."""
     _require_bits(node)
     return plain(node, np.bitwise_xor)
 

@@ -32,7 +32,7 @@ BLOCK_ELEMENTS = 1 << 20  # of what all gates get from the inputs, computed ahea
 
 
 class Cell(Protocol):
-    """A prepared recurrent cell: ``state`` are arrays ``[N, ·]``, the first of which is the output."""
+    """A prepared recurrent cell with ``state`` arrays ``[N, ·]``; the first one is the output."""
 
     def inputs(self, x: Array, aux: Array | None = None) -> Array:
         """Return the contribution of inputs ``[n, I]`` (and auxiliary ones), ``[n, ·]``, for many steps."""
