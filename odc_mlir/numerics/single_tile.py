@@ -201,8 +201,9 @@ def _convolution(
     finish = _finish(channels, matrix.sums, zero, bias, rescale, pixels, dtype)
     result = (*outputs, channels)
     if matrix.sums.kind != "i":
-        product = np.multiply if taps == 1 else np.dot  # np.dot ignores a single zero, even times infinity
-        return lambda x: finish(product(patches(x), values)).reshape(result)
+        if taps == 1:  # np.dot ignores a single zero, even times infinity
+            return lambda x: finish(patches(x) @ values).reshape(result)
+        return lambda x: finish(patches(x).dot(values)).reshape(result)
     sums = np.empty((pixels, channels), values.dtype)
     return lambda x: finish(patches(x).dot(values, sums)).reshape(result)
 
