@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Callable[[], int]:
     """Return the entry point of the command ``odc-NAME``."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return lambda: run(f"odc_mlir.tools.odc_{name}", f"odc-{name}")
+    return lambda: run(f"{__package__}.tools.odc_{name}", f"odc-{name}")
 
 
 def run(module: str, prog: str) -> int:

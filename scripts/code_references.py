@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import re
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -56,8 +55,11 @@ def _is_own(node: ast.AST) -> bool:
 
 @cache
 def entry_groups() -> frozenset[str]:
-    """The groups of entry points that this package has a say in, which are named like modules."""
-    return frozenset(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"])
+    """Return the groups of entry points that the package reads, which have names like modules."""
+    registry = ast.parse((ROOT / PACKAGE / "plugins" / "registry.py").read_text())
+    values = [node.value for node in registry.body if isinstance(node, ast.Assign)]
+    strings = [item.value for value in values for item in ast.walk(value) if isinstance(item, ast.Constant)]
+    return frozenset(item for item in strings if isinstance(item, str) and item.startswith(f"{PACKAGE}."))
 
 
 def resolves(dotted: str) -> bool:

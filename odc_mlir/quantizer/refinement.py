@@ -87,7 +87,7 @@ def refine(
     ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
     for the difference between the inputs of the two models as well. ``known`` is what was found out before, of the same
     reference and samples, and takes in what is new. Nothing is found for models that cannot be run operator by
-    operator (:class:`odc_mlir.quantizer.stepping.Stepper`).
+    operator (:class:`odc_mlir.quantizer.execution.Stepper`).
     """
     found, known = Refinement(), known or Known()
     if not samples or not (rounding or correction):

@@ -87,7 +87,7 @@ class Case:
 def case(
     name: str, *operands: Array | TensorInfo, results: Sequence[str | TensorInfo] = ("float32",), **options: Any
 ) -> Case:
-    """A case whose ``operands`` are inputs or, as :func:`helpers.nodes.const`, constants."""
+    """A case whose ``operands`` are inputs or, as ``const``, constants."""
     inputs = tuple(operand for operand in operands if isinstance(operand, np.ndarray))
     infos = [o if isinstance(o, TensorInfo) else tensor(o.dtype.name, o.shape) for o in operands]
     outs = [o if isinstance(o, TensorInfo) else tensor(o, None) for o in results]
