@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -13,7 +14,9 @@ from helpers.native import skip_unless_it_runs
 from odc_mlir import ops
 from odc_mlir.ops.custom import KNOWN
 from odc_mlir.ops.spec import OpSpec
-from odc_mlir.transforms.native.lowering import layers, layers_elements
+from odc_mlir.transforms.native.lowering.operators import PATTERNS
+
+REFUSED = re.compile("ha(s|ve) no native kernel")
 
 
 @pytest.mark.parametrize("target", ["cpu", "x86-64-avx2"])
@@ -23,7 +26,11 @@ def test_native_code_equals_the_host(group: Callable[[], Iterator[Case]], target
     cases = list(group())
     model, inputs = joined(cases)
     content = model_bytes(model)
-    found = iter(odc_mlir.run(odc_mlir.compile(content, target=target), inputs))
+    package = odc_mlir.compile(content, target=target)
+    assert package.plan is not None
+    refused = [reason for reason in package.plan.host_reasons.values() if REFUSED.search(reason)]
+    assert not refused, "cases of operators with a kernel must be native"
+    found = iter(odc_mlir.run(package, inputs))
     expected = iter(odc_mlir.run(content, inputs, backend="host"))
     wrong = [
         f"{item}: {text}"
@@ -35,7 +42,7 @@ def test_native_code_equals_the_host(group: Callable[[], Iterator[Case]], target
 
 
 def test_every_native_operator_on_floats_has_a_case() -> None:
-    native = {*layers.REALS, *layers.ANY, *layers.CODES, *layers_elements.OTHERS, "TRANSPOSE_CONV"}
+    native = {name for pattern in PATTERNS for name in pattern.operators}
     on_floats = {name for name in native if any(not o.dtypes or "float32" in o.dtypes for o in spec_of(name).operands)}
     assert on_floats <= {item.name for group in GROUPS for item in group()}
 
