@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -32,7 +33,7 @@ def main() -> int:
     parent = os.getpid()
     child = os.fork() if hasattr(os, "fork") else 0
     if child:
-        return _guard(child)
+        return _guard(child, Path(job["answer"]).parent)
     _end_with_parent(parent)
     Limits(job["seconds"], job["memory_bytes"]).hold_this_process()
     _work(job)
@@ -41,13 +42,16 @@ def main() -> int:
     return 0
 
 
-def _guard(child: int) -> int:
-    """End everything when the process that started this one is gone, since then nobody else would.
+def _guard(child: int, folder: Path) -> int:
+    """Wait for the plugin's process. If the process that started this one is gone, end all and delete the job's folder.
 
-    The plugin's own process could not see to that: a plugin may hold the interpreter's lock for ever.
+    The plugin's own process could not do that: a plugin may hold the interpreter's lock for ever.
     """
-    Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    parent = os.getppid()
+    Thread(target=_end_with, args=(parent, folder), daemon=True).start()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if os.getppid() != parent:
+        shutil.rmtree(folder, ignore_errors=True)
     if code < 0:  # say how the plugin ended by ending likewise
         signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
         os.kill(os.getpid(), -code)
@@ -55,7 +59,7 @@ def _guard(child: int) -> int:
 
 
 def _end_with_parent(parent: int) -> None:
-    """Be killed when the guard is, where the system can do that."""
+    """Arrange to be killed together with the guard, if the system can do that."""
     if sys.platform != "linux":
         return
     import ctypes
@@ -80,10 +84,10 @@ def _work(job: Mapping[str, Any]) -> None:
     Path(job["answer"]).write_text(json.dumps(said))
 
 
-def _end_with(parent: int) -> None:
-    """End this process and its group when the one that started it is gone, since then nobody else would."""
+def _end_with(parent: int, folder: Path) -> None:
     while os.getppid() == parent:
         time.sleep(_PARENT_POLL_SECONDS)
+    shutil.rmtree(folder, ignore_errors=True)
     os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -364,7 +364,7 @@ def test_a_plugin_that_holds_the_interpreter_does_not_outlive_its_parent(model: 
     # Matching backtracks for ages, in one call that lets no other thread run.
     body = (
         "child = subprocess.Popen(['sleep', '60'])\n"
-        f"pathlib.Path({str(mark)!r}).write_text(f'{{os.getpid()}} {{child.pid}}')\n"
+        f"pathlib.Path({str(mark)!r}).write_text(f'{{os.getpid()}} {{child.pid}} {{os.getcwd()}}')\n"
         "import re\nre.match('(a*)*b', 'a' * 100)"
     )
     folder = plugin(tmp_path / "plugins", body)
@@ -372,14 +372,15 @@ def test_a_plugin_that_holds_the_interpreter_does_not_outlive_its_parent(model: 
     code += "generate(sys.argv[1], 'bad-gen', directory=sys.argv[2])"
     parent = subprocess.Popen([sys.executable, "-c", code, str(model), str(folder)])
     deadline = time.monotonic() + 60
-    while not (mark.is_file() and len(mark.read_text().split()) == 2) and time.monotonic() < deadline:
+    while not (mark.is_file() and len(mark.read_text().split()) == 3) and time.monotonic() < deadline:
         time.sleep(0.02)
     parent.kill()
     parent.wait()
-    pids = [int(pid) for pid in mark.read_text().split()]
-    while any(map(_is_running, pids)) and time.monotonic() < deadline:
+    *pids, folder = mark.read_text().split()
+    while any(map(_is_running, map(int, pids))) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not any(map(_is_running, pids))
+    assert not any(map(_is_running, map(int, pids)))
+    assert not Path(folder).parent.exists()
 
 
 def test_processor_time_is_limited(model: Path, tmp_path: Path) -> None:
