@@ -40,12 +40,12 @@ from odc_mlir.runtime.verification import verify_package
 _RUNS = 4
 _DAMAGES = 24
 _SUITE_SECONDS = 1800.0
-_TOLERANCE = 1e-4  # of real values, as a share of the largest: sums may be added up in another order
+_TOLERANCE = 1e-4  # of float results, relative to the largest: the order of sums may differ
 
 
 @dataclass(frozen=True, slots=True)
 class CheckOutcome:
-    """``problem`` is None where ``what`` holds; ``note`` says what was seen."""
+    """Outcome of the check ``what``: the ``problem``, None if it passed, and a ``note`` for people."""
 
     what: str
     problem: str | None = None
@@ -53,7 +53,7 @@ class CheckOutcome:
 
 
 class _FailedError(Exception):
-    """Something that must hold does not."""
+    """A check failed."""
 
 
 @dataclass
@@ -65,7 +65,7 @@ class _Suite:
     made: dict[str, Path] = field(default_factory=dict)
 
     def found(self) -> str:
-        """A codegen plugin of that name, which answers in a process of its own."""
+        """A codegen plugin with this name answers in a process of its own."""
         self.chosen = choose(self.name)
         self.described = None if self.chosen.facts is None else self.chosen.description()
         source = registry.find(self.chosen.codegen)
@@ -74,7 +74,7 @@ class _Suite:
         return f"{said.name} from {source.origin}, wants {wants}"
 
     def target(self) -> str:
-        """A description with rules that are text and say no, and never raise."""
+        """The rules are lines of text, reject something and never raise."""
         description = self.described
         if description is None:
             return "none is described, so sessions and partitioning know nothing of it"
@@ -97,7 +97,7 @@ class _Suite:
         return f"{len(lines)} lines of rules"
 
     def costs(self) -> str:
-        """What each operator takes that the rules let through is a time."""
+        """The cost of every accepted operator is a time."""
         description = self.described
         costs = None if description is None else description.costs_of(self._chosen.machine)
         if description is None or costs is None:
@@ -108,7 +108,7 @@ class _Suite:
         return f"{min(times):g} to {max(times):g} ns for {len(times)} operators" if times else "not asked for"
 
     def compiles(self) -> str:
-        """Every small model, twice to the same bytes."""
+        """Small models compile, twice to the same bytes."""
         for name, model in self._wanted().items():
             file = self.folder / f"{name}.circle"
             file.write_bytes(model)
@@ -119,7 +119,7 @@ class _Suite:
         return f"{len(self.made)} models"
 
     def packages(self) -> str:
-        """What is made are packages: whole, for this machine, with something compiled in at least one."""
+        """Outputs are complete packages for this machine, with compiled segments."""
         packages = self._packages()
         for name, package in packages.items():
             for item in verify_package(package.files):
@@ -134,7 +134,7 @@ class _Suite:
         return f"{segments} segments in {len(packages)} packages" if packages else self._no_packages()
 
     def device(self) -> str:
-        """A device loads what is made and computes what host kernels compute, run after run."""
+        """The device computes the same as host kernels, in every run."""
         packages = self._packages()
         if not packages:
             return self._no_packages()
@@ -150,7 +150,7 @@ class _Suite:
         return f"{device.name}{', simulated' if device.simulated else ''}"
 
     def damage(self) -> str:
-        """A damaged binary is refused or runs, and does nothing else."""
+        """Damaged binaries are refused or run, without other effects."""
         device, refused = open_device(self._extension), 0
         for package in self._packages().values():
             for step in package.plan.segments if package.plan is not None else ():
@@ -173,7 +173,7 @@ class _Suite:
         return refused
 
     def refuses(self) -> str:
-        """What is not a model is refused, and leaves no file."""
+        """A file that is no model is refused, without output."""
         file = self.folder / "nothing.circle"
         file.write_bytes(b"\0" * 64)
         try:
@@ -198,7 +198,7 @@ class _Suite:
         return codegen.generate(model, self._chosen.codegen, output, target_options=machine)
 
     def _wanted(self) -> dict[str, bytes]:
-        """The models as the plugin wants them."""
+        """Return the models in the schemes of the plugin."""
         said = codegen.describe(self._chosen.codegen)
         models = {name: bytes(write_model(model)) for name, model in _models().items()}
         if said.quantization is None:
@@ -296,7 +296,7 @@ def _quantised(model: bytes, scheme: str) -> Any:
 
 
 def _models() -> dict[str, Model]:
-    """Layers, an image, and something that few machines know."""
+    """Return the models: fully connected layers, an image, and a rare operator."""
     chance = np.random.default_rng(9)
 
     def weights(*shape: int) -> Any:
@@ -318,20 +318,20 @@ def _models() -> dict[str, Model]:
 
 
 def _nodes() -> list[Node]:
-    """The operators of all models, and one that nobody compiles."""
+    """Return the operators of all models, and one that no target compiles."""
     models = (*_models().values(), _random_numbers())
     return [item.node for model in models for item in build_graph(model).nodes]
 
 
 def _random_numbers() -> Model:
-    """An operator with a state of its own, which nobody compiles."""
+    """Return a model of one operator with state, which no target compiles."""
     builder = _ChainBuilder((2,), "int32")
     builder.add("RANDOM_UNIFORM", (1, 8), dtype="float32")
     return builder.model()
 
 
 class _ChainBuilder:
-    """A chain of operators, each with constants behind its first operand."""
+    """Builder of a chain of operators, each with constants behind its first operand."""
 
     def __init__(self, shape: Sequence[int], dtype: str = "float32") -> None:
         self._dtype = dtype

@@ -1,4 +1,4 @@
-"""What is installed here and what odc-mlir keeps on this machine: the facts behind ``odc-doctor``."""
+"""Facts of ``odc-doctor``: the installation, targets, plugins, devices and the cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Status = Literal["good", "note", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class SystemFact:
-    """One fact. ``hint`` says what to do about a problem."""
+    """One fact; ``hint`` is the remedy for a problem."""
 
     area: str
     name: str
@@ -34,7 +34,7 @@ class SystemFact:
 
 
 def diagnose() -> Iterator[SystemFact]:
-    """Everything that can be wrong with an installation, fact by fact; nothing of it raises."""
+    """Yield everything that can be wrong with an installation, fact by fact, without raising."""
     yield SystemFact("versions", "odc-mlir", __version__)
     yield SystemFact("versions", "python", f"{platform.python_version()} ({sys.executable})")
     yield SystemFact("versions", "system", platform.platform())
@@ -48,7 +48,7 @@ def diagnose() -> Iterator[SystemFact]:
 
 
 def _libraries() -> Iterator[SystemFact]:
-    """The libraries that our own metadata declares, with the extra that each belongs to."""
+    """Yield the libraries that our metadata declares, with the extra of each."""
     try:
         declared = metadata.requires(_DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
@@ -96,7 +96,7 @@ def _targets() -> Iterator[SystemFact]:
 
 
 def _described_targets() -> Iterator[SystemFact]:
-    """Our targets and those of other packages."""
+    """Yield our targets and those of other packages."""
     from odc_mlir.plugins.target import TargetFacts, described
 
     for source, found in described():
@@ -108,7 +108,7 @@ def _described_targets() -> Iterator[SystemFact]:
 
 
 def _devices() -> Iterator[SystemFact]:
-    """The devices, the hardware that they report, and the target of sessions that name none."""
+    """Yield the devices, the hardware that they report, and the target of sessions that name none."""
     from odc_mlir.plugins import registry
     from odc_mlir.plugins.registry import DEVICES
     from odc_mlir.runtime.auto.aim import AUTO, aim_at
@@ -128,7 +128,7 @@ def _devices() -> Iterator[SystemFact]:
 
 
 def _plugins() -> Iterator[SystemFact]:
-    """The codegen plugins, and whether they answer."""
+    """Yield the codegen plugins, and whether they answer."""
     from odc_mlir.plugins import codegen, registry
 
     sources = registry.available()
@@ -141,7 +141,7 @@ def _plugins() -> Iterator[SystemFact]:
 
 
 def _metadata() -> Iterator[SystemFact]:
-    """Installed packages whose metadata cannot be read. A package that mentions our groups is a broken plugin."""
+    """Yield packages whose metadata cannot be read; if it mentions our groups, the package is a broken plugin."""
     from odc_mlir.plugins.registry import unreadable_metadata
 
     for folder, reason, concerns_us in unreadable_metadata():
@@ -170,7 +170,7 @@ def _cache() -> Iterator[SystemFact]:
 
 @dataclass(frozen=True, slots=True)
 class CacheUsage:
-    """One folder of the cache: what kind of thing is in it, how many and how large."""
+    """Number and size of the entries of one kind in the cache."""
 
     kind: str
     entries: int
@@ -178,14 +178,14 @@ class CacheUsage:
 
 
 def cache_usage() -> list[CacheUsage]:
-    """What the cache holds, by kind; raises OptionError when there is no folder for one."""
+    """Return the usage of the cache by kind; raise OptionError without a folder for it."""
     from odc_mlir.formats.cache import cache_folder
 
     return [_usage(folder) for folder in _kinds(cache_folder())]
 
 
 def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
-    """Remove everything, or what is of these ``kinds``; what was removed. Raises OptionError for an unknown kind."""
+    """Remove all entries, or those of ``kinds``, and return what was removed; raise OptionError for an unknown kind."""
     from odc_mlir.formats.cache import cache_folder
 
     folders = {folder.name: folder for folder in _kinds(cache_folder())}
@@ -202,7 +202,7 @@ def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
 
 
 def prune_cache() -> list[CacheUsage]:
-    """Remove leftovers and what is beyond the cache's limit; what was removed. Raises OptionError."""
+    """Remove leftovers and entries beyond the limit, and return what was removed; raise OptionError."""
     from odc_mlir.formats.cache import DEFAULT_LIMIT_MB, LIMIT_VARIABLE, cache_folder
     from odc_mlir.runtime.auto.pruning import prune
 
@@ -219,7 +219,7 @@ def prune_cache() -> list[CacheUsage]:
 
 
 def _kinds(root: Path) -> list[Path]:
-    """The folders of the cache that are ours: whoever names a folder for it may keep other things there."""
+    """Return our folders in the cache, which may hold other files of the user."""
     from odc_mlir.formats.cache import FOLDERS
 
     return [root / name for name in FOLDERS if (root / name).is_dir() and not (root / name).is_symlink()]

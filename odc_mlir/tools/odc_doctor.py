@@ -1,4 +1,4 @@
-"""``odc-doctor``: say what is installed and what is kept in the cache, and clean the cache."""
+"""``odc-doctor``: report the installation and the cache, and clean the cache."""
 
 from __future__ import annotations
 

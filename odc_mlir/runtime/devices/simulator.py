@@ -1,4 +1,4 @@
-"""The NPU simulator as a device."""
+"""Device of the NPU simulator."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ class SimulatorDevice:
     simulated = True
 
     def attached(self) -> Sequence[str]:
-        """Nothing: it is no hardware, and used where it is asked for by name."""
+        """Return no targets: a simulator is used only if its target is named."""
         return ()
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
-        """By container, instruction set, the digest of the machine's description, size and checksums."""
+        """Compare container, instruction set, digest of the machine's description, size and checksums."""
         stamps = read_stamps(data)
         if (stamps.major, stamps.isa_version) != (MAJOR, ISA_VERSION):
             versions = f"container {stamps.major}, instruction set {stamps.isa_version}"
