@@ -1,11 +1,17 @@
-"""Detection of the custom operator TFLite_Detection_PostProcess: decoding of boxes and greedy suppression.
+"""Selection of boxes: TFLite_Detection_PostProcess and non-maximum suppression, hard and soft.
 
-Scores are in descending order; equal scores keep their order. A box is dropped if it overlaps a kept one by more than
-the threshold (intersection over union; 0 if a box has no area).
+TFLite_Detection_PostProcess keeps the order of equal scores. It drops a box that overlaps a kept one by more than the
+threshold (intersection over union; 0 if a box has no area).
+
+The operators NON_MAX_SUPPRESSION_V4 and V5 order equal scores by the binary heap of candidates in TensorFlow Lite's
+reference kernel, so the heap is part of the definition. Its removal is the usual bottom-up one: the hole moves to a
+leaf, then the last element rises from there. A selected box returns to the heap and suppresses itself later; a box
+without area overlaps nothing, not even itself, and is selected again and again.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +19,7 @@ from numpy.typing import NDArray
 
 Array = NDArray[Any]
 Floats = NDArray[np.float32]
+Float = np.float32
 
 _HALF = np.float32(0.5)
 
@@ -54,3 +61,104 @@ def _overlaps(boxes: Floats, areas: Floats, one: int, others: Array) -> Floats:
     union = areas[one] + areas[others] - common
     real = (areas[others] > 0) & bool(areas[one] > 0)
     return np.asarray(np.divide(common, union, out=np.zeros_like(common), where=real))
+
+
+@dataclass(frozen=True, slots=True)
+class _CandidateBox:
+    """A candidate box; ``compared`` counts the selected boxes that have already lowered its score."""
+
+    index: int
+    score: np.float32
+    compared: int
+
+
+class _Heap:
+    """Heap of candidates with the best score on top; the heap's moves determine the order of equal scores."""
+
+    def __init__(self) -> None:
+        self._items: list[_CandidateBox] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def push(self, item: _CandidateBox) -> None:
+        self._items.append(item)
+        self._rise(len(self._items) - 1, item)
+
+    def pop(self) -> _CandidateBox:
+        items = self._items
+        best, last = items[0], items.pop()
+        if not items:
+            return best
+        hole, count = 0, len(items)
+        while (right := 2 * hole + 2) < count:
+            child = right - 1 if items[right].score < items[right - 1].score else right
+            items[hole], hole = items[child], child
+        if right == count:  # the last parent has a left child only
+            items[hole], hole = items[right - 1], right - 1
+        self._rise(hole, last)
+        return best
+
+    def _rise(self, hole: int, item: _CandidateBox) -> None:
+        """Put ``item`` into ``hole`` after moving down the parents that are worse."""
+        items = self._items
+        while hole > 0 and items[parent := (hole - 1) // 2].score < item.score:
+            items[hole], hole = items[parent], parent
+        items[hole] = item
+
+
+def overlap(boxes: NDArray[np.float32], areas: NDArray[np.float32], i: int, j: int) -> np.float32:
+    """Return the intersection over union of boxes ``[y_min, x_min, y_max, x_max]``; 0 if one has no area."""
+    if areas[i] <= 0 or areas[j] <= 0:
+        return Float(0)
+    low, high = np.maximum(boxes[i, :2], boxes[j, :2]), np.minimum(boxes[i, 2:], boxes[j, 2:])
+    height, width = np.maximum(high - low, Float(0))
+    common = height * width
+    return Float(common / (areas[i] + areas[j] - common))
+
+
+def select_boxes(
+    boxes: NDArray[Any],
+    scores: NDArray[Any],
+    most: int,
+    overlap_threshold: float,
+    score_threshold: float,
+    sigma: float = 0.0,
+) -> tuple[list[int], list[np.float32]]:
+    """Return indices and final scores of at most ``most`` ``boxes [n, 4]`` (two corners, y before x).
+
+    A box that overlaps a selected one by ``overlap_threshold`` or more is dropped. With ``sigma`` above 0 other
+    overlaps lower the score by ``exp(-overlap^2 / (2 sigma))``, which may drop it below ``score_threshold``.
+    """
+    corners = boxes.astype(np.float32).reshape(-1, 2, 2)
+    ordered = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    areas = (ordered[:, 2] - ordered[:, 0]) * (ordered[:, 3] - ordered[:, 1])
+    least, limit = Float(score_threshold), Float(overlap_threshold)
+    scale = Float(-0.5) / Float(sigma) if sigma > 0 else Float(0)
+    heap = _Heap()
+    for index in np.flatnonzero(scores > least):
+        heap.push(_CandidateBox(int(index), Float(scores[index]), 0))
+    wanted = min(len(heap), most)
+    selected: list[int] = []
+    finals: list[np.float32] = []
+    while len(selected) < wanted and len(heap):
+        candidate = heap.pop()
+        score, dropped = candidate.score, False
+        for earlier in reversed(selected[candidate.compared :]):
+            shared = overlap(ordered, areas, candidate.index, earlier)
+            if shared >= limit:
+                dropped = True
+                break
+            if sigma > 0:
+                score = Float(score * np.exp(scale * shared * shared))
+            if score <= least:
+                break
+        if dropped:
+            continue
+        again = _CandidateBox(candidate.index, score, len(selected))
+        if score == candidate.score:
+            selected.append(candidate.index)
+            finals.append(score)
+        if score > least:
+            heap.push(again)
+    return selected, finals

@@ -1,7 +1,8 @@
-"""The integer LSTM cell of TensorFlow Lite: 8-bit inputs and outputs, 16-bit gates and cell state.
+"""The integer LSTM cells of TensorFlow Lite: 8-bit inputs and outputs, 16-bit gates and cell state.
 
-Gates are computed in Q3 (3 integer bits), their logistic functions and tangents in Q0. Parameters are plain integers;
-the functions at the end derive them from scales with the reference's float32 roundings.
+Gates are computed in Q3 (3 integer bits), their logistic functions and tangents in Q0. Parameters of the full cell are
+plain integers; functions derive them from scales with the reference's float32 roundings. Inputs and outputs of the
+basic cell are uint8 with the scale 1/128 and the zero point 128, its state is in Q4.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics import gates
 from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, requantize, wrap32
-from odc_mlir.numerics.gates import saturate16
+from odc_mlir.numerics.gates import saturate16, shift16, srdhm16
 from odc_mlir.numerics.matmul import Matrix, integer_matrix
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
@@ -28,6 +29,9 @@ CELL_EXPONENTS = range(-15, -8)  # of the cell state's scale, a power of two: th
 _LARGEST_CODE = 128
 _NORM_FRACTION = 10  # extra fraction bits of normalised values
 _LARGEST_GUARD = 10_000
+
+STATE_BITS = 4  # integer bits of the basic cell's state
+ZERO = 128  # zero point of its inputs and outputs
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,3 +238,43 @@ def cell_exponent(scale: float) -> int | None:
     power = math.log2(scale)
     nearest = round(power)
     return nearest if abs(power - nearest) < 1e-3 and nearest in CELL_EXPONENTS else None
+
+
+@dataclass(frozen=True, slots=True)
+class BasicCell:
+    """Prepared weights ``[I + O, 4*O]`` without zero point, bias ``[4*O]``, and the factor to Q3."""
+
+    matrix: Matrix
+    bias: Codes
+    multiplier: int
+    exponent: int
+
+    def sums(self, x: Codes) -> NDArray[np.int16]:
+        """Return the sums of all gates ``[N, 4*O]`` for input and last output side by side, ``[N, I + O]``."""
+        total = wrap32(self.matrix.product(x.astype(np.int32) - ZERO).astype(np.int64) + self.bias)
+        return saturate16(multiply(total, self.multiplier, self.exponent).astype(np.int64)).astype(np.int16)
+
+
+def basic_cell(weights: Codes, weight_zero: int, bias: Codes, bias_scale: float) -> BasicCell:
+    """Prepare ``weights [4*O, I + O]`` and ``bias [4*O]``; sums have ``bias_scale``."""
+    q, e = quantize_multiplier(float(np.float32(1 << 15 - gates.GATE_BITS) * np.float32(bias_scale)))
+    return BasicCell(integer_matrix((weights.astype(np.int32) - weight_zero).T, ZERO), bias, q, e)
+
+
+def basic_step(sums: NDArray[np.int16], state: Codes) -> tuple[NDArray[np.uint8], NDArray[np.int16]]:
+    """Return output and new cell state ``[N, O]`` from sums ``[N, 4*O]``.
+
+    The gates' order is input, modulation, forget, output.
+    """
+    entry, modulation, forget, output = (np.ascontiguousarray(part) for part in np.split(sums, 4, axis=1))
+    added = srdhm16(_wide(gates.logistic(entry)), _wide(gates.tanh(modulation, gates.GATE_BITS)))
+    kept = srdhm16(_wide(gates.logistic(forget)), _wide(state))
+    new = saturate16(shift16(added, -STATE_BITS) + kept)
+    argument = shift16(new, STATE_BITS - gates.GATE_BITS).astype(np.int16)
+    result = srdhm16(_wide(gates.logistic(output)), _wide(gates.tanh(argument, gates.GATE_BITS)))
+    codes = np.clip(shift16(result, -8), -ZERO, ZERO - 1) + ZERO
+    return codes.astype(np.uint8), new.astype(np.int16)
+
+
+def _wide(x: Codes) -> NDArray[np.int64]:
+    return x.astype(np.int64)

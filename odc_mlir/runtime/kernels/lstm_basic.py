@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from odc_mlir.numerics.lstm_basic import STATE_BITS, ZERO, basic_cell, basic_step
+from odc_mlir.numerics.lstm import STATE_BITS, ZERO, basic_cell, basic_step
 from odc_mlir.numerics.lut import logistic
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.infer.lstm import BASIC_OPERANDS

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.numerics.detection import select_boxes
 from odc_mlir.numerics.pieces import has_nan
-from odc_mlir.numerics.suppression import select_boxes
 from odc_mlir.ops.infer.common import check_elements, normal_axis
 from odc_mlir.ops.infer.search import boundaries
 from odc_mlir.ops.spec import Array, Execute, Node

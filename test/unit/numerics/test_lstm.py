@@ -14,8 +14,19 @@ from numpy.typing import NDArray
 from helpers import scalar_recurrent as scalar
 from helpers.scalar import quantize_multiplier
 from odc_mlir.numerics import lstm
-from odc_mlir.numerics.lstm import CELL, FORGET, INPUT, OUTPUT, CellParameters, Factor, Gate, IntegerLstm, Projection
-from odc_mlir.numerics.lstm_basic import basic_cell, basic_step
+from odc_mlir.numerics.lstm import (
+    CELL,
+    FORGET,
+    INPUT,
+    OUTPUT,
+    CellParameters,
+    Factor,
+    Gate,
+    IntegerLstm,
+    Projection,
+    basic_cell,
+    basic_step,
+)
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
 Array = NDArray[Any]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.suppression import select_boxes
+from odc_mlir.numerics.detection import select_boxes
 
 BOX = st.lists(st.integers(0, 8), min_size=4, max_size=4)
 
