@@ -34,7 +34,6 @@ from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer import candidates, help
 from odc_mlir.quantizer.policy import options
-from odc_mlir.quantizer.policy.ranges import MODES
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
 from quantizer_tasks import TASKS, Task, samples_of
@@ -91,8 +90,6 @@ STEPS = (
     _switch("both of these", "rounding", "correction"),
     _best_of("equalise", "equalize"),
     *(_value("equalize", value, options, "EQUALIZE") for value in options.EQUALIZE[1:]),
-    _best_of("ranges", "ranges"),
-    *(_value("ranges", value, options, "MODES") for value in tuple(MODES)[1:]),
     _best_of("headroom", "headroom"),
     *(_value("headroom", value, help, "HEADROOMS") for value in help.HEADROOMS),
     _best_of("room of outputs", "output_room"),

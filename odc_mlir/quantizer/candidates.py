@@ -1,7 +1,8 @@
 """Candidate models: the quantised model that a recipe makes of a float model in one scheme.
 
-The ranges of outputs may get room for rare values (:func:`roomy`). A clipped output is an error that the user sees;
-inside a network activations saturate and other channels compensate, while the larger steps of all layers add up.
+The ranges of outputs may get room for rare values (:func:`with_output_room`). A clipped output is an error that the
+user sees; inside a network activations saturate and other channels compensate, while the larger steps of all layers add
+up.
 """
 
 from __future__ import annotations
@@ -203,7 +204,7 @@ _CLEAR = math.log(9.0)
 _SURE = 0.9  # a score of SOFTMAX that larger logits do not change much
 
 
-def roomy(
+def with_output_room(
     function: FuncOp, ranges: Mapping[str, Range], statistics: Statistics, bits: int
 ) -> dict[str, tuple[float, float]]:
     """``ranges``, by name, with those of outputs, and of values behind the last layer, as wide as tails ask for."""
@@ -224,7 +225,7 @@ def roomy(
     return found
 
 
-def takes_room(module: ModuleOp, statistics: Statistics) -> bool:
+def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
     """Whether there are outputs, or values that they are made of, whose tails may ask for room."""
     function = main_function(module)
     if function is None:
@@ -407,7 +408,7 @@ class CandidateBuilder:
             ranges = self._ranges(recipe, statistics)
             if recipe.output_room:
                 assert self.scheme.activations is not None
-                ranges = roomy(function, ranges, statistics, DTYPES[self.scheme.activations].bits)
+                ranges = with_output_room(function, ranges, statistics, DTYPES[self.scheme.activations].bits)
             spared = attach_ranges(function, ranges)
             if self.scheme.activations is not None:
                 narrow_ranges(function, DTYPES[self.scheme.activations].bits)

@@ -24,8 +24,8 @@ from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.evaluator import BestCandidate, Making
-from odc_mlir.quantizer.help import Choosing
+from odc_mlir.quantizer.evaluator import Making, Trial
+from odc_mlir.quantizer.help import CORRECTION_OF_MIXED, Change, HelpSearch
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
 from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text, unscored_text
 from odc_mlir.quantizer.layers import LEAST_COVERAGE, LEAST_TARGET_COVERAGE
@@ -171,7 +171,7 @@ class Driver:
 
     def run(self) -> Candidate:
         """The best model that could be made within the limits, or the best at all."""
-        choosing = Choosing(self.making, self._fixed, self.findings)
+        choosing = HelpSearch(self.making, self._fixed, self.findings)
         best = choosing.run()
         weights_only = self.making.builder.scheme.weights_only
         self.model, candidate = best.model, best.candidate
@@ -252,17 +252,15 @@ class Driver:
 
     # More bits where they are needed.
 
-    def _widened(self, choosing: Choosing, best: BestCandidate) -> Candidate:
+    def _widened(self, choosing: HelpSearch, best: Trial) -> Candidate:
         """The best so far, or where limits do not hold one in which as few layers as possible have other precisions."""
         model, candidate, making, plain = best.model, best.candidate, self.making, choosing.plain
         assert plain is not None
         first, may_correct = candidate.recipe, len(self.options.switched(self.options.correction)) > 1
         fixed = precisions_in(model, self._fixed)
 
-        def build(precisions: Mapping[str, str], refines: bool, holds_all: bool) -> Candidate:
+        def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
             recipe = first.with_precisions(precisions, fixed)
-            if holds_all:
-                recipe = replace(recipe, ranges=plain.recipe.ranges)
             if refines:
                 recipe = replace(recipe, rounding=True, correction=True)
             making.count_one_more()
@@ -293,7 +291,6 @@ class Driver:
             outputs_db(making.measured(plain.candidate)),
             layer_names(model.module),
             choosing.rounding_helps and may_correct,
-            first.ranges != plain.recipe.ranges,
             making.is_large,
             self._known_errors,
             steps=making.steps,
@@ -301,12 +298,12 @@ class Driver:
         found = self.widening.run(candidate)
         if found is candidate or found.recipe.correction or not may_correct:
             return found
-        return self._corrected(choosing, BestCandidate(model, found.recipe, found, making.measured(found)))
+        return self._corrected(choosing, Trial(model, found.recipe, found, making.measured(found)))
 
-    def _corrected(self, choosing: Choosing, choice: BestCandidate) -> Candidate:
+    def _corrected(self, choosing: HelpSearch, choice: Trial) -> Candidate:
         """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
         recipe = replace(choice.recipe, correction=True)
-        better = choosing.better(choice, choice.model, recipe, "mixed, correction", True)
+        better = choosing.tried(CORRECTION_OF_MIXED, Change(True, choice.model, recipe), choice)
         if better is choice or self.over_budget(better.candidate):
             return choice.candidate
         assert self.widening is not None

@@ -1,18 +1,22 @@
-"""Help for a model: optional quantisation steps, each kept if a paired test on held-back samples confirms it."""
+"""Help for a model: optional quantisation steps, each kept if a paired test on held-back samples confirms it.
+
+A row of the table is one kind of help. Its changes are tried in turn on top of the best trial so far, and
+:meth:`HelpSearch.accepts` decides on each by the row's samples and tolerance. Rows that do not apply cost nothing.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.quantizer.candidates import takes_room
-from odc_mlir.quantizer.evaluator import HALVES, JUDGES, BestCandidate, Making
+from odc_mlir.quantizer.candidates import has_outputs_with_tails
+from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Making, Trial
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.models import (
@@ -25,541 +29,526 @@ from odc_mlir.quantizer.models import (
 )
 from odc_mlir.quantizer.outputs import unreached
 from odc_mlir.quantizer.policy.options import AUTO, INPUTS, OFF, OUTPUTS, PrecisionChoice
+from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.schemes import FLOAT
-
-# A choice must improve the outputs by this much to be kept, and by more than what chance does.
-LEAST_GAIN_DB = 0.1
-
-# The part of a gain that samples which chose no ranges may lose, if not beyond chance, for columns that are told again.
-_FORGIVEN = 0.1
-
-
-class Criteria:
-    """Compares choices that ``making`` made."""
-
-    def __init__(self, making: Making) -> None:
-        self._making, self._options, self._data = making, making.options, making.data
-
-    def holds_others(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether other ranges or channels are no worse than ``best`` for samples that they were not chosen by.
-
-        Channels that are all as large as the largest, and ranges that clip, leave less room for what was not seen.
-        """
-        if self._data.separate or has_same_ranges(choice, best):  # samples that chose nothing have judged both already
-            return True
-        theirs, ours = self._by_halves(best, choice)
-        if choice.recipe.ranges == best.recipe.ranges:
-            most_lost_db = 0.0
-            if choice.measured.tells_more(best.measured):
-                most_lost_db = _FORGIVEN * (choice.measured.quality_db - best.measured.quality_db)
-            return ours.confirms(theirs, LEAST_GAIN_DB, most_lost_db)
-        if not ours.confirms(theirs, LEAST_GAIN_DB):
-            return False
-        # What is clipped of samples to choose by tells as much of others, and they are more.
-        theirs, ours = (self._making.measured_itself(each.candidate) for each in (best, choice))
-        return ours.confirms(theirs, LEAST_GAIN_DB)
-
-    def harms(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether ``choice`` is worse, beyond chance, for samples held back that did not choose its ranges."""
-        theirs, ours = self._by_halves(best, choice)
-        return theirs.better_than(ours, LEAST_GAIN_DB)
-
-    def _by_halves(self, *choices: BestCandidate) -> list[Measurement]:
-        """What models that lack half of the samples held back tell of each choice."""
-        self._making.foreseen += HALVES * len(choices)
-        return [self._making.measured_by_halves(each.model, each.candidate) for each in choices]
-
-    def leaves_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether ``choice`` has products in float that ``best`` has in codes, which is no gain of what was chosen, or
-        lacks numbers of more samples.
-
-        A reader may run no codes with the scales that a choice leads to.
-        """
-        ours, theirs = (self._making.coverage(each.candidate).left("macs") for each in (choice, best))
-        return ours > theirs or choice.measured.lacking > best.measured.lacking
-
-    def covers(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether enough of ``choice`` has codes to pass, and of ``best`` not: what is real for lack of a kernel is no
-        accuracy to keep. Ranges that clip for that are none."""
-        least = LEAST_COVERAGE if self._options.min_coverage is None else self._options.min_coverage
-        is_like = choice.recipe.ranges == best.recipe.ranges
-        return is_like and self._share(best) < least <= self._share(choice)
-
-    def _share(self, choice: BestCandidate) -> float:
-        return self._making.coverage(choice.candidate).share() or 0.0
-
-    def reaches_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether ``choice`` gives more outputs scores on both sides of a half, which ``best`` cannot on any input."""
-        ours, theirs = (unreached(each.candidate.graph) for each in (choice, best))
-        return len(ours) < len(theirs)
-
-    def loses_more(self, choice: BestCandidate, best: BestCandidate) -> bool:
-        """Whether ``choice`` loses more of the rare values that only samples which chose ranges show."""
-        ours, theirs = (self._making.lost_values(each.candidate) for each in (choice, best))
-        return len(ours) > len(theirs)
-
-
-def has_same_ranges(choice: BestCandidate, best: BestCandidate) -> bool:
-    """Whether both have the same ranges for the same float model."""
-    return choice.model is best.model and choice.recipe.ranges == best.recipe.ranges
-
 
 LOG = logging.getLogger(__name__)
 
-# What ranges that clip what was seen must gain: others have rarer and larger values, which few samples do not show.
-_LEAST_CLIPPED_DB = 1.0
-
-# By how much ranges may be wider than what was seen, and how much worse samples that did not choose them must be for
-# that to be tried.
-HEADROOMS = (0.1, 0.3)
-# The same of 16 bits, beyond what they always have: where weights have 8, steps do not show.
-WIDER_HEADROOMS = (3.0, 7.0)
+# The gain that a change must have beyond chance: less is below the repeatability of a verdict's figures.
+LEAST_GAIN_DB = 0.1
+# The part of a gain that other samples may lose, if not beyond chance, where lost columns of an output reappear.
+_FORGIVEN = 0.1
+# Wider ranges to try: 10 and 30 % cost at most 0.8 and 2.3 dB of steps. With 16 bits, four and eight times the range
+# cost one and two bits more than the headroom that such values always have.
+HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0, 7.0)
+# Wider ranges are tried where unseen samples are worse than known ones by this much, half the smallest step cost.
 _LEAST_LOST_DB = 0.5
-# Up to how many samples each is kept unless it does harm, or costs so many dB of what all samples show: what few show
-# others exceed, mostly by more the fewer they are. It costs at most 0.8 and 2.3 dB of steps, or two bits of 16; values
-# cut off cost more, and few samples held back show none. Where steps are all noise, all samples show what they cost.
+# By headroom: up to how many samples it is presumed to help, and its cost in dB that is accepted then. The maximum of n
+# samples is exceeded with probability 1 / (n + 1): by one sample of 100, or one of 16.
 _PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
-# What room for rare values of outputs may cost of what samples show: these seldom show what it gains.
+# The cost in dB of room for rare values of outputs that is accepted: samples seldom show its gain.
 _MOST_FOR_ROOM_DB = 1.0
-
-_NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # what steps call it
-
-_FEW_BITS = 8  # of values, with which small columns of inputs have too few codes
-
-# Beyond that many multiply-accumulates codes are not refined by the samples held back as well.
+# Beyond so many multiply-accumulates (seconds of a core) codes are not refined again with the held-back samples.
 _MOST_REFINING_MACS = 4 << 30
 
 _IMPLIED = (
     "the first weights differ by channel as if a normalisation of raw columns was folded into them: inputs are scaled "
     "by what these weights say; with calibration samples they are normalised by what the columns are"
 )
+NORMALIZED = {INPUTS: "normalize", OUTPUTS: "normalize outputs"}  # names of steps
+
+# Samples that a row is judged on: those held back; all, by models that refine codes without a part of them; all, by
+# models that do not know a part of them at all.
+HELD_BACK, ALL, UNSEEN = "held back", "all", "unseen"
 
 
-class Choosing:
-    """Chooses help for the model that ``making`` makes; ``fixed``: precisions that the user chose.
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A model and a recipe to try.
 
-    ``findings`` are added to. ``plain``: what was tried first; ``rounding_helps``: on the average, if not beyond doubt.
+    ``is_presumed``: it is kept unless it is worse beyond chance, or by ``most_lost_db`` where samples do not know it.
     """
 
+    value: Any
+    model: FloatModel
+    recipe: Recipe
+    is_presumed: bool = False
+    most_lost_db: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """A row of the help table: the name of the step, when it applies, its changes, and the samples that judge them.
+
+    ``changes`` is a generator: each change builds on ``search.best``, which the one before may have replaced.
+    """
+
+    name: str
+    applies: Callable[[HelpSearch], bool]
+    changes: Callable[[HelpSearch], Iterator[Change]]
+    judged_on: str = HELD_BACK
+
+
+class HelpSearch:
+    """Search for the help that improves a model; ``fixed``: precisions that the user chose.
+
+    ``findings`` collects texts. ``plain``: the first trial; ``rounding_helps``: on the average, if not beyond chance.
+    """
+
+    best: Trial
+    last: Trial | None = None  # the last one that was built, kept or not
+
     def __init__(self, making: Making, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
-        self._making, self._fixed, self._findings = making, fixed, findings
-        self._options, self._data = making.options, making.data
-        self._criteria = Criteria(making)
-        self._given = {*self._options.parameters, *self._options.copied_parameters}
-        self.plain: BestCandidate | None = None
+        self.making, self.fixed, self._findings = making, fixed, findings
+        self.options, self.data = making.options, making.data
+        self.models: dict[str, FloatModel] = {}  # by kind of equalisation
+        self.plain: Trial | None = None
         self.rounding_helps = False
 
-    def run(self) -> BestCandidate:
-        """The best choice."""
-        self._making.foreseen = self._models_to_make()
-        return self._of_weights() if self._making.builder.scheme.weights_only else self._of_values()
+    @property
+    def weights_only(self) -> bool:
+        """Whether the scheme quantises weights alone."""
+        return self.making.builder.scheme.weights_only
 
-    def _of_weights(self) -> BestCandidate:
-        """Weights as codes, rounded by what samples show where that helps."""
-        if not self._data.fit:
-            model, recipe = self._making.base, replace(self._recipe(), fitted=self._options.fits_scales[-1])
-            asks = self._options.io == FLOAT and self._options.normalizes(INPUTS)[-1]
-            if asks and (found := normalized_by_weights(model)) is not None:
-                self._findings.append(_IMPLIED)
-                model, recipe = found, replace(recipe, normalize=True)
-            self.plain = self._making.built(model, recipe)
-            return self.plain
-        model, recipe = self._root()
-        fits = self._options.fits_scales
-        best = self._first(model, replace(recipe, fitted=fits[0]), "codes", "nearest")
-        if len(fits) > 1:
-            best = self.better(best, model, replace(recipe, fitted=True), "scales", "fitted")
-        return self._refit(self._refined(best))
-
-    def _of_values(self) -> BestCandidate:
-        """Try what help there is, one kind after the other, each on top of the best so far."""
-        root, recipe = self._root()
-        models = {"none": root}
-        kinds = [kind for kind in self._options.equalizations if self._equalized(models, kind) is not None]
+    def run(self) -> Trial:
+        """Return the best trial."""
+        self.making.foreseen = self._models_to_make()
+        if self.weights_only and not self.data.fit:
+            return self._by_weights_alone()
+        model, recipe = self._start()
+        if self.weights_only:
+            recipe = replace(recipe, fitted=self.options.fits_scales[0])
+            self.best = self.first(model, recipe, "codes", "nearest")
+            self._try_all(OF_WEIGHTS)
+            return self._refit(self.best)
+        self.models = {"none": model}
+        kinds = [kind for kind in self.options.equalizations if self.equalized(kind) is not None]
         if not kinds:
             self._findings.append(
-                f"equalize {self._options.equalize} changes nothing: no pair of layers it could change"
+                f"equalize {self.options.equalize} changes nothing: no pair of layers it could change"
             )
             kinds = ["none"]
-        best = self._first(models[kinds[0]], replace(recipe, equalize=kinds[0]), "equalize", kinds[0])
-        for kind in kinds[1:]:
-            best = self.better(best, models[kind], replace(best.recipe, equalize=kind), "equalize", kind)
-        best, models = self._together(best, models)
-        kinds = [kind for kind in kinds if kind in models]
-        # Rounding and corrections last: of channels that one scale cannot hold they say nothing. What did not help is
-        # tried again with other ranges.
-        unrefined = best
-        best = self._refined(best)
-        if best is not unrefined and not self._making.is_large:  # which shows gains that noise of weights hid before
-            for kind in kinds:
-                if kind != best.recipe.equalize:
-                    self._making.foreseen += 1
-                    recipe = replace(best.recipe, equalize=kind)
-                    best = self.better(best, models[kind], recipe, "refined equalize", kind)
-        ranged = self._ranged(best, unrefined)
-        best = self._roomier(best if ranged is best else self._refined(ranged))
-        return self._refit(self._roomier_outputs(best))
+        self.best = self.first(self.models[kinds[0]], replace(recipe, equalize=kinds[0]), "equalize", kinds[0])
+        self._try_all(OF_VALUES)
+        return self._refit(self.best)
 
-    def _together(
-        self, best: BestCandidate, models: dict[str, FloatModel]
-    ) -> tuple[BestCandidate, dict[str, FloatModel]]:
-        """The choice with all that makes columns and channels alike, and the models by equalisation that it is of.
+    def _by_weights_alone(self) -> Trial:
+        """Return the trial that options and weights ask for: without samples nothing is judged."""
+        model, recipe = self.making.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
+        asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
+        if asks and (found := normalized_by_weights(model)) is not None:
+            self._findings.append(_IMPLIED)
+            model, recipe = found, replace(recipe, normalize=True)
+        self.plain = self.making.built(model, recipe)
+        return self.plain
 
-        Where several are lost, to mend one of them shows nothing beside what the others lose. Where nothing is, more
-        scales that few samples choose would only clip others.
+    def _try_all(self, rows: tuple[Help, ...]) -> None:
+        for row in rows:
+            if row.applies(self):
+                for change in row.changes(self):
+                    self.best = self.tried(row, change, self.best)
+
+    def tried(self, row: Help, change: Change, best: Trial) -> Trial:
+        """Return the trial of ``change`` if the row accepts it, else ``best``."""
+        self.last = None
+        if not self.making.in_time():
+            return best
+        try:
+            self.making.foreseen += self.making.judges if row.judged_on == UNSEEN else 0
+            found = self.making.built(change.model, change.recipe)
+            kept = self.accepts(row, change, found, best)
+        except OdcError:
+            LOG.info("%s=%s cannot be used", row.name, change.value, exc_info=True)
+            return best
+        self.last = self._noted(found, row.name, change.value, kept=kept)
+        return found if kept else best
+
+    # Acceptance.
+
+    def accepts(self, row: Help, change: Change, found: Trial, best: Trial) -> bool:
+        """Return whether ``found`` replaces ``best``: it gains on the row's samples and takes nothing else away."""
+        if row.judged_on == HELD_BACK:
+            gains = self._is_no_worse(found, best) if change.is_presumed else self._gains(found, best)
+            return (gains and not self.loses_layers(found, best) and not self._loses_values(found, best)) or (
+                self._reaches_coverage(found, best)
+            )
+        judge = self._gains_on_all if row.judged_on == ALL else self._gains_on_unseen
+        return judge(change, found, best) and not self.loses_layers(found, best)
+
+    def _gains(self, found: Trial, best: Trial) -> bool:
+        """Return whether held-back samples are better, and other models confirm it where channels were rescaled.
+
+        Channels as large as the largest leave less room for values that no sample shows, so models without half of the
+        held-back samples judge as well.
         """
-        if best.measured.quality_db >= GOOD_DB and not any(best.measured.lost):
-            return best, models
-        model, recipe = models["none"], best.recipe
-        for kind in _NORMALIZED:
-            found = None if recipe.normalizes(kind) else self._normalized(model, kind)
-            if found is not None:
-                model, recipe = found, recipe.normalizing(kind, found)
-        if model is models["none"]:
-            return best, models
-        others = {"none": model}
-        for kind in self._options.equalizations:
-            if self._equalized(others, kind) is not None:
-                self._making.foreseen += 1
-                chosen = replace(recipe, equalize=kind)
-                best = self.better(best, others[kind], chosen, "normalize and equalize", kind)
-        return best, others if best.model in others.values() else models
+        if not found.measured.better_than(best.measured, LEAST_GAIN_DB):
+            return False
+        if self.data.separate or found.model is best.model:  # samples that chose no ranges have judged already
+            return True
+        theirs, ours = self._by_halves(best, found)
+        most_lost_db = 0.0
+        if found.measured.tells_more(best.measured):
+            most_lost_db = _FORGIVEN * (found.measured.quality_db - best.measured.quality_db)
+        return ours.confirms(theirs, LEAST_GAIN_DB, most_lost_db)
 
-    def _root(self) -> tuple[FloatModel, Recipe]:
-        """The float model to start from, whose inputs and outputs are normalised where that helps, and its recipe."""
-        model, recipe = self._making.base, self._recipe()
-        for kind, what in _NORMALIZED.items():
-            found = self._normalized(model, kind)
+    def _is_no_worse(self, found: Trial, best: Trial) -> bool:
+        """Return whether samples that did not choose the ranges of ``found`` are no worse beyond chance."""
+        if self.data.separate or found.model is best.model:
+            return not best.measured.better_than(found.measured, LEAST_GAIN_DB)
+        return not self.is_worse_unseen(found, best)
+
+    def is_worse_unseen(self, found: Trial, best: Trial) -> bool:
+        """Return whether ``found`` is worse, beyond chance, on held-back samples that did not choose its ranges."""
+        theirs, ours = self._by_halves(best, found)
+        return theirs.better_than(ours, LEAST_GAIN_DB)
+
+    def _by_halves(self, *trials: Trial) -> list[Measurement]:
+        self.making.foreseen += HALVES * len(trials)
+        return [self.making.measured_by_halves(each.model, each.candidate) for each in trials]
+
+    def _gains_on_all(self, change: Change, found: Trial, best: Trial) -> bool:
+        """Return whether models that refine codes without a part of the samples are better on that part."""
+        making = self.making
+        if found.measured.better_than(best.measured, LEAST_GAIN_DB):
+            return True
+        if making.folds is None or not making.in_time():
+            return False
+        making.say("judging on all samples")
+        statistics = making.statistics_of(best.model)
+        ours, theirs = (making.folds.measure(best.model, each.recipe, statistics) for each in (found, best))
+        gains = ours.better_than(theirs, LEAST_GAIN_DB)
+        return gains or (change.is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
+
+    def _gains_on_unseen(self, change: Change, found: Trial, best: Trial) -> bool:
+        """Return whether models without a part of the samples are better on that part, or lose little if presumed."""
+        ours, theirs = (self.making.measured_unseen(each.model, each.candidate) for each in (found, best))
+        if not change.is_presumed:
+            return ours.better_than(theirs, LEAST_GAIN_DB)
+        gain = ours.quality_db - theirs.quality_db
+        if change.recipe.output_room:
+            return gain >= -change.most_lost_db or self.reaches_more_scores(found, best)
+        return (
+            ours.better_than(theirs, LEAST_GAIN_DB)
+            or gain > 0.0
+            or (gain > -change.most_lost_db and not self.is_worse_unseen(found, best))
+        )
+
+    def loses_layers(self, found: Trial, best: Trial) -> bool:
+        """Return whether ``found`` has more products in float, or lacks numbers of more samples."""
+        ours, theirs = (self.making.coverage(each.candidate).left("macs") for each in (found, best))
+        return ours > theirs or found.measured.lacking > best.measured.lacking
+
+    def _loses_values(self, found: Trial, best: Trial) -> bool:
+        """Return whether ``found`` loses more of the rare values that only calibration samples show."""
+        ours, theirs = (self.making.lost_values(each.candidate) for each in (found, best))
+        return len(ours) > len(theirs)
+
+    def _reaches_coverage(self, found: Trial, best: Trial) -> bool:
+        """Return whether ``found`` has the coverage to pass and ``best`` has not: float layers are no accuracy."""
+        least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
+        ours, theirs = (self.making.coverage(each.candidate).share() or 0.0 for each in (found, best))
+        return theirs < least <= ours
+
+    def reaches_more_scores(self, found: Trial, best: Trial) -> bool:
+        """Return whether more outputs of ``found`` can score on both sides of a half."""
+        ours, theirs = (unreached(each.candidate.graph) for each in (found, best))
+        return len(ours) < len(theirs)
+
+    # Models and recipes.
+
+    def _start(self) -> tuple[FloatModel, Recipe]:
+        """Return the model to start from, with inputs and outputs normalised where that helps, and its recipe."""
+        model, recipe = self.making.base, self._recipe()
+        for kind, name in NORMALIZED.items():
+            found = self.normalized(model, kind)
             if found is None:
                 continue
             chosen = recipe.normalizing(kind, found)
-            if self._options.normalizes(kind)[0]:
-                model, recipe = found, chosen
-                continue
-            plain = self._first(model, recipe, what, False)
-            presumed = kind == INPUTS and found.mends_columns and not self._making.builder.scheme.weights_only
-            best = (self._unless_worse if presumed else self.better)(plain, found, chosen, what, True)
-            model, recipe = best.model, best.recipe
-        if self._options.normalization not in (AUTO, OFF) and model is self._making.base:
+            if not self.options.normalizes(kind)[0]:
+                plain = self.first(model, recipe, name, False)
+                presumed = kind == INPUTS and found.mends_columns and not self.weights_only
+                best = self.tried(NORMALIZE[kind], Change(True, found, chosen, presumed), plain)
+                found, chosen = best.model, best.recipe
+            model, recipe = found, chosen
+        if self.options.normalization not in (AUTO, OFF) and model is self.making.base:
             self._findings.append(
-                f"normalize {self._options.normalize} changes nothing: no input has channels that differ in size where "
+                f"normalize {self.options.normalize} changes nothing: no input has channels that differ in size where "
                 f"layers can make up for it, and {self._why_no_outputs(model)}"
             )
         return model, recipe
 
     def _why_no_outputs(self, model: FloatModel) -> str:
-        """Why no output of ``model`` is normalised."""
-        if self._options.output_types:
+        if self.options.output_types:
             return "beside types that are given for outputs these stay as they are"
         given = [repr(info.name) for info in model.graph.output_infos() if info.name in self._given]
         other = f" but {listed(given)}, whose parameters are given," if given else ""
         return f"no layer{other} that may have codes gives outputs such columns"
 
-    def _normalized(self, model: FloatModel, kind: str) -> FloatModel | None:
-        """``model`` whose inputs, or outputs, are normalised, recorded; None where that is not to be, or no other one.
-
-        Who gives codes has lost already what a normalisation could keep.
-        """
-        if self._options.io != FLOAT or not self._data.fit or not self._options.normalizes(kind)[-1]:
-            return None
-        found = self._inputs_normalized(model) if kind == INPUTS else self._outputs_normalized(model)
-        if found is not None:
-            self._making.record(found)
-        return found
-
-    def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
-        """Columns of images are split where they share few codes: 16 bits have some for the small as well."""
-        activations = self._making.builder.scheme.activations
-        return normalized(
-            model, self._data.fit, columns=activations is not None and DTYPES[activations].bits == _FEW_BITS
-        )
-
-    def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
-        """Units that weights alone have are their own; layers in float, or with given parameters, stay as they are."""
-        if self._making.builder.scheme.weights_only or self._options.output_types:
-            return None
-        reference = self._making.reference
-        infos = model.graph.output_infos()
-        axes = {info.name: reference.columns(place).axis for place, info in enumerate(infos) if reference.splits(place)}
-        kept = {name for name, choice in self._fixed.items() if choice.precision == FLOAT}
-        kept |= self._given
-        asked = {name: axis for name, axis in axes.items() if name not in kept}
-        moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
-        return outputs_normalized(model, asked, moved, self._making.statistics_of(model), self._data.fit)
-
-    def _refined(self, best: BestCandidate) -> BestCandidate:
-        """The choice with weights rounded by samples, and with corrected biases, where each helps and is not done."""
-        options = self._options
-        if self._data.fit and not best.recipe.rounding and len(options.switched(options.rounding)) > 1:
-            before = best.measured.quality_db
-            best = self.better(best, best.model, replace(best.recipe, rounding=True), "rounding", True)
-            last = self._making.steps[-1]
-            self.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
-        if self._data.fit and not best.recipe.correction and len(options.switched(options.correction)) > 1:
-            best = self.better(best, best.model, replace(best.recipe, correction=True), "correction", True)
-        return self._rounded(self._refined_by_all(best))
-
-    def _rounded(self, best: BestCandidate) -> BestCandidate:
-        """The choice with rounded weights unless that does harm: it nearly always helps small models, which few samples
-        held back leave in doubt, and corrections alone help less often.
-
-        Of weights alone all samples have judged it. Beside values of 16 bits those held back tell corrections better.
-        """
-        options, weights_only = self._options, self._making.builder.scheme.weights_only
-        may_ask = bool(self._data.fit) and len(options.switched(options.rounding)) > 1 and not weights_only
-        is_refined = best.recipe.rounding or (best.recipe.correction and options.has_codes_to_spare)
-        if not may_ask or is_refined or self._making.is_large:
-            return best
-        self._making.foreseen += 1
-        return self._unless_worse(best, best.model, replace(best.recipe, rounding=True), "rounding unless worse", True)
-
-    def _refined_by_all(self, best: BestCandidate) -> BestCandidate:
-        """The choice with both where neither helps alone: what the samples held back leave in doubt, all of them tell.
-
-        Ranges are those of the result. The models that judge lack samples to refine codes by, nothing else. Weights
-        alone are judged so whatever those held back say: the few others refine them less than all will. That rounding
-        helps them is presumed, in scales that samples did not choose: it nearly always does.
-        """
-        making, options = self._making, self._options
-        weights_only = making.builder.scheme.weights_only
-        recipe = replace(best.recipe, rounding=True, correction=True)
-        fixed = any(len(options.switched(switch)) == 1 for switch in (options.rounding, options.correction))
-        if fixed:
-            return best
-        if not weights_only:
-            is_refined = best.recipe.rounding or best.recipe.correction
-            return best if is_refined else self._judged_by_all(best, recipe)
-        if not (best.recipe.rounding and best.recipe.correction):
-            best = self._judged_by_all(best, recipe, is_presumed=True)
-        recipe = replace(recipe, fitted=options.fits_scales[-1])
-        is_refined = best.recipe.rounding and best.recipe.fitted == recipe.fitted
-        return best if is_refined else self._judged_by_all(best, recipe)
-
-    def _judged_by_all(self, best: BestCandidate, recipe: Recipe, *, is_presumed: bool = False) -> BestCandidate:
-        """The choice with this refining ``recipe`` if models that lack some of all samples are better with it.
-
-        Where that is presumed, if they are not worse beyond chance.
-        """
-        making, folds, weights_only = self._making, self._making.folds, self._making.builder.scheme.weights_only
-        if folds is None or not making.in_time():
-            return best
-        try:
-            made = making.built(best.model, recipe)
-            kept = made.measured.better_than(best.measured, LEAST_GAIN_DB)
-            may_help = weights_only or made.measured.quality_db > best.measured.quality_db
-            if not kept and may_help and making.in_time():
-                making.say("judging on all samples")
-                statistics = making.statistics_of(best.model)
-                ours, theirs = (folds.measure(best.model, each, statistics) for each in (recipe, best.recipe))
-                kept = ours.better_than(theirs, LEAST_GAIN_DB)
-                kept = kept or (is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
-            kept = kept and not self._criteria.leaves_more(made, best)
-        except OdcError:
-            LOG.info("the model cannot be made without some of the samples", exc_info=True)
-            return best
-        scales = "scales, " if recipe.fitted != best.recipe.fitted else ""
-        self._noted(made, f"{scales}rounding, correction", True, kept=kept)
-        return made if kept else best
-
-    def _refit(self, best: BestCandidate) -> BestCandidate:
-        """The choice with codes refined by all samples, where those not held back are few: each one more counts.
-
-        In large models each sample gives many rows to refine by, and takes long.
-        """
-        if self._data.separate or self._data.known * self._making.examination(best.model).macs > _MOST_REFINING_MACS:
-            return best
-        if not self._making.builder.add_samples(self._data.held):
-            return best
-        if not (best.recipe.rounding or best.recipe.correction):
-            return best  # a search for precisions may refine codes by them
-        candidate = self._making.builder.build(best.model, best.recipe, self._making.statistics_of(best.model))
-        self._making.say("refined by all samples", made=1)
-        return replace(best, candidate=candidate)
-
-    def _ranged(self, best: BestCandidate, unrefined: BestCandidate) -> BestCandidate:
-        """The choice with other ranges, if that is better. They are compared without refining codes, which is slow.
-
-        ``unrefined``: what was best before codes were refined.
-        """
-        options = self._options
-        if len(options.range_modes) == 1 or not self._making.in_time():
-            return best
-        model, plain = best.model, replace(best.recipe, rounding=False, correction=False)
-        tried = self._first(model, plain, "ranges", plain.ranges, best, unrefined)
-        for mode in options.range_modes[1:]:
-            least_db = _LEAST_CLIPPED_DB if tried.recipe.ranges == plain.ranges else LEAST_GAIN_DB
-            tried = self.better(tried, model, replace(tried.recipe, ranges=mode), "ranges", mode, least_db)
-        found = replace(best.recipe, ranges=tried.recipe.ranges)
-        if found in (best.recipe, tried.recipe):
-            return best if found == best.recipe else tried
-        # Models that lack samples have judged the ranges; of large ones that they do so again takes long.
-        return self.better(best, model, found, "refined ranges", found.ranges, is_judged=self._making.is_large)
-
-    def _roomier(self, best: BestCandidate) -> BestCandidate:
-        """The choice with wider ranges, where samples that did not choose them show that they hold too little.
-
-        Where few samples chose them, that is presumed, unless all of them are much worse on the average, or worse and
-        those held back, which leave more in doubt, beyond chance: rarer values cost more than finer steps gain, but
-        where noise of steps is most of it.
-        """
-        making, options, data = self._making, self._options, self._data
-        if not options.help or options.headroom is not None or not data.fit or data.held is data.fit:
-            return best
-        seen = making.measured_unseen(best.model, best.candidate)
-        shows = seen.quality_db <= making.measured_itself(best.candidate).quality_db - _LEAST_LOST_DB
-        for headroom in WIDER_HEADROOMS if options.has_codes_to_spare else HEADROOMS:
-            few, most = _PRESUMED.get(headroom, (0, 0.0))
-            is_presumed = data.known <= few
-            if not (shows or is_presumed):
-                continue
-            recipe = replace(best.recipe, headroom=headroom)
-            found, ours = self._with_room(best, recipe, "headroom", headroom)
-            if found is None or ours is None:
-                continue
-            helps = kept = ours.better_than(seen, LEAST_GAIN_DB)
-            if is_presumed and not kept:
-                gain = ours.quality_db - seen.quality_db
-                kept = gain > 0.0 or (gain > -most and not self._criteria.harms(found, best))
-            kept = kept and not self._criteria.leaves_more(found, best)
-            self._noted(found, "headroom", headroom, kept=kept)
-            # What some room makes worse, more of it does; what some does not show, in large models, takes long to ask.
-            does_harm = not kept and ours.quality_db < seen.quality_db
-            best, seen = (found, ours) if kept else (best, seen)
-            if does_harm or (making.is_large and not helps):
-                break
-        return best
-
-    def _roomier_outputs(self, best: BestCandidate) -> BestCandidate:
-        """The choice with room for rare values of its outputs: these are what samples lack, so that it may cost a
-        little on all that there are."""
-        making, options = self._making, self._options
-        may_ask = bool(self._data.fit) and self._data.held is not self._data.fit and not making.is_large
-        is_fixed = best.recipe.output_room or len(options.switched(options.output_room)) == 1
-        if is_fixed or not may_ask or options.has_codes_to_spare:
-            return best
-        if not takes_room(best.model.module, making.statistics_of(best.model)):
-            return best
-        found, ours = self._with_room(best, replace(best.recipe, output_room=True), "output room", True)
-        if found is None or ours is None:
-            return best
-        seen = making.measured_unseen(best.model, best.candidate)
-        kept = ours.quality_db >= seen.quality_db - _MOST_FOR_ROOM_DB or self._criteria.reaches_more(found, best)
-        kept = kept and not self._criteria.leaves_more(found, best)
-        self._noted(found, "output room", True, kept=kept)
-        return found if kept else best
-
-    def _with_room(
-        self, best: BestCandidate, recipe: Recipe, what: str, value: Any
-    ) -> tuple[BestCandidate | None, Measurement | None]:
-        """The choice with the wider ranges of ``recipe``, and how it is for samples that it does not know."""
-        self._making.foreseen += 1 + self._making.judges
-        found = self._tried(best.model, recipe, what, value)
-        return found, None if found is None else self._making.measured_unseen(best.model, found.candidate)
+    @property
+    def _given(self) -> set[str]:
+        return {*self.options.parameters, *self.options.copied_parameters}
 
     def _recipe(self) -> Recipe:
-        """What is tried first."""
-        options = self._options
+        """Return the recipe of the first trial."""
+        options = self.options
         return Recipe(
-            ranges=options.range_modes[0],
+            ranges=MINMAX if options.ranges == AUTO else options.ranges,
             range_options=tuple(sorted(options.range_options.items())),
             headroom=options.chosen_headroom,
             output_room=options.switched(options.output_room)[0],
-            rounding=bool(self._data.fit) and options.switched(options.rounding)[0],
-            correction=bool(self._data.fit) and options.switched(options.correction)[0],
-            precisions=tuple(sorted(self._fixed.items())),
+            rounding=bool(self.data.fit) and options.switched(options.rounding)[0],
+            correction=bool(self.data.fit) and options.switched(options.correction)[0],
+            precisions=tuple(sorted(self.fixed.items())),
         )
 
-    def _equalized(self, models: dict[str, FloatModel], kind: str) -> FloatModel | None:
-        """The model equalised in this way, recorded; None where that is no other model."""
+    def normalized(self, model: FloatModel, kind: str) -> FloatModel | None:
+        """Return ``model`` with normalised inputs or outputs, recorded; None where options or samples ask for none.
+
+        With codes as inputs and outputs, accuracy that normalising could keep is lost already.
+        """
+        if self.options.io != FLOAT or not self.data.fit or not self.options.normalizes(kind)[-1]:
+            return None
+        found = self._inputs_normalized(model) if kind == INPUTS else self._outputs_normalized(model)
+        if found is not None:
+            self.making.record(found)
+        return found
+
+    def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
+        """Columns of images get channels of their own with 8 bits; 16 bits have codes for small ones as well."""
+        activations = self.making.builder.scheme.activations
+        has_few_codes = activations is not None and DTYPES[activations].bits == 8
+        return normalized(model, self.data.fit, columns=has_few_codes)
+
+    def _outputs_normalized(self, model: FloatModel) -> FloatModel | None:
+        """Float layers, and outputs with given parameters or types, stay as they are."""
+        if self.weights_only or self.options.output_types:
+            return None
+        reference = self.making.reference
+        infos = model.graph.output_infos()
+        axes = {info.name: reference.columns(place).axis for place, info in enumerate(infos) if reference.splits(place)}
+        kept = {name for name, choice in self.fixed.items() if choice.precision == FLOAT} | self._given
+        asked = {name: axis for name, axis in axes.items() if name not in kept}
+        moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
+        return outputs_normalized(model, asked, moved, self.making.statistics_of(model), self.data.fit)
+
+    def equalized(self, kind: str, models: dict[str, FloatModel] | None = None) -> FloatModel | None:
+        """Return the equalised model, recorded; None where nothing changes or there are no samples to record."""
+        models = self.models if models is None else models
         if kind not in models:
-            # A model that nothing but ranges are known of cannot be recorded anew.
             root = models["none"]
-            found = equalized(root, kind, root.fitted) if self._data.fit else None
+            found = equalized(root, kind, root.fitted) if self.data.fit else None
             if found is None:
                 return None
-            self._making.record(found)
+            self.making.record(found)
             models[kind] = found
         return models[kind]
 
-    def _first(self, model: FloatModel, recipe: Recipe, what: str, value: Any, *known: BestCandidate) -> BestCandidate:
-        """The choice that others are compared with; one of those ``known`` may be it."""
-        made = known if self.plain is None else (self.plain, *known)
-        choice = next((item for item in made if item.model is model and item.recipe == recipe), None)
-        if choice is None:
-            choice = self._making.built(model, recipe)
+    def _refit(self, best: Trial) -> Trial:
+        """Return the trial with codes refined by all samples: where calibration samples are few, each one counts."""
+        making = self.making
+        if self.data.separate or self.data.known * making.examination(best.model).macs > _MOST_REFINING_MACS:
+            return best
+        if not making.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
+            return best  # a search for precisions may refine codes by them
+        candidate = making.builder.build(best.model, best.recipe, making.statistics_of(best.model))
+        making.say("refined by all samples", made=1)
+        return replace(best, candidate=candidate)
+
+    # Trials.
+
+    def first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> Trial:
+        """Return the trial that others are compared with."""
+        trial = self.plain
+        if trial is None or trial.model is not model or trial.recipe != recipe:
+            trial = self.making.built(model, recipe)
         if self.plain is None:
-            self._making.builder.verify(choice.candidate)  # parameters that cannot be are told of at once
-            self.plain = choice
-        return self._noted(choice, what, value, kept=True)
+            self.making.builder.verify(trial.candidate)  # raises for impossible parameters at once
+            self.plain = trial
+        return self._noted(trial, what, value, kept=True)
 
-    def better(
-        self,
-        best: BestCandidate,
-        model: FloatModel,
-        recipe: Recipe,
-        what: str,
-        value: Any,
-        least_db: float = LEAST_GAIN_DB,
-        *,
-        is_judged: bool = False,
-    ) -> BestCandidate:
-        """The choice with this recipe if its outputs are better than those of the best so far, else that.
-
-        ``is_judged``: whether it is known to hold other samples no worse.
-        """
-        found = self._tried(model, recipe, what, value)
-        if found is None:
-            return best
-        kept = found.measured.better_than(best.measured, least_db)
-        kept = kept and not self._criteria.leaves_more(found, best)
-        kept = (
-            kept
-            and (is_judged or self._criteria.holds_others(found, best))
-            and not self._criteria.loses_more(found, best)
-        )
-        kept = kept or self._criteria.covers(found, best)
-        self._noted(found, what, value, kept=kept)
-        return found if kept else best
-
-    def _unless_worse(
-        self, best: BestCandidate, model: FloatModel, recipe: Recipe, what: str, value: Any
-    ) -> BestCandidate:
-        """The choice with this recipe, unless samples that did not choose its ranges are worse with it."""
-        found = self._tried(model, recipe, what, value)
-        if found is None:
-            return best
-        if self._data.separate or has_same_ranges(found, best):
-            kept = not best.measured.better_than(found.measured, LEAST_GAIN_DB)
-        else:
-            kept = not self._criteria.harms(found, best)
-        kept = kept and not self._criteria.leaves_more(found, best) and not self._criteria.loses_more(found, best)
-        kept = kept or self._criteria.covers(found, best)
-        self._noted(found, what, value, kept=kept)
-        return found if kept else best
-
-    def _tried(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> BestCandidate | None:
-        """What ``recipe`` makes of ``model``; None where it makes nothing, or for lack of time."""
-        if not self._making.in_time():
-            return None
-        try:
-            return self._making.built(model, recipe)
-        except OdcError:
-            LOG.info("%s=%s cannot be used", what, value, exc_info=True)
-            return None
-
-    def _noted(self, choice: BestCandidate, what: str, value: Any, *, kept: bool) -> BestCandidate:
-        quality = choice.measured.quality_db
-        self._making.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
-        self._making.say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
-        return choice
+    def _noted(self, trial: Trial, what: str, value: Any, *, kept: bool) -> Trial:
+        quality = trial.measured.quality_db
+        self.making.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
+        self.making.say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
+        return trial
 
     def _models_to_make(self) -> int:
-        """How many models are made, those that judge included, if no layer needs more bits; none for weights alone."""
-        if self._making.builder.scheme.weights_only:
+        """Return the number of models that will be built if no layer needs more bits, for progress."""
+        if self.weights_only:
             return 0
-        options, fit, held = self._options, bool(self._data.fit), len(self._making.base.held)
-        switches = (options.rounding, options.correction)
-        tried = sum(len(options.switched(switch)) - 1 for switch in switches) if fit else 0
-        ranges = len(options.range_modes) if len(options.range_modes) > 1 else 0
-        folds = 0 if self._making.folds is None else self._making.folds.count(JUDGES)
-        return tried + len(options.equalizations) + ranges + 1 + held + folds
+        options, fit, held = self.options, bool(self.data.fit), len(self.making.base.held)
+        tried = sum(len(options.switched(s)) - 1 for s in (options.rounding, options.correction)) if fit else 0
+        folds = 0 if self.making.folds is None else self.making.folds.count(JUDGES)
+        return tried + len(options.equalizations) + 1 + held + folds
+
+
+# Changes of the rows.
+
+
+def _equalizations(search: HelpSearch) -> Iterator[Change]:
+    for kind in search.options.equalizations:
+        if kind in search.models and kind != search.best.recipe.equalize:
+            yield Change(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
+
+
+def _all_alike(search: HelpSearch) -> Iterator[Change]:
+    """Inputs and outputs normalised together: mending one of several lost columns shows no gain."""
+    model, recipe = search.models["none"], search.best.recipe
+    for kind in NORMALIZED:
+        found = None if recipe.normalizes(kind) else search.normalized(model, kind)
+        if found is not None:
+            model, recipe = found, recipe.normalizing(kind, found)
+    if model is search.models["none"]:
+        return
+    models = {"none": model}
+    for kind in search.options.equalizations:
+        if (found := search.equalized(kind, models)) is not None:
+            search.making.foreseen += 1
+            yield Change(kind, found, replace(recipe, equalize=kind))
+    if search.best.model in models.values():
+        search.models = models
+
+
+def _rounding(search: HelpSearch) -> Iterator[Change]:
+    before = search.best.measured.quality_db
+    yield Change(True, search.best.model, replace(search.best.recipe, rounding=True))
+    last = search.making.steps[-1]
+    search.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
+
+
+def _presumed_rounding(search: HelpSearch) -> Iterator[Change]:
+    """Rounding nearly always helps small models; few held-back samples leave that in doubt."""
+    search.making.foreseen += 1
+    yield Change(True, search.best.model, replace(search.best.recipe, rounding=True), is_presumed=True)
+
+
+def _both_by_all(search: HelpSearch) -> Iterator[Change]:
+    """All samples judge codes of weights: the part that is held back refines them less than all will."""
+    recipe = replace(search.best.recipe, rounding=True, correction=True)
+    yield Change(True, search.best.model, recipe, is_presumed=True)
+
+
+def _headrooms(search: HelpSearch) -> Iterator[Change]:
+    """Wider ranges, where unseen samples are worse, or calibration samples so few that others exceed them."""
+    making = search.making
+    wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
+    seen = making.measured_unseen(search.best.model, search.best.candidate)
+    shows = seen.quality_db <= making.measured_itself(search.best.candidate).quality_db - _LEAST_LOST_DB
+    for headroom in wider:
+        few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
+        is_presumed = search.data.known <= few
+        if not (shows or is_presumed):
+            continue
+        before = search.best
+        making.foreseen += 1
+        yield Change(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
+        if (found := search.last) is None:
+            continue
+        ours = making.measured_unseen(found.model, found.candidate)
+        seen = making.measured_unseen(before.model, before.candidate)
+        # Where some room does harm, more does too. Large models take long to judge, so the first failure ends it.
+        if (search.best is before and ours.quality_db < seen.quality_db) or (
+            making.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
+        ):
+            return
+
+
+def _output_room(search: HelpSearch) -> Iterator[Change]:
+    search.making.foreseen += 1
+    recipe = replace(search.best.recipe, output_room=True)
+    yield Change(True, search.best.model, recipe, is_presumed=True, most_lost_db=_MOST_FOR_ROOM_DB)
+
+
+# When rows apply.
+
+
+def _may_switch(search: HelpSearch, option: str) -> bool:
+    return bool(search.data.fit) and len(search.options.switched(option)) > 1
+
+
+def _is_refined(search: HelpSearch) -> bool:
+    assert search.plain is not None
+    ours, first = ((of.recipe.rounding, of.recipe.correction) for of in (search.best, search.plain))
+    return ours != first
+
+
+def _may_round(search: HelpSearch) -> bool:
+    return _may_switch(search, search.options.rounding) and not search.best.recipe.rounding
+
+
+def _may_correct(search: HelpSearch) -> bool:
+    return _may_switch(search, search.options.correction) and not search.best.recipe.correction
+
+
+def _may_presume_rounding(search: HelpSearch) -> bool:
+    is_corrected = search.best.recipe.correction and search.options.has_codes_to_spare
+    return _may_round(search) and not is_corrected and not search.making.is_large
+
+
+def _has_folds(search: HelpSearch) -> bool:
+    switches = (search.options.rounding, search.options.correction)
+    return all(_may_switch(search, switch) for switch in switches) and search.making.folds is not None
+
+
+def _has_unseen(search: HelpSearch) -> bool:
+    return bool(search.data.fit) and search.data.held is not search.data.fit
+
+
+def _may_make_output_room(search: HelpSearch) -> bool:
+    options, best = search.options, search.best
+    may_ask = _has_unseen(search) and not search.making.is_large and not options.has_codes_to_spare
+    is_open = len(options.switched(options.output_room)) > 1 and not best.recipe.output_room
+    return may_ask and is_open and has_outputs_with_tails(best.model.module, search.making.statistics_of(best.model))
+
+
+OF_VALUES = (
+    Help("equalize", lambda search: True, _equalizations),
+    Help(
+        "normalize and equalize",
+        lambda search: search.best.measured.quality_db < GOOD_DB or any(search.best.measured.lost),
+        _all_alike,
+    ),
+    Help("rounding", _may_round, _rounding),
+    Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
+    Help("rounding unless worse", _may_presume_rounding, _presumed_rounding),
+    # Refined codes show gains that the noise of weights hid before.
+    Help("refined equalize", lambda search: _is_refined(search) and not search.making.is_large, _equalizations),
+    Help(
+        "headroom",
+        lambda search: search.options.help and search.options.headroom is None and _has_unseen(search),
+        _headrooms,
+        UNSEEN,
+    ),
+    Help("output room", _may_make_output_room, _output_room, UNSEEN),
+)
+OF_WEIGHTS = (
+    Help("scales", lambda search: len(search.options.fits_scales) > 1, lambda search: _switched(search, fitted=True)),
+    Help("rounding", _may_round, _rounding),
+    Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
+    Help(
+        "rounding, correction",
+        lambda search: _has_folds(search) and not (search.best.recipe.rounding and search.best.recipe.correction),
+        _both_by_all,
+        ALL,
+    ),
+    Help(
+        "scales, rounding, correction",
+        lambda search: _has_folds(search) and search.best.recipe.fitted != search.options.fits_scales[-1],
+        lambda search: _switched(search, rounding=True, correction=True, fitted=search.options.fits_scales[-1]),
+        ALL,
+    ),
+)
+
+
+def _switched(search: HelpSearch, **fields: Any) -> Iterator[Change]:
+    value = "fitted" if fields == {"fitted": True} else True
+    yield Change(value, search.best.model, replace(search.best.recipe, **fields))
+
+
+def _not_in_turn(name: str) -> Help:
+    """Return a row that the search applies itself, before or after the others."""
+    return Help(name, lambda search: True, lambda search: iter(()))
+
+
+NORMALIZE = {kind: _not_in_turn(name) for kind, name in NORMALIZED.items()}
+CORRECTION_OF_MIXED = _not_in_turn("mixed, correction")

@@ -432,7 +432,7 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
     for sample in samples:
         executor.reset()
         executor.run(sample, watch=see)
-    return {name: columns.roomy.reshape(2, -1, *[1] * behind[name]) for name, columns in found.items()}
+    return {name: columns.wider_ranges.reshape(2, -1, *[1] * behind[name]) for name, columns in found.items()}
 
 
 def _changed(module: ModuleOp, files: Mapping[str, Mapping[str, Any]], name: str, **options: Any) -> bool:

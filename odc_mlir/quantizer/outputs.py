@@ -436,7 +436,7 @@ class Columns:
         return self.squares - np.square(self.total) / max(1, self.values)
 
     @property
-    def roomy(self) -> NDArray[np.float64]:
+    def wider_ranges(self) -> NDArray[np.float64]:
         """What each column may reach, [2, columns], told by all: the farthest that one was, in standard deviations.
 
         Few samples show the ends of none. Room costs codes, so no range is more than twice what its column has shown.

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger(__name__)
 
 Measures = Mapping[str, float | None]
-_Key = tuple[bool, bool, tuple[tuple[str, str], ...]]
+_Key = tuple[bool, tuple[tuple[str, str], ...]]
 
 # What outputs are to gain that have less than what is good: so much on the few samples of a search leaves 6 dB on most
 # others.
@@ -116,7 +116,7 @@ class Widening:
     limits: tuple[Limit, ...]
     fixed: Mapping[str, PrecisionChoice]
     examination: Examination
-    build: Callable[[Mapping[str, str], bool, bool], Candidate]
+    build: Callable[[Mapping[str, str], bool], Candidate]
     draft: Callable[[Mapping[str, str]], Candidate]
     measure: Callable[[Mapping[str, str], Candidate], Tried]
     holds_unseen: Callable[[Candidate], bool]
@@ -130,13 +130,11 @@ class Widening:
     plain_db: tuple[float, ...]
     names: list[str]
     may_refine: bool
-    clips: bool
     is_large: bool
     known_errors: tuple[str, Mapping[str, float]] | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     tried: dict[_Key, Tried] = field(default_factory=dict)
     _refines: bool = False
-    _holds_all: bool = False  # ranges of candidates hold all values
     chosen: Tried | None = None  # by the search
     is_in_vain: bool = False  # no choice of precisions that may be taken meets the limits
     _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
@@ -164,7 +162,7 @@ class Widening:
         aims = self._aims()
         if not self._ladder or not (self.options.has_budget or self._has_need(first, aims)):
             return candidate
-        self._first = self.tried[False, False, ()] = self.chosen = first
+        self._first = self.tried[False, ()] = self.chosen = first
         self.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
         found = self._found(candidate, aims)
@@ -290,7 +288,6 @@ class Widening:
             points = [point for point in every if point.cost <= most]
             if self.is_large:
                 points = thinned(points, _ABOUT_THE_SAME)
-            self._choose_ranges(points, least)
             for refines in (False, True) if self.may_refine else (False,):
                 if refines and self._is_far(points, limits, least):
                     break
@@ -301,24 +298,6 @@ class Widening:
                     return levels
         self._refines = False
         return None
-
-    def _choose_ranges(self, points: Sequence[Point], aims: Sequence[float]) -> None:
-        """Go on with ranges that hold all values where the most accurate of ``points`` is nearer to what is wanted so.
-
-        Clipping a few values pays where all layers have few codes. Beside layers of more bits it may be most of the
-        noise.
-        """
-        if not self.clips or self._holds_all or not points:
-            return
-        clipped = self._made(points[-1].levels)
-        if clipped.holds(self.limits, aims):
-            return
-        self._holds_all = True
-        other = self._made(points[-1].levels)
-        self._holds_all = (other.holds(self.limits), -other.lacks(aims)) > (
-            clipped.holds(self.limits),
-            -clipped.lacks(aims),
-        )
 
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
         """``aims`` lowered to somewhat below what came nearest of all that was measured and holds the limits.
@@ -444,7 +423,7 @@ class Widening:
         return self._key_of(self._precisions(levels))
 
     def _key_of(self, precisions: Mapping[str, str]) -> _Key:
-        return self._refines, self._holds_all, tuple(sorted(precisions.items()))
+        return self._refines, tuple(sorted(precisions.items()))
 
     def _made(self, levels: Levels) -> Tried:
         return self._made_with(self._precisions(levels))
@@ -452,7 +431,7 @@ class Widening:
     def _made_with(self, precisions: dict[str, str]) -> Tried:
         key = self._key_of(precisions)
         if key not in self.tried:
-            self.tried[key] = self.measure(precisions, self.build(precisions, self._refines, self._holds_all))
+            self.tried[key] = self.measure(precisions, self.build(precisions, self._refines))
             self.say(f"{len(precisions)} layers in other precisions")
         return self.tried[key]
 

@@ -136,7 +136,7 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
         "--ranges",
         default="auto",
         choices=("auto", "minmax", "percentile", "percentile-elements", "moving-average", "mse", "entropy"),
-        help="method to choose ranges (%(default)s: by measuring)",
+        help="method to choose ranges (%(default)s: minmax)",
     )
     group.add_argument("--range-option", action="append", default=[], metavar="NAME=NUMBER", help="such as high=99.9")
     group.add_argument("--headroom", type=float, metavar="PART", help="widen ranges by this fraction")

@@ -24,7 +24,7 @@ from typing import Any
 
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
-from odc_mlir.quantizer.policy.ranges import MINMAX, MODES, TRIED_MODES
+from odc_mlir.quantizer.policy.ranges import MODES
 from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS, WIDE_WEIGHTS
 from odc_mlir.quantizer.policy.schemes import (
     FLOAT,
@@ -366,15 +366,14 @@ class Options:
     ``patterns``: functions of which some operators get more bits (:data:`NAMED_PATTERNS`). ``visq_file``:
     errors of tensors that tell which layers lose accuracy, instead of measuring each.
 
-    ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES` or ``auto``; ``headroom``: part by which
-    ranges are wider than what was seen, None to choose; ``output_room``: whether those of outputs are as wide as the
-    tails of their values ask for; ``normalize`` (``inputs`` before they are codes, ``outputs``,
-    or ``on``: both), ``scales`` of weights alone (``range``, ``fitted``), ``equalize``, ``rounding`` and
-    ``correction``: ``auto`` lets measurements decide; ``equalize`` may name a share (:func:`share_moved`),
-    or be a ``.json`` file of pairs of layers, as ONE's fm-equalize writes it. ``target``: the
-    machine whose rules limit types; ``min_coverage``: the least share of the products that has to be quantised, with a
-    target that it has to run. ``reader``: ``litert`` keeps what LiteRT does not run as codes in float. With ``help``
-    off, ``auto`` means ``minmax``, ``none`` and ``off``.
+    ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES`, or ``auto`` for ``minmax``; ``headroom``: part
+    by which ranges are wider than what was seen, None to choose; ``output_room``: whether those of outputs are as wide
+    as the tails of their values ask for; ``normalize`` (``inputs`` before they are codes, ``outputs``, or ``on``:
+    both), ``scales`` of weights alone (``range``, ``fitted``), ``equalize``, ``rounding`` and ``correction``: ``auto``
+    lets measurements decide; ``equalize`` may name a share (:func:`share_moved`), or be a ``.json`` file of pairs of
+    layers, as ONE's fm-equalize writes it. ``target``: the machine whose rules limit types; ``min_coverage``: the least
+    share of the products that has to be quantised, with a target that it has to run. ``reader``: ``litert`` keeps what
+    LiteRT does not run as codes in float. With ``help`` off, ``auto`` means ``minmax``, ``none`` and ``off``.
     """
 
     scheme: str = "int8"
@@ -430,14 +429,6 @@ class Options:
         if self.equalize == AUTO and self.gives_parameters:
             return EQUALIZE[:1]
         return self._tried(self.equalize, EQUALIZE)
-
-    @property
-    def range_modes(self) -> tuple[str, ...]:
-        """The ways to choose ranges that are to be tried, the plain one first.
-
-        With 16 bits there is nothing to be gained by clipping.
-        """
-        return self._tried(self.ranges, (MINMAX,) if self.has_codes_to_spare else TRIED_MODES)
 
     @property
     def chosen_headroom(self) -> float:

@@ -327,9 +327,6 @@ MODES: dict[str, Callable[..., Range]] = {
     "mse": mse,
     "entropy": entropy,
 }
-# Those that measuring may choose. Ranges of batches' averages clip what batches hold for no reason that accuracy has:
-# of 700 runs on small networks none kept them.
-TRIED_MODES = tuple(mode for mode in MODES if mode != "moving-average")
 
 
 def _distribution(stats: TensorStatistics) -> Histogram:

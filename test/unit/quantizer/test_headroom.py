@@ -10,7 +10,7 @@ import pytest
 
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.quantizer import evaluator, help, reference
-from odc_mlir.quantizer.help import Criteria
+from odc_mlir.quantizer.help import HelpSearch
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.api import open_executor
 
@@ -117,7 +117,7 @@ def test_room_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pyte
 
 def test_room_that_costs_all_samples_much_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the few held back leave in doubt: where ranges hold all values, wider ones make steps coarser."""
-    monkeypatch.setattr(Criteria, "harms", lambda *chosen: False)
+    monkeypatch.setattr(HelpSearch, "is_worse_unseen", lambda *trials: False)
     samples = [[0.98**turn * sample[0]] for turn in range(12) for sample in _samples(4, 0.5, 1)]
     made = quantize(_layers(), calibration=samples, mixed="off", output_room="off")
     assert _tried(made.verdict) == [0.1]

@@ -11,7 +11,7 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.help import Criteria
+from odc_mlir.quantizer.help import HelpSearch
 from odc_mlir.quantizer.quantize import Quantized
 
 PIXELS, HIDDEN, EMBEDDED, COUNT = 64, 64, 16, 64
@@ -96,7 +96,7 @@ def test_a_step_that_gives_enough_products_codes_is_kept_whatever_it_loses() -> 
 def test_no_step_is_kept_that_leaves_more_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the step: here every model that is tried leaves more than the best so far."""
     assert _choices_kept()
-    monkeypatch.setattr(Criteria, "leaves_more", lambda *_: True)
+    monkeypatch.setattr(HelpSearch, "loses_layers", lambda *_: True)
     assert not _choices_kept()
 
 

@@ -9,13 +9,12 @@ import pytest
 
 from odc_mlir.errors import OptionError
 from odc_mlir.quantizer.policy.options import APPLICABLE, Options, make_options
-from odc_mlir.quantizer.policy.ranges import TRIED_MODES
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 
 
 def test_help_tries_what_is_left_open() -> None:
     options = make_options()
-    assert (options.scheme, options.range_modes) == ("int8", TRIED_MODES)
+    assert options.scheme == "int8"
     assert options.equalizations == ("none", "weights", "activations", "activations:0.8")
     assert options.switched(options.rounding) == (False, True)
     assert options.searches_precisions
@@ -23,7 +22,7 @@ def test_help_tries_what_is_left_open() -> None:
 
 def test_without_help_nothing_is_tried() -> None:
     options = make_options(help=False)
-    assert (options.range_modes, options.equalizations, options.chosen_headroom) == (("minmax",), ("none",), 0.0)
+    assert (options.equalizations, options.chosen_headroom) == (("none",), 0.0)
     assert options.switched(options.correction) == (False,)
     assert not options.searches_precisions
 
@@ -33,15 +32,14 @@ def test_what_is_asked_for_is_done_with_and_without_help() -> None:
         options = make_options(
             help=help, ranges="mse", equalize="weights", rounding="on", correction="off", mixed="on", headroom=0.5
         )
-        assert (options.range_modes, options.equalizations) == (("mse",), ("weights",))
+        assert (options.ranges, options.equalizations) == ("mse", ("weights",))
         assert (options.switched(options.rounding), options.switched(options.correction)) == ((True,), (False,))
         assert options.searches_precisions
         assert options.chosen_headroom == 0.5
 
 
-def test_sixteen_bits_are_never_clipped() -> None:
+def test_sixteen_bits_have_headroom() -> None:
     options = make_options(scheme="int16")
-    assert options.range_modes == ("minmax",)
     assert options.chosen_headroom == 1.0
 
 

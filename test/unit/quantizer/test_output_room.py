@@ -13,7 +13,7 @@ from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OptionError
-from odc_mlir.quantizer.candidates import roomy, takes_room
+from odc_mlir.quantizer.candidates import has_outputs_with_tails, with_output_room
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.support.locations import value_name
@@ -107,7 +107,7 @@ def test_what_saturates_gets_no_room_beyond(kind: str, scores: float, most: floa
     (result,) = (value_name(op.results[0]) for op in operators(function) if op.SPEC.name == kind)
     largest = np.array([0.1] * 12 + [0.5, 1.0, 2.0, 5.0])
     seen = {name: TensorStatistics.of_extremes(-largest / 5, largest), result: _seen_scores(scores)}
-    found = roomy(function, {name: (-1.0, 5.0)}, seen, 8)
+    found = with_output_room(function, {name: (-1.0, 5.0)}, seen, 8)
     assert (found[name][1] > 6.3) == (most == 60.0)
     assert 5.0 <= found[name][1] <= most
 
@@ -121,8 +121,8 @@ def test_scores_of_softmax_alone_ask_for_no_room(kinds: tuple[str, ...], score: 
     function = main_function(module)
     assert function is not None
     seen = {value_name(op.results[0]): _seen_scores(score) for op in operators(function)}
-    assert takes_room(module, seen) is takes
-    assert takes_room(module, {})
+    assert has_outputs_with_tails(module, seen) is takes
+    assert has_outputs_with_tails(module, {})
 
 
 def _scored(kinds: Sequence[str]) -> ModuleOp:

@@ -17,7 +17,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.evaluator import HALVES, JUDGES
-from odc_mlir.quantizer.help import Criteria
+from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.policy.options import EQUALIZE
 from odc_mlir.quantizer.quantize import Quantized, embed_ranges, quantize
 from odc_mlir.runtime.execution.graph import build_graph
@@ -179,7 +179,7 @@ def test_files_by_name(tmp_path: Path) -> None:
 def test_progress_tells_what_is_done(helped_steps: tuple[Quantized, list[tuple[str, int, int | None]]]) -> None:
     made, told = helped_steps
     assert told[0][0] == "recording ranges"
-    assert any(text.startswith("equalize weights: ") for text, _, _ in told)
+    assert any(text.startswith("equalize activations: ") for text, _, _ in told)
     foreseen = [total or 0 for _, _, total in told if total]
     assert all(done <= total for _, done, total in told if total)
     # Steps that are kept, and what they are compared with, are judged by models without some of the samples; some steps
@@ -194,7 +194,7 @@ def test_progress_tells_what_is_done(helped_steps: tuple[Quantized, list[tuple[s
 def test_what_holds_other_samples_less_well_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Equalised channels gain on samples that ranges were chosen by: that alone does not keep them."""
     file, samples = _plain(rescaled_mobilenet)
-    monkeypatch.setattr(Criteria, "holds_others", lambda criteria, choice, best: False)
+    monkeypatch.setattr(Measurement, "confirms", lambda *_: False)
     made = quantize(file, calibration=samples, ranges="minmax", rounding="off", correction="off", mixed="off")
     assert made.verdict["choices"]["equalize"] == "none"
 

@@ -50,7 +50,6 @@ def _search(
     mpeir: Callable[[int], float],
     *,
     may_refine: bool = False,
-    unclipped_db: Callable[[int], float] | None = None,
     sizes: Sequence[int] = (0,) * (LAYERS + 1),
     macs: int = 1,
     is_large: bool = False,
@@ -59,21 +58,19 @@ def _search(
 ) -> tuple[_Search | _Budgeted, list[bool]]:
     """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
 
-    ``unclipped_db``: with ranges that hold all values, where those that are chosen clip some. ``sizes``: of models with
-    so many layers in another precision. ``macs`` of a run, whether the model is large, what a wide layer costs, and
-    options that were ``chosen``.
+    ``sizes``: of models with so many layers in another precision. ``macs`` of a run, whether the model is large, what a
+    wide layer costs, and options that were ``chosen``.
     """
     refined: list[bool] = []
 
-    def build(precisions: Mapping[str, str], refines: bool, holds_all: bool) -> Candidate:
+    def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
         refined.append(refines)
         layers = tuple((name, PrecisionChoice(precision)) for name, precision in precisions.items())
-        return Candidate(Recipe(ranges="minmax" if holds_all else "mse", precisions=layers), module)
+        return Candidate(Recipe(precisions=layers), module)
 
     def measure(precisions: Mapping[str, str], candidate: Candidate) -> Tried:
         wide = len(precisions)
-        reached = db if unclipped_db is None or candidate.recipe.ranges == "mse" else unclipped_db
-        return Tried(precisions, candidate, {"mpeir": mpeir(wide)}, (reached(wide),))
+        return Tried(precisions, candidate, {"mpeir": mpeir(wide)}, (db(wide),))
 
     module: Any = None
     rules: Any = SimpleNamespace(takes=lambda scheme: True)
@@ -86,7 +83,7 @@ def _search(
         {},
         examination,
         build,
-        lambda precisions: build(precisions, False, False),
+        lambda precisions: build(precisions, False),
         measure,
         holds_unseen=lambda candidate: True,
         size=lambda candidate: sizes[len(candidate.recipe.precisions)],
@@ -99,7 +96,6 @@ def _search(
         plain_db=(PLAIN_DB,),
         names=[f"layer{i}" for i in range(LAYERS)],
         may_refine=may_refine,
-        clips=unclipped_db is not None,
         is_large=is_large,
     )
     search.wide_cost, search.hosts = wide_cost, []
@@ -108,7 +104,7 @@ def _search(
 
 def _taken(search: _Search | _Budgeted) -> int:
     """How many layers are wide in what the search takes; 0: it takes the plain model."""
-    plain = Candidate(Recipe(ranges="mse"), None)  # type: ignore[arg-type]
+    plain = Candidate(Recipe(), None)  # type: ignore[arg-type]
     found = search.run(plain)
     assert search.chosen is not None
     assert (found is plain) == (not search.chosen.precisions)
@@ -263,27 +259,6 @@ def test_of_a_large_model_hardly_cheaper_points_are_not_measured(
 def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
     search, _ = _search(lambda count: PLAIN_DB + count, lambda count: 0.2 if count > 2 else 0.01)
     assert _taken(search) == 0
-
-
-@pytest.mark.parametrize(
-    ("gain", "unclipped_gain", "ranges", "wide"),
-    [
-        pytest.param(1.0, 2.6, "minmax", 4, id="only so the gain is reached"),
-        pytest.param(2.6, 12.0, "mse", 4, id="reached by the ranges that were chosen"),
-        pytest.param(1.2, 1.0, "mse", 5, id="not reached, and farther without clipping"),
-    ],
-)
-def test_beside_wide_layers_clipping_is_kept_only_where_it_pays(
-    gain: float, unclipped_gain: float, ranges: str, wide: int
-) -> None:
-    search, _ = _search(
-        lambda count: PLAIN_DB + gain * count,
-        lambda count: 0.01,
-        unclipped_db=lambda count: PLAIN_DB + unclipped_gain * count,
-    )
-    assert _taken(search) == wide
-    assert search.chosen is not None
-    assert search.chosen.candidate.recipe.ranges == ranges
 
 
 @pytest.mark.parametrize(("error", "refines"), [(0.15, True), (0.25, False)])

@@ -74,10 +74,10 @@ def test_the_same_room_pays_on_values_that_were_not_seen() -> None:
         seen, others = random.normal(size=(32, 1)), random.normal(size=4000)
         stats = _statistics(seen)
         ends = [(stats.minimum, stats.maximum), with_room(stats, 1, 8)]
-        plain, roomy = (
+        plain, with_output_room = (
             ((high - low) / 255) ** 2 / 12 + np.square(others - np.clip(others, low, high)).mean() for low, high in ends
         )
-        gains.append(10 * np.log10(plain / roomy))
+        gains.append(10 * np.log10(plain / with_output_room))
     assert np.mean(gains) > 5.0
 
 

@@ -1,8 +1,7 @@
-"""What must be shown before help is kept, beyond a gain on the samples held back."""
+"""The help table: which changes are tried, and which are kept."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,66 +14,34 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.evaluator import BestCandidate, Folds
-from odc_mlir.quantizer.help import Choosing, Criteria
+from odc_mlir.quantizer.evaluator import Folds, Trial
+from odc_mlir.quantizer.help import OF_VALUES, OF_WEIGHTS
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.models import FloatModel, Recipe
 from odc_mlir.quantizer.quantize import quantize
 
 
-def _measured(*, holds: bool) -> Any:
-    return SimpleNamespace(confirms=lambda other, least_db: holds)
-
-
-def _choice(ranges: str) -> Any:
-    return BestCandidate(None, Recipe(ranges=ranges), SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("of_all", [True, False])
-def test_other_ranges_must_be_as_good_on_all_samples(of_all: bool) -> None:
-    """Few of those held back may have what ranges clip."""
-    making = SimpleNamespace(
-        options=SimpleNamespace(parameters={}, copied_parameters={}),
-        data=SimpleNamespace(separate=False),
-        foreseen=0,
-        measured_by_halves=lambda model, candidate: _measured(holds=True),
-        measured_itself=lambda candidate: _measured(holds=of_all),
-    )
-    criteria = Criteria(making)  # type: ignore[arg-type]
-    assert criteria.holds_others(_choice("percentile"), _choice("minmax")) is of_all
-
-
-@pytest.mark.parametrize("is_large", [True, False])
-def test_ranges_of_large_models_are_judged_without_refined_codes_alone(is_large: bool) -> None:
-    """They are taken up again with refined codes, for which models that lack samples take long."""
-    choosing: Any = object.__new__(Choosing)
-    choosing._options = SimpleNamespace(range_modes=("minmax", "mse"))
-    choosing._making = SimpleNamespace(is_large=is_large, in_time=lambda: True)
-    choosing._first = lambda model, recipe, what, value, *known: replace(best, recipe=recipe)
-    judged = {}
-
-    def better(best: BestCandidate, model: Any, recipe: Recipe, what: str, *rest: Any, is_judged: bool = False) -> Any:
-        judged[what] = is_judged
-        return replace(best, recipe=recipe)
-
-    best = replace(_choice("minmax"), recipe=Recipe(ranges="minmax", rounding=True))
-    choosing.better = better
-    assert choosing._ranged(best, _choice("minmax")).recipe == Recipe(ranges="mse", rounding=True)
-    assert judged == {"ranges": False, "refined ranges": is_large}
+def _trial() -> Any:
+    return Trial(None, Recipe(), SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("holds", [True, False])
 def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
-    found, better = _choice("minmax"), _choice("minmax")
+    found, better = _trial(), _trial()
     driver: Any = object.__new__(Driver)
     driver.options, driver.search_limits = SimpleNamespace(max_bytes=None, max_time_ms=None), ()
     driver.making = SimpleNamespace(steps=[{"kept": True}])
     driver.widening = SimpleNamespace(chosen=SimpleNamespace(precisions={}), replace_chosen=lambda tried: None)
     driver._tried = lambda precisions, candidate: SimpleNamespace(holds=lambda limits: True)
     driver._holds_unseen = lambda candidate: holds or candidate is found.candidate
-    made = driver._corrected(SimpleNamespace(better=lambda *given: better), found)
+    made = driver._corrected(SimpleNamespace(tried=lambda *given: better), found)
     assert made is (better if holds else found).candidate
     assert driver.making.steps[-1]["kept"] is holds
+
+
+def test_rows_of_help_have_names_of_their_own() -> None:
+    for rows in (OF_VALUES, OF_WEIGHTS):
+        assert len({row.name for row in rows}) == len(rows)
 
 
 def test_weights_that_are_rounded_alone_still_get_scales_that_fit() -> None:
