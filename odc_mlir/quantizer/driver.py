@@ -24,8 +24,8 @@ from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.evaluator import Making, Trial
-from odc_mlir.quantizer.help import CORRECTION_OF_MIXED, Change, HelpSearch
+from odc_mlir.quantizer.evaluator import Making, MeasuredCandidate
+from odc_mlir.quantizer.help import CORRECTION_OF_MIXED, HelpSearch, RecipeChange
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
 from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text, unscored_text
 from odc_mlir.quantizer.layers import LEAST_COVERAGE, LEAST_TARGET_COVERAGE
@@ -252,7 +252,7 @@ class Driver:
 
     # More bits where they are needed.
 
-    def _widened(self, choosing: HelpSearch, best: Trial) -> Candidate:
+    def _widened(self, choosing: HelpSearch, best: MeasuredCandidate) -> Candidate:
         """The best so far, or where limits do not hold one in which as few layers as possible have other precisions."""
         model, candidate, making, plain = best.model, best.candidate, self.making, choosing.plain
         assert plain is not None
@@ -298,12 +298,12 @@ class Driver:
         found = self.widening.run(candidate)
         if found is candidate or found.recipe.correction or not may_correct:
             return found
-        return self._corrected(choosing, Trial(model, found.recipe, found, making.measured(found)))
+        return self._corrected(choosing, MeasuredCandidate(model, found.recipe, found, making.measured(found)))
 
-    def _corrected(self, choosing: HelpSearch, choice: Trial) -> Candidate:
+    def _corrected(self, choosing: HelpSearch, choice: MeasuredCandidate) -> Candidate:
         """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
         recipe = replace(choice.recipe, correction=True)
-        better = choosing.tried(CORRECTION_OF_MIXED, Change(True, choice.model, recipe), choice)
+        better = choosing.tried(CORRECTION_OF_MIXED, RecipeChange(True, choice.model, recipe), choice)
         if better is choice or self.over_budget(better.candidate):
             return choice.candidate
         assert self.widening is not None

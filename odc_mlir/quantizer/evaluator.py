@@ -201,7 +201,7 @@ _SEED = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class MeasuredCandidate:
     """The best so far."""
 
     model: FloatModel
@@ -267,10 +267,10 @@ class Making:
         """What ranges of ``model`` are chosen by: all samples. What is judged has the ranges of the result."""
         return model.fitted if self.data.separate else model.complete
 
-    def built(self, model: FloatModel, recipe: Recipe) -> Trial:
+    def built(self, model: FloatModel, recipe: Recipe) -> MeasuredCandidate:
         """What ``recipe`` makes of ``model``, measured; raises OdcError."""
         candidate = self.builder.build(model, recipe, self.statistics_of(model))
-        return Trial(model, recipe, candidate, self.measured(candidate))
+        return MeasuredCandidate(model, recipe, candidate, self.measured(candidate))
 
     def measured(self, candidate: Candidate) -> Measurement:
         """How far the candidate is from the float model on the samples held back, measured once."""

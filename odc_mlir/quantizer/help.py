@@ -16,7 +16,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.candidates import has_outputs_with_tails
-from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Making, Trial
+from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Making, MeasuredCandidate
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.models import (
@@ -63,7 +63,7 @@ HELD_BACK, ALL, UNSEEN = "held back", "all", "unseen"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RecipeChange:
     """A model and a recipe to try.
 
     ``is_presumed``: it is kept unless it is worse beyond chance, or by ``most_lost_db`` where samples do not know it.
@@ -85,7 +85,7 @@ class Help:
 
     name: str
     applies: Callable[[HelpSearch], bool]
-    changes: Callable[[HelpSearch], Iterator[Change]]
+    changes: Callable[[HelpSearch], Iterator[RecipeChange]]
     judged_on: str = HELD_BACK
 
 
@@ -95,14 +95,14 @@ class HelpSearch:
     ``findings`` collects texts. ``plain``: the first trial; ``rounding_helps``: on the average, if not beyond chance.
     """
 
-    best: Trial
-    last: Trial | None = None  # the last one that was built, kept or not
+    best: MeasuredCandidate
+    last: MeasuredCandidate | None = None  # the last one that was built, kept or not
 
     def __init__(self, making: Making, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
         self.making, self.fixed, self._findings = making, fixed, findings
         self.options, self.data = making.options, making.data
         self.models: dict[str, FloatModel] = {}  # by kind of equalisation
-        self.plain: Trial | None = None
+        self.plain: MeasuredCandidate | None = None
         self.rounding_helps = False
 
     @property
@@ -110,7 +110,7 @@ class HelpSearch:
         """Whether the scheme quantises weights alone."""
         return self.making.builder.scheme.weights_only
 
-    def run(self) -> Trial:
+    def run(self) -> MeasuredCandidate:
         """Return the best trial."""
         self.making.foreseen = self._models_to_make()
         if self.weights_only and not self.data.fit:
@@ -132,7 +132,7 @@ class HelpSearch:
         self._try_all(OF_VALUES)
         return self._refit(self.best)
 
-    def _by_weights_alone(self) -> Trial:
+    def _by_weights_alone(self) -> MeasuredCandidate:
         """Return the trial that options and weights ask for: without samples nothing is judged."""
         model, recipe = self.making.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
         asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
@@ -148,7 +148,7 @@ class HelpSearch:
                 for change in row.changes(self):
                     self.best = self.tried(row, change, self.best)
 
-    def tried(self, row: Help, change: Change, best: Trial) -> Trial:
+    def tried(self, row: Help, change: RecipeChange, best: MeasuredCandidate) -> MeasuredCandidate:
         """Return the trial of ``change`` if the row accepts it, else ``best``."""
         self.last = None
         if not self.making.in_time():
@@ -165,7 +165,7 @@ class HelpSearch:
 
     # Acceptance.
 
-    def accepts(self, row: Help, change: Change, found: Trial, best: Trial) -> bool:
+    def accepts(self, row: Help, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` replaces ``best``: it gains on the row's samples and takes nothing else away."""
         if row.judged_on == HELD_BACK:
             gains = self._is_no_worse(found, best) if change.is_presumed else self._gains(found, best)
@@ -175,7 +175,7 @@ class HelpSearch:
         judge = self._gains_on_all if row.judged_on == ALL else self._gains_on_unseen
         return judge(change, found, best) and not self.loses_layers(found, best)
 
-    def _gains(self, found: Trial, best: Trial) -> bool:
+    def _gains(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether held-back samples are better, and other models confirm it where channels were rescaled.
 
         Channels as large as the largest leave less room for values that no sample shows, so models without half of the
@@ -191,22 +191,22 @@ class HelpSearch:
             most_lost_db = _FORGIVEN * (found.measured.quality_db - best.measured.quality_db)
         return ours.confirms(theirs, LEAST_GAIN_DB, most_lost_db)
 
-    def _is_no_worse(self, found: Trial, best: Trial) -> bool:
+    def _is_no_worse(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether samples that did not choose the ranges of ``found`` are no worse beyond chance."""
         if self.data.separate or found.model is best.model:
             return not best.measured.better_than(found.measured, LEAST_GAIN_DB)
         return not self.is_worse_unseen(found, best)
 
-    def is_worse_unseen(self, found: Trial, best: Trial) -> bool:
+    def is_worse_unseen(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` is worse, beyond chance, on held-back samples that did not choose its ranges."""
         theirs, ours = self._by_halves(best, found)
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
-    def _by_halves(self, *trials: Trial) -> list[Measurement]:
+    def _by_halves(self, *trials: MeasuredCandidate) -> list[Measurement]:
         self.making.foreseen += HALVES * len(trials)
         return [self.making.measured_by_halves(each.model, each.candidate) for each in trials]
 
-    def _gains_on_all(self, change: Change, found: Trial, best: Trial) -> bool:
+    def _gains_on_all(self, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether models that refine codes without a part of the samples are better on that part."""
         making = self.making
         if found.measured.better_than(best.measured, LEAST_GAIN_DB):
@@ -219,7 +219,7 @@ class HelpSearch:
         gains = ours.better_than(theirs, LEAST_GAIN_DB)
         return gains or (change.is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
 
-    def _gains_on_unseen(self, change: Change, found: Trial, best: Trial) -> bool:
+    def _gains_on_unseen(self, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether models without a part of the samples are better on that part, or lose little if presumed."""
         ours, theirs = (self.making.measured_unseen(each.model, each.candidate) for each in (found, best))
         if not change.is_presumed:
@@ -233,23 +233,23 @@ class HelpSearch:
             or (gain > -change.most_lost_db and not self.is_worse_unseen(found, best))
         )
 
-    def loses_layers(self, found: Trial, best: Trial) -> bool:
+    def loses_layers(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` has more products in float, or lacks numbers of more samples."""
         ours, theirs = (self.making.coverage(each.candidate).left("macs") for each in (found, best))
         return ours > theirs or found.measured.lacking > best.measured.lacking
 
-    def _loses_values(self, found: Trial, best: Trial) -> bool:
+    def _loses_values(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` loses more of the rare values that only calibration samples show."""
         ours, theirs = (self.making.lost_values(each.candidate) for each in (found, best))
         return len(ours) > len(theirs)
 
-    def _reaches_coverage(self, found: Trial, best: Trial) -> bool:
+    def _reaches_coverage(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` has the coverage to pass and ``best`` has not: float layers are no accuracy."""
         least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
         ours, theirs = (self.making.coverage(each.candidate).share() or 0.0 for each in (found, best))
         return theirs < least <= ours
 
-    def reaches_more_scores(self, found: Trial, best: Trial) -> bool:
+    def reaches_more_scores(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether more outputs of ``found`` can score on both sides of a half."""
         ours, theirs = (unreached(each.candidate.graph) for each in (found, best))
         return len(ours) < len(theirs)
@@ -267,7 +267,7 @@ class HelpSearch:
             if not self.options.normalizes(kind)[0]:
                 plain = self.first(model, recipe, name, False)
                 presumed = kind == INPUTS and found.mends_columns and not self.weights_only
-                best = self.tried(NORMALIZE[kind], Change(True, found, chosen, presumed), plain)
+                best = self.tried(NORMALIZE[kind], RecipeChange(True, found, chosen, presumed), plain)
                 found, chosen = best.model, best.recipe
             model, recipe = found, chosen
         if self.options.normalization not in (AUTO, OFF) and model is self.making.base:
@@ -343,7 +343,7 @@ class HelpSearch:
             models[kind] = found
         return models[kind]
 
-    def _refit(self, best: Trial) -> Trial:
+    def _refit(self, best: MeasuredCandidate) -> MeasuredCandidate:
         """Return the trial with codes refined by all samples: where calibration samples are few, each one counts."""
         making = self.making
         if self.data.separate or self.data.known * making.examination(best.model).macs > _MOST_REFINING_MACS:
@@ -356,7 +356,7 @@ class HelpSearch:
 
     # Trials.
 
-    def first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> Trial:
+    def first(self, model: FloatModel, recipe: Recipe, what: str, value: Any) -> MeasuredCandidate:
         """Return the trial that others are compared with."""
         trial = self.plain
         if trial is None or trial.model is not model or trial.recipe != recipe:
@@ -366,7 +366,7 @@ class HelpSearch:
             self.plain = trial
         return self._noted(trial, what, value, kept=True)
 
-    def _noted(self, trial: Trial, what: str, value: Any, *, kept: bool) -> Trial:
+    def _noted(self, trial: MeasuredCandidate, what: str, value: Any, *, kept: bool) -> MeasuredCandidate:
         quality = trial.measured.quality_db
         self.making.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
         self.making.say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
@@ -385,13 +385,13 @@ class HelpSearch:
 # Changes of the rows.
 
 
-def _equalizations(search: HelpSearch) -> Iterator[Change]:
+def _equalizations(search: HelpSearch) -> Iterator[RecipeChange]:
     for kind in search.options.equalizations:
         if kind in search.models and kind != search.best.recipe.equalize:
-            yield Change(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
+            yield RecipeChange(kind, search.models[kind], replace(search.best.recipe, equalize=kind))
 
 
-def _all_alike(search: HelpSearch) -> Iterator[Change]:
+def _all_alike(search: HelpSearch) -> Iterator[RecipeChange]:
     """Inputs and outputs normalised together: mending one of several lost columns shows no gain."""
     model, recipe = search.models["none"], search.best.recipe
     for kind in NORMALIZED:
@@ -404,31 +404,31 @@ def _all_alike(search: HelpSearch) -> Iterator[Change]:
     for kind in search.options.equalizations:
         if (found := search.equalized(kind, models)) is not None:
             search.making.foreseen += 1
-            yield Change(kind, found, replace(recipe, equalize=kind))
+            yield RecipeChange(kind, found, replace(recipe, equalize=kind))
     if search.best.model in models.values():
         search.models = models
 
 
-def _rounding(search: HelpSearch) -> Iterator[Change]:
+def _rounding(search: HelpSearch) -> Iterator[RecipeChange]:
     before = search.best.measured.quality_db
-    yield Change(True, search.best.model, replace(search.best.recipe, rounding=True))
+    yield RecipeChange(True, search.best.model, replace(search.best.recipe, rounding=True))
     last = search.making.steps[-1]
     search.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
 
 
-def _presumed_rounding(search: HelpSearch) -> Iterator[Change]:
+def _presumed_rounding(search: HelpSearch) -> Iterator[RecipeChange]:
     """Rounding nearly always helps small models; few held-back samples leave that in doubt."""
     search.making.foreseen += 1
-    yield Change(True, search.best.model, replace(search.best.recipe, rounding=True), is_presumed=True)
+    yield RecipeChange(True, search.best.model, replace(search.best.recipe, rounding=True), is_presumed=True)
 
 
-def _both_by_all(search: HelpSearch) -> Iterator[Change]:
+def _both_by_all(search: HelpSearch) -> Iterator[RecipeChange]:
     """All samples judge codes of weights: the part that is held back refines them less than all will."""
     recipe = replace(search.best.recipe, rounding=True, correction=True)
-    yield Change(True, search.best.model, recipe, is_presumed=True)
+    yield RecipeChange(True, search.best.model, recipe, is_presumed=True)
 
 
-def _headrooms(search: HelpSearch) -> Iterator[Change]:
+def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     """Wider ranges, where unseen samples are worse, or calibration samples so few that others exceed them."""
     making = search.making
     wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
@@ -441,7 +441,7 @@ def _headrooms(search: HelpSearch) -> Iterator[Change]:
             continue
         before = search.best
         making.foreseen += 1
-        yield Change(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
+        yield RecipeChange(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
         if (found := search.last) is None:
             continue
         ours = making.measured_unseen(found.model, found.candidate)
@@ -453,10 +453,10 @@ def _headrooms(search: HelpSearch) -> Iterator[Change]:
             return
 
 
-def _output_room(search: HelpSearch) -> Iterator[Change]:
+def _output_room(search: HelpSearch) -> Iterator[RecipeChange]:
     search.making.foreseen += 1
     recipe = replace(search.best.recipe, output_room=True)
-    yield Change(True, search.best.model, recipe, is_presumed=True, most_lost_db=_MOST_FOR_ROOM_DB)
+    yield RecipeChange(True, search.best.model, recipe, is_presumed=True, most_lost_db=_MOST_FOR_ROOM_DB)
 
 
 # When rows apply.
@@ -540,9 +540,9 @@ OF_WEIGHTS = (
 )
 
 
-def _switched(search: HelpSearch, **fields: Any) -> Iterator[Change]:
+def _switched(search: HelpSearch, **fields: Any) -> Iterator[RecipeChange]:
     value = "fitted" if fields == {"fitted": True} else True
-    yield Change(value, search.best.model, replace(search.best.recipe, **fields))
+    yield RecipeChange(value, search.best.model, replace(search.best.recipe, **fields))
 
 
 def _not_in_turn(name: str) -> Help:

@@ -14,7 +14,7 @@ from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.evaluator import Folds, Trial
+from odc_mlir.quantizer.evaluator import Folds, MeasuredCandidate
 from odc_mlir.quantizer.help import OF_VALUES, OF_WEIGHTS
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.models import FloatModel, Recipe
@@ -22,7 +22,7 @@ from odc_mlir.quantizer.quantize import quantize
 
 
 def _trial() -> Any:
-    return Trial(None, Recipe(), SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+    return MeasuredCandidate(None, Recipe(), SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("holds", [True, False])
