@@ -17,22 +17,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType, UnrankedTensorType
 from xdsl.dialects.func import ReturnOp
-from xdsl.passes import ModulePass
-from xdsl.pattern_rewriter import PatternRewriter
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, has_unresolved_operand, node_of
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OdcError
+from odc_mlir.ops import all_specs
 from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.transforms.common.rewriting import OperatorPattern
+from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns_to
 
 GROWTH = 4  # a folded constant may be this much larger than the constants it replaces
 ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
@@ -42,7 +41,7 @@ SHAPE_READERS = frozenset({"SHAPE", "RANK"})
 
 
 @dataclass(frozen=True)
-class CircleFoldConstantsPass(ModulePass):
+class CircleFoldConstantsPass(PatternPass):
     """Replace operators on constants by constants; see the module's text."""
 
     name = "circle-fold-constants"
@@ -53,11 +52,29 @@ class CircleFoldConstantsPass(ModulePass):
     decode: bool = False
     """Whether to decode quantised and half-precision constants of any size, as requantising a model requires."""
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (FoldConstants,)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        for item in [inner for inner in op.walk() if isinstance(inner, CircleOp)]:
-            results = self.results_of(item)
-            if results is not None:
-                Rewriter.replace_op(item, (made := constants_like(item, results)), [c.result for c in made])
+        apply_patterns_to(
+            [FoldConstants(limit_bytes=self.limit_bytes, decode=self.decode)],
+            [item for item in op.walk() if isinstance(item, CircleOp)],
+        )
+
+
+@dataclass(frozen=True)
+class FoldConstants(OperatorPattern):
+    """Replace an operator, one of ``names``, on constants by the constants that its kernel computes."""
+
+    names: frozenset[str] = field(default_factory=lambda: frozenset(all_specs()))
+    limit_bytes: int = 16 << 20
+    decode: bool = True
+
+    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
+        results = self.results_of(op)
+        if results is not None:
+            rewriter.replace(op, (made := constants_like(op, results)), [c.result for c in made])
 
     def results_of(self, op: CircleOp) -> Sequence[Array] | None:
         """The results where they can be computed now and are worth keeping, None elsewhere."""
@@ -139,15 +156,3 @@ def constants_like(op: CircleOp, arrays: Sequence[Array]) -> list[ConstOp]:
         constant.location = name_loc(value_name(result))
         constants.append(constant)
     return constants
-
-
-@dataclass(frozen=True)
-class FoldConstants(OperatorPattern):
-    """An operator, one of ``names``, on constants."""
-
-    names: frozenset[str]
-
-    def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
-        results = CircleFoldConstantsPass(decode=True).results_of(op)
-        if results is not None:
-            rewriter.replace(op, (made := constants_like(op, results)), [c.result for c in made])

@@ -11,20 +11,27 @@ After: ``%0`` is ``circle.const … : tensor<8x3x3x4xf32>``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
+from xdsl.pattern_rewriter import RewritePattern
 
-from odc_mlir.transforms.circle.circle_fold_constants import CircleFoldConstantsPass
+from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.transforms.circle.circle_fold_constants import FoldConstants
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 
 
 @dataclass(frozen=True)
-class NativeDecodeConstantsPass(ModulePass):
+class NativeDecodeConstantsPass(PatternPass):
     """Fold constants of any size; see the module's text."""
 
     name = "native-decode-constants"
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (FoldConstants,)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        CircleFoldConstantsPass(decode=True).apply(ctx, op)
+        apply_patterns_to([FoldConstants()], [item for item in op.walk() if isinstance(item, CircleOp)])

@@ -14,38 +14,57 @@ functions called by control flow stay on the host.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, StringAttr
-from xdsl.passes import ModulePass
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.dialects.circle import node_of
+from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.common.placement import CPU, HOST, PLACED, functions, operators, place_on_host, wanted_place
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.native.lowering.operators import reason_against
 from odc_mlir.transforms.native.native_set_target import machine_of
 
 
 @dataclass(frozen=True)
-class NativeMarkSupportedPass(ModulePass):
+class NativeMarkSupportedPass(PatternPass):
     """Mark every operator with its place and, where that is the host, the reason."""
 
     name = "native-mark-supported"
 
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (MarkNative,)
+
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        machine = machine_of(op)
-        for index, function in enumerate(functions(op)):
+        main, *others = functions(op)
+        apply_patterns_to([MarkNative(machine_of(op))], list(operators(main)))
+        for function in others:
             for item in operators(function):
-                reason: str | None
-                if index > 0:
-                    reason = f"function: @{function.sym_name.data} is called by control flow"
-                elif item.unverified is not None:
-                    reason = f"operator: {item.unverified}"
-                elif wanted_place(item) == HOST:
-                    reason = "annotation: placed by the user"
-                else:
-                    reason = reason_against(node_of(item), machine)
-                if reason is None:
-                    item.attributes[PLACED] = StringAttr(CPU)
-                else:
-                    place_on_host(item, reason)
+                place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
+
+
+@dataclass
+class MarkNative(RewritePattern):
+    """Place an operator on the processor if there is a native kernel for it, else on the host with the reason."""
+
+    machine: CpuTarget
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if not isinstance(op, CircleOp):
+            return
+        if op.unverified is not None:
+            reason: str | None = f"operator: {op.unverified}"
+        elif wanted_place(op) == HOST:
+            reason = "annotation: placed by the user"
+        else:
+            reason = reason_against(node_of(op), self.machine)
+        if reason is None:
+            op.attributes[PLACED] = StringAttr(CPU)
+        else:
+            place_on_host(op, reason)
+        rewriter.notify_op_modified(op)

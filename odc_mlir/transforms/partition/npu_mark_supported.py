@@ -15,11 +15,13 @@ called by control flow stay on the host.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.passes import ModulePass
+from xdsl.ir import Operation
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir import targets
 from odc_mlir.dialects.circle import CircleOp, node_of
@@ -34,16 +36,21 @@ from odc_mlir.transforms.common.placement import (
     place_on_npu,
     wanted_place,
 )
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 from odc_mlir.transforms.partition.rules.edges import edge_bytes, memory_reason
 from odc_mlir.transforms.partition.rules.table import verdict
 
 
 @dataclass(frozen=True)
-class NpuMarkSupportedPass(ModulePass):
+class NpuMarkSupportedPass(PatternPass):
     """Mark every operator with its place and, where that is the host, the reason."""
 
     name = "npu-mark-supported"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (MarkSupported,)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         choice = target_of(op)
@@ -52,22 +59,35 @@ class NpuMarkSupportedPass(ModulePass):
         target = targets.load(choice.target)
         limit = choice.sram_limit if choice.allow_host else None  # otherwise stripes, or an error, answer it
         limits = PlacementLimits(target, limit or target.sram.capacity_bytes, choice.numerics)
-        for index, function in enumerate(functions(op)):
+        main, *others = functions(op)
+        apply_patterns_to([MarkSupported(limits)], list(operators(main)))
+        for function in others:
             for item in operators(function):
-                if index > 0:
-                    place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
-                    continue
-                if isinstance(item, CircleOp) and item.unverified is not None:
-                    place_on_host(item, f"operator: {item.unverified}")
-                    continue
-                if (wanted := wanted_place(item)) == HOST:
-                    place_on_host(item, "annotation: placed by the user")
-                    continue
-                result = verdict(node_of(item), limits)
-                if result.supported and (edge := edge_bytes(item)) > limits.sram_bytes:
-                    place_on_host(item, memory_reason(item, edge, limits.sram_bytes))
-                elif result.supported:
-                    place_on_npu(item)
-                else:
-                    although = "; wanted on the NPU" if wanted == NPU else ""
-                    place_on_host(item, f"{result.reason}{although}")
+                place_on_host(item, f"function: @{function.sym_name.data} is called by control flow")
+
+
+@dataclass
+class MarkSupported(RewritePattern):
+    """Place an operator on the NPU if all placement rules hold, else on the host with the first rule that does not."""
+
+    limits: PlacementLimits
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        if not isinstance(op, CircleOp):
+            return
+        if (reason := self._reason_against(op)) is None:
+            place_on_npu(op)
+        else:
+            place_on_host(op, reason)
+        rewriter.notify_op_modified(op)
+
+    def _reason_against(self, op: CircleOp) -> str | None:
+        if op.unverified is not None:
+            return f"operator: {op.unverified}"
+        if (wanted := wanted_place(op)) == HOST:
+            return "annotation: placed by the user"
+        result = verdict(node_of(op), self.limits)
+        if not result.supported:
+            return f"{result.reason}{'; wanted on the NPU' if wanted == NPU else ''}"
+        edge = edge_bytes(op)
+        return memory_reason(op, edge, self.limits.sram_bytes) if edge > self.limits.sram_bytes else None
