@@ -30,6 +30,7 @@ from odc_mlir.frontend import export_circle
 from odc_mlir.isa import container
 from odc_mlir.ops.work import tensor_bytes
 from odc_mlir.plugins.target import Costs, Rules, SegmentModel, check_costs, operator_ns, reason_against
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
@@ -204,7 +205,7 @@ class NpuBackend(CompilerBackend):
         capacity = targets.load(choice.target).sram.capacity_bytes
         found: Compiled | Failed | None = None
         while limit < needed <= capacity and not isinstance(found, Compiled):
-            trial = module.clone()
+            trial = clone_module(module)
             trial.attributes[TARGET] = TargetAttr(replace(choice, sram_limit=needed))
             found = segment_binaries(context, trial, self, {}, guarded=False)
             if isinstance(found, Failed):

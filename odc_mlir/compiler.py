@@ -45,6 +45,7 @@ from odc_mlir.frontend import export_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
 from odc_mlir.loading import ModelSource, copied, load
 from odc_mlir.ops.work import kernel_names
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.locations import op_name, value_name
@@ -117,7 +118,7 @@ def lower(
         options: Sequence[ModulePass] = [NativeSetTargetPass(machine.resolve(target).name)]
     else:
         options = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {})).passes()
-    lowered = module.clone()
+    lowered = clone_module(module)
     pipelines.run(make_context(time_limit=time_limit, before=before), lowered, stage, after=after, options=options)
     return lowered
 
@@ -245,7 +246,7 @@ def compile_segments(context: Context, module: ModuleOp, backend: CompilerBacken
     After a failure the backend chooses operators for the host, and segments are formed again; with ``strict`` the
     error is raised. Segments without changes keep their binaries.
     """
-    base, attempt = module.clone(), 0
+    base, attempt = clone_module(module), 0
     known: dict[str, bytes] = {}
     while True:
         found = segment_binaries(context, module, backend, known, guarded=not strict)
@@ -263,7 +264,7 @@ def compile_segments(context: Context, module: ModuleOp, backend: CompilerBacken
         for segment in segments(base):
             _inline(segment)
         pipelines.run_passes(context, base, pipelines.forming_passes(backend.partitioned, backend.passes()))
-        module = base.clone()
+        module = clone_module(base)
 
 
 def _inline(segment: SegmentOp) -> None:

@@ -20,6 +20,7 @@ from odc_mlir import loading, ops, targets
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, node_of, tensor_facts
 from odc_mlir.ops.spec import Node, Trait
 from odc_mlir.plugins.target import Chosen, Rules, choose, reason_against
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
@@ -141,7 +142,7 @@ def _open_shapes(model: LintedModel) -> Iterator[Finding]:
 
 def _rewritable(model: LintedModel) -> Iterator[Finding]:
     """What the optimiser would do to a copy."""
-    copy = model.module.clone()
+    copy = clone_module(model.module)
     before = _count(copy, "TRANSPOSE")
     counts = CircleOptimizePass().optimize(make_context(), copy).counts
     after = _count(copy, "TRANSPOSE")

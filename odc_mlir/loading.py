@@ -11,6 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.frontend import import_circle
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors, verify_module
 from odc_mlir.support.sources import Positions
 from odc_mlir.support.text import parse_module
@@ -58,7 +59,7 @@ def copied(model: ModelSource | ModuleOp) -> ModuleOp:
     """Return a module that the caller may change: a copy of ``source``, or a newly loaded one."""
     if not isinstance(model, ModuleOp):
         return load(model)
-    module = model.clone()
+    module = clone_module(model)
     tell_apart(module)
     return module
 

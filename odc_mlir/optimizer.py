@@ -25,6 +25,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.index_limits import index_limits
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
@@ -98,7 +99,7 @@ def optimize(
     inputs. Raises OptionError for unknown names and other OdcErrors for models that cannot be read.
     """
     module = loading.copied(model)
-    original = module.clone() if verify else None
+    original = clone_module(module) if verify else None
     before = count_operators(module)
     rewriting = CircleOptimizePass(level or "none", tuple(rewrites), tuple(without), io_layout, max_rewrites)
     with typed_errors(_STAGE):

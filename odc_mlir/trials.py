@@ -25,6 +25,7 @@ from odc_mlir.emitter import emit_program
 from odc_mlir.errors import AllocationError, OdcError, TimeLimitError
 from odc_mlir.simulator.program import load
 from odc_mlir.simulator.run import simulate
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import tell
 from odc_mlir.transforms.npu.npu_cut_stripes import chains_attribute, trial_planner
@@ -130,7 +131,7 @@ class _Trials:
         """The program of a plan, or why there is none."""
         tell(self.context, "npu-sched: trying a plan of stripes")
         self.tried.add(plan)
-        module = self.lowered.clone()
+        module = clone_module(self.lowered)
         for program in programs(module).values():
             program.attributes[CHAINS] = chains_attribute(plan.chains)
         passes = takewhile(_is_before_prefetching, pipelines.passes_until(SCHEDULED, after=LOWERED))
@@ -141,7 +142,7 @@ class _Trials:
 
     def _finished(self, ready: ModuleOp, options: NpuPrefetchConstantsPass | None = None) -> _TrialProgram | OdcError:
         """The program that ``ready``, which is kept, becomes."""
-        module = ready.clone()
+        module = clone_module(ready)
         passes = pipelines.passes_until(SCHEDULED, after=LOWERED, options=[options] if options else [])
         rest = dropwhile(_is_before_prefetching, passes)
         if failed := _error_of(partial(pipelines.run_passes, self.context, module, rest)):

@@ -35,7 +35,7 @@ from odc_mlir.errors import ModelError
 from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.registry import default_custom_ops
-from odc_mlir.ops.spec import Blockwise, Callee, Node, TensorInfo, Trait
+from odc_mlir.ops.spec import Blockwise, Callee, Node, TensorInfo
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.locations import op_name, value_name
 
@@ -55,7 +55,6 @@ __all__ = [
     "info_of",
     "node_of",
     "op_class",
-    "subgraph_functions",
     "tensor_facts",
     "tensor_type",
 ]
@@ -233,16 +232,20 @@ def _block_parameter(attribute: Attribute | None) -> TensorInfo | None:
 
 
 def node_of(op: Operation) -> Node:
-    """A ``circle`` operator as a node of the operator table; raises VerifyException for a type that is not a tensor."""
+    """Return a ``circle`` operator as a node of the operator table; options name subgraphs by the functions' symbols.
+
+    Raises VerifyException for types that are not tensors, and for symbols that are not functions.
+    """
     if not isinstance(op, CircleOp):
         raise TypeError(f"{op.name} is not an operator of the table")
     options: dict[str, Any] = {}
     record: dict[str, Any] = {}
+    callees: dict[int | str, Callee] = {}
     for name, attribute in op.properties.items():
         option = op.OPTIONS[name]
         value = option.decode(attribute)
         if isinstance(option, SymbolOption):
-            value = _subgraph_index(op, value)
+            callees[value] = _callee(op, value)
         (record if name in RECORD_NAMES else options)[name] = value
     intermediates = record.get("intermediates")
     code = record.get("custom_code", "")
@@ -257,7 +260,7 @@ def node_of(op: Operation) -> Node:
         custom_options=record.get("custom_options", b""),
         intermediates=tuple(map(_intermediate_info, intermediates)) if intermediates is not None else (),
         mutating=record.get("mutating_variable_inputs", ()),
-        callees=_callees(op) if Trait.CONTROL_FLOW in op.SPEC.traits else {},
+        callees=callees,
     )
 
 
@@ -269,32 +272,30 @@ def has_unresolved_operand(op: Operation) -> bool:
     )
 
 
-def subgraph_functions(op: Operation) -> tuple[FuncOp, ...]:
-    """The subgraphs of the module around ``op`` in index order."""
-    top: Operation = op
+def _callee(op: Operation, symbol: str) -> Callee:
+    """Return the function called ``symbol`` of the module around ``op``; raises VerifyException where it is missing."""
+    top = op
     while (parent := top.parent_op()) is not None:
         top = parent
-    return tuple(child for child in top.ops if isinstance(child, FuncOp)) if isinstance(top, ModuleOp) else ()
-
-
-def _callees(op: Operation) -> dict[int, Callee]:
-    """The functions of the module as what control flow calls, by subgraph index."""
-    return {
-        index: Callee(
-            function.sym_name.data,
-            tuple(map(info_of, function.args)),
-            tuple(map(info_of, terminator.operands)),
-        )
-        for index, function in enumerate(subgraph_functions(op))
-        if (terminator := function.get_return_op()) is not None
-    }
-
-
-def _subgraph_index(op: Operation, symbol: str) -> int:
-    names = [function.sym_name.data for function in subgraph_functions(op)]
-    if symbol not in names:
+    function = _function(top, symbol) if isinstance(top, ModuleOp) else None
+    terminator = None if function is None else function.get_return_op()
+    if function is None or terminator is None:
         raise VerifyException(_text(f"refers to @{symbol}, which is not a function of this module", op))
-    return names.index(symbol)
+    return Callee(symbol, tuple(map(info_of, function.args)), tuple(map(info_of, terminator.operands)))
+
+
+_FUNCTIONS = "functions"  # attribute of modules: the functions by name when one was last looked for in vain
+
+
+def _function(module: ModuleOp, symbol: str) -> FuncOp | None:
+    """Return the function called ``symbol``; all lookups together take time linear in the module."""
+    known: dict[str, FuncOp] = getattr(module, _FUNCTIONS, {})
+    found = known.get(symbol)
+    if found is None or found.parent is not module.body.block or found.sym_name.data != symbol:
+        known = {op.sym_name.data: op for op in module.body.block.ops if isinstance(op, FuncOp)}
+        setattr(module, _FUNCTIONS, known)
+        found = known.get(symbol)
+    return found
 
 
 def _operand_info(operand: SSAValue) -> TensorInfo | None:

@@ -12,6 +12,7 @@ from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, VariableOp
 from odc_mlir.errors import ModelError, OptionError
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.locations import name_loc, value_name
 
 _OF_INTERFACE = ("circle.signatures",)  # what a module says of inputs and outputs that a part has no more
@@ -57,7 +58,7 @@ def extract(module: ModuleOp, inputs: Sequence[str], outputs: Sequence[str]) -> 
     Inputs of the model that the part needs as well stay inputs, before those; without ``outputs`` the model's own are
     given. Raises OptionError for unknown names, for a tensor on both sides, and for inputs that no output needs.
     """
-    made = module.clone()
+    made = clone_module(module)
     function = main_function(made)
     wanted, taken = find_values(made, outputs), find_values(made, inputs)
     last = function.body.block.last_op
@@ -98,7 +99,7 @@ def keep_operators(module: ModuleOp, kept: Collection[int], *, for_others: bool 
     What they read of others is an input; what none of them reads, what the model gave and, ``for_others``, what the
     rest of the model reads is an output. Raises OptionError where no operator is left.
     """
-    made = module.clone()
+    made = clone_module(module)
     block = main_function(made).body.block
     ops = main_operators(made)
     inside = [op for number, op in enumerate(ops) if number in kept]

@@ -21,6 +21,7 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.schemes import dequantize_constant
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.circle.circle_infer_shapes import CircleInferShapesPass
 from odc_mlir.transforms.common.placement import functions
@@ -37,7 +38,7 @@ def resize(module: ModuleOp, shapes: Shapes) -> ModuleOp:
 
     Raises OptionError for another number or rank of shapes, ModelError where operators cannot work on them.
     """
-    made = module.clone()
+    made = clone_module(module)
     function = main_function(made)
     arguments = tuple(function.body.block.args)
     if len(shapes) != len(arguments):
@@ -82,7 +83,7 @@ def implant(module: ModuleOp, document: Mapping[str, Any], folder: Path) -> Modu
     ``{tensor: {dtype, scale, zerop, quantized_dimension, value}}``: ``scale``, ``zerop`` and ``value`` name .npy files
     in ``folder``; ``value``, the codes, is for constants, and needed there. Raises OptionError for what does not fit.
     """
-    made = module.clone()
+    made = clone_module(module)
     entries = {name: entry for name, entry in document.items() if isinstance(entry, dict)}
     if len(entries) != len(document):
         raise OptionError("parameters must be one object for each tensor", hint="{tensor: {dtype, scale, zerop, …}}")
@@ -203,7 +204,7 @@ def fake_quantize(module: ModuleOp) -> ModuleOp:
     QUANTIZE and DEQUANTIZE. Inputs and outputs are real. Raises UnsupportedError for operators that look at codes
     themselves, and ModelError where nothing is quantised.
     """
-    made = module.clone()
+    made = clone_module(module)
     function = main_function(made)
     block = function.body.block
     seen = 0

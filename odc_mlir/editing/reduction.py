@@ -12,6 +12,7 @@ from xdsl.dialects.func import ReturnOp
 from odc_mlir.dialects.circle import BlobAttr, ConstOp
 from odc_mlir.editing.cutting import extract, keep_operators, main_function, main_operators
 from odc_mlir.errors import OdcError
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.locations import value_name
 
 Check = Callable[[ModuleOp], bool]
@@ -106,7 +107,7 @@ def _zeros(module: ModuleOp, tries: _Tries) -> tuple[ModuleOp, int]:
     zeroed = 0
 
     def without(chosen: Sequence[int]) -> ModuleOp:
-        made = module.clone()
+        made = clone_module(module)
         for number, op in enumerate(_constants(made)):
             if number in chosen and isinstance(op.value, BlobAttr):
                 op.properties["value"] = BlobAttr.of(np.zeros(op.value.data.size, np.uint8).tobytes())

@@ -202,8 +202,7 @@ class _SubgraphImporter:
 
     def function(self) -> FuncOp:
         subgraph, symbol = self.subgraph, self.importer.symbols[self.index]
-        for index in subgraph.inputs:
-            self._argument(index)
+        self._arguments()
         for operator in subgraph.operators:
             self._operator(operator)
         results = [self._result(index) for index in subgraph.outputs]
@@ -221,15 +220,16 @@ class _SubgraphImporter:
             function.attributes["circle.variable_inputs"] = ArrayAttr([IntegerAttr(p, i32) for p in variables])
         return function
 
-    def _argument(self, index: int) -> None:
-        tensor = self.tensors[index]
-        if index in self.values:
-            raise ModelError("this tensor is listed as graph input twice", tensor=tensor.name)
-        argument = self.block.insert_arg(
-            self._type(tensor, self._shape(index)), len(self.block.args), name_loc(tensor.name)
-        )
-        argument.name_hint = hint_of(tensor.name)
-        self.values[index] = argument
+    def _arguments(self) -> None:
+        """Make the block with the graph's inputs as arguments."""
+        inputs = self.subgraph.inputs
+        self.block = Block(arg_types=[self._type(self.tensors[index], self._shape(index)) for index in inputs])
+        for index, argument in zip(inputs, self.block.args, strict=True):
+            name = self.tensors[index].name
+            if index in self.values:
+                raise ModelError("this tensor is listed as graph input twice", tensor=name)
+            argument.location, argument.name_hint = name_loc(name), hint_of(name)
+            self.values[index] = argument
 
     def _operator(self, operator: Operator) -> None:
         cls = op_class(operator.name)

@@ -5,7 +5,7 @@ Values are numpy arrays of the tensors' storage types; a left-out operand is Non
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,12 +22,11 @@ from odc_mlir.dialects.circle import (
     VariableOp,
     info_of,
     node_of,
-    subgraph_functions,
 )
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
-from odc_mlir.ops.spec import Array, Execute, Node, Trait
+from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.microscaling import prepare_kernel
 from odc_mlir.support.locations import op_name, value_name
 
@@ -77,8 +76,7 @@ class CircleFunctions(InterpreterFunctions):
                 raise UnsupportedError(op.unverified, op=op.SPEC.name, tensor=op_name(op))
             node = node_of(op)
             node.context, node.place = self._context, (0, len(self._prepared))
-            if Trait.CONTROL_FLOW in op.SPEC.traits:
-                node.subgraphs = _callable_subgraphs(interpreter, op)
+            node.subgraphs = {symbol: partial(_call, interpreter, str(symbol)) for symbol in node.callees}
             self._prepared[op] = node, prepare_kernel(node)
         return self._prepared[op]
 
@@ -96,11 +94,6 @@ def _run_operator(
     return OpImplResult(tuple(kernel(operands)), None)
 
 
-def _callable_subgraphs(interpreter: Interpreter, op: CircleOp) -> Mapping[int, Execute]:
-    """The functions of the module as what control flow calls, by subgraph index."""
-
-    def call(name: str, values: Sequence[Array | None]) -> Sequence[Array]:
-        results: PythonValues = interpreter.call_op(name, tuple(values))
-        return results
-
-    return {i: partial(call, function.sym_name.data) for i, function in enumerate(subgraph_functions(op))}
+def _call(interpreter: Interpreter, name: str, values: Sequence[Array | None]) -> Sequence[Array]:
+    results: PythonValues = interpreter.call_op(name, tuple(values))
+    return results

@@ -148,8 +148,9 @@ class Node:
     custom_options: bytes = b""
     intermediates: tuple[TensorInfo | None, ...] = ()
     mutating: tuple[bool, ...] = ()  # by operand, from the model's record
-    callees: Mapping[int, Callee] = field(default_factory=dict)  # subgraphs of control flow, by index
-    subgraphs: Mapping[int, Execute] = field(default_factory=dict)  # the same as functions, at run time
+    # subgraphs of control flow, by the value of the option that names them: an index in a file, a symbol in IR
+    callees: Mapping[Any, Callee] = field(default_factory=dict)
+    subgraphs: Mapping[Any, Execute] = field(default_factory=dict)  # the same as functions, at run time
     context: Context = field(default_factory=Context)  # state and options shared by the operators of a run
     place: tuple[int, int] = (0, 0)  # (subgraph, operator) in the model
 

@@ -17,16 +17,20 @@ The first four bytes of a resource are its alignment, as upstream has it.
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
 from typing import IO, Any, Literal
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import (
+    AnyDenseElement,
     AnyFloat,
     ArrayAttr,
     ComplexType,
+    DenseIntOrFPElementsAttr,
     DictionaryAttr,
     FusedLoc,
     IndexType,
@@ -34,6 +38,7 @@ from xdsl.dialects.builtin import (
     LocationAttr,
     ModuleOp,
     NameLoc,
+    RankedStructure,
     UnitAttr,
     UnknownLoc,
 )
@@ -57,6 +62,12 @@ PROVIDER = "odc"
 _KEY_PREFIX = "sha256_"
 _ALIGNMENT = (16).to_bytes(4, "little")
 
+# Characters that aliases may stand for: so many, and so many times the length of the text.
+_ALIASED_CHARACTERS = 1 << 19
+_ALIASED_FACTOR = 16
+# Elements that dense attributes may have beyond the characters of the text.
+_DENSE_ELEMENTS = 1 << 24
+
 # Attributes and types that print as an alias when their text is longer than this.
 _ALIAS_CHARACTERS = 64
 _ALIASES = {
@@ -79,6 +90,7 @@ class OdcPrinter(Printer):
         self.blobs: dict[str, Blob] = {}
         self.aliases: dict[Attribute, tuple[str, str]] = {}  # attribute -> (alias, definition)
         self._short: set[Attribute] = set()
+        self._counts: Counter[str] = Counter()  # of aliases by the start of their names
 
     def record_blob(self, blob: Blob) -> None:
         """Remember a blob that was printed by name."""
@@ -104,15 +116,17 @@ class OdcPrinter(Printer):
             self._short.add(attribute)
             return None
         stem = _ALIASES[attribute.name]
-        count = sum(alias.startswith(stem) for alias, _ in self.aliases.values())
-        self.aliases[attribute] = (f"{stem}{count}", text)
-        return f"{stem}{count}"
+        alias = f"{stem}{self._counts[stem]}"
+        self._counts[stem] += 1
+        self.aliases[attribute] = (alias, text)
+        return alias
 
-    def _apart(self, print_it: Callable[[OdcPrinter], None]) -> str:
-        """The text of something printed on its own; blobs in it are collected here."""
-        text = StringIO()
+    def _apart(self, print_it: Callable[[OdcPrinter], None], text: StringIO | None = None) -> str:
+        """Return the text of something printed on its own, and collect its blobs and aliases."""
+        text = StringIO() if text is None else text
         printer = OdcPrinter(text, generic=self.print_generic_format, locations=False)
         printer.blobs, printer.aliases, printer._short = self.blobs, self.aliases, self._short
+        printer._counts = self._counts
         print_it(printer)
         return text.getvalue()
 
@@ -141,16 +155,18 @@ class OdcPrinter(Printer):
 
     def _print_broken(self, attribute: Attribute, line: str, most: int) -> None:
         """Print ``attribute`` on one line if it is short, else its parts on lines below; ``line`` starts a line."""
-        text = self._apart(lambda printer: printer.print_attribute(attribute))
         items: list[tuple[str, Attribute]] = []
         if isinstance(attribute, DictionaryAttr):
             items = list(attribute.data.items())
         elif isinstance(attribute, ArrayAttr):
             items = [("", item) for item in attribute.data]
-        if len(text) <= most or not items:
-            self.print_string(text)
+        try:
+            limited = _LimitedText(most) if items else None
+            self.print_string(self._apart(lambda printer: printer.print_attribute(attribute), limited))
             return
-        self.print_string(text[0])
+        except _TooLongError:
+            opening, closing = "[]" if isinstance(attribute, ArrayAttr) else "{}"
+        self.print_string(opening)
         for index, (name, item) in enumerate(items):
             self.print_string(f",{line}  " if index else f"{line}  ")
             if name:
@@ -158,7 +174,7 @@ class OdcPrinter(Printer):
                 self.print_string("" if isinstance(item, UnitAttr) else " = ")
             if not isinstance(item, UnitAttr):
                 self._print_broken(item, line + "  ", most)
-        self.print_string(line + text[-1])
+        self.print_string(line + closing)
 
     def print_block_argument(self, arg: BlockArgument, print_type: bool = True) -> None:
         self._open.append(arg)
@@ -171,6 +187,24 @@ class OdcPrinter(Printer):
             return
         escaped = "".join(c if c not in '"\\' and c.isprintable() else _escape(c) for c in string)
         self.print_string(f'"{escaped}"')
+
+
+class _TooLongError(Exception):
+    """Raised by :class:`_LimitedText`."""
+
+
+class _LimitedText(StringIO):
+    """A stream for at most ``most`` characters, so that nested attributes are not printed whole on every level."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self._left = most
+
+    def write(self, text: str) -> int:
+        self._left -= len(text)
+        if self._left < 0:
+            raise _TooLongError
+        return super().write(text)
 
 
 def _escape(character: str) -> str:
@@ -201,6 +235,23 @@ class _Element(AttrParser._TensorLiteralElement):
         return next(iter(type.iter_unpack(self.value.to_bytes(type.compile_time_size, "little"))))
 
 
+class _Expansion:
+    """Counts of what a short text can stand for, and their limits.
+
+    Aliases of aliases can make an attribute of exponential size, and whatever looks at an attribute looks at all of it.
+    A dense attribute with one value has as many elements as its type says.
+    """
+
+    def __init__(self, text_length: int) -> None:
+        self.aliases: dict[str, tuple[int, int]] = {}  # characters and elements of what each stands for
+        self.names = 0  # characters of the names of aliases
+        self.characters = 0  # of what these stand for
+        self.elements = 0  # of dense attributes
+        self.last: Attribute | None = None  # that an alias stood for
+        self.most_characters = _ALIASED_CHARACTERS + _ALIASED_FACTOR * text_length
+        self.most_elements = _DENSE_ELEMENTS + text_length
+
+
 class OdcParser(Parser):
     """xDSL's parser that also reads constants' bytes back and accepts any Unicode text in strings.
 
@@ -214,7 +265,8 @@ class OdcParser(Parser):
         self.positions = positions
         self._parser_state = ParserState(_Lexer(Input(input, name)))
         self.blobs = BlobPool()
-        self._types: dict[str, TypeAttribute] = {}
+        self._types: dict[str, tuple[TypeAttribute, int]] = {}
+        self._expansion = _Expansion(len(input))
 
     def parse_operation(self) -> Operation:
         span = self._current_token.span
@@ -233,11 +285,53 @@ class OdcParser(Parser):
             return super().parse_optional_type()
         match = _TENSOR.match(self.lexer.input.content, token.span.start)
         if match is not None and (known := self._types.get(match.group())) is not None:
+            self._spend(known[1])
             self._resume_from(match.end())
-            return known
+            return known[0]
+        before = self._expansion.characters
         type = super().parse_optional_type()
         if match is not None and type is not None and self._only_blanks_since(match.end()):
-            self._types[match.group()] = type
+            self._types[match.group()] = type, self._expansion.characters - before
+        return type
+
+    def _parse_alias_def(self) -> None:
+        name, counts = self._current_token.text, self._expansion
+        start, names, before = self._current_token.span.end, counts.names, (counts.characters, counts.elements)
+        super()._parse_alias_def()  # type: ignore[no-untyped-call]
+        is_name = self.attribute_aliases[name] is counts.last
+        own = 0 if is_name else self._current_token.span.start - start - (counts.names - names)
+        counts.aliases[name] = counts.characters - before[0] + own, counts.elements - before[1]
+
+    def _parse_extended_type_or_attribute(self, attr_or_dialect_name: str, is_type: bool = True) -> Any:
+        found = super()._parse_extended_type_or_attribute(attr_or_dialect_name, is_type)  # type: ignore[call-overload]
+        alias = ("!" if is_type else "#") + attr_or_dialect_name
+        if found is self.attribute_aliases.get(alias):
+            self._expansion.names += len(alias)
+            self._expansion.last = found
+            self._spend(*self._expansion.aliases[alias])
+        return found
+
+    def _spend(self, characters: int, elements: int = 0) -> None:
+        """Count what a part of the text stands for; raises ModelError where all is too much for its length."""
+        counts = self._expansion
+        counts.characters += characters
+        counts.elements += elements
+        if counts.characters > counts.most_characters:
+            self.raise_error(f"the aliases of this text stand for more than {counts.most_characters} characters")
+        if counts.elements > counts.most_elements:
+            self.raise_error(f"the dense attributes of this text have more than {counts.most_elements} elements")
+
+    def _parse_dense_literal_type(self) -> RankedStructure[AnyDenseElement]:
+        return self._bounded(super()._parse_dense_literal_type())
+
+    def parse_dense_int_or_fp_elements_attr(
+        self, type: RankedStructure[AnyDenseElement] | None
+    ) -> DenseIntOrFPElementsAttr:
+        return super().parse_dense_int_or_fp_elements_attr(None if type is None else self._bounded(type))
+
+    def _bounded(self, type: RankedStructure[AnyDenseElement]) -> RankedStructure[AnyDenseElement]:
+        """Return ``type``, whose elements are counted."""
+        self._spend(0, math.prod(type.get_shape()))
         return type
 
     def _only_blanks_since(self, position: int) -> bool:

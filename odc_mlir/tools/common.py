@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 EXIT_OK, EXIT_USER, EXIT_USAGE, EXIT_BUG = 0, 1, 2, 3
+_LONGEST_SECONDS = 1e8
+_AGAIN_SECONDS = 0.5
 
 Body = Callable[[argparse.Namespace], int | None]
 
@@ -95,7 +97,8 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
 
     def call() -> int | None:
-        with opened(parser, arguments), _seldom_collected(ends_process=argv is None):
+        seconds = arguments.time_limit if getattr(arguments, "is_timed", False) else None
+        with opened(parser, arguments), _seldom_collected(ends_process=argv is None), limited_time(seconds):
             return body(arguments)
 
     return guarded(
@@ -208,6 +211,38 @@ def _outcome(
         again = f"; {prog} --run-reproducer {ir} runs the pass again" if ir else ""
         text = f"internal error: {kind}{again}; please report this defect of odc-mlir to its maintainers"
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
+
+
+def add_time_limit(parser: argparse.ArgumentParser) -> None:
+    """Add the flag of commands that :func:`run_tool` holds to a limit of time."""
+    parser.add_argument("--time-limit", type=float, metavar="S", help="fail when this takes longer than S seconds")
+    parser.set_defaults(is_timed=True)
+
+
+@contextmanager
+def limited_time(seconds: float | None) -> Iterator[None]:
+    """Raise TimeLimitError in this block when ``seconds`` are over; raises OptionError unless they are positive."""
+    if seconds is None:
+        yield
+        return
+    import signal
+
+    from odc_mlir.errors import OptionError, TimeLimitError
+
+    if not seconds > 0:
+        raise OptionError(f"the time limit is {seconds:g} s, it must be above 0")
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise TimeLimitError(f"this takes longer than the {seconds:g} s that it may", hint="raise the time limit")
+
+    handler = signal.signal(signal.SIGALRM, end)
+    # An exception can get lost, in a destructor for example, so the signal comes again.
+    before = signal.setitimer(signal.ITIMER_REAL, min(seconds, _LONGEST_SECONDS), _AGAIN_SECONDS)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *before)
+        signal.signal(signal.SIGALRM, handler)
 
 
 def size(text: str) -> int:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, OutputKind, json_kind, package_kind
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, size, usage_error
+from odc_mlir.tools.common import base_parser, counted, idle_option, limited_time, run_tool, size, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -124,10 +124,11 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     if arguments.emit == _OBJECT:
         if not arguments.output:
             return usage_error(parser, "--emit object needs -o FILE.o")
-        _emit_object(arguments)
+        with limited_time(arguments.time_limit):
+            _emit_object(arguments)
         return None
     if arguments.emit:
-        with quantizing.in_flags(quantizing.COMMON_FLAGS):
+        with quantizing.in_flags(quantizing.COMMON_FLAGS), limited_time(arguments.time_limit):
             _emit(arguments)
         return None
     if not (arguments.output or arguments.report_json or arguments.report_html):
@@ -244,7 +245,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     show = quantizing.progress_on_stderr("odc-compile", arguments.quiet)
     options = {**_options(arguments), **_quantising(arguments)}
     try:
-        with quantizing.in_flags(quantizing.COMMON_FLAGS):
+        with quantizing.in_flags(quantizing.COMMON_FLAGS), limited_time(arguments.time_limit):
             package = api.compile(
                 arguments.model,
                 strict=arguments.strict,

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from odc_mlir.formats.kinds import json_kind
-from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
+from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, counted, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 FINDINGS = json_kind("findings about a model", "findings")
@@ -32,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ignore", metavar="KIND", action="append", default=[], help="suppress a kind of finding; repeatable"
     )
+    add_time_limit(parser)
     add_output(parser, "--report-json", metavar="FILE", kind=FINDINGS, help="write the findings as JSON, - to stdout")
     add_overwrite(parser)
     return parser

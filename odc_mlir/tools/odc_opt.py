@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
-from odc_mlir.tools.common import EXIT_USER, base_parser, run_tool, usage_error
+from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, run_tool, usage_error
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
 from odc_mlir.tools.opt_passes import pass_list, pass_names, pattern_list
 from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, write_ir_reproducer
@@ -91,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
         action="store_true",
         help="run the passes named in the input, a reproducer written after a crash",
     )
+    add_time_limit(parser)
     text = parser.add_argument_group("text")
     text.add_argument(
         "--constants",

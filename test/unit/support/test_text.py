@@ -19,16 +19,17 @@ from xdsl.dialects.builtin import (
     UnitAttr,
     UnknownLoc,
 )
-from xdsl.ir import Operation
+from xdsl.ir import Attribute, Operation
 from xdsl.printer import Printer
 
+from helpers.costly import BOMBS, alias_bomb
 from odc_mlir.dialects.circle import BlobAttr
 from odc_mlir.dialects.circle_types import tensor_type
 from odc_mlir.errors import ModelError, OdcError
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import name_loc, op_name
-from odc_mlir.support.text import module_text, parse_module, write_module
+from odc_mlir.support.text import OdcPrinter, module_text, parse_module, write_module
 from odc_mlir.universe import make_context
 
 AnyOp = test_dialect.TestOp
@@ -139,6 +140,72 @@ def test_what_does_not_parse_says_where(text: str, message: str) -> None:
 def test_hostile_text_is_an_error_at_once(text: str, message: str) -> None:
     with pytest.raises(ModelError, match=message):
         parse_module(make_context(), text)
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+@pytest.mark.parametrize(("depth", "uses"), [(100, 1), (40, 1), (18, 1), (12, 100)])
+def test_aliases_stand_for_so_much(kind: str, depth: int, uses: int) -> None:
+    """Text of exponential meaning is refused before anything looks at it; a little of it is read back."""
+    with pytest.raises(ModelError, match=r"aliases of this text stand for more than \d+ characters"):
+        parse_module(make_context(), alias_bomb(kind, depth, uses))
+
+
+@pytest.mark.parametrize("kind", BOMBS)
+def test_some_aliases_of_aliases(kind: str) -> None:
+    text = module_text(parse_module(make_context(), alias_bomb(kind, 8, 2)))
+    assert module_text(parse_module(make_context(), text)) == text
+
+
+def test_other_names_of_an_alias_stand_for_no_more() -> None:
+    names = "".join(f"#a{i + 1} = #a{i}\n" for i in range(2000))
+    module = parse_module(make_context(), f'#a0 = [1 : i32]\n{names}"test.op"() {{a = #a2000}} : () -> ()')
+    assert "a = [1 : i32]" in module_text(module)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '"test.op"() {a = dense<1> : tensor<100000000000xi32>} : () -> ()',
+        '"test.op"() {a = dense<1.0> : tensor<3000x3000x3000xf32>} : () -> ()',
+        '"test.op"() {a = dense<"0x01"> : tensor<16777300xi8>} : () -> ()',
+        "#a = dense<1> : tensor<1000x1000xi32>\n" + '"test.op"() {a = #a} : () -> ()\n' * 30,
+    ],
+)
+def test_one_value_stands_for_so_many(text: str) -> None:
+    with pytest.raises(ModelError, match=r"dense attributes of this text have more than \d+ elements"):
+        parse_module(make_context(), text)
+
+
+def test_nested_attributes_of_a_module_are_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = 0
+
+    def count(self: OdcPrinter, attribute: Attribute) -> None:
+        nonlocal printed
+        printed += 1
+        original(self, attribute)
+
+    def calls(depth: int) -> int:
+        nonlocal printed
+        inner = ArrayAttr[Attribute]([])
+        for _ in range(depth):
+            inner = ArrayAttr([StringAttr("w" * 200), inner])
+        module = _module()
+        module.attributes["a.deep"] = inner
+        printed = 0
+        module_text(module)
+        return printed
+
+    original = OdcPrinter.print_attribute
+    monkeypatch.setattr(OdcPrinter, "print_attribute", count)
+    assert calls(90) - calls(50) == calls(50) - calls(10)
+
+
+def test_aliases_are_numbered_without_counting_all_again() -> None:
+    printer = OdcPrinter(io.StringIO())
+    for index in range(300):
+        printer.print_attribute(name_loc(f"{index}{'n' * 70}"))
+    names = [alias for alias, _ in printer.aliases.values()]
+    assert names == [f"#loc{index}" for index in range(300)]
 
 
 SAMPLE = """

@@ -7,14 +7,18 @@ import logging
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from helpers.commands import main_of
+from helpers.data import REPOSITORY
 from odc_mlir._version import __version__
-from odc_mlir.errors import ModelError
+from odc_mlir.errors import ModelError, TimeLimitError
 from odc_mlir.tools import common
-from odc_mlir.tools.common import Body, base_parser, run_tool, usage_error
+from odc_mlir.tools.common import Body, add_time_limit, base_parser, limited_time, run_tool, usage_error
 
 
 def _run(body: Body, *argv: str) -> int:
@@ -267,3 +271,34 @@ def test_nothing_that_is_printed_moves_the_cursor(capsys: pytest.CaptureFixture[
     assert "out\\u001b[2J\\u202e" in text
     assert "a\\u001bb" in text
     assert "\nodc-test: error: forged" not in text
+
+
+def test_a_limit_of_time(capsys: pytest.CaptureFixture[str]) -> None:
+    parser = base_parser("odc-x", "what it does")
+    add_time_limit(parser)
+    assert run_tool(parser, lambda arguments: time.sleep(60), ["--time-limit", "0.01"]) == 1
+    assert capsys.readouterr().err == (
+        "odc-x: error: this takes longer than the 0.01 s that it may; raise the time limit\n"
+    )
+    assert run_tool(parser, lambda arguments: None, ["--time-limit", "1e300"]) == 0
+    assert run_tool(parser, lambda arguments: time.sleep(0.02), []) == 0
+    for seconds in ("0", "-1", "nan"):
+        assert run_tool(parser, lambda arguments: None, ["--time-limit", seconds]) == 1
+        assert "it must be above 0" in capsys.readouterr().err
+
+
+def test_a_limit_of_time_that_gets_lost() -> None:
+    def deaf() -> None:
+        with suppress(TimeLimitError):
+            time.sleep(60)
+        time.sleep(60)
+
+    with pytest.raises(TimeLimitError), limited_time(0.01):
+        deaf()
+
+
+@pytest.mark.parametrize("command", ["opt", "lint"])
+def test_commands_with_a_limit_of_time(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
+    assert main_of(f"odc-{command}")([str(model), "--time-limit", "1e-5"]) == 1
+    assert "this takes longer than the 1e-05 s" in capsys.readouterr().err

@@ -22,6 +22,7 @@ from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError, OdcError
 from odc_mlir.isa.fields import FULL_RECORD_BYTES
+from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import names_loc, op_name
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
@@ -126,7 +127,7 @@ def npu_works(
     ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
 ) -> list[OperatorCost | str | Defect | None]:
     """For each operator of the main function its work in a segment, why it has no lowering, or None on the host."""
-    scratch = module.clone()
+    scratch = clone_module(module)
     found: list[OperatorCost | str | Defect | None] = []
     labels: list[tuple[str, str]] = []
     patterns = ByKind([kind() for kind in ConvertCircleToNpuPass.patterns()])
