@@ -34,7 +34,7 @@ from odc_mlir.quantizer.policy.options import Options, PrecisionChoice, Progress
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import NARROW, wider_values
 from odc_mlir.quantizer.policy.verdict import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
-from odc_mlir.quantizer.precisions import Tried, Widening, WithinBudget, outputs_db
+from odc_mlir.quantizer.precisions import PrecisionSearch, Tried, outputs_db
 from odc_mlir.quantizer.samples import Data, units_that_differ
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors, without_factors
@@ -85,7 +85,7 @@ class Driver:
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.possible: list[bool] | None = None  # which layers the target could run
-        self.widening: Widening | None = None
+        self.widening: PrecisionSearch | None = None
 
     def _of_records(self) -> list[RecordFinding]:
         """What the records say, with all samples that ranges are chosen by: those held back are, in the end."""
@@ -259,33 +259,13 @@ class Driver:
         first, may_correct = candidate.recipe, len(self.options.switched(self.options.correction)) > 1
         fixed = precisions_in(model, self._fixed)
 
-        def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
-            recipe = first.with_precisions(precisions, fixed)
-            if refines:
-                recipe = replace(recipe, rounding=True, correction=True)
-            making.count_one_more()
-            return making.builder.build(model, recipe, self.statistics)
-
-        def draft(precisions: Mapping[str, str]) -> Candidate:
-            recipe = replace(first.with_precisions(precisions, fixed), rounding=False, correction=False)
-            making.count_one_more()
-            return making.builder.build(model, recipe, self.statistics)
-
-        search = WithinBudget if self.options.has_budget else Widening
-        self.widening = search(
+        self.widening = PrecisionSearch(
             self.options,
             self.search_limits,
             fixed,
             making.examination(model),
-            build,
-            draft,
-            self._tried,
-            self._holds_unseen,
-            self.size,
-            self.share,
+            _Models(self, model, first, fixed),
             self.min_coverage,
-            making.in_time,
-            making.say,
             self.target,
             self.plain,
             outputs_db(making.measured(plain.candidate)),
@@ -309,9 +289,9 @@ class Driver:
         assert self.widening is not None
         assert self.widening.chosen is not None
         precisions = self.widening.chosen.precisions
-        old, new = (self._tried(precisions, item.candidate) for item in (choice, better))
-        held = old.holds(self.search_limits) and self._holds_unseen(choice.candidate)
-        if held and not (new.holds(self.search_limits) and self._holds_unseen(better.candidate)):
+        old, new = (self.tried(precisions, item.candidate) for item in (choice, better))
+        held = old.holds(self.search_limits) and self.holds_unseen(choice.candidate)
+        if held and not (new.holds(self.search_limits) and self.holds_unseen(better.candidate)):
             self.making.steps[-1]["kept"] = False
             return choice.candidate
         self.widening.replace_chosen(new)
@@ -325,7 +305,7 @@ class Driver:
             found = self.making.coverage(candidate).share()
         return 0.0 if found is None else found
 
-    def _tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
+    def tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
         measured = self.making.measured(candidate)
         metrics = self.making.reference.metrics(measured)
         return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
@@ -341,7 +321,7 @@ class Driver:
             found["r2"] = self.reference.metrics(self.making.measured_itself(candidate))["r2"]
         return found
 
-    def _holds_unseen(self, candidate: Candidate) -> bool:
+    def holds_unseen(self, candidate: Candidate) -> bool:
         """Whether limits hold as the verdict measures them."""
         making = self.making
         metrics = self.measures(candidate)
@@ -351,6 +331,28 @@ class Driver:
         if self.reference.measurable >= FEWEST_TO_TRUST:
             return True
         return not making.intervals(self.model, candidate).doubtful(self.limits, metrics)
+
+
+class _Models:
+    """Models with other precisions for the search: the recipe ``first`` of ``model`` with ``fixed`` precisions."""
+
+    def __init__(self, driver: Driver, model: FloatModel, first: Recipe, fixed: Mapping[str, PrecisionChoice]) -> None:
+        self._driver, self._model, self._first, self._fixed = driver, model, first, fixed
+        self.size, self.share, self.holds_unseen = driver.size, driver.share, driver.holds_unseen
+        self.measure, self.in_time, self.say = driver.tried, driver.making.in_time, driver.making.say
+
+    def build(self, precisions: Mapping[str, str], *, refines: bool = False) -> Candidate:
+        recipe = self._first.with_precisions(precisions, self._fixed)
+        return self._made(replace(recipe, rounding=True, correction=True) if refines else recipe)
+
+    def draft(self, precisions: Mapping[str, str]) -> Candidate:
+        recipe = self._first.with_precisions(precisions, self._fixed)
+        return self._made(replace(recipe, rounding=False, correction=False))
+
+    def _made(self, recipe: Recipe) -> Candidate:
+        making = self._driver.making
+        making.count_one_more()
+        return making.builder.build(self._model, recipe, self._driver.statistics)
 
 
 def _rules(name: str) -> TargetRules:

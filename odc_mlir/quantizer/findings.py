@@ -49,7 +49,7 @@ from odc_mlir.quantizer.policy.verdict import (
     VerdictFinding,
     kept_by_constants,
 )
-from odc_mlir.quantizer.precisions import Tried, Widening, WithinBudget
+from odc_mlir.quantizer.precisions import LIMITS, PrecisionSearch, Tried
 from odc_mlir.quantizer.scores import never_answered, recall_findings
 from odc_mlir.runtime.execution.graph import Graph
 
@@ -266,7 +266,7 @@ class JudgedCandidate:
         """
         driver, candidate = self.driver, self.candidate
         holds, tight = self.holds and not (self.silent[0] or self.counted_lost), False
-        if isinstance(driver.widening, WithinBudget):
+        if driver.widening is not None and driver.widening.aim.kind != LIMITS:
             candidate, holds = driver.widening.least(candidate, holds=holds)
             tight = driver.widening.is_tight
         if driver.options.max_bytes is not None:
@@ -281,7 +281,7 @@ class JudgedCandidate:
         return [] if self.misses_own_limits else self.lost_outputs[0]
 
 
-def _spread(search: Widening) -> list[Tried]:
+def _spread(search: PrecisionSearch) -> list[Tried]:
     """A few measured models, from the fewest changed layers to the most, with the plain and the chosen one."""
     ordered = sorted(search.tried.values(), key=lambda item: len(item.precisions))
     if len(ordered) <= _MOST_POINTS:

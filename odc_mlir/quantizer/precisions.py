@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from odc_mlir.quantizer.layers import Effect, Examination, effects, effects_told
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
@@ -72,6 +72,12 @@ _EXPLORED = 5
 _LEAST_EXPLORED = 0.5
 _NEXT_TO_NOTHING = 1e-3  # of the noise: steps are no larger
 _ABOUT_THE_SAME = 0.02  # of the cost, that are not worth measuring one more where each takes long
+_MOST_IN_BUDGET, _FEWEST_IN_BUDGET = 48, 12  # points that are measured
+_MOST_BUDGET_MACS = 1 << 28  # of all of these together
+_MOST_CONFIRMED = 4  # models that are judged as the verdict does, in place of one that misses limits
+_MOST_CHEAPER = 6  # points that are measured where the most accurate misses limits, and all others that are known
+_TOO_HIGH = 1.1  # times what packages take, which some estimates are
+_MOST_COMPILED = 6  # choices whose packages tell what a budget of time holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +104,67 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
     return tuple(math.inf if errors.sqnr_db is None else errors.sqnr_db for errors in measured.outputs)
 
 
-@dataclass
-class Widening:
-    """Widens one candidate.
+class ModelSource(Protocol):
+    """Models with other precisions, and what can be asked about them."""
 
-    ``build`` makes the candidate with other precisions; told so, with codes refined by samples as well, which
-    ``may_refine`` says can be of use, and with ranges that hold all values, where ``clips`` says that chosen ones do
-    not. ``draft`` makes it with no code refined: where layers run does not depend on these, and for how long hardly.
-    ``measure`` measures a candidate, ``holds_unseen`` whether limits hold of models made without the samples they are
-    judged on. ``is_large``: whether each model takes long. ``plain``: what the target runs of it as it is, None without
-    target; ``names``: of the layers of the float model in order; ``plain_db``: the outputs' SQNR without any help;
-    ``known_errors``: metric and errors by layer that stand in for measuring. ``share`` of a candidate is what coverage
-    is measured by, of which ``least_share`` must be left.
+    def build(self, precisions: Mapping[str, str], *, refines: bool = False) -> Candidate:
+        """Return the candidate with these precisions by layer; ``refines``: with codes refined by samples as well."""
+
+    def draft(self, precisions: Mapping[str, str]) -> Candidate:
+        """Return the candidate without refined codes, which change neither placement nor, much, time."""
+
+    def measure(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
+        """Measure the candidate on held-back samples."""
+
+    def holds_unseen(self, candidate: Candidate) -> bool:
+        """Return whether the limits hold as the verdict measures them, by cross-validation."""
+
+    def size(self, candidate: Candidate) -> int:
+        """Return the bytes of the candidate's file."""
+
+    def share(self, candidate: Candidate) -> float:
+        """Return the share of the model that coverage is measured by."""
+
+    def in_time(self) -> bool:
+        """Return whether there is time to try more."""
+
+    def say(self, text: str) -> None:
+        """Report progress."""
+
+
+LIMITS, TIME, BYTES = "limits", "time", "bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """Goal of a search: the least cost within the limits, or the best accuracy within a budget of ns or bytes."""
+
+    kind: str = LIMITS
+    budget: float = math.inf
+
+    @classmethod
+    def of(cls, options: Options) -> Aim:
+        """Return the aim that the options ask for."""
+        if options.max_bytes is not None:
+            return cls(BYTES, options.max_bytes)
+        return cls() if options.max_time_ms is None else cls(TIME, 1e6 * options.max_time_ms)
+
+
+@dataclass
+class PrecisionSearch:
+    """Search for precisions of the layers called ``names``; ``fixed`` ones were chosen by the user.
+
+    ``plain``: placement of the model as it is, None without a target; ``plain_db``: SQNR of its outputs without help.
+    ``may_refine``: codes refined by samples may help. ``is_large``: each model takes long to build and measure.
+    ``known_errors``: metric and errors by layer that replace measuring. ``least_share``: the least coverage.
     """
 
     options: Options
     limits: tuple[Limit, ...]
     fixed: Mapping[str, PrecisionChoice]
     examination: Examination
-    build: Callable[[Mapping[str, str], bool], Candidate]
-    draft: Callable[[Mapping[str, str]], Candidate]
-    measure: Callable[[Mapping[str, str], Candidate], Tried]
-    holds_unseen: Callable[[Candidate], bool]
-    size: Callable[[Candidate], int]
-    share: Callable[[Candidate], float]
+    models: ModelSource
     least_share: float
-    in_time: Callable[[], bool]
-    say: Callable[[str], None]
     rules: TargetRules | None
     plain: Placement | None
     plain_db: tuple[float, ...]
@@ -133,11 +173,15 @@ class Widening:
     is_large: bool
     known_errors: tuple[str, Mapping[str, float]] | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
-    tried: dict[_Key, Tried] = field(default_factory=dict)
-    _refines: bool = False
-    chosen: Tried | None = None  # by the search
-    is_in_vain: bool = False  # no choice of precisions that may be taken meets the limits
-    _unseen: dict[int, bool] = field(default_factory=dict)  # by the identity of what was tried, and is kept
+    tried: dict[_Key, Tried] = field(default_factory=dict, init=False)
+    chosen: Tried | None = field(default=None, init=False)
+    is_in_vain: bool = field(default=False, init=False)  # no allowed choice of precisions meets the limits
+    _refines: bool = field(default=False, init=False)
+    _slower: float = field(default=1.0, init=False)  # the last package than its estimate
+    _unseen: dict[int, bool] = field(default_factory=dict, init=False)  # by identity of what was tried and is kept
+
+    def __post_init__(self) -> None:
+        self.aim = Aim.of(self.options)
 
     def run(self, candidate: Candidate) -> Candidate:
         """``candidate``, or one in which some layers have other precisions; see the module's text."""
@@ -146,24 +190,24 @@ class Widening:
         if self.options.reader == LITERT:  # which has no kernel for such
             self._ladder = tuple(step for step in self._ladder if step not in (WIDE_WEIGHTS, WIDE_WEIGHTS_ALONE))
         self._levels = (scheme, *self._ladder)
-        if self.options.has_budget and scheme in NARROWER:
+        if self.aim.kind != LIMITS and scheme in NARROWER:
             self._levels = (NARROWER[scheme], *self._levels)
         self._pricing = Pricing(
             self.options,
             self.fixed,
             self.examination,
-            self.draft,
+            self.models.draft,
             self.rules,
             self.plain,
             self.names,
             self._levels,
         )
-        first = self.measure({}, candidate)
+        first = self.models.measure({}, candidate)
         aims = self._aims()
-        if not self._ladder or not (self.options.has_budget or self._has_need(first, aims)):
+        if not self._ladder or not (self.aim.kind != LIMITS or self._has_need(first, aims)):
             return candidate
         self._first = self.tried[False, ()] = self.chosen = first
-        self.say("looking for layers that need more bits")
+        self.models.say("looking for layers that need more bits")
         self._effects = self._sensitivity(candidate)
         found = self._found(candidate, aims)
         if found is not None:
@@ -173,7 +217,7 @@ class Widening:
             )
         # As the verdict will say, which counts what the candidate does on samples that it does not know. A search that
         # was cut short has found nothing out.
-        if self.in_time() and not self.holds_unseen(self.chosen.candidate):
+        if self.models.in_time() and not self.models.holds_unseen(self.chosen.candidate):
             self.is_in_vain = True
             self._explore(self._problem(candidate, host=True))
         return self.chosen.candidate
@@ -210,7 +254,7 @@ class Widening:
         if not tried.holds(self.limits):
             return False
         if id(tried) not in self._unseen:
-            self._unseen[id(tried)] = self.holds_unseen(tried.candidate)
+            self._unseen[id(tried)] = self.models.holds_unseen(tried.candidate)
         return self._unseen[id(tried)]
 
     def is_known(self, tried: Tried) -> bool:
@@ -255,7 +299,9 @@ class Widening:
     # Measuring along the front.
 
     def _found(self, candidate: Candidate, aims: Sequence[float]) -> Tried | None:
-        """What is taken in place of ``candidate``; None where nothing is."""
+        """Return what replaces ``candidate`` by the aim; None where nothing does."""
+        if self.aim.kind != LIMITS:
+            return self._best_within_budget(candidate)
         levels = self._accurate(candidate, aims)
         return None if levels is None else self._made(levels)
 
@@ -319,7 +365,7 @@ class Widening:
     def _points(self, problem: Problem) -> list[Point]:
         """The front without the plain point and those that take too much from the target, or all from the scheme."""
         points = [p for p in front(problem) if self._pricing.kept(p.levels) >= self.least_share]
-        if self.options.has_budget:
+        if self.aim.kind != LIMITS:
             return points
         points = [point for point in points if any(point.levels)]
         if self.fixed:
@@ -338,25 +384,26 @@ class Widening:
         place = first_good(
             len(points),
             lambda place: good_enough(points[place].levels),
-            self.in_time,
+            self.models.in_time,
             partial(self._expected, points, problem.point(problem.plain), aims),
         )
         if place is None:
             return None
         # Models that do not know the samples are made for few points alone: each is several models.
         while not self.confirmed(self._made(points[place].levels)):
-            if place == len(points) - 1 or not self.in_time():
+            if place == len(points) - 1 or not self.models.in_time():
                 return None
             place = (place + len(points)) // 2
         levels = points[place].levels
-        fewer = without_needless(levels, problem.costs, good_enough, self.in_time)
+        fewer = without_needless(levels, problem.costs, good_enough, self.models.in_time)
         levels = fewer if self.confirmed(self._made(fewer)) else levels
         return levels if self._is_covered(self._made(levels)) else None
 
     def _is_covered(self, tried: Tried) -> bool:
-        """Whether enough of it is quantised, and something at all."""
-        share = self.share(tried.candidate)
-        return share > 0.0 and share >= self.least_share
+        """Return whether enough of it, and anything at all, is quantised, to precisions that a budget may take."""
+        share = self.models.share(tried.candidate)
+        is_allowed = self.aim.kind == LIMITS or {*self._levels}.issuperset(tried.precisions.values())
+        return share > 0.0 and share >= self.least_share and is_allowed
 
     def _expected(
         self, points: Sequence[Point], plain: Point, aims: Sequence[float], low: int, high: int
@@ -387,14 +434,14 @@ class Widening:
         steps = [next((point for point in points if point.noise <= most), points[-1]).levels for most in wanted]
         may_leave = True
         for precisions in map(self._precisions, steps):
-            if not may_leave or not self.in_time():
+            if not may_leave or not self.models.in_time():
                 break
             made = self._made_with(precisions)
-            may_leave = self.share(made.candidate) >= _LEAST_EXPLORED
+            may_leave = self.models.share(made.candidate) >= _LEAST_EXPLORED
             if may_leave and self.confirmed(made):
                 return
         for precisions in (*self._of_most_bits(problem), *([self._precisions(points[-1].levels)] if may_leave else [])):
-            if not self.in_time() or self.confirmed(self._made_with(precisions)):
+            if not self.models.in_time() or self.confirmed(self._made_with(precisions)):
                 return
 
     def _of_most_bits(self, problem: Problem) -> Iterator[dict[str, str]]:
@@ -431,24 +478,11 @@ class Widening:
     def _made_with(self, precisions: dict[str, str]) -> Tried:
         key = self._key_of(precisions)
         if key not in self.tried:
-            self.tried[key] = self.measure(precisions, self.build(precisions, self._refines))
-            self.say(f"{len(precisions)} layers in other precisions")
+            self.tried[key] = self.models.measure(precisions, self.models.build(precisions, refines=self._refines))
+            self.models.say(f"{len(precisions)} layers in other precisions")
         return self.tried[key]
 
-
-_MOST_IN_BUDGET, _FEWEST_IN_BUDGET = 48, 12  # points that are measured
-_MOST_BUDGET_MACS = 1 << 28  # of all of these together
-_MOST_CONFIRMED = 4  # models that are judged as the verdict does, in place of one that misses limits
-_MOST_CHEAPER = 6  # points that are measured where the most accurate misses limits, and all others that are known
-_TOO_HIGH = 1.1  # times what packages take, which some estimates are
-_MOST_COMPILED = 6  # choices whose packages tell what a budget of time holds
-
-
-@dataclass
-class WithinBudget(Widening):
-    """Widens one candidate, as far as a budget of time or bytes holds."""
-
-    _slower: float = 1.0  # a package than its estimate, as the last one told
+    # Within a budget.
 
     def least(self, candidate: Candidate, *, holds: bool) -> tuple[Candidate, bool]:
         """The cheapest model that was made, is covered and keeps the limits, as ``candidate`` does if it ``holds``.
@@ -467,15 +501,15 @@ class WithinBudget(Widening):
     @property
     def is_tight(self) -> bool:
         """Whether something that was measured, and is covered, is beyond the budget."""
-        return any(self._is_covered(tried) and self._cost(tried) > self._budget for tried in self.tried.values())
+        return any(self._is_covered(tried) and self._cost(tried) > self.aim.budget for tried in self.tried.values())
 
-    def _found(self, candidate: Candidate, aims: Sequence[float]) -> Tried | None:
+    def _best_within_budget(self, candidate: Candidate) -> Tried | None:
         """What is most accurate within the budget and keeps the limits, or at least the first; None where nothing is.
 
         Bytes say nothing of time: for these layers leave the target only if limits are kept in no other way.
         """
         found: Tried | None = None
-        for host in (True,) if self.rules is None or self.options.max_time_ms is not None else (False, True):
+        for host in (True,) if self.rules is None or self.aim.kind == TIME else (False, True):
             problem = self._problem(candidate, host=host)
             points = self._points(problem)[::-1]
             levels = self._within(problem, points)
@@ -499,7 +533,7 @@ class WithinBudget(Widening):
         most = problem.point(levels).cost
         left = [point for point in points if point.cost <= most and self._key(point.levels) not in self.tried]
         for point in left[:: -(-len(left) // _MOST_CHEAPER)] if left else []:
-            if not self.in_time():
+            if not self.models.in_time():
                 break
             self._made(point.levels)
         return self._holding() if left else None
@@ -523,7 +557,7 @@ class WithinBudget(Widening):
         for tried in among:
             if not self.is_known(tried):
                 left -= 1
-                if left < 0 or not self.in_time():
+                if left < 0 or not self.models.in_time():
                     continue
             if self.confirmed(tried) and is_wanted(tried):
                 return tried
@@ -540,7 +574,7 @@ class WithinBudget(Widening):
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
         # The cheapest may be on no front: what costs no bytes by estimate has some, as parameters of wider values.
         always = [plain, problem.plain]
-        if self.options.max_time_ms is None:
+        if self.aim.kind != TIME:
             return self._most_accurate(self._affordable(points, always))
         timed: list[Levels] = []
         for _ in range(_MOST_COMPILED):
@@ -548,7 +582,7 @@ class WithinBudget(Widening):
             asked = found or min(
                 [plain, *(point.levels for point in points[-1:])], key=lambda levels: self._cost(self._made(levels))
             )
-            if asked in timed or not self.in_time():
+            if asked in timed or not self.models.in_time():
                 return found
             self._compile(asked)
             timed.append(asked)
@@ -559,12 +593,12 @@ class WithinBudget(Widening):
         # Where the budget has no say in which of them are measured, a larger one gets no worse a model.
         if (most := self._most_in_budget) and points:
             every = [point.levels for point in points[:: -(-len(points) // most)]]
-            within = [levels for levels in every if self.in_time() and self._is_affordable(levels)]
+            within = [levels for levels in every if self.models.in_time() and self._is_affordable(levels)]
         else:
-            place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.in_time)
+            place = first_good(len(points), lambda i: self._is_affordable(points[i].levels), self.models.in_time)
             cheap = () if place is None else points[place:]
             within = [point.levels for point in cheap if self._key(point.levels) in self.tried]
-            if self.options.max_time_ms is not None:  # as cheaper by estimate need not be faster
+            if self.aim.kind == TIME:  # as cheaper by estimate need not be faster
                 within = list(filter(self._is_affordable, within))
         return [*within, *filter(self._is_affordable, others)]
 
@@ -589,44 +623,32 @@ class WithinBudget(Widening):
         """How many points of the front are measured for a budget of bytes; 0: so few that bisection finds more."""
         work = max(1, self.examination.macs * self.examination.samples)
         most = min(_MOST_IN_BUDGET, _MOST_BUDGET_MACS // work)
-        return 0 if self.options.max_bytes is None or most < _FEWEST_IN_BUDGET else most
+        return 0 if self.aim.kind != BYTES or most < _FEWEST_IN_BUDGET else most
 
     def _is_affordable(self, levels: Levels) -> bool:
         return self._fits(self._made(levels))
 
-    def _is_covered(self, tried: Tried) -> bool:
-        """The same of what the search may take, which is in precisions that it knows."""
-        return super()._is_covered(tried) and {*self._levels}.issuperset(tried.precisions.values())
-
     def _fits(self, tried: Tried) -> bool:
         """Whether the model is within the budget, and enough of it covered."""
-        return self._is_covered(tried) and self._cost(tried) <= self._budget
+        return self._is_covered(tried) and self._cost(tried) <= self.aim.budget
 
     def _may_fit(self, tried: Tried) -> bool:
         """The same, as far as estimates of time, of which some are too high, do not deny it."""
-        if self.options.max_time_ms is None:
+        if self.aim.kind != TIME:
             return self._fits(tried)
         assert self.rules is not None
-        return self.rules.time(tried.candidate.module).ns <= _TOO_HIGH * self._budget and self._is_covered(tried)
+        return self.rules.time(tried.candidate.module).ns <= _TOO_HIGH * self.aim.budget and self._is_covered(tried)
 
     def _fits_indeed(self, tried: Tried) -> bool:
         """Whether it does by its package."""
-        if self.options.max_time_ms is None:
+        if self.aim.kind != TIME:
             return True
         assert self.rules is not None
-        return self.rules.time(tried.candidate.module, compiled=True).ns <= self._budget
-
-    @property
-    def _budget(self) -> float:
-        """Bytes or nanoseconds, whichever are limited."""
-        if self.options.max_bytes is not None:
-            return self.options.max_bytes
-        assert self.options.max_time_ms is not None
-        return 1e6 * self.options.max_time_ms
+        return self.rules.time(tried.candidate.module, compiled=True).ns <= self.aim.budget
 
     def _cost_of(self, candidate: Candidate) -> float:
         """What a model takes of that."""
-        return self.size(candidate) if self.options.max_bytes is not None else self._time_ns(candidate)
+        return self.models.size(candidate) if self.aim.kind == BYTES else self._time_ns(candidate)
 
     def _cost(self, tried: Tried) -> float:
         return self._cost_of(tried.candidate)

@@ -32,8 +32,8 @@ def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
     driver.options, driver.search_limits = SimpleNamespace(max_bytes=None, max_time_ms=None), ()
     driver.making = SimpleNamespace(steps=[{"kept": True}])
     driver.widening = SimpleNamespace(chosen=SimpleNamespace(precisions={}), replace_chosen=lambda tried: None)
-    driver._tried = lambda precisions, candidate: SimpleNamespace(holds=lambda limits: True)
-    driver._holds_unseen = lambda candidate: holds or candidate is found.candidate
+    driver.tried = lambda precisions, candidate: SimpleNamespace(holds=lambda limits: True)
+    driver.holds_unseen = lambda candidate: holds or candidate is found.candidate
     made = driver._corrected(SimpleNamespace(tried=lambda *given: better), found)
     assert made is (better if holds else found).candidate
     assert driver.making.steps[-1]["kept"] is holds

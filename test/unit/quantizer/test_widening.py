@@ -16,13 +16,13 @@ from odc_mlir.quantizer.models import Candidate, Recipe
 from odc_mlir.quantizer.pareto import Problem, RoundingNoise
 from odc_mlir.quantizer.policy.options import PrecisionChoice, make_options
 from odc_mlir.quantizer.policy.verdict import Limit
-from odc_mlir.quantizer.precisions import GAIN_DB, Tried, Widening, WithinBudget
+from odc_mlir.quantizer.precisions import GAIN_DB, PrecisionSearch, Tried
 
 LAYERS = 6
 PLAIN_DB = 10.0
 
 
-class _Made:
+class _Search(PrecisionSearch):
     """A model of six layers that are worth the more bits the earlier they come, on a target that runs both widths."""
 
     wide_cost = 2.0
@@ -37,14 +37,6 @@ class _Made:
         return Problem(costs, [RoundingNoise((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
 
 
-class _Search(_Made, Widening):
-    """What is cheapest and keeps the limits."""
-
-
-class _Budgeted(_Made, WithinBudget):
-    """What is most accurate within a budget."""
-
-
 def _search(
     db: Callable[[int], float],
     mpeir: Callable[[int], float],
@@ -55,7 +47,7 @@ def _search(
     is_large: bool = False,
     wide_cost: float = 2.0,
     **chosen: Any,
-) -> tuple[_Search | _Budgeted, list[bool]]:
+) -> tuple[_Search, list[bool]]:
     """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
 
     ``sizes``: of models with so many layers in another precision. ``macs`` of a run, whether the model is large, what a
@@ -63,7 +55,7 @@ def _search(
     """
     refined: list[bool] = []
 
-    def build(precisions: Mapping[str, str], refines: bool) -> Candidate:
+    def build(precisions: Mapping[str, str], *, refines: bool = False) -> Candidate:
         refined.append(refines)
         layers = tuple((name, PrecisionChoice(precision)) for name, precision in precisions.items())
         return Candidate(Recipe(precisions=layers), module)
@@ -76,21 +68,24 @@ def _search(
     rules: Any = SimpleNamespace(takes=lambda scheme: True)
     weights = {f"layer{i}": 100 for i in range(LAYERS - 1)}
     examination: Any = SimpleNamespace(macs=macs, samples=1, weights=lambda: weights)
+    models: Any = SimpleNamespace(
+        build=build,
+        draft=build,
+        measure=measure,
+        holds_unseen=lambda candidate: True,
+        size=lambda candidate: sizes[len(candidate.recipe.precisions)],
+        share=lambda candidate: 1.0,
+        in_time=lambda: True,
+        say=lambda text: None,
+    )
     options = make_options(**{"scheme": "int8", **chosen})
-    search = (_Budgeted if options.has_budget else _Search)(
+    search = _Search(
         options,
         (Limit("mpeir", 0.1),),
         {},
         examination,
-        build,
-        lambda precisions: build(precisions, False),
-        measure,
-        holds_unseen=lambda candidate: True,
-        size=lambda candidate: sizes[len(candidate.recipe.precisions)],
-        share=lambda candidate: 1.0,
+        models,
         least_share=0.9,
-        in_time=lambda: True,
-        say=lambda text: None,
         rules=rules,
         plain=None,
         plain_db=(PLAIN_DB,),
@@ -102,7 +97,7 @@ def _search(
     return search, refined
 
 
-def _taken(search: _Search | _Budgeted) -> int:
+def _taken(search: _Search) -> int:
     """How many layers are wide in what the search takes; 0: it takes the plain model."""
     plain = Candidate(Recipe(), None)  # type: ignore[arg-type]
     found = search.run(plain)
@@ -159,7 +154,7 @@ def test_layers_are_taken_to_what_the_target_and_the_reader_run(
 def test_nothing_is_taken_of_which_nothing_is_quantised(budget: dict[str, int]) -> None:
     """Also where no coverage is asked for."""
     search, _ = _search(lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, **budget)
-    search.share, search.least_share = lambda candidate: float(len(candidate.recipe.precisions) < 2), 0.0
+    search.models.share, search.least_share = lambda candidate: float(len(candidate.recipe.precisions) < 2), 0.0
     assert _taken(search) == (1 if budget else 0)
 
 
@@ -219,8 +214,7 @@ def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: floa
         Tried({}, Candidate(Recipe(), estimate), {"mpeir": error}, (10.0,))  # type: ignore[arg-type]
         for estimate, error in ((130.0, 0.2), (150.0, 0.01))
     )
-    search.tried = {(False, False, (("layer", str(number)),)): tried for number, tried in enumerate((chosen, other))}
-    assert isinstance(search, _Budgeted)
+    search.tried = {(False, (("layer", str(number)),)): tried for number, tried in enumerate((chosen, other))}
     assert search._holding() is (other if is_taken else None)
 
 
