@@ -50,7 +50,7 @@ class ConvFilter:
     groups: tuple[Matrix, ...]
     kernel: Pair
     in_channels: int  # per group
-    out_channels: int  # of all groups
+    out_channels: int  # all groups
 
     @property
     def dtype(self) -> np.dtype[Any]:

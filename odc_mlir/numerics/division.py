@@ -21,7 +21,7 @@ _FLOAT64_BYTES = 4
 _FLOAT32_BYTES = 2  # the same for float32
 _SMALL = 1 << 51  # integers that float64 divides and subtracts exactly enough
 _FEW = 1 << 10
-_SMALL_QUOTIENT = 1 << 28  # whose products with float32 numbers are exact in float64
+_SMALL_QUOTIENT = 1 << 28  # products of smaller quotients with float32 numbers are exact in float64
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, whole_rows
 _LONG_ROW = 1 << 11  # elements per numpy row operation that amortise its overhead
 _FEWEST = CHUNK_ELEMENTS  # sums from which float arithmetic pays off
 _MOST_UNSURE = 1 / 16  # largest share of uncertain sums
-_MOST_SHIFT = 50  # of 53 bits
+_MOST_SHIFT = 50  # products have 53 bits
 _ROUNDING = 2.0**-22  # error of four float32 operations, relative to their largest operand
 
 

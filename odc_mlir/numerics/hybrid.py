@@ -19,7 +19,7 @@ from odc_mlir.numerics.quantize import signed_half
 
 _LOW, _HIGH = -128, 127
 _LIMIT = np.array(_HIGH, np.float32)
-_LARGEST = 1 << 8  # of a code without its zero point
+_LARGEST = 1 << 8  # limit of a code without its zero point
 
 
 @dataclass(frozen=True, slots=True)

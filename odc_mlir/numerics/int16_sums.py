@@ -74,7 +74,7 @@ def table_sum(function: Function, in_scale: float, out_scale: float) -> TableSum
     exact = _Exact(function, in_scale, out_scale)
     wanted = real_codes16(function, (in_scale, 0), (out_scale, 0))(_CODES).astype(np.int64)
     coarse, best, least = list[NDArray[np.int16]](), None, LARGEST_ERROR + 1
-    before = np.zeros(_CODES.shape, np.int64)  # what the coarse ones tell of all codes
+    before = np.zeros(_CODES.shape, np.int64)  # results of the coarser tables for all codes
     for place in range(_MOST):
         entries = _entries(exact, before, place)
         last, more = _table(entries), _table(_flattened(entries))
@@ -97,7 +97,7 @@ class _Exact:
         self.base = 0
         found = self(_POSITIONS.astype(np.float64))
         low, most = float(found.min()), float(found.max())
-        if low > _LOW and most > _HIGH:  # else what is cut off has no room
+        if low > _LOW and most > _HIGH:  # otherwise there is no room beyond saturation
             self.base = min(int(low) - _LOW, int(most) - _HIGH)
 
     def __call__(self, codes: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from odc_mlir.numerics.transcendental import inverse_sqrt
 Codes = NDArray[Any]
 
 GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
-CELL_EXPONENTS = range(-15, -8)  # of the cell state's scale, a power of two: the tangent takes 0 to 6 integer bits
+CELL_EXPONENTS = range(-15, -8)  # exponents of the state's scale, as the tangent accepts 0 to 6 integer bits
 
 _LARGEST_CODE = 128
 _NORM_FRACTION = 10  # extra fraction bits of normalised values
@@ -87,7 +87,7 @@ class CellParameters:
     exponent: int
     clip: int
     hidden_factor: Factor
-    hidden_zero: int  # of the results where there is no projection, else of what is projected, negated
+    hidden_zero: int  # negated zero point of the hidden values, which equal the results without projection
     output_zero: int
     projection: Projection | None = None
 

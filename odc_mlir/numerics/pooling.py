@@ -1,4 +1,4 @@
-"""Maximum, average and L2 pooling over NHWC tensors. Taps outside the input are left out and not counted."""
+"""Maximum, average and L2 pooling over NHWC tensors. Taps outside the input do not count."""
 
 from __future__ import annotations
 

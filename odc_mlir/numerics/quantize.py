@@ -49,7 +49,7 @@ def real_quantizer(
     def compute(values: NDArray[Any]) -> NDArray[Any]:
         ratio: Any = np.asarray(values / scales).astype(real, copy=False)
         ratio += signed_half(ratio) if narrow else np.copysign(0.5, ratio)
-        np.fmax(ratio, least, ratio)  # which NaN never is
+        np.fmax(ratio, least, ratio)  # NaN becomes ``least``
         np.fmin(ratio, most, ratio)
         codes: NDArray[Any] = ratio.astype(whole)
         codes += offsets

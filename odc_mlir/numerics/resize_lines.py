@@ -25,10 +25,10 @@ from odc_mlir.numerics.resize import (
     steps,
 )
 
-NEAREST_BITS = 24  # of the fraction of a position that is cut off
-BLEND_BITS = ONE.bit_length() - 1  # of the fraction that two neighbours are blended by
+NEAREST_BITS = 24  # fraction bits of positions that are rounded down
+BLEND_BITS = ONE.bit_length() - 1  # fraction bits of positions between two neighbours
 _MANTISSA_BITS = 24
-_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # of both axes: products and sums with uint8 codes are exact in float32
+_LARGEST_BLEND_BITS = _MANTISSA_BITS - 8 - 4  # for both axes, so that sums of uint8 codes are exact in float32
 
 
 class Line(NamedTuple):
@@ -95,7 +95,7 @@ def nearest_line(size: int, output: int, align_corners: bool, half_pixel: bool) 
     unit, index = 1 << NEAREST_BITS, np.arange(output, dtype=np.int64)
     for step in dict.fromkeys((round(ratio * unit), floor(ratio * unit), ceil(ratio * unit))):
         least, most = (wanted << NEAREST_BITS) - index * step, ((wanted + 1) << NEAREST_BITS) - 1 - index * step
-        free = int(offset * unit)  # where all positions are clipped any start does
+        free = int(offset * unit)  # any start is valid if all positions are clipped
         low = int(least[wanted > 0].max(initial=min(free, -unit)))
         high = int(most[wanted < size - 1].min(initial=max(free, 2 * unit)))
         if low <= high:

@@ -154,7 +154,7 @@ class _RoundingProblem:
     weights: Floats
     covariance: Floats
     order: NDArray[np.intp]  # [G, K]
-    factors: Floats | None  # in that order; None where nothing can be computed
+    factors: Floats | None  # in that order; None if they cannot be computed
 
     @classmethod
     def of(cls, weights: Floats, covariance: Floats, damping: float) -> _RoundingProblem:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 
 _SAME_SCALE = 2.0**-16  # relative: scales that differ less are the product of the others, rounded
-_NOTHING = 2.0**-32  # of a unit of sums: what no 32-bit sum can tell from 0
+_NOTHING = 2.0**-32  # in units of sums: a 32-bit sum cannot represent less
 
 
 def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: TensorInfo | None) -> bool:

@@ -8,7 +8,7 @@ from odc_mlir.ops.spec import Operand, OpSpec, Trait
 _INFER = "odc_mlir.ops.infer.common"
 _VERIFY = "odc_mlir.ops.infer.elementwise"
 _KERNELS = "odc_mlir.runtime.kernels"
-_STEPS = real_only("whole quotients of codes are not those of the values they stand for")
+_STEPS = real_only("integer quotients of codes differ from those of real values")
 _OF_POSITIVE = QuantRule(not_negative=(0,))
 _ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
 _COMMUTATIVE = _ELEMENTWISE | {Trait.COMMUTATIVE}

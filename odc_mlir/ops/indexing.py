@@ -65,7 +65,7 @@ SPECS = (
         (_INDICES, Operand("updates"), _SHAPE),
         "sum of slices into zeros at coordinates",
         options="ScatterNdOptions",
-        quant=real_only("it adds to the code 0, which need not stand for zero"),
+        quant=real_only("it adds to the code 0, which may not represent zero"),
         traits=_PURE,
     ),
     _indexed(

@@ -19,7 +19,7 @@ _KERNELS = "odc_mlir.runtime.kernels"
 _INFER = "odc_mlir.ops.infer"
 _MACS = "odc_mlir.ops.macs"
 _STATEFUL = frozenset({Trait.STATEFUL})
-_KEEPS_STATE = "what it keeps between steps has no recorded range"
+_KEEPS_STATE = "its state has no recorded range"
 _INPUT = Operand("input")
 
 

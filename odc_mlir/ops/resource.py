@@ -9,7 +9,7 @@ _INFER = "odc_mlir.ops.infer.resource"
 _KERNELS = "odc_mlir.runtime.kernels.resource"
 
 _HANDLE = Operand("resource", dtypes=("resource",))
-_SHARED = real_only("operators of other functions may share what it holds")
+_SHARED = real_only("operators of other functions may share its contents")
 _KEYS = ("int32", "int64", "string")
 
 

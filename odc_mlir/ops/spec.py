@@ -139,7 +139,7 @@ class Node:
     """One operator with its tensors and options, independent of its source (file or IR)."""
 
     spec: OpSpec
-    operands: tuple[TensorInfo | None, ...]  # None: optional operand left out
+    operands: tuple[TensorInfo | None, ...]  # None: omitted optional operand
     results: tuple[TensorInfo, ...]
     options: Mapping[str, Any] = field(default_factory=dict)  # every field of the options table, defaults filled in
     name: str = ""  # name of the first result, which identifies the operator in messages

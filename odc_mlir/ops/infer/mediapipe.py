@@ -20,7 +20,7 @@ from odc_mlir.ops.spec import Node, ResultType, Shape, TensorInfo
 _PADDINGS = {1: "same", 2: "valid"}
 _ACTIVATIONS = ("none", "relu", "relu_n1_to_1", "relu6")
 _FIELD_BYTES = 4
-_VERSION = 2  # of transforms
+_VERSION = 2  # supported version of transforms
 
 
 def _fields(node: Node, count: int) -> tuple[int, ...]:

@@ -38,7 +38,9 @@ def bitcast(node: Node) -> list[ResultType]:
     shape, source, target = shape_of(node, 0), node.operand(0), node.results[0]
     small, large = sorted((source.info.bits, target.info.bits))
     if small < 8 or large % small:
-        raise node.error(f"{source.dtype} and {target.dtype} cannot stand for one another's bytes")
+        raise node.error(
+            f"{source.dtype} and {target.dtype} have sizes that are not whole bytes and multiples of each other"
+        )
     if shape is None or small == large:
         return result(node, target.dtype, shape)
     ratio = large // small

@@ -205,7 +205,7 @@ def check_index(node: Node, indices: Array, size: int, what: str) -> None:
     """Raise InputError unless every index is in ``[0, size)``."""
     if not indices.size:
         return
-    if indices.dtype.kind == "i":  # as an unsigned number, a negative one is too large
+    if indices.dtype.kind == "i":  # viewed as unsigned, negative indices are too large
         indices = indices.reshape(-1)
         if int(reduce(np.fmax, indices.view(f"u{indices.itemsize}"), (0,), keep=False)) < size:
             return

@@ -16,7 +16,7 @@ from odc_mlir.runtime.kernels.sequences import Operands, require_float, through_
 
 Values = Mapping[str, Array]
 
-_SMALL_ARGUMENT = np.float32(-9)  # below, e^x stands for the logistic function
+_SMALL_ARGUMENT = np.float32(-9)  # for smaller arguments e^x replaces the logistic function
 
 
 def gru(node: Node) -> Execute:

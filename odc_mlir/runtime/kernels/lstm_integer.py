@@ -15,8 +15,8 @@ from odc_mlir.runtime.kernels.common import check_scales, require_units_of_sums,
 
 Values = Mapping[str, Array]
 
-_Q3_SCALE = 2.0**-12  # of gates' arguments, where they are not normalised
-_NORM_SCALE = 2.0**-10  # of normalised values
+_Q3_SCALE = 2.0**-12  # scale of gates' arguments without normalisation
+_NORM_SCALE = 2.0**-10  # scale of normalised values
 _INTERMEDIATES = 5  # scales of the four gates before normalisation, and of the hidden values
 _HIDDEN = 4
 _WIDE_INTERMEDIATES = 12

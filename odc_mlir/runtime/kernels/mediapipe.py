@@ -22,7 +22,7 @@ from odc_mlir.runtime.kernels.common import fetch, input_error, real_clamp, unsu
 from odc_mlir.runtime.kernels.convolution import image_shape
 from odc_mlir.runtime.kernels.custom import window_taps
 
-_PLACE = np.float32(0.1)  # what MediaPipe adds, so that rounding down gives the place back
+_PLACE = np.float32(0.1)  # MediaPipe adds it to indices, so that rounding down recovers them
 _NOWHERE = -(1 << 31)
 
 
@@ -73,7 +73,7 @@ def max_unpooling_2d(node: Node) -> Execute:
         size = height * options.window[0], width * options.window[1]
         check_elements(node, (images, *size, channels), "float32")
         index = np.where(np.abs(places) < -_NOWHERE, places, _NOWHERE).astype(np.int64)
-        within_y = np.trunc(index / options.window[1]).astype(np.int64)  # as C divides
+        within_y = np.trunc(index / options.window[1]).astype(np.int64)  # as in C
         within_x = index - within_y * options.window[1]
         first_y, first_x = (
             np.arange(count) * stride - max((count - 1) * stride + window - total, 0) // 2

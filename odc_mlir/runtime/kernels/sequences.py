@@ -28,7 +28,7 @@ Operands = Sequence[Array | None]
 Prepared = TypeVar("Prepared")
 
 CODES = ("int8", "uint8")
-BLOCK_ELEMENTS = 1 << 20  # of what all gates get from the inputs, computed ahead for several steps
+BLOCK_ELEMENTS = 1 << 20  # elements of the inputs' contribution to all gates, computed ahead for several steps
 
 
 class Cell(Protocol):

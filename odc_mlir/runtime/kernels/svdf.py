@@ -41,7 +41,7 @@ _INTEGER_TYPES = {
     "state": "int16",
     "output": "int8",
 }
-_LARGEST_INPUT = 1 << 8  # of an 8-bit code without its zero point
+_LARGEST_INPUT = 1 << 8  # limit of an 8-bit code without its zero point
 
 
 def svdf(node: Node) -> Execute:
