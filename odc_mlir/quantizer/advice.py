@@ -43,12 +43,12 @@ def _hint_of(verdict: Mapping[str, Any]) -> str | None:
 
 
 def _is_cut_short(verdict: Mapping[str, Any]) -> bool:
-    """Whether time was up before everything was tried: what was not found may be there."""
+    """Return whether the search ran out of time; a better model may exist."""
     return "max_seconds" in verdict["choices"]
 
 
 def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme: str) -> bool:
-    """Whether layers of which these get other ``precisions`` leave one in the ``scheme`` that was asked for.
+    """Return whether a layer stays in the requested ``scheme`` when these layers get other ``precisions``.
 
     ``schemes``: what each layer has. No search takes all from the scheme, however little is to be covered.
     """
@@ -56,7 +56,7 @@ def leaves_some(precisions: Collection[str], schemes: Mapping[str, str], scheme:
 
 
 def _of_point(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> str | None:
-    """What to ask for to get a model of the front that keeps the limits; None where that is asked for already.
+    """Return the options that give a model of the front within the limits; None if they are given already.
 
     Another scheme gets help of its own, so that costs are about the same.
     """
@@ -92,7 +92,7 @@ def _is_beyond_budget(verdict: Mapping[str, Any], point: Mapping[str, Any]) -> b
 
 
 def _remedies(verdict: Mapping[str, Any], missed: Sequence[Mapping[str, Any]], others: str | None) -> str:
-    """What may help a model that missed these limits, without what was tried, the likeliest first.
+    """Return remedies for missed limits, the likeliest first, without those that were tried.
 
     More samples do, where the limits hold on those that the model was made by; where they do not, more change
     nothing. So may ``others``, which says how to get other precisions, or a larger budget. Less is to be asked for only
@@ -190,14 +190,14 @@ def times_text(ns: float, digits: int) -> str:
 
 
 def cost_text(point: Mapping[str, Any], digits: int) -> str:
-    """What a ``point`` of the front costs: time and how that is known, or without a target bytes."""
+    """Return the cost of a ``point`` of the front: modelled or estimated time, or bytes without a target."""
     if point["time_ns"] is None:
         return f"{point['bytes']:,} bytes"
     return f"{times_text(point['time_ns'], digits)} {how_known(point)}"
 
 
 def how_known(found: Mapping[str, Any]) -> str:
-    """Whether a time is that of a package, or a plan's."""
+    """Return "modelled" for the time of a package, "estimated" for the time of a plan."""
     return "modelled" if found.get("modelled") else "estimated"
 
 

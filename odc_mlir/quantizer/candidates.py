@@ -88,7 +88,7 @@ def types_of(
 
 
 def copied(assigned: ModuleOp, copies: Mapping[str, str]) -> dict[str, Attribute]:
-    """The types that tensors take over, from what is assigned to others; raises OptionError where nothing is."""
+    """Return the types that tensors copy from others; raise OptionError where the source has no parameters."""
     values = _values(assigned)
     found: dict[str, Attribute] = {}
     for name, source in copies.items():
@@ -114,7 +114,7 @@ def check_kept(graph: Graph, types: Types) -> None:
 
 
 def missing(graph: Graph, types: Types) -> dict[str, str]:
-    """What the tensors of the quantised ``graph`` are that have another type than given for them, by name."""
+    """Return the actual type of each tensor whose type differs from the given one, by name."""
     found: dict[str, str] = {}
     standing = float_names(graph, dict.fromkeys(types, 0))
     for name, type in types.items():
@@ -157,13 +157,13 @@ def scheme_of(types: Types) -> str:
 
 
 def given_ranges(types: Types) -> dict[str, tuple[float, float]]:
-    """What the codes of values stand for, by name."""
+    """Return the ranges that given types represent, by name."""
     found = ((name, given_range(types, name)) for name in types)
     return {name: range for name, range in found if range is not None}
 
 
 def codes_brought(graph: Graph) -> list[str]:
-    """What to say of a model whose weights alone are codes, by which nothing shows what these have lost."""
+    """Return the finding for a model with quantised weights: their own loss cannot be measured."""
     codes = [info for info in graph.tensors if info.is_const and info.quant is not None and info.info.is_integer]
     types = sorted({info.dtype for info in codes if info.info.bits <= _MOST_WEIGHT_BITS})
     if not types:
@@ -207,7 +207,7 @@ _SURE = 0.9  # a score of SOFTMAX that larger logits do not change much
 def with_output_room(
     function: FuncOp, ranges: Mapping[str, Range], statistics: Statistics, bits: int
 ) -> dict[str, tuple[float, float]]:
-    """``ranges``, by name, with those of outputs, and of values behind the last layer, as wide as tails ask for."""
+    """Return ``ranges`` with room for rare values in outputs and in values behind the last layer."""
     found = dict(ranges)
     # Where the last half of a step begins that scores between 0 and 1, or -1 and 1, have.
     saturated = {"LOGISTIC": math.log(2.0 ** (bits + 1) - 1.0), "TANH": math.atanh(1.0 - 2.0**-bits)}
@@ -235,7 +235,7 @@ def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
 
 
 def _behind_layers(function: FuncOp, statistics: Statistics) -> Iterator[SSAValue]:
-    """What the function returns, and what that is made of by operators that have no products and tell of its tails."""
+    """Yield the outputs and the values that operators without products compute them from."""
 
     def goes_through(op: CircleOp) -> bool:
         return op.SPEC.name not in LAYERS | SEQUENCES | _OTHER_LAYERS and not _is_sure(op, statistics)
@@ -250,7 +250,7 @@ def _is_sure(op: CircleOp, statistics: Statistics) -> bool:
 
 
 def _squashed(function: FuncOp, kind: str) -> Iterator[SSAValue]:
-    """What operators of this ``kind`` read whose results are moved to outputs, and what is moved to there."""
+    """Yield the operands of operators of this ``kind`` whose results only move to outputs."""
     made = (value.owner for value in _back(outputs_of(function), _moves))
     read = [op.operands[0] for op in made if isinstance(op, CircleOp) and op.SPEC.name == kind]
     return _back(read, _moves)
@@ -467,7 +467,7 @@ def _entries(types: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _take_constants(fake: ModuleOp, quantised: ModuleOp) -> None:
-    """Give the operators of ``fake`` the constants that those of ``quantised`` really have: codes may be refined."""
+    """Copy the constants of ``quantised``, whose codes may be refined, to the operators of ``fake``."""
     ours, theirs = computing(fake), computing(quantised)
     assert [op.SPEC.name for op in ours] == [op.SPEC.name for op in theirs], "both are made of one float model"
     for op, other in zip(ours, theirs, strict=True):

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Driver:
-    """Quantises ``original``, optimised as ``base``; ``making.steps`` tells what was tried and kept."""
+    """Driver for one model: ``original``, optimised as ``base``; ``making.steps`` records the search."""
 
     def __init__(
         self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None = None
@@ -88,12 +88,12 @@ class Driver:
         self.widening: PrecisionSearch | None = None
 
     def _of_records(self) -> list[RecordFinding]:
-        """What the records say, with all samples that ranges are chosen by: those held back are, in the end."""
+        """Return the findings about the records, counted over all samples that choose the final ranges."""
         data, found = self.data, self.base.records.findings
         return [*amount(data.known), *(finding for finding in found if finding.kind != FEW_RUNS)]
 
     def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
-        """Precisions that the user chose; parameters are given for codes of the scheme, or of what is chosen."""
+        """Return the precisions that the user chose; layers with given parameters keep the scheme."""
         names = _names(self.base)
         asked = {*self.options.parameters, *self.options.copied_parameters}
         given = (asked | self._readers_of(asked)).intersection(names)
@@ -236,7 +236,7 @@ class Driver:
         return most_ms is not None and (time := self.time(candidate)) is not None and time.ns > 1e6 * most_ms
 
     def finished(self, module: ModuleOp) -> ModuleOp:
-        """What a candidate's file holds: reals too far out for readers are limited, which changes no result here."""
+        """Return the module for the file, with float constants limited to what readers represent."""
         return limited(module, self.statistics)
 
     def _file_bytes(self, module: ModuleOp) -> int:
@@ -253,7 +253,7 @@ class Driver:
     # More bits where they are needed.
 
     def _widened(self, choosing: HelpSearch, best: MeasuredCandidate) -> Candidate:
-        """The best so far, or where limits do not hold one in which as few layers as possible have other precisions."""
+        """Return the best candidate, or where limits are missed one with other precisions in few layers."""
         model, candidate, making, plain = best.model, best.candidate, self.making, choosing.plain
         assert plain is not None
         first, may_correct = candidate.recipe, len(self.options.switched(self.options.correction)) > 1
@@ -298,7 +298,7 @@ class Driver:
         return better.candidate
 
     def share(self, candidate: Candidate) -> float:
-        """The part of the model that coverage is about: what is not float, or what the target runs of what it could."""
+        """Return the coverage: the share that is not float, or that the target runs of what it could run."""
         if self.possible is not None and self.target is not None and self.scheme_is_taken:
             found = self.target.judge(candidate.module).share(self.possible)
         else:
@@ -311,7 +311,7 @@ class Driver:
         return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
 
     def measures(self, candidate: Candidate) -> dict[str, float | None]:
-        """What the verdict's limits are checked against, of samples that ``candidate`` was not made by.
+        """Return the measures for the verdict's limits, by cross-validation.
 
         Whether it follows outputs that hardly vary, or only in rare samples, it tells by itself: what does not know
         these clips them.
@@ -356,7 +356,7 @@ class _Models:
 
 
 def _rules(name: str) -> TargetRules:
-    """The rules of a target: only who names one waits for the NPU's back end to be imported."""
+    """Load the rules of a target; the NPU's back end is imported only here."""
     from odc_mlir.quantizer.target import TargetRules
 
     return TargetRules(name)

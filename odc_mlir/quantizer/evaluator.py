@@ -45,7 +45,7 @@ _MOST_KNOWN = 3  # candidates: what is best so far, and the last two that were c
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was measured of a candidate of ``model``; ``by_twins``: of models made by its recipe instead of it."""
+    """Measures of a candidate of ``model``; ``by_twins``: of models built by its recipe without some samples."""
 
     model: FloatModel
     candidate: Candidate
@@ -59,7 +59,7 @@ class Judgement:
 
 
 class Judgements:
-    """The last judgements of candidates, so that what is best so far is not judged anew for all it is compared with."""
+    """Cache of the last judgements, so that the best candidate is not judged again for each comparison."""
 
     def __init__(self) -> None:
         self._last: list[Judgement] = []  # in the order in which they were asked for
@@ -67,7 +67,7 @@ class Judgements:
     def measured(
         self, model: FloatModel, candidate: Candidate, judge: Callable[[FloatModel, Candidate], Judgement]
     ) -> Measurement:
-        """What is known of the candidate, or what ``judge`` finds."""
+        """Return the cached measures of the candidate, or those that ``judge`` finds."""
         found = next((known for known in self._last if known.is_of(model, candidate)), None)
         others = [known for known in self._last if known is not found]
         found = found or judge(model, candidate)
@@ -183,7 +183,7 @@ class Folds:
         return self._shown
 
     def _statistics(self, model: FloatModel) -> list[Statistics]:
-        """What was recorded without each fold that judges."""
+        """Return the statistics of all samples without each fold."""
         shown = self._shown_by(model)
         if not shown.statistics:
             executor, count = HostExecutor(model.graph), self.count(JUDGES)
@@ -264,7 +264,7 @@ class Making:
             model.held = [record(executor, self.data.held[part::parts]) for part in range(parts)]
 
     def statistics_of(self, model: FloatModel) -> Statistics:
-        """What ranges of ``model`` are chosen by: all samples. What is judged has the ranges of the result."""
+        """Return the statistics of all samples, which choose the final ranges of ``model``."""
         return model.fitted if self.data.separate else model.complete
 
     def built(self, model: FloatModel, recipe: Recipe) -> MeasuredCandidate:
@@ -314,7 +314,7 @@ class Making:
         return candidate.measured_itself
 
     def measured_by_halves(self, model: FloatModel, candidate: Candidate) -> Measurement:
-        """The same of models that lack half of the samples held back: choices leave room for what is unseen."""
+        """Measure models without half of the held-back samples, on that half."""
         return self._held_back.measure(model, candidate)
 
     def coverage(self, candidate: Candidate) -> Coverage:
@@ -324,7 +324,7 @@ class Making:
         return candidate.coverage
 
     def lost_values(self, candidate: Candidate) -> list[tuple[RareValue, float]]:
-        """The rare values of calibration samples that ``candidate`` loses, with what it gives instead."""
+        """Return the rare values of calibration samples that ``candidate`` loses, with its own outputs."""
         if not self._rare_values:
             return []
         if candidate.lost_values is None:
@@ -399,19 +399,19 @@ class Making:
 
     @cached_property
     def is_large(self) -> bool:
-        """Whether making a model takes too long to do that often."""
+        """Whether models take too long to build and measure for cross-validation."""
         samples = len(self.data.fit) + len(self.data.held)
         return samples * self.examination(self.base).macs > _MOST_JUDGING_MACS
 
     def in_time(self) -> bool:
-        """Whether there is time to try more; who asks when there is none leaves something out."""
+        """Return whether there is time to try more, and note if not: the search then is cut short."""
         most = self.options.max_seconds
         is_in_time = most is None or time.monotonic() - self._start < most
         self.is_cut_short = self.is_cut_short or not is_in_time
         return is_in_time
 
     def say(self, text: str, made: int = 0) -> None:
-        """Tell what is being done, and how many models are made of those that are foreseen."""
+        """Report progress: a text and the number of models built of those expected."""
         LOG.info("%s", text)
         self._made += made
         if self._progress is not None:

@@ -227,7 +227,7 @@ class Stepper:
             self._step(self.graph.nodes[self._next])
 
     def run(self, item: GraphNode) -> None:
-        """Run every operator up to ``item``, which must not have run: what it gives is alive then."""
+        """Run every operator up to and including ``item``, which must not have run."""
         self.go_to(item)
         self._step(item)
 
@@ -357,7 +357,7 @@ CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
 def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
-    """For tensors of ``quantised`` the name of the float model's tensor that they stand for.
+    """Return the float model's tensor name for each tensor of ``quantised``, by index.
 
     Tensors keep their names; what a conversion makes of one, and what one is made of, stands for the same.
     """

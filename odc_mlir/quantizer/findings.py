@@ -440,7 +440,7 @@ def _precisions_changed_for(metric: str, driver: Driver) -> bool:
 
 
 def real_ends(options: Options, graph: Graph) -> Iterator[str]:
-    """Inputs and outputs that stay real although codes were asked for."""
+    """Yield a text for inputs and outputs that stay float although quantised ones are requested."""
     ends = {"input": (graph.input_infos(), options.input_types), "output": (graph.output_infos(), options.output_types)}
     kept = {
         kind: [

@@ -61,14 +61,14 @@ Outputs = Sequence[Sequence[Array]]
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """Intervals by measure, and how many samples they are of; ``of_more``: those of so many samples like these."""
+    """Intervals by measure over ``count`` samples; ``of_more`` predicts them for more samples of this kind."""
 
     intervals: Mapping[str, Interval]
     count: int
     of_more: Callable[[int], Mapping[str, Interval]] | None = None
 
     def doubtful(self, limits: Sequence[Limit], measures: Mapping[str, float | None]) -> list[Limit]:
-        """The limits that ``measures`` keep, but by which too few samples say that others will.
+        """Return the limits that ``measures`` keep, but that too few samples confirm.
 
         Of shares of samples so few show nothing but misses, which the measures count.
         """
@@ -86,7 +86,7 @@ def intervals_of(
     ends: Sequence[Interval | None] = (),
     of_more: int | None = None,
 ) -> dict[str, Interval]:
-    """The interval of each measure that is made of what single samples give; none of a single sample.
+    """Return the interval of each measure that sums over samples; none for a single sample.
 
     ``measured`` is what verdicts have of the samples of ``reference``; ``judged`` the same of models made without them,
     where that is another; ``itself`` the model as it is, of which each output has the range ``ends``, where known. What
@@ -177,7 +177,7 @@ def _bettered(one: dict[str, Interval], other: dict[str, Interval]) -> dict[str,
 
 
 class CutOff(NamedTuple):
-    """What an output's range cuts off of a value that was not seen, and that value's square, for each draw."""
+    """Clipped part of an unseen value and the square of that value, for each draw."""
 
     lost: Reals
     power: Reals
@@ -196,7 +196,7 @@ class _Draws:
         self._factor = max(1.0, _KNOWING / count) ** _FEW
 
     def spans(self, values: Sequence[Array], count: int, spans: Reals) -> Reals:
-        """What the ranges of ``count`` samples could be, where those judged have ``spans``."""
+        """Draw the ranges of ``count`` samples, given the ``spans`` of the judged ones."""
         ends = [(value.min(), value.max()) for value in values if value.size and np.isfinite(value).all()]
         if not ends:
             return spans
@@ -376,7 +376,7 @@ class RareValue:
     span: float
 
     def seen_in(self, outputs: Sequence[Array] | None) -> float:
-        """What a model that has these ``outputs`` of the sample gives instead; zero where it cannot run it."""
+        """Return this element of a model's ``outputs``; zero where the sample cannot run."""
         return 0.0 if outputs is None else float(outputs[self.output].flat[self.element])
 
     def is_lost(self, found: float) -> bool:
@@ -385,7 +385,7 @@ class RareValue:
 
 
 def rare_values(reference: Reference, outputs: Sequence[Sequence[Array]]) -> list[RareValue]:
-    """Those among ``outputs``, what the float model gives of samples that ``reference`` does not have."""
+    """Return the rare values among ``outputs`` of calibration samples that ``reference`` does not contain."""
     found = []
     for place, arrays in enumerate(zip(*outputs, strict=True)):
         width, shape = len(reference.columns(place).low), arrays[0].shape
@@ -419,7 +419,7 @@ def _of_columns(reference: Reference, place: int, columns: slice, arrays: Sequen
 
 
 def lost_value_text(name: str, witness: RareValue, found: float, *, is_clipped: bool) -> str:
-    """What is said of an output called ``name``; ``is_clipped``: its range does not hold all that was seen."""
+    """Return the text for a lost rare value; ``is_clipped``: ranges clip observed values."""
     remedy = "so cutting them off seemed to help: choose --ranges minmax, give" if is_clipped else "so give"
     return (
         f"output {name!r} is {found:.7g} for a sample for which the float model gives {witness.value:.7g}; none of "

@@ -64,7 +64,7 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
 
 
 def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
-    """What is mostly answered where that is another class than the label, by label; none where luck may have it.
+    """Return the class that most answers to a label have, where it differs beyond chance, by label.
 
     Labels are told apart by their answers, and those answers are labels, or answers to labels, that have moved too:
     classes that a model confuses, or has in one, are not moved.
@@ -202,7 +202,7 @@ def check_finite(labels: Array) -> None:
 
 
 def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
-    """What speaks against labels by which a ``model``, called so, is scored; None where nothing does."""
+    """Return the doubt about labels that score ``model``; None without any."""
     outputs, labels = compared(outputs, labels)
     try:
         check_finite(labels)
@@ -216,7 +216,7 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Which labels have no more to do with answers than by luck: ``what``, all or those of columns.
+    """Labels that fit answers no better than chance: all of them, or those of some columns.
 
     ``common``: the class that most have, and its share in percent, where answers that are all right would show no more.
     """
@@ -226,7 +226,7 @@ class Misfit:
 
 
 def misfit_text(found: Misfit, count: int, model: str) -> str:
-    """What is said where :func:`misfit` finds something."""
+    """Return the text for a misfit."""
     if found.common is not None:
         return (
             f"{found.common[1]:.0f} % of the labels of {counted(count, 'sample')} are of class {found.common[0]}, so "
@@ -239,7 +239,7 @@ def misfit_text(found: Misfit, count: int, model: str) -> str:
 
 
 def unscored_text(places: Sequence[int]) -> str:
-    """What is said of columns at ``places`` whose labels are the same for all samples."""
+    """Return the text for columns whose labels are the same for all samples."""
     return (
         f"{same_labels_text(places)} and say nothing of these: limits hold as without labels as well; give samples for "
         "which they vary"
@@ -334,7 +334,7 @@ def check_class_numbers(outputs: Sequence[Array], labels: Array) -> None:
 
 
 def _classes_of(outputs: Sequence[Array]) -> int | None:
-    """How many classes there are; None where outputs are indices, of which nobody knows, or one number."""
+    """Return the number of classes; None for outputs of indices or of one number."""
     return outputs[0].shape[-1] if outputs[0].dtype.kind not in "iu" and outputs[0].ndim else None
 
 
@@ -403,7 +403,7 @@ def _common(labels: Array) -> tuple[int, float] | None:
 
 
 def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[str, str]:
-    """What labels seem to be that are right with ``shift``, and what to do: 0 is among those of a rotation as well."""
+    """Return the likely numbering of labels that fit with ``shift``, and the remedy."""
     first, last = (0, classes - 1) if shift < 0 else (classes - 1, 0)
     at_end = chosen[labels == first]
     hint = "number classes in the order of the outputs"
@@ -414,7 +414,7 @@ def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[st
 
 
 def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
-    """Which labels have no more to do with answers than by luck: all, or those of columns; None where all have.
+    """Return the labels that fit answers no better than chance; None if all fit better.
 
     More are right, or numbers are near to them. Answers to other samples, or to another question, are missed by as much
     before and after quantising. So are those in another unit, whatever they are.

@@ -125,7 +125,7 @@ class Examination:
         return [layer.result() for layer in found.values()]
 
     def work(self) -> dict[str, float]:
-        """What each operator costs to run, by the names of its results: products, and values of its largest tensor."""
+        """Return the work of each operator, by result name: products plus elements of its largest tensor."""
         result: dict[str, float] = {}
         for item, node in zip(self.graph.nodes, self.runs[0].shaped.nodes, strict=True):
             for index in item.outputs:
@@ -260,7 +260,7 @@ class Examination:
             return node.spec.kernel_function(node)(operands)
 
     def _value(self, index: int, values: Mapping[int, Array], run: FloatRun, *, written: bool) -> Array:
-        """What an operator reads; one that writes it gets a copy, and variables are as at the beginning of a run."""
+        """Return the operand of an operator, copied if it is written; variables have their initial contents."""
         info = self.graph.tensors[index]
         if index in values:
             found = values[index]
@@ -524,7 +524,7 @@ def _round(examination: Examination, effect: Effect, index: int, info: TensorInf
 
 
 def _widened(info: TensorInfo) -> TensorInfo:
-    """``info`` with codes of 16 bits for what its own stand for, and as much beyond as such types have."""
+    """Return ``info`` with 16-bit codes for the same range with the usual headroom."""
     assert info.quant is not None
     scale, zero = info.quant.scales[0], info.quant.zero_points[0]
     low, high = ((1.0 + WIDE_HEADROOM) * scale * (code - zero) for code in info.info.range)
@@ -564,7 +564,7 @@ def _name(graph: Graph, item: GraphNode) -> str:
 
 
 def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str, int]) -> dict[int, int]:
-    """By tensor of the float model that of ``quantised`` which first holds its codes."""
+    """Map tensors of the float model to the first tensor of ``quantised`` with their codes."""
     found: dict[int, int] = {}
     made = {index for item in quantised.nodes for index in item.outputs} | set(quantised.inputs)
     for index in sorted(made, key=lambda index: (quantised.tensors[index].name not in known, index)):
@@ -575,7 +575,7 @@ def _coded_values(quantised: Graph, names: Mapping[int, str], known: Mapping[str
 
 
 def _sources(graph: Graph) -> dict[int, int]:
-    """By tensor whose codes are those of another, that one."""
+    """Map tensors to the tensor that their codes are copied from."""
     found: dict[int, int] = {}
     for item in graph.nodes:
         rule = item.node.spec.quant
@@ -594,7 +594,7 @@ _SAMPLES = 4  # a mask hides the same in every run, or nearly
 
 
 def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]]) -> dict[str, float]:
-    """By result name, the part of the shares of each SOFTMAX that lies where those of ``reference`` are exactly zero.
+    """Return the part of each SOFTMAX that lies where ``reference`` has exact zeros, by result name.
 
     A SOFTMAX that is nowhere zero in the float model is left out.
     """
@@ -650,7 +650,7 @@ class Counts:
     macs: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """As it stands in a verdict."""
+        """Return the entry of the verdict."""
         return {unit: getattr(self, unit) for unit in UNITS}
 
 
@@ -674,7 +674,7 @@ class Coverage:
 
     @property
     def unit(self) -> str:
-        """What is counted by: products, or layers in a model without any."""
+        """The unit of the share: products, or layers in a model without products."""
         return next((unit for unit in UNITS if self.total(unit)), UNITS[-1])
 
     def share(self, unit: str | None = None) -> float | None:
@@ -688,7 +688,7 @@ class Coverage:
         return scheme in self.computing
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a verdict."""
+        """Return the entry of the verdict."""
         return {
             "unit": self.unit,
             "share": self.share(),

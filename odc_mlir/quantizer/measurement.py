@@ -22,7 +22,7 @@ _ROUNDED = 1e-12
 
 
 def constant_outputs(every: Sequence[Sequence[Array]], places: Sequence[int] = ()) -> list[list[Array]]:
-    """For each output the same value for all samples: zeros and, of several samples, the mean of what ``every`` has.
+    """Return constant outputs: zeros and, for several samples, the mean of each output in ``every``.
 
     Where an output is no number, or of ``places``, the most frequent value stands in for the mean. None where the shape
     of an output depends on the sample.
@@ -151,7 +151,7 @@ class Measurement:
         return [(self.decisive, other.decisive), (self.results, other.results)]
 
     def tells_more(self, other: Measurement) -> bool:
-        """Whether columns are told here that ``other`` has lost, or in part, and none is lost for these."""
+        """Return whether columns that ``other`` loses, or loses in part, are kept, and none is lost for them."""
         ours, theirs = _places(self.lost), _places(other.lost)
         ours_in_part, theirs_in_part = ours | _places(self.blurred), theirs | _places(other.blurred)
         return ours <= theirs and ours_in_part <= theirs_in_part and (ours, ours_in_part) != (theirs, theirs_in_part)
@@ -170,7 +170,7 @@ class Measurement:
         return result
 
     def by_output(self) -> list[dict[str, Any]]:
-        """The measures of every output, as they stand in a verdict."""
+        """Return the measures of every output for the verdict."""
         every = zip(self.names, self.outputs, self.r2, strict=True)
         return [{"name": name, **dataclasses.asdict(errors), "r2": r2} for name, errors, r2 in every]
 
@@ -181,7 +181,7 @@ def _places(every: list[list[Lost]]) -> set[tuple[int, int, int]]:
 
 
 def lost_places(measured: Measurement) -> list[int]:
-    """The outputs of numbers that vary in the float model, of which their mean over the samples would say as much."""
+    """Return the varying outputs that their mean over the samples approximates as well."""
     if len(measured.reals) < _FEWEST_SAMPLES:
         return []
     every = enumerate(zip(measured.r2, measured.outputs, strict=True))
@@ -218,7 +218,7 @@ class Powers:
         return ours - theirs, _standard_error(self._differences_db(other))
 
     def _differences_db(self, other: Powers) -> NDArray[np.float64]:
-        """What each sample adds to the gain of each tensor, about; nothing where one of both is exact."""
+        """Return the approximate part of each sample in the gain of each tensor; 0 where one is exact."""
         ours, theirs = (p.noise.mean(axis=1, keepdims=True) for p in (self, other))
         compared = (ours > 0) & (theirs > 0)
         found = other.noise / np.where(compared, theirs, 1.0) - self.noise / np.where(compared, ours, 1.0)
@@ -266,7 +266,7 @@ _RISK = 0.05  # that what chance does is taken for more
 
 
 def _standard_error(parts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """That of the mean along the last axis; 0 of a single one."""
+    """Return the standard error of the mean along the last axis; 0 for one element."""
     count = parts.shape[-1]
     return np.asarray(parts.std(axis=-1, ddof=1) / math.sqrt(count) if count > 1 else np.zeros(parts.shape[:-1]))
 

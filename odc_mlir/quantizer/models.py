@@ -120,7 +120,7 @@ OPTIMISED = "circle-opt"
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All choices beside those of the scheme.
+    """Choices of a quantised model beside its scheme.
 
     ``normalize`` and ``normalize_outputs``: whether columns of inputs, and of outputs, share a scale only after they
     were made alike; ``headroom``: by which part ranges are wider than what was seen, ``output_room``:
@@ -152,7 +152,7 @@ class Recipe:
         return replace(self, normalize_outputs=True, precisions=tuple(sorted(found.items())))
 
     def with_precisions(self, precisions: Mapping[str, str], fixed: Mapping[str, PrecisionChoice]) -> Recipe:
-        """The recipe with the precisions that a search found; what the user asked for wins."""
+        """Return the recipe with these precisions; those ``fixed`` by the user win."""
         chosen = {name: PrecisionChoice(precision) for name, precision in precisions.items()}
         return replace(self, precisions=tuple(sorted({**chosen, **fixed}.items())))
 
@@ -200,7 +200,7 @@ class FloatModel:
 
 @dataclass
 class Candidate:
-    """A quantised model, the recipe that it was made by, and what was measured of it on the samples held back."""
+    """A quantised model, its recipe, and its measures."""
 
     recipe: Recipe
     module: ModuleOp
@@ -221,12 +221,12 @@ def graph_of(module: ModuleOp) -> Graph:
 
 
 def run_passes(context: Context, module: ModuleOp, passes: Sequence[ModulePass], *, verify: bool = True) -> None:
-    """Run passes of the stage in place; ``verify`` what they make."""
+    """Run passes of the quantising stage in place; ``verify`` their results."""
     pipelines.run_passes(context, module, ((STAGE, item) for item in passes), verify=verify)
 
 
 def make_pass(name: str, **options: Any) -> ModulePass:
-    """One of our passes with these options, of which those that are None are left out."""
+    """Return a pass with these options; None leaves an option out."""
     return transforms.load(name)(**{key: value for key, value in options.items() if value is not None})
 
 
@@ -276,7 +276,7 @@ def _refuse_quantised(module: ModuleOp) -> None:
 
 
 def _decode_weights(function: FuncOp, kept: str | None) -> None:
-    """Make constants of codes real where operators on real values read them, but those of type ``kept``."""
+    """Dequantise constants that float operators read, except those of type ``kept``."""
     for op in quant_ir.operators(function):
         for index, operand in enumerate(op.operands):
             constant = quant_ir.constant_of(operand)
@@ -350,7 +350,7 @@ def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns
 
 
 def normalized_by_weights(model: FloatModel) -> FloatModel | None:
-    """A copy that scales the channels of its inputs by what the first weights tell; None where they tell too little."""
+    """Return a copy that scales input channels by its first weights; None if these hardly differ."""
     module = model.module.clone()
     changed = _changed(module, {}, "quant-normalize-inputs", sizes="weights")
     return FloatModel(module) if changed else None
@@ -375,7 +375,7 @@ def outputs_normalized(
     statistics: Statistics,
     samples: Sequence[Sequence[Array]],
 ) -> FloatModel | None:
-    """A copy in which the columns of outputs get their units after the last layer; ``axes``: where, by output name.
+    """Return a copy whose output columns get their units after the last layer; ``axes``: by output name.
 
     Columns of layers that are moved to outputs named in ``moved``, and to no others, get them too. It has no records
     yet; ``statistics`` tell which columns differ in size, ``samples`` how far they may reach. None where that changes
@@ -447,14 +447,14 @@ def _changed(module: ModuleOp, files: Mapping[str, Mapping[str, Any]], name: str
 
 
 def _told(module: ModuleOp) -> list[str | None]:
-    """Digests of all constants, and precisions that operators are told to have, in order."""
+    """Return the digests of all constants and the assigned precisions, in order."""
     ops = list(module.walk())
     digests = [op.blob.digest for op in ops if isinstance(op, ConstOp)]
     return [*digests, *(quant_ir.read_word(op, quant_ir.PRECISION) for op in ops if isinstance(op, CircleOp))]
 
 
 def _normalizing(function: FuncOp) -> set[str]:
-    """The results of what normalises columns, which stays real."""
+    """Return the results of operators that normalise columns in float."""
     ops = quant_ir.operators(function)
     return {op_name(op) for op in ops if quant_ir.read_word(op, quant_ir.PRECISION) == FLOAT}
 
@@ -502,7 +502,7 @@ _SAMPLES = 8  # a mask hides the same in every run, or nearly
 
 
 def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel:
-    """A copy in which numbers that hide scores from a SOFTMAX are no larger than necessary; ``model`` without any.
+    """Return a copy with mask values no larger than necessary; ``model`` itself if it has no masks.
 
     They are limited where that changes no share of a row in the first of ``samples``; a row that is hidden altogether
     has equal shares for all, and may change.
@@ -533,7 +533,7 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
 
 
 def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
-    """What may be masks, by the name of the SOFTMAX."""
+    """Return the possible masks by the name of their SOFTMAX."""
     function = quant_ir.main_function(model.module)
     assert function is not None
     result = {}
@@ -580,14 +580,14 @@ _SQUARES = frozenset({"SQUARE", "SQUARED_DIFFERENCE", "MUL", "POW"})
 
 
 class _Makers:
-    """Who makes a tensor."""
+    """Producers of tensors."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._by_tensor = {index: item for item in graph.nodes for index in item.outputs}
 
     def of(self, index: int) -> GraphNode | None:
-        """What makes the values of a tensor, whatever moves them; None for inputs and constants."""
+        """Return the producer of a tensor's values, behind operators that move them; None for inputs and constants."""
         found = self._by_tensor.get(index)
         while found is not None and found.node.spec.name in _MOVES:
             found = self._by_tensor.get(found.inputs[0])
@@ -640,7 +640,7 @@ PATTERNS: Mapping[str, Callable[[_Makers, GraphNode], Iterator[GraphNode]]] = {
 
 
 def layers_of(graph: Graph, pattern: str) -> list[str]:
-    """The layers of a pattern, wherever it stands in ``graph``, that need more bits: names of their results."""
+    """Return the result names of the layers of a pattern that need more bits."""
     makers = _Makers(graph)
     found = (makers.name(part) for item in graph.nodes for part in PATTERNS[pattern](makers, item))
     return list(dict.fromkeys(found))

@@ -34,7 +34,7 @@ def tells(outputs: Sequence[Array]) -> bool:
 
 
 def nothing(expected: Array) -> Array:
-    """What a model has instead of ``expected`` of a sample that a kernel refuses: no number, and no right answer."""
+    """Return the output for a sample that a kernel refuses: NaN, or no right answer."""
     if expected.dtype.kind in "biu":
         return np.asarray(np.bitwise_xor(expected, expected.dtype.type(1)))
     return np.full_like(expected, np.nan) if expected.dtype.kind == "f" else np.zeros_like(expected)
@@ -108,7 +108,7 @@ def _source(graph: Graph, tensor: int, seen_through: frozenset[str] = _KEEP_ORDE
 
 
 def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
-    """The tensor in which noise shows that may change an output: what a function squashes, or is searched."""
+    """Return the tensor whose noise decides an output: the operand of a squashing function or a search."""
     if places is not None:
         output = places.searched
     node = last_operator(graph, output)
@@ -155,7 +155,7 @@ def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
 
 
 def _part_of_sum(rows: NDArray[np.float64]) -> float:
-    """By how much the sum of a row varies, in parts of what it would if columns had nothing to do with each other."""
+    """Return the variance of row sums relative to that of independent columns."""
     with np.errstate(all="ignore"):  # of values that are not finite, or never vary
         return float(rows.sum(axis=1).var() / rows.var(axis=0).sum())
 
@@ -171,7 +171,7 @@ def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
 
 
 def _are_steps(rows: NDArray[np.float64]) -> bool:
-    """Whether columns are like steps of a series, of which neighbours are alike and all rise and fall together."""
+    """Return whether columns are like steps of a series: they rise and fall together, neighbours most."""
     return _part_of_sum(rows) >= _LEAST_OF_STEPS and _are_like_neighbours(rows)
 
 
@@ -181,7 +181,7 @@ def remedy_of_guess(has_labels: bool) -> str:
 
 
 def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, has_labels: bool = True) -> str | None:
-    """What is said of output ``name`` that may or may not have scores of classes; None where there is no doubt.
+    """Return the text for an output that may hold class scores or numbers; None if that is clear.
 
     ``alone``: as :func:`are_scores` has it; ``has_labels``: whether labels would be compared with it.
     """
@@ -216,7 +216,7 @@ class Places:
     in_order: bool
 
     def may_be_undecided(self, graph: Graph, answers: Sequence[Array], classes: int) -> bool:
-        """Whether logits are searched, in which a class may be nearly as likely as that of all ``answers``."""
+        """Return whether logits are searched, so that another class may be nearly as likely."""
         node = last_operator(graph, self.searched)
         if not (self.in_order and self.largest) or node is None or node.node.spec.name not in LOGITS:
             return False
@@ -228,12 +228,12 @@ class Places:
         return self.axis if self.axis < 0 or shape is None else self.axis - len(shape)
 
     def nearly(self, searched: Array, expected: Array, found: Array) -> Array:
-        """Of each place whether ``found`` has at least half the odds of what is expected."""
+        """Return for each index whether ``found`` has at least half the odds of the expected class."""
         best, chosen = (self._at(searched, places) for places in (expected, found))
         return np.ravel(chosen >= best - UNDECIDED_NATS)
 
     def shares_of_ties(self, searched: Array, expected: Array, found: Array, decisive: Array) -> NDArray[np.float64]:
-        """What each place of ``found`` counts, see :func:`share_of_ties`, that was searched for in ``decisive``."""
+        """Return the weight of each index of ``found`` among ties in ``decisive``; see :func:`share_of_ties`."""
         values, seen = (np.moveaxis(array, self.axis, -1) for array in (searched, decisive))
         least, chosen = self._at(searched, expected) - UNDECIDED_NATS, self._at(decisive, found)
         ranks = range(chosen.shape[-1])
@@ -261,7 +261,7 @@ def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) ->
 
 
 def places_of(graph: Graph, output: int) -> Places | None:
-    """What an output's places are of; None for one of other values."""
+    """Return the search that an output of indices comes from; None for other outputs."""
     producers = {index: node for node in graph.nodes for index in node.outputs}
     tensor, in_order = output, True
     while (node := producers.get(tensor)) is not None:
@@ -298,7 +298,7 @@ class Answering:
 
 
 def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
-    """What ``labels``, so many for each sample, are compared with, where ``outputs`` are those of one.
+    """Return the output that ``labels``, a number per sample, are compared with.
 
     The first output; where TOPK_V2 gives it and there is a label for each of its rows, the best of the indices, which
     may be another output.
@@ -370,7 +370,7 @@ class Columns:
 
     @classmethod
     def of(cls, arrays: Sequence[Array], axis: int = _LAST) -> Columns:
-        """The columns of what the samples have for an output; none where their number changes, or of no reals."""
+        """Return the columns of an output over samples; none if their number changes or values are not real."""
         widths = {array.shape[axis] if array.ndim else 1 for array in arrays}
         if len(widths) != 1 or not (width := widths.pop()) or any(array.dtype.kind != "f" for array in arrays):
             return cls(np.empty(0), np.empty(0), axis)
@@ -380,7 +380,7 @@ class Columns:
         return found
 
     def rows(self, array: Array) -> Array:
-        """The values of an output, those of each column below each other."""
+        """Return the values of an output as [values, columns]."""
         return (np.moveaxis(array, self.axis, -1) if array.ndim else array).reshape(-1, len(self.low))
 
     def add(self, array: Array, expected: Array | None = None) -> None:
@@ -432,12 +432,12 @@ class Columns:
 
     @property
     def variation(self) -> NDArray[np.float64]:
-        """The sum of the squares of what values differ from their mean."""
+        """Sum of squared deviations from the mean, by column."""
         return self.squares - np.square(self.total) / max(1, self.values)
 
     @property
     def wider_ranges(self) -> NDArray[np.float64]:
-        """What each column may reach, [2, columns], told by all: the farthest that one was, in standard deviations.
+        """Ends that columns may reach, [2, columns]: the farthest deviation of any column, in standard deviations.
 
         Few samples show the ends of none. Room costs codes, so no range is more than twice what its column has shown.
         """
@@ -472,7 +472,7 @@ class Columns:
 
 
 def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
-    """The columns of what the samples have for an output: those that are quantities of their own first, the last axis.
+    """Return the columns of an output: along the axis of separate quantities first, then the last axis.
 
     Quantities are along another axis behind that of the batch where channels ``are_along`` it, or that is not known and
     they are few, one scale is too coarse for them, and places along that axis tell how much elements vary.
@@ -490,7 +490,7 @@ def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None])
 
 
 def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
-    """Whether columns tell how much elements vary, all samples of one shape: what is alike within them, and differs.
+    """Return whether the column of an element explains its variation over samples of one shape.
 
     Rows of an image may be small beside others too, but elements of these differ as much.
     """
@@ -508,7 +508,7 @@ def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Columns of one output, by place along ``axis``, of which a quantised model tells nothing; of ``columns``.
+    """Lost columns of one output, by place along ``axis``, among ``columns``.
 
     ``are_shares``: what gives them, such as SOFTMAX, gives all of them one range, which no scale changes.
     """
@@ -520,7 +520,7 @@ class Lost:
     in_part: bool = False
 
     def text(self, name: str) -> str:
-        """What is said of these columns of output ``name``."""
+        """Return the text about these columns of output ``name``."""
         part = " in part" if self.in_part else ""
         if self.columns == 1:
             return lost_output_text(name, part, are_shares=self.are_shares)
@@ -540,7 +540,7 @@ class Lost:
 def lost_output_text(
     name: str, part: str = "", varies_by: float | None = None, *, are_shares: bool = False, known: bool = True
 ) -> str:
-    """What is said of output ``name``; ``varies_by``: what little samples show of what it could.
+    """Return the text for a lost output; ``varies_by``: its small variation over the samples.
 
     ``are_shares``: its operator has a range by definition. ``known``: also a model that knows the samples loses it.
     """
@@ -642,7 +642,7 @@ _CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
 def unreached(graph: Graph) -> list[str]:
-    """What is said of outputs of which the codes of logits leave no score on one side of a half."""
+    """Return texts for outputs whose codes reach no score on one side of a half."""
     found, scoring = [], list(_scoring(graph))
     for (name, node), ends in zip(scoring, ends_of(graph, [node.inputs[0] for _, node in scoring]), strict=True):
         if ends is None:

@@ -40,7 +40,7 @@ _NOTHING = 1e-12  # part of the largest finite capacity below which an arc is fu
 
 
 class Network:
-    """Nodes ``0 … count - 1`` and arcs with capacities; ``source_side`` is what a smallest cut leaves the source."""
+    """Flow network of nodes ``0 … count - 1`` and arcs with capacities."""
 
     def __init__(self, count: int) -> None:
         self._arcs: list[list[int]] = [[] for _ in range(count)]
@@ -134,7 +134,7 @@ class RoundingNoise:
 
 @dataclass(frozen=True, slots=True)
 class Border:
-    """What it costs that two layers differ: ``costs[k]`` where one is at most at level k and the other above."""
+    """Cost of different levels of two layers: ``costs[k]`` if one is at most at level k and the other above."""
 
     first: int
     second: int
@@ -170,7 +170,7 @@ class Problem:
         return math.prod(sum(map(math.isfinite, self.costs[i])) for i in self.free)
 
     def point(self, levels: Levels) -> Point:
-        """These levels with what they cost and bring."""
+        """Return these levels with their cost and noise."""
         cost = sum(row[level] for row, level in zip(self.costs, levels, strict=True))
         cost += sum(border.cost(levels) for border in self.borders)
         noise = sum(r.noise[min(levels[i] for i in r.layers)] for r in self.roundings)
@@ -187,7 +187,7 @@ class Point:
 
     @property
     def noise_db(self) -> float:
-        """The noise in dB, that of none far below all others."""
+        """Noise in dB; no noise counts as -300 dB."""
         return 10.0 * math.log10(max(self.noise, 1e-30))
 
 
@@ -298,7 +298,7 @@ def _best(problem: Problem, price: float) -> Point:
 
 
 def _filled(costs: Sequence[float]) -> list[float]:
-    """The costs up to the highest level that can be, each gap with what the next one costs."""
+    """Return costs up to the highest allowed level; gaps cost the same as the next level."""
     highest = max(k for k, cost in enumerate(costs) if math.isfinite(cost))
     found = list(costs[: highest + 1])
     for level in range(highest - 1, -1, -1):
@@ -355,7 +355,7 @@ def first_good(
 def without_needless(
     levels: Levels, costs: Sequence[Sequence[float]], good_enough: Callable[[Levels], bool], in_time: Callable[[], bool]
 ) -> Levels:
-    """``levels`` without what the limits do not need, the dearest layers tried first; long lists stay as they are."""
+    """Return ``levels`` without changes that the limits do not need, dearest first; long lists stay."""
     moved = [i for i, level in enumerate(levels) if level]
     if len(moved) > _MOST_TRIED_WITHOUT or len(moved) < 2:
         return levels
@@ -373,7 +373,7 @@ _FLOAT_WORK = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes i
 
 @dataclass
 class Pricing:
-    """Prices the ``levels``, names of precisions, of layers called ``names``, of which ``fixed`` ones have no choice.
+    """Costs of layers ``names`` at ``levels``, which name precisions; ``fixed`` layers have no choice.
 
     ``build`` makes the model with other precisions. ``plain``: what the target runs of it as it is, None without
     target. ``pinned``: layers that have no choice between the first two levels, as known from :meth:`costs` on.
@@ -392,7 +392,7 @@ class Pricing:
     _leaving: list[list[bool]] = field(default_factory=list)  # by layer and level, whether the target loses it
 
     def costs(self, candidate: Candidate, *, host: bool) -> list[list[float]]:
-        """What each layer costs at each level, infinite where it may not have that; the plain level it always may."""
+        """Return the cost of each layer at each level, infinite where not allowed; level 0 always is."""
         precisions = self.examination.precisions(candidate.graph)
         weights, hiding = self.examination.weights(), self.examination.hiding()
         self._leaving = self._left(candidate)
@@ -465,7 +465,7 @@ class Pricing:
         return bits_of(step, of_weights=False) * (0.5 if bits_of(step, of_weights=True) == _FEW_BITS else 1.0)
 
     def _placement(self, candidate: Candidate, step: str) -> Placement | None:
-        """What the target makes of the model with all layers of this precision; None where that cannot be."""
+        """Return the target's placement with all layers in this precision; None if it cannot be built."""
         if step not in self._placements:
             self._placements[step] = self._placed(candidate, step)
         return self._placements[step]
@@ -482,7 +482,7 @@ class Pricing:
             return None
 
     def borders(self) -> list[Border]:
-        """What it costs to convert between two layers."""
+        """Return the costs of conversions between layers."""
         if self._counts_bytes:
             return []
         places, found = {name: place for place, name in enumerate(self.names)}, []

@@ -105,7 +105,7 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
 
 
 class ModelSource(Protocol):
-    """Models with other precisions, and what can be asked about them."""
+    """Builder of models with other precisions, and queries about them."""
 
     def build(self, precisions: Mapping[str, str], *, refines: bool = False) -> Candidate:
         """Return the candidate with these precisions by layer; ``refines``: with codes refined by samples as well."""
@@ -136,14 +136,14 @@ LIMITS, TIME, BYTES = "limits", "time", "bytes"
 
 
 @dataclass(frozen=True, slots=True)
-class Aim:
+class SearchAim:
     """Goal of a search: the least cost within the limits, or the best accuracy within a budget of ns or bytes."""
 
     kind: str = LIMITS
     budget: float = math.inf
 
     @classmethod
-    def of(cls, options: Options) -> Aim:
+    def of(cls, options: Options) -> SearchAim:
         """Return the aim that the options ask for."""
         if options.max_bytes is not None:
             return cls(BYTES, options.max_bytes)
@@ -181,10 +181,10 @@ class PrecisionSearch:
     _unseen: dict[int, bool] = field(default_factory=dict, init=False)  # by identity of what was tried and is kept
 
     def __post_init__(self) -> None:
-        self.aim = Aim.of(self.options)
+        self.aim = SearchAim.of(self.options)
 
     def run(self, candidate: Candidate) -> Candidate:
-        """``candidate``, or one in which some layers have other precisions; see the module's text."""
+        """Return ``candidate``, or one with other precisions in some layers; see the module's docstring."""
         scheme = self.options.scheme
         self._ladder = with_wide_weights(scheme) if self._runs(WIDE_VALUES) else ladder_of(scheme)
         if self.options.reader == LITERT:  # which has no kernel for such
@@ -228,7 +228,7 @@ class PrecisionSearch:
         self.chosen = tried
 
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
-        """What each rounding does to the outputs: measured, or as a file says that was measured before."""
+        """Return the effect of each rounding on the outputs, measured or read from a file."""
         if self.known_errors is None:
             return effects(self.examination, candidate.graph)
         return effects_told(*self.known_errors, self.names, len(self.plain_db))
@@ -282,12 +282,12 @@ class PrecisionSearch:
         return Problem(costs, roundings, self._pricing.borders())
 
     def _weighed(self, effect: Effect) -> float:
-        """The noise as a part of what each output may have: its SQNR with what it should gain, or what is good."""
+        """Return the noise relative to the allowed noise of each output."""
         aims = (min(GOOD_DB, db + GAIN_DB) for db in self.plain_db)
         return math.fsum(noise * 10.0 ** (aim / 10.0) for noise, aim in zip(effect.noise, aims, strict=True))
 
     def _noises(self, effect: Effect) -> tuple[float, ...]:
-        """The noise of a rounding at each level: what was measured, else a quarter for each bit more."""
+        """Return the noise of a rounding at each level: measured, else a quarter for each additional bit."""
         measured = bits_of(self.options.scheme, effect.of_weights)
         bits = [bits_of(name, effect.of_weights) for name in self._levels]
         noise = self._weighed(effect)
@@ -445,7 +445,7 @@ class PrecisionSearch:
                 return
 
     def _of_most_bits(self, problem: Problem) -> Iterator[dict[str, str]]:
-        """Codes of the most bits in each layer: what the search may take, then weights of 16 bits beside such values.
+        """Yield the widest codes of each layer that the search allows, then 16-bit weights beside 16-bit values.
 
         Without a target nothing says what these cost.
         """
@@ -504,7 +504,7 @@ class PrecisionSearch:
         return any(self._is_covered(tried) and self._cost(tried) > self.aim.budget for tried in self.tried.values())
 
     def _best_within_budget(self, candidate: Candidate) -> Tried | None:
-        """What is most accurate within the budget and keeps the limits, or at least the first; None where nothing is.
+        """Return the most accurate model within the budget, preferably within the limits; None without one.
 
         Bytes say nothing of time: for these layers leave the target only if limits are kept in no other way.
         """
@@ -539,7 +539,7 @@ class PrecisionSearch:
         return self._holding() if left else None
 
     def _holding(self) -> Tried | None:
-        """A model within the budget of which limits hold; None where none is known to.
+        """Return a measured model within the budget and the limits; None without one.
 
         Of a few the most accurate, else of a few the cheapest.
         """
@@ -589,7 +589,7 @@ class PrecisionSearch:
         return self._most_accurate(filter(self._is_affordable, timed))
 
     def _affordable(self, points: Sequence[Point], others: Iterable[Levels]) -> list[Levels]:
-        """What was measured of ``points``, from the most accurate on, and is within the budget, and such ``others``."""
+        """Return the measured ``points`` within the budget, the most accurate first, and such ``others``."""
         # Where the budget has no say in which of them are measured, a larger one gets no worse a model.
         if (most := self._most_in_budget) and points:
             every = [point.levels for point in points[:: -(-len(points) // most)]]
@@ -633,7 +633,7 @@ class PrecisionSearch:
         return self._is_covered(tried) and self._cost(tried) <= self.aim.budget
 
     def _may_fit(self, tried: Tried) -> bool:
-        """The same, as far as estimates of time, of which some are too high, do not deny it."""
+        """Return whether the model may be within the budget, as some estimates of time are too high."""
         if self.aim.kind != TIME:
             return self._fits(tried)
         assert self.rules is not None
@@ -647,7 +647,7 @@ class PrecisionSearch:
         return self.rules.time(tried.candidate.module, compiled=True).ns <= self.aim.budget
 
     def _cost_of(self, candidate: Candidate) -> float:
-        """What a model takes of that."""
+        """Return the bytes or nanoseconds of a model."""
         return self.models.size(candidate) if self.aim.kind == BYTES else self._time_ns(candidate)
 
     def _cost(self, tried: Tried) -> float:

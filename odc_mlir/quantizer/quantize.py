@@ -103,7 +103,7 @@ class Quantized(ModelFile):
         return bool(self.verdict["status"] == FAILED)
 
     def save_records(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write what was recorded to a new file: onert's format where its name ends with ``.bin``, else ours."""
+        """Write the records to a new file: onert's format for ``.bin``, else ours."""
         save_records(self.records, self.original, path, overwrite=overwrite)
 
     def report_html(self) -> str:
@@ -224,7 +224,7 @@ def quantize(
 def _check_sources(
     calibration: Calibration | None, evaluation: Calibration | None, labels: Labels | None, records: object
 ) -> None:
-    """Raises InputError and OptionError for what is neither samples, nor labels, nor records."""
+    """Raise InputError or OptionError for arguments that are no samples, labels or records."""
     for what, source in (("calibration", calibration), ("evaluation", evaluation)):
         if not isinstance(source, Iterable | os.PathLike | Samples | None):
             raise InputError(f"{what} is {source!r}, expected samples", hint="give a file, or a list of samples")
@@ -246,13 +246,13 @@ _IDLE: Mapping[str, tuple[Any, ...]] = {
 
 
 def _scheme_brought(chosen: Mapping[str, Any], brought: Types) -> Mapping[str, Any]:
-    """``chosen`` with the scheme that a model trained with rounding was trained for, where none is asked for."""
+    """Return ``chosen`` with the scheme that a fake-quantised model was trained for, unless one is given."""
     says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
     return {**chosen, "scheme": scheme_of(brought)} if brought and not says else chosen
 
 
 def _with_brought(options: Options, brought: Types) -> Options:
-    """What is left open stays plain where a model brings its parameters: it was trained with these, not with better."""
+    """Return plain options for fake-quantised models: they were trained with their parameters."""
     if not brought:
         return options
     plain: dict[str, Any] = {"equalize": EQUALIZE[0], "ranges": MINMAX}

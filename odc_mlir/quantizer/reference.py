@@ -141,7 +141,7 @@ class FloatOutputs:
 
     @property
     def scores(self) -> Mapping[str, float] | None:
-        """What the float model scores, the measure that decides first; None without known answers."""
+        """Scores of the float model, the deciding measure first; None without labels."""
         return None if self.scorer is None else self.scorer.before
 
     @property
@@ -206,7 +206,7 @@ class FloatOutputs:
         return (place, None) not in self._parts
 
     def varies_in_units(self, place: int) -> bool:
-        """Whether columns of output ``place`` are tensors of their own, most of which vary by a tenth of their size.
+        """Return whether output ``place`` has separate columns, most varying by a tenth of their size.
 
         Columns of one unit seem to have several where samples are nearly alike.
         """
@@ -273,7 +273,7 @@ class FloatOutputs:
 
     @property
     def doubts_of_scores(self) -> dict[int, str]:
-        """What is said of outputs, by place, that may or may not have scores of classes."""
+        """Texts about outputs that may hold class scores or numbers, by place."""
         found = {}
         for place in range(len(self.graph.outputs)):
             if self._may_have_scores(place) and not self._is_searched(place):
@@ -338,7 +338,7 @@ class FloatOutputs:
         return Answers(self.graph.tensors[self.graph.outputs[place]].name, SHARE if is_single else DECIDED, count)
 
     def by_output(self, metric: str, shares: Mapping[int, float | None]) -> dict[str, float | None]:
-        """The worst of ``shares`` of outputs by place, and those of each output of answers, by key; none of none."""
+        """Return the worst of ``shares`` and the share of each output of answers, by key."""
         known = [share for share in shares.values() if share is not None]
         found: dict[str, float | None] = {metric: min(known)} if known else {}
         if len(self._deciding) > 1:
@@ -363,7 +363,7 @@ class FloatOutputs:
         return len(self.places) < len(self.graph.outputs)
 
     def _nats_of(self, place: int) -> Callable[[Array], Array] | None:
-        """What makes logarithms of odds of an output's shares; None where it has none."""
+        """Return the function from shares to logarithms of odds for an output; None if it has no shares."""
         node = last_operator(self.graph, self.graph.outputs[place])
         return None if node is None else NATS.get(node.node.spec.name)
 
@@ -430,7 +430,7 @@ class FloatOutputs:
 
 
 def _runner(graph: Graph, wanted: Iterable[int]) -> Callable[[Sequence[Array]], tuple[list[Array], dict[int, Array]]]:
-    """What runs ``graph`` on a sample, state anew: its outputs, and the tensors ``wanted`` by index."""
+    """Return a function that runs ``graph`` on a sample with fresh state: outputs and ``wanted`` tensors."""
     more = tuple(dict.fromkeys(wanted))
     executor, count = HostExecutor(dataclasses.replace(graph, outputs=(*graph.outputs, *more))), len(graph.outputs)
 
@@ -499,7 +499,7 @@ class Reference(FloatOutputs):
 
     @cached_property
     def _variation(self) -> list[float]:
-        """Of each output what it varies by over all samples; see :func:`odc_mlir.quantizer.measurement.variation`."""
+        """Variation of each output over all samples; see :func:`odc_mlir.quantizer.measurement.variation`."""
         every = list(zip(*self.outputs, strict=True))
         return [float(found.sum()) for found in variation(every, list(self.places))]
 

@@ -61,7 +61,7 @@ class Refinement:
 
 @dataclass
 class Known:
-    """What the float model and its samples have shown, for all quantised models that are made of it.
+    """Cache of codes, scales and means that depend on the float model and its samples only.
 
     ``codes`` and ``scales`` (where they change): of weights, by layers and grid; ``means``: of each layer's inputs,
     ``[runs, G, K]``.
@@ -82,7 +82,7 @@ def refine(
     damping: float = DAMPING,
     known: Known | None = None,
 ) -> Refinement:
-    """What makes ``quantised`` compute more like ``reference``, the float model whose tensors have the same names.
+    """Refine the codes of ``quantised`` towards ``reference``, the float model with the same tensor names.
 
     ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
     for the difference between the inputs of the two models as well. ``known`` is what was found out before, of the same
@@ -117,7 +117,7 @@ def refine(
 
 
 def _reaches(real: Stepper, item: GraphNode) -> bool:
-    """Whether everything before ``item`` can be run: a kernel may refuse codes of what it takes as reals."""
+    """Return whether all operators before ``item`` run; a kernel may refuse codes."""
     try:
         real.go_to(item)
     except InputError as error:
@@ -128,7 +128,7 @@ def _reaches(real: Stepper, item: GraphNode) -> bool:
 
 @dataclass
 class Learner:
-    """A quantised model with these ``layers`` that is to know what the float model shows in some ``runs``."""
+    """A quantised model with these ``layers`` that learns codes and means from some ``runs``."""
 
     layers: Sequence[_LayerPair]
     runs: Sequence[int]
@@ -230,7 +230,7 @@ class _LayerPair:
 
     @property
     def name(self) -> str:
-        """The name of the layer in the quantised model, with that of the operand where it has several matrices."""
+        """Name of the layer in the quantised model, with the operand for layers with several matrices."""
         name = self.quantised.node.results[0].name
         return f"{name}{self.product.address.removeprefix(self.product.name)}"
 
@@ -292,7 +292,7 @@ class _LayerPair:
         return product.weights(codes.astype(self.weights.info.array().dtype)), scales
 
     def correct(self, real: Stepper, codes: Array | None, ideal: Floats, seen: Floats) -> Array:
-        """What the bias lacks, in its own numbers, which the quantised model goes on with.
+        """Correct the bias in the running quantised model; return the correction in the bias's own numbers.
 
         ``ideal`` and ``seen``: means of the inputs in each run, of the float model and of the quantised one.
         """
@@ -385,12 +385,12 @@ class _RefinedConstant:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several operands have it, of which none can be changed alone."""
+        """Whether several operands share it, so that none can change alone."""
         return self.readers > 1
 
     @property
     def params(self) -> QuantParams:
-        """What the codes stand for."""
+        """Parameters of the codes."""
         assert self.info.quant is not None
         return self.info.quant
 

@@ -54,7 +54,7 @@ class WeightHistogram:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """What a page shows of the model itself: its operators by layer name, who feeds whom, and weights."""
+    """Model graph for the page: operators by layer name, edges and weights."""
 
     names: tuple[str, ...] = ()
     feeding: tuple[tuple[int, ...], ...] = ()
@@ -159,7 +159,7 @@ def _legend(ordered: Sequence[LayerRow]) -> Html:
 
 
 def layer_list(layers: Sequence[LayerRow], drawing: Drawing, statistics: Statistics) -> Html:
-    """What each layer gives and what weights it has, folded, the most harmful first."""
+    """Return the values and weights of each layer, folded, the most harmful first."""
     found = [
         tag(
             "details",
@@ -296,7 +296,7 @@ def _measure(
     name: str | None = None,
     limit: float | None = None,
 ) -> Figure:
-    """One measure: the interval is what is known of it, the value what these samples happened to give."""
+    """Return one measure with its interval and its value on these samples."""
     name, text = name or quality_name(metric), quality_text(metric, value, limit)
     if interval:
         return Figure(name, _span(metric, interval), f"95 %; measured {text}; {note}", mark)
@@ -323,7 +323,7 @@ def _limits(verdict: Mapping[str, Any]) -> Html:
 
 
 def _scores(verdict: Mapping[str, Any]) -> Html:
-    """What the float and the quantised model score by known answers, with the interval where there is one."""
+    """Return the scores of both models, with intervals where known."""
     scores = verdict["scores"]
     if scores is None:
         return Html("")
@@ -349,7 +349,7 @@ def _scores(verdict: Mapping[str, Any]) -> Html:
 
 
 def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) -> Html:
-    """What each of ``count`` columns scores by itself, those that lose most: the first decides."""
+    """Return the scores of the columns that lose most of ``count``; the first decides."""
     name = quality_name(metric)
     columns = [Column(text, number=True) for text in ("column", f"{name}, float", f"{name}, quantised", "drop")]
     rows = []

@@ -207,7 +207,7 @@ def make_data(
 
 
 def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array | None) -> Data:
-    """Samples to choose by, and others to check on: what is among both says nothing of samples that are not.
+    """Return calibration and evaluation samples without those that are in both.
 
     Such ones are left out of the check. If all are, some of them are held back instead, as many as of ``fit`` alone.
     """
@@ -255,7 +255,7 @@ def _without_samples(
 
 
 def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
-    """The sample with a real input whose largest value is many times that of any other sample, None without one."""
+    """Return the sample with an input far larger than in any other sample; None without one."""
     for place in range(len(samples[0]) if len(samples) > 1 else 0):
         values = [sample[place] for sample in samples]
         if any(value.dtype.kind != "f" or not value.size for value in values):
@@ -348,7 +348,7 @@ def _load(
 
 
 def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
-    """The labels of ``count`` samples, in their file if that is all that is said; raises OdcError for wrong ones."""
+    """Return the labels of ``count`` samples, given or from their file; raise OdcError for wrong ones."""
     if labels is True:
         if stored is None:
             raise OptionError("the samples have no labels", hint="add them to the file as array y")
@@ -406,7 +406,7 @@ def check_unit(
     labels: Array,
     answer: Callable[[Arrays], Sequence[Array]],
 ) -> None:
-    """Raises InputError for pixels in a unit in which the float model answers class labels wrong, but not in another.
+    """Raise InputError for pixels in a unit that the float model was not trained for, told by labels.
 
     ``answers`` are the model's for ``samples``, ``answer`` gives those for others. A single input of reals is
     looked at, from 0 to 255, from 0 to 1 or from -1 to 1.
@@ -436,7 +436,7 @@ def check_unit(
 
 
 def _other_units(arrays: Sequence[Array]) -> Iterator[tuple[str, float, float]]:
-    """In words, and by what to multiply and what to add."""
+    """Yield other units: a text, a factor and an offset."""
     low, high = min(float(a.min()) for a in arrays), max(float(a.max()) for a in arrays)
     half = _LARGEST_PIXEL / 2
     if low >= 0 and 1 < high <= _LARGEST_PIXEL:
@@ -457,7 +457,7 @@ def _percent(answers: Sequence[Array], labels: Array) -> float:
 def units_that_differ(
     graph: Graph, known: Mapping[str, TensorStatistics], samples: Arrays, *, by: str, among: str
 ) -> dict[str, str]:
-    """What is said, by name, of inputs ten times as large, or as small, in ``samples`` as what is ``known`` of them.
+    """Return texts for inputs ten times as large or small in ``samples`` as ``known``, by name.
 
     ``known``: statistics by tensor name; ``by`` and ``among`` name where both are from.
     """

@@ -54,7 +54,7 @@ class Near:
     after: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a verdict."""
+        """Return the entry of the verdict."""
         return {"far": self.far, "float": self.before, "quantized": self.after}
 
 
@@ -69,7 +69,7 @@ class ColumnScore:
     near: Near | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a verdict."""
+        """Return the entry of the verdict."""
         metric = next(iter(self.before))
         found = {"column": self.column, "float": self.before[metric], "quantized": self.after[metric]}
         return found | {"drop": self.drop} | ({} if self.near is None else {"without_far": self.near.to_dict()})
@@ -77,7 +77,7 @@ class ColumnScore:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """What a quantised model scores, of all ``columns`` and of those that have a score of their own; and its fall.
+    """Scores of a quantised model, of all columns and of ``columns`` with their own score, and the drop.
 
     Columns that lose most are first; of many, which ``count`` says, the others are left out. Where they are of one kind
     all together have ``drop``, and the worst of them ``column_drop``. ``near``: all together where labels are far out.
@@ -92,11 +92,11 @@ class Scored:
 
     @property
     def worst(self) -> ColumnScore | None:
-        """The column that loses most, which is that of ``drop``; None where all are scored together."""
+        """Column that loses most and sets ``drop``; None if all are scored together."""
         return self.columns[0] if self.columns and self.column_drop is None else None
 
     def parts(self) -> dict[str, Any]:
-        """What a verdict has of it: the column that decides, the others, and what is left without labels far out."""
+        """Return the verdict's entries: the deciding column, the others, and the score without outliers."""
         worst = self.worst
         found: dict[str, Any] = {} if worst is None else {"column": worst.column}
         if self.columns:
@@ -106,7 +106,7 @@ class Scored:
 
 
 class Scorer:
-    """Scores answers by ``labels``, beside those of the float model.
+    """Scorer of answers by ``labels``, relative to the float model.
 
     ``answers`` are those of each sample, as :func:`odc_mlir.runtime.reporting.scoring.compared` has them. ``before``:
     what they score all together; ``unscored``: the columns whose labels never vary, which have no score beside others.
@@ -151,7 +151,7 @@ class Scorer:
 
 
 def score_lines(answers: Sequence[Array], labels: Array) -> list[str]:
-    """What the ``answers`` of a single model score: all together, or columns as a verdict has them, the worst first."""
+    """Return score lines for the ``answers`` of one model: all together, or by column, the worst first."""
     answers, labels = compared(answers, labels)
     scorer = Scorer(answers, labels)
     found = scorer.of(answers)
@@ -208,7 +208,7 @@ def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
 
 
 class _Numbers:
-    """Labels that are numbers, [samples, rows, columns], beside what the float model answers.
+    """Numeric labels, [samples, rows, columns], with the float model's answers.
 
     ``places``: of the columns that are scored, all without. ``alike``: columns are of one kind, so that errors of each
     are parts of what labels of all span.
@@ -248,7 +248,7 @@ class _Numbers:
         return wide if self.count == cube.shape[-1] else wide[..., self._places]
 
     def _drops(self, after: Reals) -> Reals:
-        """By how much the measure of each column falls, in dB; of an RMSE the growth, in % of what labels span."""
+        """Return the drop of each column in dB, or the growth of its RMSE in % of the labels' range."""
         if self._metric in LOWER_IS_BETTER:
             return np.asarray(np.max([part.growth(self._labels, after) for part in self._parts], axis=0))
         with np.errstate(divide="ignore"):
@@ -264,7 +264,7 @@ class _Numbers:
 
 
 class _Part:
-    """The labels ``where`` errors count, of each column what they span, and what the float model's errors are."""
+    """Labels ``where`` errors count, with the range and the float model's error of each column."""
 
     def __init__(self, labels: Reals, before: Reals, where: NDArray[np.bool_], alike: bool) -> None:
         self._where = where
@@ -277,11 +277,11 @@ class _Part:
 
     @property
     def shares(self) -> Reals:
-        """The float model's RMSE of each column in parts of what labels span."""
+        """RMSE of the float model by column, in parts of the labels' range."""
         return self._before / self._spans
 
     def growth(self, labels: Reals, after: Reals) -> Reals:
-        """By how much the RMSE of each column is larger, in % of what labels span."""
+        """Return the growth of each column's RMSE in % of the labels' range."""
         return _falls(-self._before, -_rmse(labels, after, self._where)) * 100.0 / self._spans
 
     def column(self, number: int, labels: Reals, after: Reals) -> Near | None:
@@ -295,21 +295,21 @@ class _Part:
 
 
 def _rmse(labels: Reals, given: Reals, where: NDArray[np.bool_] | None = None) -> Reals:
-    """That of each column, of labels ``where`` they count; 0 of a column that has none of these."""
+    """Return the RMSE of each column over labels ``where`` they count; 0 for columns without any."""
     squares, mask = np.square(given - labels), np.ones(labels.shape, bool) if where is None else where
     means = squares.sum(axis=(0, 1), where=mask) / np.maximum(1, np.count_nonzero(mask, axis=(0, 1)))
     return np.asarray(np.sqrt(means))
 
 
 def _falls(before: Reals, after: Reals) -> Reals:
-    """By how much measures fall; that of what is no number any more falls without end."""
+    """Return the drop of measures; infinite where a number becomes NaN."""
     with np.errstate(invalid="ignore"):
         falls = np.where(before == after, 0.0, before - after)
     return np.asarray(np.where(np.isnan(falls), np.where(np.isnan(before), 0.0, np.inf), falls))
 
 
 def _near(labels: Reals, alike: bool) -> NDArray[np.bool_]:
-    """Which labels are not far out of all, or of those of their column."""
+    """Return which labels are no outliers among all, or among those of their column."""
     if alike:
         return _within_fences(labels)
     return np.stack([_within_fences(labels[..., number]) for number in range(labels.shape[-1])], axis=-1)
@@ -353,7 +353,7 @@ class Recall:
         return sign_test(self.lost, self.gained)
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a verdict."""
+        """Return the entry of the verdict."""
         return {"label": self.label, "samples": self.samples, "float": self.before, "quantized": self.after}
 
 
@@ -392,7 +392,7 @@ def recall_drop(found: Sequence[Recall]) -> float:
 
 
 def recall_findings(found: Sequence[Recall]) -> list[str]:
-    """What is said of classes that lose more than ten points, which may be too few samples to refuse a model for."""
+    """Return texts for classes that lose more than ten points of recall."""
     lost = [item for item in found if item.fall > _TOLD_POINTS and item.chance <= _RISK_TOLD]
     lost.sort(key=lambda item: -item.fall)
     luck = "" if recall_drop(found) else ", or it is luck, which recall_drop leaves out"
@@ -405,7 +405,7 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
 
 
 def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | None:
-    """What is said of ``classes`` that no sample's answer is; None where all are, or where samples are fewer.
+    """Return the text for ``classes`` that no sample has; None if all occur or samples are fewer.
 
     Nor is anything said where outputs are no rows of so many.
 

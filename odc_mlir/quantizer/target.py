@@ -100,7 +100,7 @@ class TargetRules:
         return SCHEMES[scheme].activations in ELEMENT_TYPES
 
     def judge(self, module: ModuleOp, *, plan: bool = False) -> Placement:
-        """What the target would run of the quantised ``module``; with a ``plan`` what is worth it, and the time.
+        """Return the layers of ``module`` that the target runs; with a ``plan`` those worth it, and the time.
 
         It is found once: what is asked again of a module must be of the same operators.
         """
@@ -138,7 +138,7 @@ class TargetRules:
             return None
 
     def _judgements(self, module: ModuleOp, plan: bool) -> dict[bool, Placement]:
-        """What :meth:`judge` says without a plan, and where one is asked for with it, which begins alike."""
+        """Return the placements without a plan and, if wanted, with one."""
         scratch = module.clone()
         self._run(scratch, self._choice, *(transforms.load(name)() for name in _RULES))
         found = {False: Placement(_layers(list(operators(main_function(scratch)))))}
@@ -153,7 +153,7 @@ class TargetRules:
         pipelines.run_passes(self._context, module, ((_STAGE, item) for item in passes), verify=False)
 
     def priced(self, module: ModuleOp) -> Placement:
-        """What the target would run of ``module``, and how long each operator takes where it runs, each for itself."""
+        """Return the layers of ``module`` that the target runs, and the time of each operator alone."""
         context, scratch = self._context, module.clone()
         self._run(scratch, self._choice, *(transforms.load(name)() for name in _RULES))
         found = list(operators(main_function(scratch)))

@@ -77,7 +77,7 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
 
 
 def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]]:
-    """The measures of each output, and what it is."""
+    """Return the measures and the kind of each output."""
     return [
         {
             **found,
@@ -117,7 +117,7 @@ def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
 
 
 def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
-    """What the model was made by, as it stands in the verdict."""
+    """Return the choices of the recipe and the options for the verdict."""
     scheme, recipe = driver.options.definition, candidate.recipe
     result: dict[str, Any] = {"scheme": scheme.name, "granularity": scheme.granularity, "io": driver.options.io}
     for name in ("input_types", "output_types", "parameters", "copied_parameters"):
@@ -147,7 +147,7 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
 
 
 def _normalized(recipe: Recipe) -> str:
-    """The word of ``--normalize`` for what is normalised."""
+    """Return the value of ``--normalize`` that describes the recipe."""
     return {(False, False): OFF, (True, False): INPUTS, (False, True): OUTPUTS, (True, True): ON}[
         recipe.normalize, recipe.normalize_outputs
     ]

@@ -98,7 +98,7 @@ def parse_parameters(entries: Sequence[str] | Mapping[str, tuple[float, int]]) -
 
 
 def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """From which tensor each takes its parameters, from ``TO=FROM``, which has ``\\=`` for one in a name.
+    """Return the source of each tensor's parameters, from ``TO=FROM``; a backslash escapes ``=`` in names.
 
     Raises OptionError.
     """
@@ -142,14 +142,14 @@ class PrecisionEntry:
 
 @dataclass(frozen=True, slots=True)
 class PrecisionPlan:
-    """Everything that was asked for; ``scheme`` and ``granularity`` are None where nothing was."""
+    """Requested precisions; ``scheme`` and ``granularity`` are None if not given."""
 
     scheme: str | None = None
     granularity: str | None = None
     layers: tuple[PrecisionEntry, ...] = field(default=())
 
     def resolve(self, names: Sequence[str]) -> dict[str, PrecisionChoice]:
-        """The choice for each name that has one; raises OptionError for what is not in ``names``, and for doubles."""
+        """Return the choices by layer name; raise OptionError for unknown and repeated names."""
         known, found = set(names), dict[str, PrecisionChoice]()
         for layer in self.layers:
             for name in _variant(layer, known):
@@ -313,7 +313,7 @@ APPLICABLE: Mapping[str, Applies] = {
 
 
 def check_applicable(scheme: str, given: Mapping[str, Any]) -> None:
-    """Raises OptionError for the first of ``given`` options, by name, that asks for what ``scheme`` does not do."""
+    """Raise OptionError for the first of the ``given`` options that does not apply to ``scheme``."""
     for name, value in given.items():
         applies = APPLICABLE[name]
         if scheme in applies.schemes or any(value == nothing for nothing in applies.nothing):
@@ -325,7 +325,7 @@ def check_applicable(scheme: str, given: Mapping[str, Any]) -> None:
 
 
 def check_samples(given: Mapping[str, Any]) -> None:
-    """Raises OptionError for the first of ``given`` options, by name, that asks for what takes samples to do."""
+    """Raise OptionError for the first of the ``given`` options that needs samples."""
     for name, value in given.items():
         if APPLICABLE[name].by_samples and value not in APPLICABLE[name].nothing:
             raise OptionError(
@@ -425,14 +425,14 @@ class Options:
 
     @property
     def equalizations(self) -> tuple[str, ...]:
-        """The equalisations to try, the plain one first; where parameters are given, none moves what they are for."""
+        """Equalisations to try, the plain one first; none where parameters of tensors are given."""
         if self.equalize == AUTO and self.gives_parameters:
             return EQUALIZE[:1]
         return self._tried(self.equalize, EQUALIZE)
 
     @property
     def chosen_headroom(self) -> float:
-        """By which part ranges are to be wider than what was seen, to begin with.
+        """Headroom of the first trial, as a part of the observed range.
 
         Values beyond the range are clipped, which is far worse than rounding to a wider step: with 16 bits there is
         always room. With 8, samples that gave the ranges cannot tell how much would be of use; others may, later.
@@ -552,7 +552,7 @@ _SWITCHES = frozenset({"output_room", "normalize", "rounding", "correction"})
 
 
 def _switch(value: Any) -> Any:
-    """``value`` with truths as switches have them: as verdicts say what was chosen."""
+    """Return "on" or "off" for a bool, other values as they are."""
     return (OFF, ON)[value] if isinstance(value, bool) else value
 
 
@@ -676,7 +676,7 @@ def _check_numbers(options: Options) -> None:
 
 
 def _kind(equalize: str) -> str:
-    """The way to equalise that a file of pairs, or a share, stands for; raises OptionError for no share."""
+    """Return the kind of equalisation of a pairs file or a share; raise OptionError for a bad share."""
     if is_pattern_file(equalize):
         return AUTO
     share_moved(equalize)

@@ -28,7 +28,7 @@ _OF_INPUT, _OF_STATE = ("input_to_", "input_weights"), ("recurrent_",)
 
 
 class _AxisTaps(NamedTuple):
-    """A window along an axis of some size: padding, positions, and ``counts [taps, size]`` of what taps meet."""
+    """A window along an axis: padding, positions, and ``counts [taps, size]`` of elements under each tap."""
 
     before: int
     after: int
@@ -103,13 +103,13 @@ class Product:
 
     @property
     def address(self) -> str:
-        """The result's name, with that of the operand where the operator may have several matrices."""
+        """Result name, with the operand's name for operators with several matrices."""
         if self.node.spec.name not in SEQUENCES:
             return self.name
         return f"{self.name}:{self.node.spec.operand_name(self.place)}"
 
     def states(self, result: NDArray[Any]) -> NDArray[Any]:
-        """What a recurrent operator's matrix multiplies in one run with this ``result``: the states before each step.
+        """Return the states before each step, which a recurrent matrix multiplies, from the ``result`` of a run.
 
         ``result``: that of :func:`with_all_states`, [steps, batch, K], or [batch, steps, K] where the operator has
         these first.
@@ -193,7 +193,7 @@ class Product:
         return np.asarray(grouped.transpose(0, 3, 1, 2, 4).reshape(runs, self.groups, self.inputs))
 
     def _axis(self, axis: int, size: int) -> _AxisTaps:
-        """What the window does along an axis of this size."""
+        """Return the geometry of the window along an axis of this size."""
         assert self.window is not None
         found = self._axes.get((axis, size))
         if found is None:

@@ -56,7 +56,7 @@ def most_sizes_differ(low: NDArray[np.float64], high: NDArray[np.float64]) -> bo
 
 
 def _parts(low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What each column that varies takes of the range of all; none where limits are not finite."""
+    """Return each varying column's part of the common range; none for infinite limits."""
     if not low.size or not (np.isfinite(low) & np.isfinite(high)).all():
         return np.empty(0)
     sizes, whole = high - low, max(float(high.max()), 0.0) - min(float(low.min()), 0.0)
@@ -76,7 +76,7 @@ _NO_ERROR, _DIGITS = 1e-12, 12
 
 
 def choose_range(stats: TensorStatistics, mode: str, **options: Any) -> Range:
-    """The range for a tensor with these statistics, ``minimum <= maximum``, within what was seen.
+    """Return the range for a tensor with these statistics, within the observed values.
 
     ``mode`` is one of :data:`MODES`; ``options`` are the keyword parameters of its function below. Raises OptionError
     for an unknown mode or option, a value out of bounds, and a mode that needs the distribution of values where only
@@ -118,7 +118,7 @@ def percentile_elements(stats: TensorStatistics, low: float = 0.01, high: float 
 
 
 def moving_average(stats: TensorStatistics, batch: int = 16, constant: float = 0.1) -> Range:
-    """Extremes of each ``batch`` of runs; a later one counts ``constant``, what was before ``1 - constant``."""
+    """Return the moving average of the extremes of each ``batch`` of runs, with weight ``constant``."""
     if batch < 1:
         raise OptionError(f"batch is {batch}, expected at least 1 run")
     if not 0 <= constant <= 1:
@@ -182,7 +182,7 @@ class _Error:
         return self._of(reaches / most, -most, most)
 
     def asymmetric(self, low: _Ends | float, high: _Ends | float) -> _Ends:
-        """For each of the ranges from ``low`` to ``high``, of which one is an array."""
+        """Return the error of each range from ``low`` to ``high``; one of both is an array."""
         most = (1 << self._bits) - 1
         scales = np.asarray((high - low) / most, np.float64)
         zeros = np.rint(np.divide(-low, scales, out=np.zeros_like(scales), where=scales > 0))
@@ -234,7 +234,7 @@ def _squares_from(real: _Ends, count: _Ends, total: _Ends, squares: _Ends) -> _E
 
 
 def _best(error: Callable[[_Ends], _Ends], largest: float) -> float:
-    """The end in (0, largest] with the least ``error``: a coarse search, and a fine one around what it finds.
+    """Return the end in (0, largest] with the least ``error``, by a coarse and a fine search.
 
     Of ends with equal errors the largest.
     """
@@ -254,7 +254,7 @@ def _last_least(errors: _Ends) -> int:
 
 
 def entropy(stats: TensorStatistics, bits: int = 8, symmetric: bool = False) -> Range:
-    """The range whose quantised distribution diverges least (Kullback-Leibler) from that of the values.
+    """Return the range with the least Kullback-Leibler divergence of the quantised distribution.
 
     Magnitudes are clipped at one threshold for both signs. After Migacz, "8-bit inference with TensorRT" (2017). The
     bin at zero, which holds what activations cut off, counts no more than the one beside it. Where codes are finer than
@@ -339,7 +339,7 @@ def _distribution(stats: TensorStatistics) -> Histogram:
 
 
 def _within(stats: TensorStatistics, low: float, high: float) -> Range:
-    """The range cut to what was seen."""
+    """Return the range clamped to the observed values."""
     least, most = stats.minimum, stats.maximum
     return min(max(low, least), most), max(min(high, most), least)
 
@@ -401,24 +401,24 @@ class Tail:
         return cls(threshold, mean * (1.0 - index) * (1.0 + 1.0 / count), index, share, count)
 
     def indices(self, odds: _Reals) -> _Reals:
-        """What the index may be: so many standard errors away as ``odds``, standard normal draws, are."""
+        """Return draws of the index, by the standard normal draws ``odds``."""
         error = (1.0 + self.index) / math.sqrt(self.count + _LIGHTER_WEIGHT)
         return np.clip(self.index + error * odds, _LEAST_INDEX, _MOST_OF_SQUARES)
 
     def cut_off(self, ends: _Reals) -> _Reals:
-        """The mean square of what one more value has beyond each of ``ends``, which lie above the threshold."""
+        """Return the mean square of one more value beyond each of ``ends``, above the threshold."""
         index = min(self.index, _MOST_OF_SQUARES)
         return self.share * _squares_beyond(ends - self.threshold, np.full_like(ends, self.scale), index)
 
     def beyond(self, most: float, end: float, indices: _Reals) -> tuple[_Reals, _Reals]:
-        """Of values above ``most`` the mean squares of what lies beyond ``end``, and their own, for ``indices``."""
+        """Return mean squares, beyond ``end`` and in full, of values above ``most``, for each index."""
         scales = np.maximum(self.scale + indices * (most - self.threshold), 0.0)
         own = _squares_beyond(0.0, scales, indices) + 2.0 * most * scales / (1.0 - indices) + most**2
         return _squares_beyond(max(end - most, 0.0), scales, indices), own
 
 
 def _squares_beyond(apart: _Reals | float, scales: _Reals, index: _Reals | float) -> _Reals:
-    """The mean square of what generalised Pareto values have beyond ``apart``, those that do not reach it included."""
+    """Return the mean square of generalised Pareto values beyond ``apart``; others count as zero."""
     index = np.where(np.abs(index) < _NO_INDEX, _NO_INDEX, index)
     with np.errstate(divide="ignore"):  # no value lies beyond the end that a negative index gives them
         logs = np.log1p(np.maximum(index * apart / np.maximum(scales, _NO_SCALE), -1.0))
@@ -427,7 +427,7 @@ def _squares_beyond(apart: _Reals | float, scales: _Reals, index: _Reals | float
 
 
 def with_room(stats: TensorStatistics, elements: int, bits: int) -> tuple[float, float]:
-    """The ends by which codes of ``bits`` lose least of one more run on the average; none is within what was seen.
+    """Return the range with the least expected loss of one more run for codes of ``bits``.
 
     Each run has so many ``elements``. An end at zero stays there.
     """
@@ -444,7 +444,7 @@ def with_room(stats: TensorStatistics, elements: int, bits: int) -> tuple[float,
 
 
 def _ends(extremes: _Reals, span: float) -> tuple[_Reals, _Reals]:
-    """Where the upper end may lie, and what is lost beyond."""
+    """Return candidates of the upper end and the expected loss beyond each."""
     most = float(extremes.max())
     if most <= 0.0:
         return np.array([most]), np.zeros(1)

@@ -71,7 +71,7 @@ def litert_refuses(op: str, activations: str, weights: str | None = None, *, per
 
 
 def litert_refuses_node(node: Node) -> str | None:
-    """The same of an operator as it stands in a model; None for those on real numbers."""
+    """Return why LiteRT does not run this node; None for float nodes and those that it runs."""
     coded = [info for info in (*node.operands, *node.results) if info is not None and info.quant is not None]
     moving = [info.dtype for info in coded if not info.is_const and info.dtype in _REFUSED]
     if node.spec.name in _CONVERSIONS:
@@ -187,7 +187,7 @@ def _scale(info: TensorInfo) -> float:
 
 
 def _is_below_one(multiplied: float, bits: int, scale: float) -> bool:
-    """Whether ``multiplied / (2^bits * scale)``, of which LiteRT computes the divisor in float32, is from 0 to 1."""
+    """Return whether ``multiplied / (2^bits * scale)`` is below 1; LiteRT computes the divisor in float32."""
     with np.errstate(over="ignore"):
         divisor = np.float32(scale) * np.float32(1 << bits)
     return bool(np.isfinite(divisor)) and multiplied < float(divisor)
@@ -232,7 +232,7 @@ def _fits_product(node: Node) -> bool:
 
 
 def _fits_connected(node: Node) -> bool:
-    """Sums must fit 32 bits in steps of the result; those of 8-bit codes do in their own."""
+    """Check that sums fit 32 bits in steps of the result; 8-bit sums fit in their own steps."""
     step, weights = _product_scale(node), node.operand(1)
     if node.results[0].dtype != "int16" or not weights.shape or weights.shape[-1] is None:
         return step < 1.0

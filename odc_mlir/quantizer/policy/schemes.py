@@ -48,7 +48,7 @@ _MOST_STEPS_OF_NPUS = LARGEST_WIDE_FACTOR - 1
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """What a model or an operator is quantised to.
+    """Element types and parameters of a quantised model or operator.
 
     ``activations`` and ``bias`` are None in schemes that touch weights only. ``granularity`` is that of weights:
     activations always have one scale.
@@ -104,7 +104,7 @@ class Scheme:
         return by_family.get(self.family) or by_family.get("")
 
     def read_by(self, reader: str) -> Scheme:
-        """The scheme for files that ``reader`` is to run: what it fixes is as TensorFlow Lite has it."""
+        """Return the scheme for files of ``reader``, with TensorFlow Lite's fixed parameters."""
         return replace(self, reader=reader, family=TFLITE) if reader else self
 
     def with_options(self, *, granularity: str | None = None, weights: str | None = None) -> Scheme:
@@ -297,7 +297,7 @@ def weight_params(
 
 
 def require_finite(array: Reals, name: str = "") -> None:
-    """Raises ModelError where an element stands for infinity or is not a number."""
+    """Raise ModelError for an infinite or NaN element."""
     magnitude = np.abs(array, dtype=np.float64).max(initial=0.0)
     if not magnitude < np.finfo(np.float32).max:
         raise ModelError(
@@ -376,7 +376,7 @@ def quantize_constant(array: Reals, params: QuantParams, dtype: str) -> Reals:
 
 
 def dequantize_constant(codes: Reals, params: QuantParams) -> NDArray[np.float32]:
-    """The real values that codes stand for."""
+    """Return the real values of codes."""
     scales, zeros = (_along(values, params, codes.ndim) for values in (params.scales, params.zero_points))
     return ((codes.astype(np.float64) - zeros) * scales).astype(np.float32)
 

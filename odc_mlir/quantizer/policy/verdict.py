@@ -98,7 +98,7 @@ class Limit:
 
     @property
     def key(self) -> str:
-        """Under which measures and intervals have what is limited."""
+        """Key of the limited quantity in measures and intervals."""
         return measure_key(self.metric, self.output)
 
     @property
@@ -122,7 +122,7 @@ class Limit:
         return value >= self.bound - _SLACK if HIGHER_IS_BETTER[self.metric] else value <= self.bound + _SLACK
 
     def is_certain(self, measures: Measures, intervals: Mapping[str, tuple[float, float]]) -> bool:
-        """Whether ``measures`` keep the limit, and the worse end of what they may be by chance that of large sets."""
+        """Return whether ``measures`` keep the limit and the worse end of their interval keeps that of large sets."""
         ends = intervals.get(self.key)
         strict = self if self.of_many is None else replace(self, bound=self.of_many)
         if self.metric == "recall_drop":  # which is nothing but what chance does not explain
@@ -147,7 +147,7 @@ class Limit:
         return self.metric not in OF_ANSWERS and not self.with_errors(2.0).holds(measures)
 
     def with_errors(self, factor: float) -> Limit:
-        """A limit that allows errors ``factor`` times as large; that of answers stays."""
+        """Return a limit that allows errors ``factor`` times as large; limits of answers stay."""
         if self.metric in OF_ANSWERS:
             return self
         if self.metric == "sqnr_db":
@@ -244,7 +244,7 @@ def choose_limits(
     has_many_columns: bool = False,
     labels: int = 1,
 ) -> tuple[Limit, ...]:
-    """What the user asks for, else the defaults (see the module's text).
+    """Return the limits that the user gives, else the defaults; see the module's docstring.
 
     ``score`` is what known answers are scored by (``top1_percent``, ``psnr_db`` or ``rmse``), None without any; where
     it is not telling, as luck may do as well, the other defaults are asked for beside a default ``drop``.
@@ -270,7 +270,7 @@ def choose_limits(
 def _chosen_limits(
     metric: str | None, limit: float | None, max_drop: float | None, score: str | None, labels: int
 ) -> tuple[Limit, ...]:
-    """What the user asks for, or what known answers do; none without either."""
+    """Return the given limits, else those for labels; none without either."""
     if max_drop is not None and score is None:
         raise OptionError("max_drop needs labels", hint="give labels (--labels)")
     if metric is not None:
@@ -298,7 +298,7 @@ def _given_drop(max_drop: float | None) -> tuple[Limit, ...]:
 
 
 def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Limit, ...]:
-    """What is asked for without known answers."""
+    """Return the default limits without labels."""
     limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])] if has_values else []
     shares = [_agreement(answers) for answers in answering]
     if len({replace(limit, output=None) for limit in shares}) == 1:  # one says it of all
@@ -340,7 +340,7 @@ def check_can_be_missed(
 
 
 def _recall_limit(drop: Limit) -> tuple[Limit, ...]:
-    """What a single class may lose beside a limit of all together; none where that is a tenth of all."""
+    """Return the limit of the recall of a single class beside a limit of all classes."""
     bound = RECALL_DROPS * (drop.bound if drop.of_many is None else drop.of_many)
     return (Limit("recall_drop", bound, option=drop.option),) if bound < _ALL_POINTS else ()
 
@@ -378,7 +378,7 @@ class LayerError:
     lacking: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a verdict."""
+        """Return the entry of the verdict."""
         return {
             "name": self.name,
             "op": self.op,
@@ -548,21 +548,21 @@ def failed_text(verdict: Mapping[str, Any]) -> str:
 
 
 def passed_text(verdict: Mapping[str, Any]) -> str:
-    """That a model passed and, where chance may have had a part in that, on how many samples, and what is in doubt."""
+    """Return "passed", with the samples and the reservations if the verdict is not certain."""
     if verdict["certain"]:
         return "passed"
     return f"passed on {counted(verdict['samples']['checked_on'], 'sample')} ({reservation(verdict)})"
 
 
 def reservation(verdict: Mapping[str, Any]) -> str:
-    """What is in doubt of a model that passed without certainty."""
+    """Return the reservations about a model that passed without certainty."""
     names = dict.fromkeys(check_name(check) for check in verdict["limits"] if not check["certain"])
     doubts = [f"on others {', '.join(names)} may miss"] if names else []
     return "; ".join([*doubts, *unshown(verdict["samples"])])
 
 
 def kept_by_constants(*, follows: bool) -> str:
-    """What is said of samples on which constant outputs keep limits; ``follows``: quantised ones do what they vary."""
+    """Return the text for samples on which constant outputs keep the limits; ``follows``: R² holds."""
     if follows:
         return f"{KEPT_BY_CONSTANTS}, on these samples; give some for which outputs vary more, or a limit"
     return (
@@ -572,7 +572,7 @@ def kept_by_constants(*, follows: bool) -> str:
 
 
 def unshown(samples: Mapping[str, Any] | None) -> list[str]:
-    """What the ``samples`` of a verdict, perhaps of a file, do not show, whatever was measured on them.
+    """Return texts for inputs and outputs that the ``samples`` of a verdict do not cover.
 
     Inputs that are the same in all of them, though outputs depend on these, or whose values are none that occur,
     outputs that hardly change, scores that are all on one side of a half, inputs in another unit than those to choose
@@ -598,7 +598,7 @@ def _inputs_were(names: Sequence[str]) -> str:
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:
-    """The types that there are, that of the most products first.
+    """Return the types of a model's layers, those with the most products first.
 
     Of layers without products, or without weights where no layer has products, only the scheme itself is named, and
     where other layers have its values already, not even that. Where most is real though values were to be codes, the
@@ -617,7 +617,7 @@ def types_text(verdict: Mapping[str, Any]) -> str:
 
 
 def _mostly_real(precisions: Mapping[str, Mapping[str, int]], unit: str) -> str:
-    """What is said where more than half of the layers, or of their ``unit``, stayed real."""
+    """Return the text for a model with more than half of its layers, or their ``unit``, in float."""
     real = precisions.get(FLOAT)
     totals = {each: sum(counts[each] for counts in precisions.values()) for each in ("layers", unit)}
     if real is None or not any(2 * real[each] > total for each, total in totals.items()):
@@ -635,7 +635,7 @@ def _values_of(precision: str) -> str:
 
 
 def caution(verdict: Mapping[str, Any]) -> str | None:
-    """What is to be said, and done, of a model that nobody could check; None where that was done."""
+    """Return the warning for an unchecked model; None for a checked one."""
     return f"{_NOT_CHECKED}; {_GIVE_SAMPLES}" if verdict["status"] == UNCHECKED else None
 
 
@@ -647,7 +647,7 @@ def check_name(check: Mapping[str, Any]) -> str:
 def check_text(
     metric: str, bound: float, value: float | None, column: int | None = None, output: str | None = None
 ) -> str:
-    """One limit beside what was measured, of one ``column`` or ``output`` or of all; None: it could not be."""
+    """Return the text of a limit beside the measured value; None: it could not be measured."""
     allowed = "at least" if HIGHER_IS_BETTER[metric] else "at most"
     seen = "unknown" if value is None else quality_text(metric, value, bound)
     return f"{quality_name(metric, column, output)} {seen} ({allowed} {quality_text(metric, bound)} allowed)"
