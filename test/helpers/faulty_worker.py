@@ -22,6 +22,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+# An isolated process does not get PYTHONPATH: without this it would test the odc_mlir that is installed.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
 from odc_mlir.errors import CompileError, UnsupportedError
 from odc_mlir.plugins import codegen
 from odc_mlir.runtime.auto import build, worker
@@ -102,7 +105,7 @@ def main() -> int:
 
     worker.progress_line = announce
     build.quantize, build.gained, codegen.generate = quantize, gained, generate
-    codegen.describe = lambda *arguments, **options: codegen.Description("test", "int8", False)
+    codegen.describe = lambda *arguments, **options: codegen.Description("test", "npu", "int8", False)
     return worker.main()
 
 
