@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from odc_mlir.errors import InputError, UnsupportedError
+from odc_mlir.errors import InputError, ModelError, UnsupportedError
 from odc_mlir.numerics.fixed import activation_bounds, activation_range
 from odc_mlir.numerics.pieces import limit, reduce
 from odc_mlir.ops.bias import in_units_of_sums
@@ -23,6 +24,7 @@ CODES = (*EIGHT_BIT, "int16")
 FLOATS = ("float32", "float16")
 LARGEST_ZERO_POINT = 1 << 24
 FIXED_SHAPE_HINT = "feed inputs of the size that the model was made for"
+_VALUE_HINT = "feed inputs in the order of the model's, with values that this operator allows"
 _INDEX_HINT = "feed inputs in the order of the model's, whose indices are within this table"
 
 
@@ -48,7 +50,8 @@ def planned(
     """Return the kernel ``make(shape, *values)(x)`` of operand ``index`` and the operands ``others``.
 
     The result of ``make`` is kept per shape while the others are constant, so ``make`` should compute everything that
-    depends on shape and values. ``several``: the result is a sequence of results.
+    depends on shape and values. If it rejects values that are not constant, the run raises InputError. ``several``: the
+    result is a sequence of results.
     """
     x_of, sources = fetch(node, index), [fetch(node, other) for other in others]
     fixed = all(node.operand(other).is_const for other in others)
@@ -59,11 +62,23 @@ def planned(
         nonlocal shape, plan
         x = x_of(operands)
         if x.shape != shape:
-            plan = make(x.shape, *[source(operands) for source in sources])
+            with given_values(node, others):
+                plan = make(x.shape, *[source(operands) for source in sources])
             shape = x.shape if fixed else None
         return plan(x) if several else [plan(x)]
 
     return execute
+
+
+@contextmanager
+def given_values(node: Node, operands: Iterable[int]) -> Iterator[None]:
+    """Raise a ModelError about the values of ``operands`` as InputError, unless all of them are constants."""
+    try:
+        yield
+    except ModelError as error:
+        if all(node.operand(index).is_const for index in operands):
+            raise
+        raise input_error(node, error.message, _VALUE_HINT) from error
 
 
 def input_error(node: Node, message: str, hint: str = FIXED_SHAPE_HINT) -> InputError:

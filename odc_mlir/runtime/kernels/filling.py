@@ -12,6 +12,7 @@ from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
     by_dtype,
     fetch,
+    given_values,
     input_error,
     ints,
     single,
@@ -30,7 +31,8 @@ def range_(node: Node) -> Execute:
 
     def numbers(operands: Sequence[Array | None]) -> Array:
         start, limit, delta = (single(node, source(operands), "an end or step") for source in sources)
-        length = range_length(node, start[()], limit[()], delta[()])
+        with given_values(node, range(3)):
+            length = range_length(node, start[()], limit[()], delta[()])
         check_elements(node, (length,), info.dtype)
         steps = np.full(length, delta, start.dtype)
         steps[:1] = start

@@ -11,7 +11,7 @@ import numpy as np
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.infer.reduction import check_segments, segment_count, window_function, windows_shape
 from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import by_dtype, fetch, input_error, ints, single
+from odc_mlir.runtime.kernels.common import by_dtype, fetch, given_values, input_error, ints, single
 
 _NUMBERS = ("float32", "int32")
 
@@ -27,7 +27,9 @@ def segment_sum(node: Node) -> Execute:
         x, ids = x_of(operands), ids_of(operands)
         if ids.shape != x.shape[:1]:
             raise input_error(node, f"there are {ids.size} segment ids for an input {list(x.shape)}")
-        out = np.zeros((segment_count(node, ints(ids)), *x.shape[1:]), x.dtype)
+        with given_values(node, [1]):
+            count = segment_count(node, ints(ids))
+        out = np.zeros((count, *x.shape[1:]), x.dtype)
         np.add.at(out, ids, x)
         return [out]
 
