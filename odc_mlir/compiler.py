@@ -41,6 +41,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
+from odc_mlir.formats.trust import compiled_here
 from odc_mlir.frontend import export_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
 from odc_mlir.loading import ModelSource, copied, load
@@ -235,9 +236,8 @@ def _write(compiled: Compiled, backend: CompilerBackend) -> PackageFiles:
     plan = make_plan(compiled.module, records, indices, files, **backend.plan_fields(compiled.module))
     if (host := backend.host) is not None:
         plan = replace(plan, partition=_partition_record(compiled.module, host))
-    return build_package(
-        write_model(records), plan, {files[segment]: data for segment, data in compiled.binaries.items()}
-    )
+    binaries = {files[segment]: data for segment, data in compiled.binaries.items()}
+    return compiled_here(build_package(write_model(records), plan, binaries))
 
 
 def compile_segments(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool) -> Compiled:

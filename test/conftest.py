@@ -10,7 +10,9 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # Which pass is wrong, not only which stage.
 os.environ.setdefault("ODC_VERIFY_EACH", "1")
 
+import shutil
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -40,6 +42,15 @@ def test_data() -> Path:
     if folder is None:
         pytest.skip(MISSING)
     return folder
+
+
+def pytest_configure() -> None:
+    """Make a cache for this run of the tests, which neither depend on the user's cache nor fill it."""
+    os.environ["ODC_CACHE_DIR"] = tempfile.mkdtemp(prefix="odc-test-cache-")
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(os.environ["ODC_CACHE_DIR"], ignore_errors=True)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

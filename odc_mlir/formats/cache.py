@@ -11,8 +11,8 @@ from odc_mlir.errors import ModelError, OptionError
 CACHE_VARIABLE = "ODC_CACHE_DIR"
 LIMIT_VARIABLE = "ODC_CACHE_LIMIT_MB"
 DEFAULT_LIMIT_MB = 1024
-FOLDERS = ("compiled", "made", "models", "native", "plugins", "records", "tilings")
-"""What a cache consists of, apart from which nothing in its folder is ours."""
+FOLDERS = ("compiled", "made", "models", "native", "plugins", "records", "tilings", "trusted")
+"""The folders of a cache; nothing else in it is ours."""
 RECORDS_FILE = "ranges.sqlite"
 _NAME = "odc-mlir"
 

@@ -46,7 +46,7 @@ class Memo:
             make_folder(path.parent, within=root)
             return cls(path, _read(path))
         except (OdcError, OSError) as error:
-            _log.info("results of kind %s are not kept: %s", kind, error)
+            _log.warning("results of kind %s are not kept: %s", kind, error)
             return cls()
 
     def get(self, key: str) -> Any | None:

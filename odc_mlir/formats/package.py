@@ -22,6 +22,7 @@ import zipfile
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from odc_mlir.errors import PackageError, parsing
@@ -51,18 +52,27 @@ _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # with members, without
 
 @dataclass(frozen=True)
 class PackageFiles:
-    """A package's members with its parsed metadata; ``plan`` None means that nothing in it is compiled."""
+    """The members of a package with its parsed metadata; ``plan`` is None if nothing in it is compiled.
+
+    ``compiled_here`` are the keys of the code that this process compiled (:mod:`odc_mlir.formats.trust`).
+    """
 
     members: Mapping[str, bytes]
     manifest: Manifest
     config: Mapping[str, str]
     plan: Plan | None
     location: str
+    compiled_here: frozenset[str] = frozenset()
 
-    @property
+    @cached_property
     def model(self) -> bytes:
-        """Bytes of the primary model."""
+        """Bytes of the primary model, read once."""
         return self.read(self.manifest.models[0])
+
+    @cached_property
+    def model_digest(self) -> str:
+        """The SHA-256 of the primary model, in hexadecimal."""
+        return digest_of(self.model)
 
     def segment(self, file: str) -> bytes:
         """Bytes of the segment binary ``file``, which lies beside the plan."""
@@ -72,12 +82,13 @@ class PackageFiles:
         """The member that is the segment binary ``file``."""
         return str(PurePosixPath(self.manifest.plan or "").parent / file)
 
-    def unchanged_segment(self, file: str) -> bytes:
-        """The same for code that this process is to run; raises PackageError unless the manifest lists its digest."""
+    def unchanged_segment(self, file: str, *, listed: bool = False) -> bytes:
+        """Bytes of a segment binary; raises PackageError if the manifest has another digest, ``listed``: or none."""
         data = self.segment(file)
-        if self.manifest.files.get(self.segment_path(file)) != digest_of(data):
+        known = self.manifest.files.get(self.segment_path(file))
+        if (listed or known is not None) and known != digest_of(data):
             raise PackageError(
-                f"the {PurePosixPath(file).suffix} file was changed: its checksum is wrong by {MANIFEST_PATH}",
+                f"it was changed: its digest is not the one in {MANIFEST_PATH}",
                 location=self.location,
                 hint="compile the model again",
             )

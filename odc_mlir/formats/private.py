@@ -1,8 +1,8 @@
-"""Private files and folders: of this user alone, regular, and never waited for.
+"""Private files and folders of the cache: regular, owned by this user, and closed to all others.
 
-What an application feeds to its model is nobody else's business, and anything may lie in a cache. So all its files are
-opened here: no symbolic link is followed, no pipe, device or socket is read, what belongs to someone else is refused,
-and rights that are too wide are taken back.
+A cache holds the inputs of applications, and anything may be planted in it. All its files are opened here: symbolic
+links are not followed, pipes, devices and sockets are not read, files of other users are refused, and permissions that
+are too wide are reset.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from pathlib import Path
 
 from odc_mlir.errors import CacheError, is_passing
 from odc_mlir.formats.atomic import replace_file
+from odc_mlir.formats.cache import CACHE_VARIABLE
 
 FOLDER_MODE, FILE_MODE = 0o700, 0o600
 _OTHERS = 0o077
-# Systems that lack a flag lack what it is against.
+# A system without a flag lacks the feature that the flag disables.
 _SAFELY = sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -33,12 +34,12 @@ _KINDS = (
 
 
 def make_folder(path: Path, *, within: Path) -> None:
-    """Make ``path``, a folder below ``within``, with rights for its owner alone; raises CacheError.
+    """Make ``path``, a folder below ``within``, with permissions for its owner alone; raises CacheError.
 
-    ``within`` is made too. Where it is there already it is the caller's and stays as it is, but each folder below it
-    must be ours; rights that are too wide are taken back.
+    ``within`` is made too. If it exists, it must be safe (:func:`check_root`); each folder below it must be ours.
     """
     _make(within)
+    check_root(within)
     place = within
     for name in path.relative_to(within).parts:
         place = place / name
@@ -51,15 +52,34 @@ def _make(path: Path) -> None:
         for folder in [item for item in (path, *path.parents) if not os.path.lexists(item)][::-1]:
             try:
                 folder.mkdir(FOLDER_MODE)
-                folder.chmod(FOLDER_MODE)  # the process's mask may have taken rights of ours
+                folder.chmod(FOLDER_MODE)  # the process's mask may have removed some of ours
             except FileExistsError:  # another process was faster
                 continue
     except OSError as error:
         raise _failed("the folder cannot be made", path, error) from None
 
 
+def check_root(path: Path) -> None:
+    """Raise CacheError if another user could replace folders in ``path``, which the user has named for a cache.
+
+    It must belong to this user or to root, and not be writable by everyone unless it is sticky, as ``/tmp`` is.
+    Everyone's permission to write is taken from a folder of ours.
+    """
+    try:
+        found = path.stat()
+        if found.st_uid != 0:
+            _check_owner(found, path)
+        if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
+            if not is_ours(found):
+                hint = f"name a folder of yours in it with {CACHE_VARIABLE}"
+                raise CacheError("everyone can write to the cache folder", location=str(path), hint=hint)
+            path.chmod(stat.S_IMODE(found.st_mode) & ~stat.S_IWOTH)
+    except OSError as error:
+        raise _failed("the folder cannot be used", path, error) from None
+
+
 def check_folder(path: Path) -> None:
-    """Raise CacheError unless ``path`` is a folder of ours; rights that are too wide are taken back."""
+    """Raise CacheError unless ``path`` is a folder of ours; permissions that are too wide are reset."""
     try:
         found = path.lstat()
         if not stat.S_ISDIR(found.st_mode):
@@ -67,8 +87,8 @@ def check_folder(path: Path) -> None:
         _check_owner(found, path)
         if stat.S_IMODE(found.st_mode) & _OTHERS:
             path.chmod(FOLDER_MODE)
-    except FileNotFoundError:  # where it has just been made, another process has deleted it
-        raise CacheError("the folder is not there", location=str(path), passing=True) from None
+    except FileNotFoundError:  # another process may have deleted it just now
+        raise CacheError("the folder does not exist", location=str(path), passing=True) from None
     except OSError as error:
         raise _failed("the folder cannot be used", path, error) from None
 
@@ -80,7 +100,7 @@ def _check(found: os.stat_result, path: Path) -> None:
 
 
 def is_ours(found: os.stat_result) -> bool:
-    """Whether this user owns what ``found`` is of."""
+    """Return whether this user owns the file or folder with the status ``found``."""
     return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
 
 
@@ -89,7 +109,7 @@ def _check_owner(found: os.stat_result, path: Path) -> None:
         raise CacheError(
             f"it belongs to user {found.st_uid}, not to user {os.geteuid()}",
             location=str(path),
-            hint="use another cache",
+            hint=f"name another cache folder with {CACHE_VARIABLE}",
         )
 
 
@@ -98,9 +118,9 @@ def _kind(mode: int) -> str:
 
 
 def open_file(path: Path, flags: int = os.O_RDONLY) -> int:
-    """The descriptor of the file at ``path``; raises FileNotFoundError where there is none, and CacheError.
+    """Open the file at ``path`` and return its descriptor; raises FileNotFoundError and CacheError.
 
-    ``flags`` are those of :func:`os.open`; a file that is made gets rights for its owner alone.
+    ``flags`` are those of :func:`os.open`; a new file gets permissions for its owner alone.
     """
     try:
         descriptor = os.open(path, flags | _SAFELY, FILE_MODE)
@@ -135,9 +155,9 @@ def _failed(what: str, path: Path, error: OSError) -> CacheError:
 
 
 def check_file(path: Path) -> None:
-    """Raise CacheError unless ``path`` is a private file, or nothing at all. The file is not opened.
+    """Raise CacheError unless ``path`` is a private file or does not exist.
 
-    SQLite's locks are the process's: they would all be lost when any descriptor of the file is closed.
+    The file is not opened: closing any descriptor of it would release all SQLite locks of this process.
     """
     try:
         found = path.lstat()
@@ -151,7 +171,7 @@ def check_file(path: Path) -> None:
 
 
 def make_empty_file(path: Path) -> None:
-    """Make the file unless it is there, such that no descriptor of it is ever closed here; raises OSError."""
+    """Make the file unless it exists, without closing a descriptor of it (see above); raises OSError."""
     temporary = path.with_name(f".odc-{secrets.token_hex(8)}.tmp")
     try:
         os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFELY, FILE_MODE))
@@ -184,7 +204,7 @@ def read_file(path: Path, *, max_bytes: int) -> bytes:
 
 
 def digest_file(path: Path) -> str:
-    """The SHA-256 of the file, in hexadecimal; raises FileNotFoundError and CacheError."""
+    """Return the SHA-256 of the file in hexadecimal; raises FileNotFoundError and CacheError."""
     with _opened(path) as descriptor, open(descriptor, "rb", closefd=False) as stream:
         try:
             return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -18,6 +18,7 @@ from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.kinds import ZIP
 from odc_mlir.formats.outputs import beside_or_in_cache, check_output, is_in_cache
 from odc_mlir.formats.package import PackageFiles, is_package, read_package
+from odc_mlir.formats.trust import compiled_here, record
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import WORKER, job_of, parsed, probe, unusable
 from odc_mlir.plugins.isolation import STAGE, run_job
@@ -186,7 +187,7 @@ def _check(source: PluginSource, made: Path) -> None:
         if is_model:
             read_model(made)
         elif is_package(made):
-            read_package(made)
+            record(compiled_here(read_package(made)))
     except OdcError as error:
         raise wrong(f"made a file that cannot be read: {error}") from None
 
@@ -236,4 +237,4 @@ def compile_by(plugin: Chosen, model: bytes, *, prefer: str, memory: str, time_l
                 hint="write its file with odc_mlir.plugins.codegen.generate",
             )
         files = read_package(made)
-        return replace(files, members=dict(files.members.items()), location=f"<{plugin.codegen}>")
+        return compiled_here(replace(files, members=dict(files.members.items()), location=f"<{plugin.codegen}>"))

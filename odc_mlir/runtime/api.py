@@ -6,14 +6,18 @@ a model file or a package loads none of it.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from odc_mlir.codegen.features import has_code_generator
 from odc_mlir.codegen.machine import resolve, why_not_here
-from odc_mlir.errors import OptionError, UnsupportedError
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
@@ -38,6 +42,8 @@ if TYPE_CHECKING:
     from odc_mlir.linter import Finding
     from odc_mlir.optimizer import Optimized
     from odc_mlir.quantizer.quantize import Quantized
+
+_log = logging.getLogger(__name__)
 
 Backend = Literal["auto", "host", "npu", "native", "litert", "onert"]
 BACKENDS: tuple[Backend, ...] = ("auto", "host", "npu", "native", "litert", "onert")
@@ -65,6 +71,7 @@ def run(
     custom_ops: CustomOps | None = ...,
     max_bytes: int | None = ...,
     threads: int = ...,
+    trust_code: bool = ...,
     tensors: None = None,
 ) -> list[Array]: ...
 
@@ -84,6 +91,7 @@ def run(
     custom_ops: CustomOps | None = ...,
     max_bytes: int | None = ...,
     threads: int = ...,
+    trust_code: bool = ...,
     tensors: Iterable[str],
 ) -> tuple[list[Array], dict[str, Array]]: ...
 
@@ -102,6 +110,7 @@ def run(
     custom_ops: CustomOps | None = None,
     max_bytes: int | None = None,
     threads: int = 1,
+    trust_code: bool = False,
     tensors: Iterable[str] | None = None,
 ) -> list[Array] | tuple[list[Array], dict[str, Array]]:
     """The model's outputs for ``inputs``: arrays in graph order, with the model's element types, unmodified.
@@ -111,10 +120,12 @@ def run(
     ``native`` for this machine. Host kernels run segments that the device cannot run, with the same result; with
     ``strict`` that is an error, as are operators that compiling leaves on the host. ``max_bytes`` limits the
     activations alive at one time; ``threads`` is the number of threads of native code, which does not affect results.
-    ``custom_ops`` implements custom operators (default: the global registry). ``microscaling`` enables tensors of
-    microscaling types, and ``binary_codes`` says how to read binary-coded weights: files leave both open, so they are
-    errors otherwise. ``tensors``: names of tensors inside the model whose values are returned beside the outputs, as
-    ``(outputs, {name: value})``. Raises InputError for arrays that do not fit, and other OdcErrors.
+    ``trust_code`` consents to running machine code of a package that was not compiled on this machine: otherwise the
+    model is compiled again here, with a warning. ``custom_ops`` implements custom operators (default: the global
+    registry). ``microscaling`` enables tensors of microscaling types, and ``binary_codes`` says how to read
+    binary-coded weights: files leave both open, so they are errors otherwise. ``tensors``: names of tensors inside the
+    model whose values are returned beside the outputs, as ``(outputs, {name: value})``. Raises InputError for arrays
+    that do not fit, and other OdcErrors.
     """
     executor = open_executor(
         model,
@@ -128,6 +139,7 @@ def run(
         custom_ops=custom_ops,
         max_bytes=max_bytes,
         threads=threads,
+        trust_code=trust_code,
         all_tensors=tensors is not None,
     )
     executor.reset()
@@ -152,6 +164,7 @@ def open_executor(
     custom_ops: CustomOps | None = None,
     max_bytes: int | None = None,
     threads: int = 1,
+    trust_code: bool = False,
     resize: bool = False,
     signature: str | None = None,
     all_tensors: bool = False,
@@ -198,7 +211,21 @@ def open_executor(
         return graph_executor(opened, host, all_tensors=all_tensors, **options)
     if backend in ("host", "litert", "onert") or opened.plan is None or numerics == "litert":
         return opened.executor(host, all_tensors=all_tensors, **options)
-    return opened.executor(threads=threads, **options)
+    if not (trust_code or strict):
+        opened = _trusted(opened)
+    return opened.executor(threads=threads, trust_code=trust_code, **options)
+
+
+def _trusted(package: Package) -> Package:
+    """Return ``package``, or its model compiled again for this machine if its native code is not trusted."""
+    if package.replacement is None:
+        package.replacement = package
+        reason = package.distrust() if package.plan is not None and package.plan.extension == HERE else None
+        if reason is not None and has_code_generator():
+            _log.warning("%s; the model is compiled again for this machine", reason)
+            with suppress(OdcError):  # host kernels run it then
+                package.replacement = native_in_place(package, strict=False)
+    return package.replacement
 
 
 def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
@@ -213,11 +240,16 @@ def _runnable(model: ModelSource | Module | Package) -> ModelSource | Package:
     from odc_mlir import compiler
 
     module = compiler.module_of(model)
-    return Package(compiler.package(module)) if compiler.has_programs(module) else compiler.model_bytes(module)
+    if not compiler.has_programs(module):
+        return compiler.model_bytes(module)
+    files = compiler.package(module)
+    if isinstance(model, (str, os.PathLike, bytes, bytearray, memoryview)):
+        files = replace(files, compiled_here=frozenset())  # programs in text are as foreign as code in a package
+    return Package(files)
 
 
 def _is_native(opened: Package | Graph) -> bool:
-    """Whether ``opened`` is a package of native code that this machine can run."""
+    """Return whether ``opened`` is a package of native code whose features this machine has."""
     if not isinstance(opened, Package) or opened.plan is None or not is_cpu(opened.plan.target or ""):
         return False
     processor = resolve(opened.plan.target or HERE)
@@ -225,7 +257,7 @@ def _is_native(opened: Package | Graph) -> bool:
 
 
 def native_in_place(model: Any, *, strict: bool) -> Package:
-    """Native code for this machine, from the cache if it was compiled before."""
+    """Return a package of native code for this machine, from the cache if it was compiled before."""
     from odc_mlir.runtime.execution.native_cache import remembered
 
     source = _model_of(model)
@@ -282,9 +314,9 @@ def _model_records(model: ModelSource | Package) -> Model:
     return model.model if isinstance(model, Package) else read_model(model)
 
 
-def load_package(path: str | os.PathLike[str]) -> Package:
-    """Open the nnpackage directory or zip at ``path``; raises PackageError."""
-    return Package.from_path(path)
+def load_package(path: str | os.PathLike[str], *, trust_code: bool = False) -> Package:
+    """Open the nnpackage directory or zip at ``path``; ``trust_code`` as for :func:`run`. Raises PackageError."""
+    return Package.from_path(path, trust_code=trust_code)
 
 
 def import_model(path: ModelSource) -> Module:

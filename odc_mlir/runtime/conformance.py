@@ -212,7 +212,7 @@ class _Suite:
     def _packages(self) -> dict[str, Package]:
         if not self.made:
             raise _FailedError("nothing was made")
-        return {name: Package.from_path(path) for name, path in self.made.items() if is_package(path)}
+        return {name: Package.from_path(path, trust_code=True) for name, path in self.made.items() if is_package(path)}
 
     def _no_packages(self) -> str:
         return f"it makes .{self._extension} files, which are not packages: nothing here runs them"

@@ -1,4 +1,4 @@
-"""A compiled package (or any nnpackage) as users hold it: what goes in and out, how to run, save and explain it."""
+"""Packages for users: inputs and outputs, execution, saving and reports of an nnpackage."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from odc_mlir.errors import PackageError
+from odc_mlir.formats import trust
 from odc_mlir.formats.circle.connect import connect
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import identify, read_model
@@ -20,12 +21,12 @@ from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Shape, TensorInfo
 from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.devices import open_device
+from odc_mlir.runtime.devices.base import runs_code
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.reporting.clocks import Modelled
 from odc_mlir.runtime.reporting.report_object import Report, small_table
-from odc_mlir.targets.cpu import HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class TensorSpec:
 
 
 def tensor_spec(info: TensorInfo) -> TensorSpec:
-    """What users see of a graph input or output."""
+    """Return the description of a graph input or output."""
     quant = info.quant if info.quant is not None and info.quant.per_tensor else None
     return TensorSpec(
         info.name,
@@ -58,8 +59,10 @@ def _extent(dimension: int | None) -> str:
 class Package:
     """An nnpackage in memory or on disk.
 
-    ``name``: of the model, for reports; ``measured``: what was measured on this machine while it was compiled;
-    ``verdict``: how close the model is to the float model that it was quantised from just now, None without.
+    ``name``: of the model, for reports; ``measured``: measurements of its compilation on this machine; ``verdict``: the
+    accuracy verdict if the model was quantised in the same call. ``trust_code``: the user consents to running machine
+    code of the package that was not compiled on this machine; ``cache``: the folder of the cache with the records of
+    code that was (:mod:`odc_mlir.formats.trust`), by default the user's.
     """
 
     def __init__(
@@ -69,32 +72,39 @@ class Package:
         name: str = "",
         measured: Mapping[str, float | int | None] | None = None,
         verdict: dict[str, Any] | None = None,
+        trust_code: bool = False,
+        cache: Path | None = None,
     ) -> None:
         self.files = files
         self.name = name or model_name(files.location)
         self.measured = dict(measured or {})
         self.verdict = verdict
+        self.trust_code = trust_code
+        self.replacement: Package | None = None  # for a package whose code is not trusted: the model compiled here
+        self._cache = cache
         self._executors: dict[tuple[Any, ...], Executor] = {}
 
     @classmethod
-    def from_path(cls, path: str | os.PathLike[str]) -> Package:
+    def from_path(cls, path: str | os.PathLike[str], *, trust_code: bool = False, cache: Path | None = None) -> Package:
         """Open an nnpackage directory or zip; raises PackageError."""
-        return cls(read_package(path))
+        return cls(read_package(path), trust_code=trust_code, cache=cache)
 
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write the package to the folder ``path``, or to a zip when the name ends with ``.zip``.
 
         A package of ours that nobody has changed is replaced. Raises PackageError when anything else is there, unless
-        ``overwrite``, which keeps files that are no part of a package (:mod:`odc_mlir.formats.outputs`).
+        ``overwrite``, which keeps files that are no part of a package (:mod:`odc_mlir.formats.outputs`). Machine code
+        that this process compiled is recorded, so that it runs from ``path`` without consent.
         """
         write_package(self.files, path, overwrite=overwrite)
+        trust.record(self.files)
 
     def __repr__(self) -> str:
         compiled = "nothing compiled" if self.plan is None else f"for {self.plan.target}"
         return f"<Package {self.name or 'without a name'}, {compiled}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: what the package is, and what goes in and out."""
+        """Return the table that a notebook shows: the package with its inputs and outputs."""
         rows = [
             (kind, spec.name, spec.dtype, "scalar" if spec.shape == () else " x ".join(map(_extent, spec.shape or ())))
             for kind, specs in (("input", self.inputs), ("output", self.outputs))
@@ -104,12 +114,12 @@ class Package:
 
     @property
     def plan(self) -> Plan | None:
-        """The plan; None in a package that holds nothing compiled."""
+        """The plan; None if nothing in the package is compiled."""
         return self.files.plan
 
     @cached_property
     def model(self) -> Model:
-        """The primary model's records, or those of all models as the manifest connects them; raises OdcError."""
+        """Records of the primary model, or of all models as the manifest connects them; raises OdcError."""
         manifest = self.files.manifest
         if manifest.is_connected:
             parts = [read_model(self.files.read(path)) for path in manifest.models]
@@ -126,21 +136,21 @@ class Package:
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What the model takes, in order."""
+        """Inputs of the model, in order."""
         return tuple(map(tensor_spec, self.graph.input_infos()))
 
     @cached_property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """What the model gives, in order."""
+        """Outputs of the model, in order."""
         return tuple(map(tensor_spec, self.graph.output_infos()))
 
     @cached_property
     def report(self) -> Report:
         """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 
-        Made when first asked for, by timing every segment on the simulator. Of code for machines that nothing models
-        there is placement and bytes (:mod:`odc_mlir.runtime.reporting.report_unmodelled`). Raises PackageError where
-        nothing is compiled.
+        It is made at the first access, by timing every segment on the simulator. Reports of code for machines without
+        a model have placement and bytes only (:mod:`odc_mlir.runtime.reporting.report_unmodelled`). Raises PackageError
+        if nothing is compiled.
         """
         from odc_mlir.runtime.reporting.report import build_report
         from odc_mlir.runtime.reporting.report_unmodelled import is_modelled, unmodelled_report
@@ -151,12 +161,18 @@ class Package:
 
     @cached_property
     def modelled(self) -> Modelled:
-        """What one inference takes by the modelled clock, as the report has it; raises PackageError without a plan."""
+        """Modelled time of one inference, as in the report; raises PackageError without a plan."""
         from odc_mlir.runtime.reporting.report import modelled_inference
 
         executor = self.executor()
         assert isinstance(executor, PlanExecutor), "plans are run by nothing else"
         return modelled_inference(executor)
+
+    def distrust(self) -> str | None:
+        """Return the reason why machine code of the package does not run without consent; None if it does."""
+        if self.plan is None or not runs_code(open_device(self.plan.extension)):
+            return None
+        return trust.distrust(self.files, consent=self.trust_code, cache=self._cache)
 
     def executor(
         self,
@@ -168,45 +184,57 @@ class Package:
         max_bytes: int | None = None,
         resize: bool = False,
         threads: int = 1,
+        trust_code: bool = False,
     ) -> Executor:
-        """What runs the package: by its plan, or without it by the backend host or litert.
+        """Return an executor of the plan, or of the model on the backend host or litert.
 
         The options are those of :func:`~odc_mlir.runtime.backends.graph_executor`; without a ``context`` the same
-        executor serves the next call. ``threads``: how many run native code together. Raises PackageError when there is
-        no plan, or it does not fit the model, and with ``strict`` whatever makes a segment unusable.
+        executor serves the next call. ``threads``: number of threads that run native code together; ``trust_code``:
+        consent as for the package. Raises PackageError if there is no plan or it does not fit the model, and with
+        ``strict`` any error that makes a segment unusable.
         """
         options: dict[str, Any] = {"strict": strict, "max_bytes": max_bytes, "resize": resize}
+        if backend == "npu":
+            options |= {"threads": threads, "trust_code": trust_code}
+        else:
+            options["all_tensors"] = all_tensors
         if context is not None:
-            return self._new_executor(backend, context, all_tensors, threads, options)
-        key = (backend, all_tensors, strict, max_bytes, resize, threads)
+            return self._new_executor(backend, context, options)
+        key = (backend, *options.items())
         if key not in self._executors:
-            self._executors[key] = self._new_executor(backend, Context(), all_tensors, threads, options)
+            self._executors[key] = self._new_executor(backend, Context(), options)
         return self._executors[key]
 
-    def _new_executor(
-        self, backend: str, context: Context, all_tensors: bool, threads: int, options: dict[str, Any]
-    ) -> Executor:
+    def _new_executor(self, backend: str, context: Context, options: dict[str, Any]) -> Executor:
         shared = context.custom_ops is self.graph.custom_ops
         graph = self.graph if shared else build_graph(self.model, custom_ops=context.custom_ops)
         if backend != "npu":
-            return graph_executor(graph, backend, context=context, all_tensors=all_tensors, **options)
+            return graph_executor(graph, backend, context=context, **options)
         if self.plan is None:
             raise PackageError("nothing in this package is compiled", location=self.files.location)
+        return self.plan_executor(graph, self.plan, context=context, **options)
+
+    def plan_executor(
+        self, graph: Graph, plan: Plan, *, trust_code: bool = False, cache: Path | None = None, **options: Any
+    ) -> PlanExecutor:
+        """Return an executor of ``plan``, the package's or a part of it, for ``graph``, the package's model.
+
+        Segments that were changed are refused, as is machine code that is not trusted. ``trust_code`` and ``cache`` as
+        for the package; ``options`` are those of :class:`~odc_mlir.runtime.execution.plan.PlanExecutor`.
+        """
+        device, consent = open_device(plan.extension), trust_code or self.trust_code
+
+        def read(file: str) -> bytes:
+            if not runs_code(device):
+                return self.files.unchanged_segment(file)
+            return trust.read_code(self.files, file, consent=consent, cache=cache or self._cache)
+
         location = f"{self.files.location}/{self.files.manifest.plan}"
-        return PlanExecutor(
-            graph,
-            self.plan,
-            open_device(self.plan.extension),
-            self.files.unchanged_segment if self.plan.extension == HERE else self.files.segment,
-            context=context,
-            location=location,
-            threads=threads,
-            **options,
-        )
+        return PlanExecutor(graph, plan, device, read, location=location, **options)
 
 
 def holds_model(path: Path) -> bool:
-    """Whether there is a model file or a package at ``path``, told by content; raises OSError."""
+    """Return whether ``path`` is a model file or a package, by content; raises OSError."""
     if is_package(path):
         return True
     with path.open("rb") as file:

@@ -1,8 +1,7 @@
-"""Does a package run here as it is? Told by stamps and checksums: nothing is loaded, and nothing compiled.
+"""Check whether a package runs on this machine as it is, without loading or compiling anything.
 
-Versions of formats, compiler and target, features of the processor, and the kernels that operators left to the host
-need. Binaries are compared with the checksums in them; whether all else is whole is another question: see
-verification.py.
+Compared are versions of formats, compiler and target, features of the processor, host kernels, checksums of binaries,
+and the origin of machine code. The integrity of all other members is checked by verification.py.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from odc_mlir import ops
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.formats.circle.reader import read_operator_codes
-from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of
 from odc_mlir.formats.package import PackageFiles, read_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.plugins import registry
@@ -28,18 +26,16 @@ from odc_mlir.runtime.package import Package
 
 
 class PackageState(StrEnum):
-    """What can be done with a package, best first."""
+    """State of a package on this machine, best first."""
 
     RUNS = "runs"  # as it is
-    REBUILD = (
-        "rebuild"  # compile the model again, here; until then host kernels stand in, or it is not what was asked for
-    )
+    REBUILD = "rebuild"  # the model must be compiled again for what was asked; until then host kernels run it
     CANNOT = "cannot"  # neither
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """``reason`` says why it does not run, or what runs it; ``target`` is what it was compiled for, None: nothing."""
+    """Result of :func:`check`: ``reason`` explains ``state``; ``target`` is what it was compiled for, None: nothing."""
 
     state: PackageState
     reason: str
@@ -51,14 +47,15 @@ _NOTHING_COMPILED = "nothing in it is compiled: host kernels run it"
 
 
 def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str | None = None) -> Validity:
-    """Whether ``package`` runs here, on ``target`` (None: on what it was compiled for); raises nothing but OptionError.
+    """Return whether ``package`` runs here, on ``target`` (None: on what it was compiled for).
 
-    OptionError: ``target`` is none.
+    Raises OptionError if there is no such target, and no other error.
     """
     chosen = None if target is None else choose(target)
     try:
-        files = package.files if isinstance(package, Package) else package
-        files = files if isinstance(files, PackageFiles) else read_package(files)
+        if not isinstance(package, Package):
+            package = Package(package if isinstance(package, PackageFiles) else read_package(package))
+        files = package.files
         if (reason := _unknown_kernels(files.model)) is not None:
             return Validity(PackageState.CANNOT, reason)
     except OdcError as error:
@@ -66,7 +63,7 @@ def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str 
     plan = files.plan
     if plan is None:
         return _uncompiled(chosen)
-    found = sorted(_findings(files, plan, chosen), key=lambda item: list(PackageState).index(item[0]), reverse=True)
+    found = sorted(_findings(package, plan, chosen), key=lambda item: list(PackageState).index(item[0]), reverse=True)
     fits = f"all of it fits what is here for {plan.target}" if plan.segments else _NOTHING_COMPILED
     state, reason = found[0] if found else (PackageState.RUNS, fits)
     return Validity(state, reason, plan.target)
@@ -79,8 +76,9 @@ def _uncompiled(chosen: Chosen | None) -> Validity:
     return Validity(*(missing or (PackageState.REBUILD, "nothing in it is compiled")))
 
 
-def _findings(files: PackageFiles, plan: Plan, chosen: Chosen | None) -> Iterator[_Finding]:
-    """Everything that is against running it."""
+def _findings(package: Package, plan: Plan, chosen: Chosen | None) -> Iterator[_Finding]:
+    """Yield every reason against running the package."""
+    files = package.files
     codegen = f"{plan.extension}{registry.SUFFIX}" if chosen is None else chosen.codegen
     missing = _no_compiler(codegen)
     rebuild = PackageState.REBUILD if missing is None else PackageState.CANNOT
@@ -97,27 +95,23 @@ def _findings(files: PackageFiles, plan: Plan, chosen: Chosen | None) -> Iterato
     machine = None if chosen is None else chosen.machine
     for step in plan.segments:
         try:
+            reason = None
             if isinstance(device, ExaminingDevice):
                 with contained(PackageError, "the device failed"):
                     reason = device.examine(files.segment(step.file), plan, machine)
-            else:
-                reason = _damage(files, step.file)
+            if reason is None:
+                files.unchanged_segment(step.file)
         except OdcError as error:
             reason = str(error)
         if reason is not None:
             yield rebuild, f"{step.file}: {reason}{but}"
             return
-
-
-def _damage(files: PackageFiles, file: str) -> str | None:
-    """What only the manifest can tell of a binary."""
-    path = files.segment_path(file)
-    listed = files.manifest.files.get(path)
-    return None if listed in (None, digest_of(files.read(path))) else f"its digest is not the one in {MANIFEST_PATH}"
+    if (reason := package.distrust()) is not None:
+        yield rebuild, f"{reason}{but}"
 
 
 def _no_compiler(codegen: str) -> _Finding | None:
-    """What is missing to compile for it here, None where nothing is."""
+    """Return what is missing to compile for it here, None if nothing is."""
     try:
         source = registry.find(codegen)
     except OdcError as error:
@@ -130,7 +124,7 @@ def _no_compiler(codegen: str) -> _Finding | None:
 
 
 def _unknown_kernels(model: bytes) -> str | None:
-    """An operator that no host kernel here knows in its version; those in segments count, as host kernels stand in."""
+    """Return the reason why host kernels cannot run an operator of the model, those in segments included."""
     specs = ops.all_specs()
     for name, version in read_operator_codes(model):
         if name == "CUSTOM":

@@ -1,4 +1,4 @@
-"""Is all of a package whole, and does it fit together? Everything is looked at; nothing is run."""
+"""Integrity checks of a package: every member is read and compared, and no code is loaded or run."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from odc_mlir.formats.package import PackageFiles
 from odc_mlir.formats.package_update import original_of
 from odc_mlir.plugins.foreign import contained
 from odc_mlir.runtime.devices import open_device
+from odc_mlir.runtime.devices.base import runs_code
 from odc_mlir.runtime.execution.plan import check_plan
 from odc_mlir.runtime.package import Package
 from odc_mlir.targets.cpu import HERE
@@ -20,14 +21,14 @@ from odc_mlir.targets.cpu import HERE
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """``problem`` is None where ``what`` is as it should be."""
+    """Result of one check: the ``problem`` found in ``what``, or None."""
 
     what: str
     problem: str | None = None
 
 
 def verify_package(files: PackageFiles) -> Iterator[Check]:
-    """The checks one by one: members, models, plan, segments, and what a rollback would bring back."""
+    """Yield the checks of members, models, plan, segments, and the manifest that a rollback would restore."""
     package = Package(files)
     for name in sorted({*files.members, *files.manifest.files}):
         yield _checked(f"member {name}", partial(_check_member, files, name))
@@ -35,11 +36,8 @@ def verify_package(files: PackageFiles) -> Iterator[Check]:
     if files.plan is not None:
         plan = files.plan
         yield _checked("plan", lambda: check_plan(plan, package.graph, str(files.manifest.plan)))
-        load: Callable[[PackageFiles, str], None] = (
-            _check_native if plan.extension == HERE else partial(_load, plan.extension)
-        )
         for step in plan.segments:
-            yield _checked(f"segment {step.file}", partial(load, files, step.file))
+            yield _checked(f"segment {step.file}", partial(_check_segment, files, plan.extension, step.file))
     yield _checked("original", lambda: original_of(files))
 
 
@@ -52,7 +50,7 @@ def _checked(what: str, look: Callable[[], object]) -> Check:
 
 
 def _check_member(files: PackageFiles, name: str) -> None:
-    """Compare a member with what the manifest lists, where that lists anything: packages of other tools do not."""
+    """Compare a member with its digest in the manifest, if that has any: packages of other tools have none."""
     data, listed = files.read(name), files.manifest.files
     if not listed:
         return
@@ -65,11 +63,11 @@ def _check_member(files: PackageFiles, name: str) -> None:
         raise PackageError(f"it was changed: its digest is not the one in {MANIFEST_PATH}")
 
 
-def _check_native(files: PackageFiles, segment: str) -> None:
-    """Native code may be for another machine than this one: it is read, not loaded."""
-    parse_native_segment(files.segment(segment))
-
-
-def _load(extension: str, files: PackageFiles, segment: str) -> None:
-    with contained(PackageError, "the device failed"):
-        open_device(extension).load(files.segment(segment))
+def _check_segment(files: PackageFiles, extension: str, segment: str) -> None:
+    """Parse native code, which may be for another machine, and let devices load binaries that are data."""
+    data, device = files.segment(segment), open_device(extension)
+    if extension == HERE:
+        parse_native_segment(data)
+    elif not runs_code(device):
+        with contained(PackageError, "the device failed"):
+            device.load(data)

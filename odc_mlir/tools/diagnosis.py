@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from odc_mlir._version import __version__
-from odc_mlir.errors import OdcError, OptionError
+from odc_mlir.errors import CacheError, OdcError, OptionError
 from odc_mlir.tools.common import counted
 
 _DISTRIBUTION = "odc-mlir"
@@ -151,6 +151,7 @@ def _metadata() -> Iterator[SystemFact]:
 
 def _cache() -> Iterator[SystemFact]:
     from odc_mlir.formats.cache import cache_folder
+    from odc_mlir.formats.private import check_root
 
     try:
         folder = cache_folder()
@@ -161,6 +162,12 @@ def _cache() -> Iterator[SystemFact]:
     for usage in cache_usage():
         yield SystemFact("cache", usage.kind, f"{counted(usage.entries, 'item')}, {counted(usage.nbytes, 'byte')}")
     existing = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        if existing == folder:
+            check_root(folder)
+    except CacheError as error:
+        yield SystemFact("cache", "access", error.message, "problem", error.hint or "")
+        return
     if not os.access(existing, os.W_OK):
         text = f"{existing} cannot be written"
         yield SystemFact("cache", "access", text, "problem", "set ODC_CACHE_DIR to a folder that can")

@@ -73,6 +73,13 @@ def add_overwrite(container: Container) -> None:
     )
 
 
+def add_trust_code(container: Container) -> None:
+    """Add the flag of commands that run packages."""
+    container.add_argument(
+        "--trust-code", action="store_true", help="run machine code of packages that was not compiled on this machine"
+    )
+
+
 def add_any_reader(container: Container) -> None:
     """Add the flag of commands that write models by the name's end."""
     container.add_argument(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.kinds import DOT, json_kind
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool, usage_error
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_trust_code, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
@@ -60,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
     parser.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
+    add_trust_code(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document with every tensor and measure")
     add_output(parser, "--visq", metavar="FILE.json", kind=VISQ, help="write tensor errors in the format of ONE's visq")
     add_output(parser, "--dot", metavar="FILE.dot", kind=DOT, help="write A's graph, coloured by tensor errors")
@@ -107,6 +108,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             memory=arguments.memory,
             strict=arguments.strict,
             numerics=arguments.numerics,
+            trust_code=arguments.trust_code,
             all_tensors=True,
         )
         for file, backend in sides

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
 from odc_mlir.tools.common import base_parser, run_tool, size
-from odc_mlir.tools.files import add_input, add_output, add_overwrite
+from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_trust_code
 from odc_mlir.tools.measure import TIMES, csv_path
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
 
@@ -45,6 +45,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     where.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
     where.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
+    add_trust_code(where)
     where.add_argument(
         "--numerics",
         default="fixed",
@@ -185,7 +186,7 @@ def _body(arguments: argparse.Namespace) -> None:
         raise UnsupportedError("there is no GPU to report memory of", hint="use --mem_poll")
     model = staged_model(arguments, lambda model, count: _recorded_on(arguments, model, shapes, count))
     start = time.perf_counter()
-    package = Package.from_path(model) if is_package(model) else None
+    package = Package.from_path(model, trust_code=arguments.trust_code) if is_package(model) else None
     executor = open_executor(
         model if package is None else package,
         backend=arguments.backend if arguments.backend != "auto" else backend_of_settings(package),

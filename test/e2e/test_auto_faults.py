@@ -474,7 +474,7 @@ def native(made: Made, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pa
     [
         ("right", None),
         ("wrong", "native code computes something else than the simulator"),
-        ("damaged", "its checksum is wrong"),
+        ("damaged", "its digest is not the one in"),
         (None, "host kernels stand in for the simulator: .*there is no native twin"),
     ],
 )

@@ -216,7 +216,7 @@ def test_without_the_extra_there_is_nothing_to_compile_with(
         status = session.odc_status
         assert (status.phase, status.serving) == (Phase.REJECTED, Level.ORIGINAL)
         assert "pip install 'odc-mlir[native]'" in (status.reason or "")
-    with Session(api.load_package(made.compiled)) as session:
+    with Session(api.load_package(made.compiled, trust_code=True)) as session:
         (out,) = session.infer(made.sample(0))
         np.testing.assert_array_equal(out, made.answers(made.quantized)[0])
         assert any("llvmlite" in item.reason for item in session.odc_status.fallbacks)

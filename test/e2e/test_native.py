@@ -146,7 +146,7 @@ def test_damaged_code_is_not_run(saved: Path, place: int) -> None:
     executor = damaged.executor()
     (found,) = executor.run(ZERO)
     np.testing.assert_array_equal(found, odc_mlir.run(DIGITS, ZERO)[0])
-    assert ".cpu file" in executor.fallbacks["segment-0"]
+    assert "its digest is not the one in metadata/MANIFEST" in executor.fallbacks["segment-0"]
 
 
 def test_code_for_another_machine_is_not_run(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:

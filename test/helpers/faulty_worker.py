@@ -26,6 +26,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from odc_mlir.errors import CompileError, UnsupportedError
+from odc_mlir.formats import trust
+from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.plugins import codegen
 from odc_mlir.runtime.auto import build, worker
 from odc_mlir.runtime.auto.measuring import Gain
@@ -56,10 +58,17 @@ def generate(model: Path, target: str, output: Path, **options: Any) -> Path:
     if Path(output).stem == "twin":
         if (twin := os.environ.get("ODC_TEST_TWIN")) is None:
             raise UnsupportedError("there is no native twin")
-        return Path(shutil.copyfile(twin, output))
+        return _copy(twin, output)
     direct = os.environ.get("ODC_TEST_DIRECT")
     is_direct = direct is not None and Path(model).read_bytes() != QUANTIZED.read_bytes()
-    shutil.copyfile(direct if is_direct and direct is not None else COMPILED, output)
+    return _copy(direct if is_direct and direct is not None else COMPILED, output)
+
+
+def _copy(source: str | Path, output: Path) -> Path:
+    """Copy a package as if it were compiled here."""
+    shutil.copyfile(source, output)
+    if is_package(output):
+        trust.record(trust.compiled_here(read_package(output)))
     return output
 
 

@@ -26,7 +26,9 @@ from odc_mlir.formats import private
 from odc_mlir.formats.atomic import exchange, sync_folder
 from odc_mlir.formats.kinds import MODEL, ZIP
 from odc_mlir.formats.outputs import write_output
+from odc_mlir.formats.package import is_package
 from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.runtime.package import Package
 
 _log = logging.getLogger(__name__)
 
@@ -306,9 +308,12 @@ def _look(place: Path) -> tuple[Artefact | None, str | None]:
     try:
         if not os.path.lexists(place):
             return None, None
+        private.check_root(place.parent.parent)
         private.check_folder(place)
         text = private.read_file(place / RECORD_NAME, max_bytes=_MAX_RECORD_BYTES)
-        return _checked(place, json.loads(text)), None
+        found = _checked(place, json.loads(text))
+        _check_trust(found)
+        return found, None
     except FileNotFoundError:
         problem = f"it has no {RECORD_NAME}"
     except CacheError as error:
@@ -384,3 +389,15 @@ def _checked(place: Path, document: Any) -> Artefact:
     if result.level in ("compiled", "direct") and result.compiled is None:
         raise ValueError("it is compiled, but names no file")
     return Artefact(place, result, frozenset(files))
+
+
+def _check_trust(found: Artefact) -> None:
+    """Raise ValueError if the compiled package holds machine code that was not compiled on this machine."""
+    if found.compiled is None or not is_package(found.compiled):
+        return
+    try:
+        reason = Package.from_path(found.compiled, cache=found.folder.parent.parent).distrust()
+    except OdcError as error:
+        reason = str(error)
+    if reason is not None:
+        raise ValueError(reason)

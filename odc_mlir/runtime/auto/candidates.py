@@ -166,7 +166,7 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCan
     """What a plugin made, if it is something that runs here; raises OdcError."""
     if not is_package(path):
         return _on_host(level, path, options)
-    package = Package.from_path(path)
+    package = Package.from_path(path, cache=options.cache)
     if package.plan is None:
         raise UnsupportedError("the package has no plan", location=str(path))
     limits: dict[str, Any] = {"resize": True, "max_bytes": options.max_bytes}
@@ -183,7 +183,7 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCan
 def _native_twin(path: Path, shapes: Shapes, options: ExecutorOptions) -> tuple[Executor | None, str | None]:
     """What runs the native code of a simulated model, or why nothing does."""
     try:
-        executor = Package.from_path(path).executor(
+        executor = Package.from_path(path, cache=options.cache).executor(
             context=options.context(), resize=True, max_bytes=options.max_bytes, threads=options.threads
         )
         executor.prepare(shapes)

@@ -20,11 +20,15 @@ _CUSTOM = "CUSTOM"
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """Options of all executors of a session: a new context for each, a memory limit, threads of native code."""
+    """Options of all executors of a session: a new context for each, a memory limit, threads of native code.
+
+    ``cache`` is the folder of the session's cache, None for the user's.
+    """
 
     context: Callable[[], Context]
     max_bytes: int | None = None
     threads: int = 1
+    cache: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from odc_mlir.errors import (
     UnsupportedError,
 )
 from odc_mlir.formats import private
-from odc_mlir.formats.cache import content_digest
+from odc_mlir.formats.cache import CACHE_VARIABLE, content_digest
 from odc_mlir.formats.package import read_package
 from odc_mlir.formats.package_update import install
 from odc_mlir.plugins import codegen
@@ -388,6 +388,7 @@ def main() -> int:
     """Do the job on standard input; return 0 if its result is in the cache."""
     job = read_job()
     os.umask(0o077)  # results are private, and so are files of plugins
+    os.environ[CACHE_VARIABLE] = job.folder  # for everything that is compiled here
     stream = os.dup(1)
     os.dup2(2, 1)  # text that others print is no progress
 

@@ -90,15 +90,23 @@ class ExaminingDevice(Protocol):
 
 @runtime_checkable
 class Device(Protocol):
-    """A device that takes binaries, found as the entry of the group ``odc_mlir.devices`` that is named as their files
-    end: ``npu``, ``cpu``."""
+    """A device that runs binaries, found as the entry of the group ``odc_mlir.devices`` named as their files end:
+    ``npu``, ``cpu``.
+
+    A device whose binaries are machine code for this process has ``runs_code = True`` as well (:func:`runs_code`).
+    """
 
     name: str
     simulated: bool
-    """Whether it takes much longer than what it stands for, so that others compute what it is known to compute."""
+    """Whether it is much slower than the hardware that it simulates, so that others should compute in its place."""
 
     def attached(self) -> Sequence[str]:
         """The targets that hardware is there for, best first: what a session compiles for where none is named."""
 
     def load(self, data: bytes) -> DeviceProgram:
         """Check and load a binary; raises OdcError when it is damaged or made for something else."""
+
+
+def runs_code(device: Device) -> bool:
+    """Return whether binaries of ``device`` are machine code for this process: then they need trust to be loaded."""
+    return bool(getattr(device, "runs_code", False))

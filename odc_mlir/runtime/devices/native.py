@@ -125,6 +125,7 @@ class NativeDevice:
 
     name = "native"
     simulated = False
+    runs_code = True
 
     def attached(self) -> Sequence[str]:
         """The processor that runs this, where code for it can be made."""

@@ -1,7 +1,7 @@
-"""Native code that was compiled in place, kept in the cache: the next process runs it without compiling.
+"""Cache of native code that was compiled in place, so that later processes run it without compiling.
 
-Keyed by the model's bytes, the processor and the compiler's own files. What is damaged is compiled again, and a cache
-that cannot be used is no error: it only saves time.
+Packages are keyed by the model's bytes, the processor and the files of the compiler. A package that is damaged or not
+trusted is compiled again. Without a usable cache every process compiles.
 """
 
 from __future__ import annotations
@@ -15,39 +15,40 @@ from dataclasses import replace
 from pathlib import Path
 
 from odc_mlir._version import __version__
-from odc_mlir.errors import OdcError
+from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.formats.cache import cache_folder
-from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles, read_package, zip_bytes
 from odc_mlir.formats.private import check_file, make_folder, write_file
+from odc_mlir.formats.trust import distrust, write_records
 from odc_mlir.plugins.fingerprint import fingerprint
 from odc_mlir.plugins.registry import PluginSource
 
 _log = logging.getLogger(__name__)
 
 _FOLDER = "native"
-_MAX_BYTES = 256 << 20  # of all packages kept; the longest unused go first
+_MAX_BYTES = 256 << 20  # limit on all packages together
 _COMPILER = PluginSource("cpu", __package__, None, "odc_mlir.compiler:compile", None)
 
 
 def remembered(digest: str, target: str, make: Callable[[], PackageFiles]) -> PackageFiles:
-    """The package that ``make`` gives for the model with this digest: the one of an earlier time where it is kept."""
+    """Return the package that ``make`` compiled from the model with this digest, now or in an earlier process."""
     try:
         root = cache_folder()
         path = root / _FOLDER / f"{_key(digest, target)}.zip"
         make_folder(path.parent, within=root)
         found = _read(path)
     except (OdcError, OSError) as error:
-        _log.info("native code is not kept: %s", error)
+        _log.warning("native code is not kept: %s", error)
         return make()
     if found is not None:
         return found
     files = make()
     try:
+        write_records(files)
         write_file(path, zip_bytes(files.members))
         _prune(path)
     except (OdcError, OSError) as error:
-        _log.info("native code is not kept: %s", error)
+        _log.warning("native code is not kept: %s", error)
     return files
 
 
@@ -56,15 +57,15 @@ def _key(digest: str, target: str) -> str:
 
 
 def _read(path: Path) -> PackageFiles | None:
-    """The package at ``path``, None where there is none that is whole."""
+    """Return the package at ``path``, None if there is none that is whole and trusted."""
     if not path.exists():
         return None
     check_file(path)
     try:
         files = read_package(path)
-        files = replace(files, members=dict(files.members))  # at once: another process may delete the file at any time
-        for step in files.plan.segments if files.plan is not None else ():
-            parse_native_segment(files.segment(step.file))
+        files = replace(files, members=dict(files.members))  # another process may delete the file at any time
+        if (reason := distrust(files)) is not None:
+            raise PackageError(reason)
         with suppress(OSError):  # another process may have deleted it just now
             os.utime(path)
     except OdcError as error:
@@ -74,7 +75,7 @@ def _read(path: Path) -> PackageFiles | None:
 
 
 def _prune(newest: Path) -> None:
-    """Remove what was not used for longest, until the rest is small enough; ``newest`` stays."""
+    """Remove the longest unused packages until the rest is small enough; ``newest`` stays."""
     files = sorted(
         ((item.stat().st_mtime_ns, item.stat().st_size, item) for item in newest.parent.glob("*.zip")), reverse=True
     )

@@ -117,7 +117,7 @@ class SegmentUnit:
                 self._check_ports(program)
             self.program = program
         except OdcError as error:
-            self._give_up("load", error)
+            self._give_up("load", error)  # the executor logs it
 
     def _check_ports(self, program: DeviceProgram) -> None:
         for what, ports, tensors in (
@@ -185,6 +185,7 @@ class SegmentUnit:
                     raise
             except OdcError as error:
                 self._give_up("run", error)
+                _log_failures([self])
         elif misfit is not None and self.failure is None:
             if self.strict:
                 raise PackageError(misfit, location=self.step.file)
@@ -225,7 +226,16 @@ class SegmentUnit:
         if self.strict:
             raise error
         self.failure = f"cannot {action} the segment: {error}"
-        _log.warning("%s: %s; host kernels run it instead", self.step.file, self.failure)
+
+
+def _log_failures(segments: Iterable[SegmentUnit]) -> None:
+    """Log every reason why host kernels replace segments, once, with the segments that it concerns."""
+    reasons: dict[str, list[str]] = {}
+    for unit in segments:
+        if unit.failure is not None:
+            reasons.setdefault(unit.failure, []).append(unit.step.file)
+    for reason, files in reasons.items():
+        _log.warning("%s: %s; host kernels run it instead", ", ".join(files), reason)
 
 
 def _may_have(known: Shape | None, shape: tuple[int, ...]) -> bool:
@@ -273,6 +283,7 @@ class PlanExecutor(Executor):
                 if self._team is not None and isinstance(unit.program, DivisibleProgram):
                     unit.program.divide(self._team)
         super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
+        _log_failures(self.segments)
 
     def close(self) -> None:
         """End the threads that segments are divided among."""

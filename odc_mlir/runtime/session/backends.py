@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -12,10 +13,8 @@ from odc_mlir.errors import OptionError, SessionError, UnsupportedError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.ops.context import Context
 from odc_mlir.runtime.backends import graph_executor
-from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
 
 _log = logging.getLogger(__name__)
@@ -32,8 +31,12 @@ _KIND_SEPARATORS = str.maketrans("", "", "_")
 
 @dataclass(frozen=True, slots=True)
 class BackendChoice:
-    """``backends`` in order of preference, empty: what was compiled, else the host. ``by_index`` and ``by_kind`` say
-    which backend one operator, or all operators of a kind, must have. ``threads`` run native code together."""
+    """The choice of backends: ``backends`` in order of preference; empty: the compiled plan, else the host.
+
+    ``by_index`` and ``by_kind`` force the backend of single operators, and of all operators of a kind. ``threads`` is
+    the number of threads that run native code together. ``trust_code``: consent to foreign machine code; ``cache``: the
+    session's cache folder, None for the user's.
+    """
 
     backends: tuple[str, ...] = ()
     by_index: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -41,6 +44,8 @@ class BackendChoice:
     strict: bool = False
     max_bytes: int | None = None
     threads: int = 1
+    trust_code: bool = False
+    cache: Path | None = None
 
 
 def parse_backends(text: str) -> tuple[str, ...]:
@@ -76,17 +81,8 @@ def open_executor(graph: Graph, package: Package | None, choice: BackendChoice, 
     options: dict[str, Any] = {"strict": choice.strict, "max_bytes": choice.max_bytes, "resize": True}
     if order[0] == NPU and plan is not None and package is not None:
         plan = _with_forced(plan, graph, forced, may_use_host=HOST in order or LITERT in order)
-        location = f"{package.files.location}/{package.files.manifest.plan}"
-        return PlanExecutor(
-            graph,
-            plan,
-            open_device(plan.extension),
-            package.files.segment,
-            context=context,
-            location=location,
-            threads=choice.threads,
-            **options,
-        )
+        options |= {"threads": choice.threads, "trust_code": choice.trust_code, "cache": choice.cache}
+        return package.plan_executor(graph, plan, context=context, **options)
     for index, name in forced.items():
         if name != order[0]:
             raise _cannot(graph, index, name, f"the model is run by {order[0]}")

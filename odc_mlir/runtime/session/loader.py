@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from odc_mlir.errors import InputError, OdcError, SessionError
+from odc_mlir.formats.cache import CACHE_VARIABLE
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array, Shape
@@ -37,10 +39,11 @@ INTERNAL_OUTPUTS = "ENABLE_INTERNAL_OUTPUT_ALLOC"
 
 @dataclass
 class Choices:
-    """What the session's user has chosen once and for every model that the session will have."""
+    """Choices of the user for every model that the session will have."""
 
     settings: dict[str, str] = field(default_factory=dict)
     strict: bool = False
+    trust_code: bool = False
     max_bytes: int | None = None
     workspace: str | None = None
     custom_ops: CustomOps = field(default_factory=lambda: CustomOps(default_custom_ops()))
@@ -139,11 +142,17 @@ class Loader:
 
     @property
     def choice(self) -> BackendChoice:
-        """All that was chosen about backends."""
-        by_index = parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index
-        by_kind = self.settings.op_backends()
+        """The choice of backends for this model."""
+        choices, cache = self.choices, self.settings.get(CACHE_VARIABLE)
         return BackendChoice(
-            self.backends, by_index, by_kind, self.choices.strict, self.choices.max_bytes, self.settings.threads
+            self.backends,
+            parse_assignments(self.settings.get("OP_BACKEND_MAP")) | self._by_index,
+            self.settings.op_backends(),
+            choices.strict,
+            choices.max_bytes,
+            self.settings.threads,
+            choices.trust_code,
+            Path(cache) if os.path.isabs(cache) else None,
         )
 
     def set_layout(self, ports: Sequence[SessionPort], index: int, layout: Any, what: str) -> None:

@@ -37,7 +37,8 @@ class Session:
     ``model`` is a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`) or the bytes of a
     model file; without it, the session waits for load_model_from_file. ``backends`` and ``workspace`` are those of
     set_available_backends and set_workspace; ``strict`` makes every fallback an error; ``settings`` are settings that
-    count more than the environment and the package's config.cfg; ``max_bytes`` bounds the activations of a run.
+    count more than the environment and the package's config.cfg; ``max_bytes`` bounds the activations of a run;
+    ``trust_code`` consents to running machine code of a package that was not compiled on this machine.
 
     The quick way: ``with Session(path) as session: outputs = session.infer([array])``. A session that compiles on the
     device does so behind that call. Threads that share a session wait for one another; give each its own to run side
@@ -58,9 +59,10 @@ class Session:
         strict: bool = False,
         settings: dict[str, str] | None = None,
         max_bytes: int | None = None,
+        trust_code: bool = False,
     ) -> None:
         self._core = SessionCore()
-        self._choices = Choices(dict(settings or {}), strict, max_bytes)
+        self._choices = Choices(dict(settings or {}), strict, trust_code, max_bytes)
         check_chosen(self._choices.settings)
         self._exchange = Exchange()
         self._take(Loader(self._choices))

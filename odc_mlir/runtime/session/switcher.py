@@ -255,16 +255,17 @@ class Switcher:
             aim, why = aim_at(settings.target, lambda: original.file(settings.folder)), None
         except OdcError as error:
             aim, why = None, str(error)
+        choices, threads = loader.choices, loader.settings.threads
         return AutoCompiler(
             original,
             settings,
             aim,
-            ExecutorOptions(loader.choices.context, loader.choices.max_bytes, loader.settings.threads),
+            ExecutorOptions(choices.context, choices.max_bytes, threads, settings.folder),
             recorder,
             background,
             forbidden=self._why_not(executor, aim) or why,
             save_to=(self._exchange.quantized_path, self._exchange.codegen_path),
-            problem=source.problem,
+            problem=source.problem or next(iter(executor.fallbacks.values()), None),
             notes=(*loader.settings.ignored, *(() if aim is None else aim.passed_over)),
         )
 

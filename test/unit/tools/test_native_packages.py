@@ -105,17 +105,17 @@ def with_header(package: Path, changed: dict[str, object]) -> bytes:
 @pytest.mark.parametrize(
     ("changed", "sealed_again", "reason"),
     [
-        ({"arena_bytes": 0}, False, "its checksum is wrong by metadata/MANIFEST"),
+        ({"arena_bytes": 0}, False, "its digest is not the one in metadata/MANIFEST"),
         ({"entry": "system"}, True, "the object code has no function 'system'"),
         ({"outputs": [["y", "int8", [1, 9]]]}, True, "outputs of shape [1, 9], which the model does not allow"),
     ],
 )
 def test_changed_code_is_not_run(package: Path, changed: dict[str, object], sealed_again: bool, reason: str) -> None:
-    """Host kernels stand in, with the reason."""
+    """Even with consent host kernels run the segment, with the reason."""
     files = read_package(package)
     name = next(name for name in files.members if name.endswith(".cpu"))
     files = replace(files, members={**files.members, name: with_header(package, changed)})
-    executor = Package(sealed(files) if sealed_again else files).executor()
+    executor = Package(sealed(files) if sealed_again else files, trust_code=True).executor()
     source = np.array([[-5, 0, 3, 9]], np.int8)
     np.testing.assert_array_equal(executor.run([source])[0], [[3, 3, 3, 9]])
     assert reason in executor.fallbacks["segment-0"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from importlib import metadata
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from odc_mlir import targets
 from odc_mlir._version import __version__
+from odc_mlir.formats import private
 from odc_mlir.tools import diagnosis
 from odc_mlir.tools.odc_doctor import main
 
@@ -109,3 +111,13 @@ def test_a_cache_that_cannot_be(capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setenv("ODC_CACHE_DIR", "not/absolute")
     assert main([]) == 1
     assert "expected an absolute path" in capsys.readouterr().out
+
+
+def test_a_cache_folder_that_others_can_change(
+    capsys: pytest.CaptureFixture[str], cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    monkeypatch.setattr(private, "is_ours", lambda found: False)
+    assert main([]) == 1
+    assert re.search(r"access .*(everyone can write to the cache folder|it belongs to user)", capsys.readouterr().out)

@@ -1,0 +1,138 @@
+"""Trust in machine code: one record in the user's cache for every segment that was compiled on this machine.
+
+The code of a package runs with all privileges of the process that loads it. So it runs only if the user consents, if
+this process compiled it, or if there is a record of it: an empty file ``trusted/<key>`` in the cache. The key is a
+digest of the code, of the model and of the operators and tensors to which the plan binds the code, so that code cannot
+be passed off for another model or other operators. Only this user can make records: a folder that belongs to another
+user, or that others can write to, holds none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from odc_mlir.errors import CacheError, OdcError, OptionError, PackageError
+from odc_mlir.formats.cache import CACHE_VARIABLE, cache_folder
+from odc_mlir.formats.package import PackageFiles
+from odc_mlir.formats.plan import DEFAULT_EXTENSION, SegmentStep
+from odc_mlir.formats.private import check_root, is_ours, make_empty_file, make_folder
+
+_log = logging.getLogger(__name__)
+
+FOLDER = "trusted"
+MAX_RECORDS = 10_000  # beyond that the longest unused are deleted
+
+
+def compiled_here(files: PackageFiles) -> PackageFiles:
+    """Return ``files`` marked as compiled by this process, whose code needs no record in this process."""
+    if files.plan is None or files.plan.extension == DEFAULT_EXTENSION:  # data, not code
+        return files
+    return replace(files, compiled_here=frozenset(_key(files, step) for step in files.plan.segments))
+
+
+def record(files: PackageFiles) -> None:
+    """Record the code that this process compiled, so that later processes run it; log a failure."""
+    try:
+        write_records(files)
+    except (CacheError, OptionError) as error:
+        _log.warning("the code will run only with consent (--trust-code), as it cannot be recorded: %s", error)
+
+
+def write_records(files: PackageFiles) -> None:
+    """Record the code that this process compiled; raise CacheError and OptionError."""
+    if not files.compiled_here:
+        return
+    root = cache_folder()
+    folder = root / FOLDER
+    try:
+        if os.path.lexists(folder):
+            _check_folder(folder)  # first, as the next line would reset its permissions
+        make_folder(folder, within=root)
+        for key in files.compiled_here:
+            make_empty_file(folder / key)
+    except OSError as error:
+        raise CacheError(f"the record cannot be written: {error.strerror}", location=str(folder)) from None
+    with suppress(OSError):  # another process may be deleting the same records
+        _prune(folder)
+
+
+def read_code(files: PackageFiles, file: str, *, consent: bool, cache: Path | None = None) -> bytes:
+    """Return the machine code of the segment ``file`` for loading.
+
+    Raises PackageError if the manifest has another digest or none, or if the code is not trusted and the user has not
+    given ``consent``. ``cache``: the folder of the cache with the records, by default :func:`cache_folder`.
+    """
+    data = files.unchanged_segment(file, listed=True)
+    step = next((step for step in files.plan.segments if step.file == file), None) if files.plan is not None else None
+    if consent or (step is not None and not files.manifest.is_connected and _is_trusted(files, step, cache)):
+        return data
+    raise PackageError(
+        "the code was not compiled on this machine, so it does not run without consent",
+        location=files.location,
+        hint="compile the model here, or consent with --trust-code or trust_code=True",
+    )
+
+
+def distrust(files: PackageFiles, *, consent: bool = False, cache: Path | None = None) -> str | None:
+    """Return the reason why :func:`read_code` refuses a segment of the package, None if it refuses none."""
+    for step in files.plan.segments if files.plan is not None else ():
+        try:
+            read_code(files, step.file, consent=consent, cache=cache)
+        except PackageError as error:
+            return f"{step.file}: {error}"
+    return None
+
+
+def _key(files: PackageFiles, step: SegmentStep) -> str:
+    digest = files.manifest.files.get(files.segment_path(step.file))
+    text = f"{files.model_digest} {step.operators} {step.inputs} {step.outputs} {digest}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_trusted(files: PackageFiles, step: SegmentStep, cache: Path | None) -> bool:
+    """Return whether this process compiled the code or there is a record; raise PackageError for an unsafe cache."""
+    key = _key(files, step)
+    if key in files.compiled_here:
+        return True
+    try:
+        root = cache_folder() if cache is None else cache
+        folder = root / FOLDER
+        if not os.path.lexists(folder):
+            return False
+        check_root(root)
+        _check_folder(folder)
+        found = (folder / key).lstat()
+    except FileNotFoundError:
+        return False
+    except (OdcError, OSError) as error:
+        raise PackageError(
+            f"there is no record that the code was compiled on this machine: {error}",
+            location=files.location,
+            hint=f"name another cache folder with {CACHE_VARIABLE} and compile again, or consent with --trust-code",
+        ) from None
+    if not (stat.S_ISREG(found.st_mode) and is_ours(found)):
+        return False
+    with suppress(OSError):
+        os.utime(folder / key)  # the longest unused are deleted first
+    return True
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise CacheError unless only this user can make records in the folder."""
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or not is_ours(found) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise CacheError("other users can write to the folder of records", location=str(folder), hint="remove it")
+
+
+def _prune(folder: Path) -> None:
+    records = list(folder.iterdir())
+    if len(records) > MAX_RECORDS:
+        records.sort(key=lambda item: item.lstat().st_mtime)
+        for item in records[: len(records) - MAX_RECORDS // 2]:
+            item.unlink(missing_ok=True)
