@@ -22,7 +22,7 @@ from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions
 from odc_mlir.transforms.native.kernels import helpers as kernels
 from odc_mlir.transforms.native.kernels.helpers import LANES
 from odc_mlir.transforms.native.lowering.arithmetic import scaling_fields
-from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, buffer, i16
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, buffer, i8, i16
 from odc_mlir.universe import make_context
 
 Array = NDArray[Any]
@@ -85,10 +85,11 @@ def test_scaling_anything(seed: int) -> None:
 
 
 def test_requantising_clamps_and_shifts() -> None:
-    helper = kernels.requantize("requantize")
+    helper = kernels.scale("scale")
     w = Loops("run", {"sums": WORDS, "fields": WORDS, "result": BYTES})
     fields = [w.load_lanes(w["fields"], w.constant(n * LANES), LANES) for n in range(7)]
-    w.store_lanes(w.call(helper, w.load_lanes(w["sums"], w.constant(0), LANES), *fields), w["result"], w.constant(0))
+    total = w.call(helper, w.load_lanes(w["sums"], w.constant(0), LANES), *fields[:4])
+    w.store_lanes(kernels.within(w, total, fields[4:], i8), w["result"], w.constant(0))
     run = native_function(w.finish(), [helper])
     sums = np.array([-5000, -129, -128, -3, -2, -1, 0, 1, 2, 3, 126, 127, 128, 129, 250, 5000], np.int32)
     q, e, result = 1 << 30, -1, np.zeros(LANES, np.uint8)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import SSAValue
+from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.lowering.loops import Loops, i8, i16, i32, i64, lanes
 
@@ -44,7 +44,6 @@ def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
 
 
 _SCALING = dict.fromkeys(("sums", "q", "round", "half", "shift"), SUMS)
-_LIMITS = dict.fromkeys(("zero", "low", "high"), SUMS)
 
 
 def scale(name: str) -> FuncOp:
@@ -53,11 +52,10 @@ def scale(name: str) -> FuncOp:
     return w.finish(_scale(w))
 
 
-def requantize(name: str) -> FuncOp:
-    """``clamp(multiply(sums, q, -shift) + zero, low, high)`` of numerics.fixed, as codes."""
-    w = Loops(name, {**_SCALING, **_LIMITS}, [CODES])
-    codes = w.least(w.most(w.add(_scale(w), w["zero"]), w["low"]), w["high"])
-    return w.finish(w.narrow(codes, CODES))
+def within(w: Loops, scaled: SSAValue, limits: Sequence[SSAValue], element: Attribute) -> SSAValue:
+    """Return scaled sums plus a zero point, within a range, as elements of a quantised type."""
+    zero, low, high = limits
+    return w.narrow(w.least(w.most(w.add(scaled, zero), low), high), lanes(LANES, element))
 
 
 _DOT = {"sums": SUMS, "x": QUAD, "weights": WEIGHTS}
@@ -158,13 +156,6 @@ def dot_sdot(name: str) -> FuncOp:
     return w.finish(w.add(_by_registers(w, w["sums"], lowered, sdot), lacking))
 
 
-def tap(name: str) -> FuncOp:
-    """``sums[c] + x[c] * weights[c]``: one tap of a depthwise convolution for 16 channels."""
-    w = Loops(name, {"sums": SUMS, "x": CODES, "weights": lanes(LANES, i16)}, [SUMS])
-    product = w.mul(w.widen_unsigned(w["x"], SUMS), w.widen(w["weights"], SUMS))
-    return w.finish(w.add(w["sums"], product))
-
-
 _DOT_PAIRS = {"sums": SUMS, "x": lanes(2, i16), "weights": lanes(2 * LANES, i16)}
 
 
@@ -194,7 +185,7 @@ def dot_pairs_portable(name: str) -> FuncOp:
 
 
 HELPERS: dict[str, Callable[[str], FuncOp]] = {
-    **{function.__name__: function for function in (scale, requantize, tap)},
+    "scale": scale,
     **{function.__name__: function for function in (dot_vnni, dot_madd, dot_usdot, dot_sdot, dot_portable)},
     "dot_pairs_vnni": dot_pairs_vnni,
     "dot_pairs_madd": dot_pairs_madd,

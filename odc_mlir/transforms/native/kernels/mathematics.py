@@ -108,10 +108,25 @@ def small_integers(w: Loops, x: SSAValue) -> SSAValue:
 
 def _intrinsic(name: str) -> Write:
     def write(w: Loops, *operands: SSAValue) -> SSAValue:
-        type = _type(operands[0])
-        return w.intrinsic(f"llvm.{name}.v{type.get_shape()[0]}f32", operands, type)
+        type = operands[0].type
+        suffix = f"v{type.get_shape()[0]}{type.element_type}" if isinstance(type, VectorType) else str(type)
+        return w.intrinsic(f"llvm.{name}.{suffix}", operands, type)
 
     return write
+
+
+def size_of(w: Loops, x: SSAValue) -> SSAValue:
+    """Return ``|x|``."""
+    return _intrinsic("fabs")(w, x)
+
+
+def rounded(w: Loops, x: SSAValue) -> SSAValue:
+    """Return the nearest integer, halves away from zero, of a float or a vector of floats."""
+    whole = _intrinsic("trunc")(w, x)
+    rest = size_of(w, w.emit(arith.SubfOp(x, whole)))
+    # 1 where the rest is half and more: twice the rest is exact, half more than it would not be
+    up = _intrinsic("trunc")(w, w.emit(arith.AddfOp(rest, rest)))
+    return w.emit(arith.AddfOp(whole, _intrinsic("copysign")(w, up, x)))
 
 
 def _negative(w: Loops, x: SSAValue) -> SSAValue:

@@ -1,4 +1,8 @@
-"""Moving bytes. What is written beyond an end belongs to bytes written later, or to the gap behind every buffer."""
+"""Kernels that move elements: fills and copies of bytes, and moves by index maps.
+
+Fills, copies and paddings may write beyond an end: these bytes are written later, or are in the gap behind a buffer.
+Moves by index maps write nothing beside their elements.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,8 @@ from collections.abc import Callable
 
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, i8, i32, lanes
+from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
+from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, buffer, i8, i16, i32, i64, lanes
 
 CHUNK = 32
 
@@ -22,7 +26,7 @@ def _copy(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue) -> None
 
 @kernel(input=BYTES, output=BYTES, count=INDEX)
 def flip_sign(w: Loops, helpers: Helpers) -> None:
-    """Signed codes as unsigned ones that are 128 higher, or the reverse."""
+    """Signed bytes as unsigned ones with an offset of 128, or the reverse."""
     sign = w.broadcast(w.constant(-128, i8), 64)
 
     def chunk(index: SSAValue) -> None:
@@ -33,21 +37,21 @@ def flip_sign(w: Loops, helpers: Helpers) -> None:
 
 @kernel(output=BYTES, count=INDEX, value=i8)
 def fill_bytes(w: Loops, helpers: Helpers) -> None:
-    """``count`` equal bytes."""
+    """Fill ``count`` bytes."""
     value = w.broadcast(w["value"], 64)
     w.each(0, w["count"], 64, lambda index: w.store_lanes(value, w["output"], index))
 
 
 @kernel(output=WORDS, count=INDEX, value=i32)
 def fill_words(w: Loops, helpers: Helpers) -> None:
-    """``count`` equal words."""
+    """Fill ``count`` words."""
     value = w.broadcast(w["value"], 16)
     w.each(0, w["count"], 16, lambda index: w.store_lanes(value, w["output"], index))
 
 
 @kernel(input=BYTES, output=BYTES, count=INDEX)
 def copy(w: Loops, helpers: Helpers) -> None:
-    """Bytes as they are."""
+    """Copy bytes."""
     _copy(w, w.constant(0), w.constant(0), w["count"])
 
 
@@ -61,7 +65,7 @@ def copy(w: Loops, helpers: Helpers) -> None:
     pitch=INDEX,
 )
 def copy_rows(w: Loops, helpers: Helpers) -> None:
-    """Rows of bytes into rows of another pitch, from byte ``first`` on, and nothing beside them."""
+    """Copy rows of bytes into rows of another pitch, from byte ``first`` on, and write nothing beside them."""
     whole = w.sub(w["row_bytes"], w.logical_and(w["row_bytes"], CHUNK - 1))
 
     def row(index: SSAValue) -> None:
@@ -117,3 +121,104 @@ def _pad(w: Loops, filling_of: Callable[[SSAValue], SSAValue]) -> None:
         fill(w.add(start, w.mul(w["rows"], w["pitch"])), w.add(begin, w["image_bytes"]))
 
     w.each(0, w["images"], 1, image)
+
+
+DIMENSIONS = 5
+_OF_SIZES = {1: i8, 2: i16, 4: i32, 8: i64}
+
+
+def _buffers(options: Options) -> dict[str, Attribute]:
+    type = buffer(_OF_SIZES[options["size"]])
+    return {"input": type, "output": type}
+
+
+def copy_run(w: Loops, source: SSAValue, target: SSAValue, count: SSAValue, size: int, *, single: bool) -> None:
+    """Copy ``count`` neighbours; ``single``: one by one, which is quicker for few."""
+    lanes = CHUNK // size
+
+    def chunk(k: SSAValue) -> None:
+        w.store_lanes(w.load_lanes(w["input"], w.add(source, k), lanes), w["output"], w.add(target, k))
+
+    def element(k: SSAValue) -> None:
+        w.store(w.load(w["input"], w.add(source, k)), w["output"], w.add(target, k))
+
+    if single:
+        w.each(0, count, 1, element)
+        return
+    whole = w.sub(count, w.logical_and(count, lanes - 1))
+    w.each(0, whole, lanes, chunk)
+    w.each(whole, count, 1, element)
+
+
+def _box(options: Options) -> Parameters:
+    rows = {f"{name}{i}": INDEX for name in ("size", "input_step", "output_step") for i in range(DIMENSIONS)}
+    return {**_buffers(options), "input_first": INDEX, "output_first": INDEX, "run": INDEX, **rows}
+
+
+@kernel_by_options(_box)
+def copy_box(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
+    """Copy runs of ``run`` neighbours in a box whose dimensions have a step on either side."""
+
+    def over(dimension: int, source: SSAValue, target: SSAValue) -> None:
+        if dimension == DIMENSIONS:
+            copy_run(w, source, target, w["run"], size, single=bool(single))
+            return
+
+        def place(index: SSAValue) -> None:
+            over(
+                dimension + 1,
+                w.add(source, w.mul(index, w[f"input_step{dimension}"])),
+                w.add(target, w.mul(index, w[f"output_step{dimension}"])),
+            )
+
+        w.each(0, w[f"size{dimension}"], 1, place)
+
+    over(0, w["input_first"], w["output_first"])
+
+
+def _runs(options: Options) -> Parameters:
+    return {**_buffers(options), "table": WORDS, "rows": INDEX, "run": INDEX}
+
+
+@kernel_by_options(_runs)
+def copy_runs(w: Loops, helpers: Helpers, *, size: int, single: int) -> None:
+    """Copy ``rows`` runs of ``run`` neighbours from the places in ``table``; leave out negative ones."""
+    none = w.constant(0)
+
+    def row(index: SSAValue) -> None:
+        begin = w.load(w["table"], index)
+        count = w.select(w.compare(begin, "slt", 0), none, w["run"])
+        copy_run(w, w.to_index(begin), w.mul(index, w["run"]), count, size, single=bool(single))
+
+    w.each(0, w["rows"], 1, row)
+
+
+def _indexed(options: Options) -> Parameters:
+    places = buffer(_OF_SIZES[options["index"]])
+    numbers = dict.fromkeys(("outer", "taken", "axis", "run"), INDEX)
+    return {**_buffers(options), "indices": places, "status": WORDS, **numbers}
+
+
+@kernel_by_options(_indexed)
+def gather(w: Loops, helpers: Helpers, *, size: int, index: int, single: int) -> None:
+    """Copy runs of neighbours by computed indices: ``output[o, k] = input[o, indices[k]]``.
+
+    An index below zero or beyond ``axis`` sets ``status`` and counts as 0.
+    """
+    first = w.constant(0)
+
+    def outer(number: SSAValue) -> None:
+        def take(k: SSAValue) -> None:
+            found = w.load(w["indices"], k)
+            wide = w.to_index(found)
+            fits = w.compare(wide, "ult", w["axis"])
+            status = w.load(w["status"], first)
+            w.store(w.select(fits, status, w.constant(1, i32)), w["status"], first)
+            place = w.select(fits, wide, first)
+            source = w.mul(w.add(w.mul(number, w["axis"]), place), w["run"])
+            target = w.mul(w.add(w.mul(number, w["taken"]), k), w["run"])
+            copy_run(w, source, target, w["run"], size, single=bool(single))
+
+        w.each(0, w["taken"], 1, take)
+
+    w.each(0, w["outer"], 1, outer)

@@ -14,12 +14,23 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.convolution import FIELDS
-from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS
+from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS, within
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, clamped
+from odc_mlir.transforms.native.kernels.products import FIELDS
 from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.kernels.wide import SHORTS
-from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, REALS, WORDS, Loops, f32, i16, i32, lanes
+from odc_mlir.transforms.native.lowering.loops import (
+    BYTES,
+    INDEX,
+    REALS,
+    SHORTS,
+    WORDS,
+    Loops,
+    f32,
+    i8,
+    i16,
+    i32,
+    lanes,
+)
 
 GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
 CELL_FIELDS = ("added_half", "added_shift", "low", "high", "q", "round", "half", "shift", "zero")
@@ -168,7 +179,8 @@ def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
         w.each(0, w["channels"], 1, one)
 
         def finish(channel: SSAValue) -> None:
-            codes = w.call(helpers["requantize"], w.load_lanes(w["gates"], channel, LANES), *columns, *limits)
+            scaled = w.call(helpers["scale"], w.load_lanes(w["gates"], channel, LANES), *columns)
+            codes = within(w, scaled, limits, i8)
             w.store_lanes(codes, w["hidden"], w.add(new, channel))
             w.store_lanes(codes, w["output"], w.add(w.mul(row, w["channels"]), channel))
 

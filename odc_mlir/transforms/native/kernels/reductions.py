@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from xdsl.dialects import arith
 from xdsl.ir import SSAValue
 
-from odc_mlir.transforms.native.kernels.elements import KINDS
+from odc_mlir.transforms.native.kernels.elementwise import KINDS
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.kernels.mathematics import exponential, larger, logarithm, smaller
+from odc_mlir.transforms.native.kernels.mathematics import larger, smaller
 from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
 from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, Loops, buffer, f32, i32, i64, lanes
 
@@ -42,6 +42,16 @@ def _whole(w: Loops, name: str, bits: int, unsigned: bool) -> tuple[Combine, int
     return found[name]
 
 
+def _each_column(w: Loops, body: Callable[[SSAValue, SSAValue], None], step: int = 1) -> None:
+    """Call ``body(first element, place of the result)`` for every ``step`` elements of ``outer`` and ``inner``."""
+
+    def outer(number: SSAValue) -> None:
+        begin, target = w.mul(w.mul(number, w["count"]), w["inner"]), w.mul(number, w["inner"])
+        w.each(0, w["inner"], step, lambda index: body(w.add(begin, index), w.add(target, index)))
+
+    w.each(0, w["outer"], 1, outer)
+
+
 def _parameters(options: Options) -> Parameters:
     type = buffer(KINDS[TYPES[options["kind"]]])
     return {"input": type, "output": type, **_INDICES}
@@ -60,29 +70,19 @@ def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> No
         combine, start = _whole(w, NAMES[name], bits, dtype == "uint8")
     first = w.constant(start, lanes(LANES, element) if wide else element)
 
-    def outer(number: SSAValue) -> None:
-        begin = w.mul(w.mul(number, w["count"]), w["inner"])
-        target = w.mul(number, w["inner"])
+    def column(begin: SSAValue, target: SSAValue) -> None:
+        def step(k: SSAValue, state: SSAValue) -> SSAValue:
+            place = w.add(begin, w.mul(k, w["inner"]))
+            value = w.load_lanes(w["input"], place, LANES) if wide else w.load(w["input"], place)
+            return combine(w, state, value)
 
-        def column(index: SSAValue) -> None:
-            def step(k: SSAValue, state: SSAValue) -> SSAValue:
-                place = w.add(w.add(begin, w.mul(k, w["inner"])), index)
-                value = w.load_lanes(w["input"], place, LANES) if wide else w.load(w["input"], place)
-                return combine(w, state, value)
+        if dtype == "float32" and NAMES[name] == "SUM":
+            found = w.sum_in_blocks(w.constant(0), w["count"], 1, step, first)
+        else:
+            found = w.loop(0, w["count"], 1, lambda k, state: [step(k, state[0])], [first])[0]
+        (w.store_lanes if wide else w.store)(found, w["output"], target)
 
-            if dtype == "float32" and NAMES[name] == "SUM":
-                found = w.sum_in_blocks(w.constant(0), w["count"], 1, step, first)
-            else:
-                found = w.loop(0, w["count"], 1, lambda k, state: [step(k, state[0])], [first])[0]
-            place = w.add(target, index)
-            if wide:
-                w.store_lanes(found, w["output"], place)
-            else:
-                w.store(found, w["output"], place)
-
-        w.each(0, w["inner"], LANES if wide else 1, column)
-
-    w.each(0, w["outer"], 1, outer)
+    _each_column(w, column, LANES if wide else 1)
 
 
 @kernel(input=REALS, output=REALS, outer=INDEX, count=INDEX, scale=f32)
@@ -127,24 +127,16 @@ def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, lon
         is_number = w.emit(arith.CmpfOp(value, value, "ord"))
         return w.emit(arith.AndIOp(found, is_number))
 
-    def outer(number: SSAValue) -> None:
-        begin = w.mul(w.mul(number, w["count"]), w["inner"])
+    def column(begin: SSAValue, target: SSAValue) -> None:
+        def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            value = w.load(w["input"], w.add(begin, w.mul(k, w["inner"])))
+            wins = better(value, state[0])
+            return [w.select(wins, value, state[0]), w.select(wins, k, state[1])]
 
-        def column(index: SSAValue) -> None:
-            first = w.add(begin, index)
+        found = w.loop(1, w["count"], 1, step, [w.load(w["input"], begin), w.constant(0)])[1]
+        w.store(w.emit(arith.IndexCastOp(found, i64 if long else i32)), w["output"], target)
 
-            def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
-                value = w.load(w["input"], w.add(first, w.mul(k, w["inner"])))
-                wins = better(value, state[0])
-                return [w.select(wins, value, state[0]), w.select(wins, k, state[1])]
-
-            found = w.loop(1, w["count"], 1, step, [w.load(w["input"], first), w.constant(0)])[1]
-            place = w.add(w.mul(number, w["inner"]), index)
-            w.store(w.emit(arith.IndexCastOp(found, i64 if long else i32)), w["output"], place)
-
-        w.each(0, w["inner"], 1, column)
-
-    w.each(0, w["outer"], 1, outer)
+    _each_column(w, column)
 
 
 @kernel_by_options(_parameters)
@@ -154,76 +146,15 @@ def running_sum(w: Loops, helpers: Helpers, *, kind: int, exclusive: int, revers
     real = TYPES[kind] == "float32"
     zero = w.constant(0.0 if real else 0, element)
 
-    def outer(number: SSAValue) -> None:
-        begin = w.mul(w.mul(number, w["count"]), w["inner"])
+    def column(begin: SSAValue, _: SSAValue) -> None:
+        def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
+            position = w.sub(w.sub(w["count"], 1), k) if reverse else k
+            place = w.add(begin, w.mul(position, w["inner"]))
+            value = w.load(w["input"], place)
+            total = w.emit(arith.AddfOp(state[0], value)) if real else w.add(state[0], value)
+            w.store(state[0] if exclusive else total, w["output"], place)
+            return [total]
 
-        def column(index: SSAValue) -> None:
-            def step(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
-                position = w.sub(w.sub(w["count"], 1), k) if reverse else k
-                place = w.add(w.add(begin, w.mul(position, w["inner"])), index)
-                value = w.load(w["input"], place)
-                total = w.emit(arith.AddfOp(state[0], value)) if real else w.add(state[0], value)
-                w.store(state[0] if exclusive else total, w["output"], place)
-                return [total]
+        w.loop(0, w["count"], 1, step, [zero])
 
-            w.loop(0, w["count"], 1, step, [zero])
-
-        w.each(0, w["inner"], 1, column)
-
-    w.each(0, w["outer"], 1, outer)
-
-
-@kernel(input=REALS, output=REALS, rows=INDEX, classes=INDEX)
-def log_softmax_reals(w: Loops, helpers: Helpers) -> None:
-    """``x - max - log(sum(e^(x - max)))`` along rows."""
-    one = lanes(1, f32)
-
-    def row(number: SSAValue) -> None:
-        begin = w.mul(number, w["classes"])
-
-        def at(k: SSAValue) -> SSAValue:
-            return w.load_lanes(w["input"], w.add(begin, k), 1)
-
-        def most(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            return [larger(w, at(k), state[0])]
-
-        largest = w.loop(0, w["classes"], 1, most, [w.constant(_LOWEST, one)])[0]
-
-        def add(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            return [w.emit(arith.AddfOp(state[0], exponential(w, w.emit(arith.SubfOp(at(k), largest)))))]
-
-        total = logarithm(w, w.loop(0, w["classes"], 1, add, [w.constant(0.0, one)])[0])
-
-        def give(k: SSAValue) -> None:
-            below = w.emit(arith.SubfOp(at(k), largest))
-            w.store_lanes(w.emit(arith.SubfOp(below, total)), w["output"], w.add(begin, k))
-
-        w.each(0, w["classes"], 1, give)
-
-    w.each(0, w["rows"], 1, row)
-
-
-@kernel(input=REALS, output=REALS, rows=INDEX, depth=INDEX, least=f32)
-def l2_normalize_reals(w: Loops, helpers: Helpers) -> None:
-    """Rows divided by the root of their squares' sum, which is at least ``least``."""
-    one = lanes(1, f32)
-
-    def row(number: SSAValue) -> None:
-        begin = w.mul(number, w["depth"])
-
-        def add(k: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
-            value = w.load_lanes(w["input"], w.add(begin, k), 1)
-            return [w.fused(value, value, state[0])]
-
-        total = w.loop(0, w["depth"], 1, add, [w.constant(0.0, one)])[0]
-        norm = w.intrinsic("llvm.sqrt.v1f32", [total], one)
-        norm = larger(w, w.broadcast(w["least"], 1), norm)
-
-        def divide(k: SSAValue) -> None:
-            place = w.add(begin, k)
-            share = w.emit(arith.DivfOp(w.load_lanes(w["input"], place, 1), norm))
-            w.store_lanes(share, w["output"], place)
-
-        w.each(0, w["depth"], 1, divide)
-
-    w.each(0, w["rows"], 1, row)
+    _each_column(w, column)

@@ -21,12 +21,7 @@ Write = Callable[..., None]
 
 Parameters = Mapping[str, Attribute]
 
-_MODULES = (
-    "convolution", "pooling", "codes", "moves", "boxes", "softmax", "reals", "elements", "reductions", "images",
-    "hybrid",
-    "wide",
-    "recurrent",
-)  # fmt: skip
+_MODULES = ("products", "pooling", "elementwise", "rows", "reductions", "moves", "recurrent")
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,22 @@ from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, is_quantised, scale_of
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.kernels.codes import DIFFERENCE, OPERAND_FIELDS, PRODUCT, SUM
-from odc_mlir.transforms.native.kernels.elements import OPERANDS, arity, element_of
+from odc_mlir.transforms.native.kernels.elementwise import (
+    BY_COLUMN,
+    BY_ROW,
+    DIFFERENCE,
+    FULL,
+    OPERAND_FIELDS,
+    OPERANDS,
+    PRODUCT,
+    SHIFTED_DIFFERENCE,
+    SHIFTED_SUM,
+    SINGLE,
+    SUM,
+    arity,
+    element_of,
+)
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS
-from odc_mlir.transforms.native.kernels.pairs import BY_COLUMN, BY_ROW, FULL, SINGLE
-from odc_mlir.transforms.native.kernels.wide import SHIFTED_DIFFERENCE, SHIFTED_SUM
 from odc_mlir.transforms.native.lowering.arithmetic import bounds_of, scaling_fields
 from odc_mlir.transforms.native.lowering.moves import expanded
 from odc_mlir.transforms.native.lowering.segment_writer import (
@@ -231,8 +242,8 @@ class LowerCodesArithmeticToKernels(KernelPattern):
         spread = Broadcast.of((a, b), out)
 
         def write(segment: SegmentFunction) -> None:
-            kernel, options = "combine_wide" if wide else "combine_codes", {"operation": kind, "left": left}
-            spread.call(segment, kernel, options, (a, b), out, table=segment.constant(table))
+            options = {"operation": kind, "left": left, "wide": int(wide)}
+            spread.call(segment, "combine_codes", options, (a, b), out, table=segment.constant(table))
 
         return write
 
@@ -371,18 +382,19 @@ class LowerByTableToKernels(KernelPattern):
         wide = x.dtype == "int16"
         if x.dtype not in CODE_DTYPES or out.dtype not in (CODE_DTYPES if wide else _EIGHT_BIT) or x.is_const:
             raise refusal(node, f"an input of {x.dtype} with a result of {out.dtype} has no native kernel")
-        return _look_up(node, {"bytes": int(out.dtype != "int16")} if wide else {})
+        return _look_up(node)
 
 
-def _look_up(node: Node, options: Mapping[str, int], suffix: str = "") -> Write:
+def _look_up(node: Node) -> Write:
+    """Plan a look-up by one stored value."""
     x, out = node.operand(0), node.results[0]
     codes = _stored_codes(x)
     table = _stored(_on_host(node, codes.shape, [codes]), out)
 
     def write(segment: SegmentFunction) -> None:
         segment.call(
-            f"look_up{'_wide' if x.dtype == 'int16' else suffix}",
-            options,
+            "look_up",
+            {"bits": x.info.bits, "result": out.info.bits},
             input=segment.operand(0),
             table=segment.constant(table),
             output=segment.result(out),
@@ -434,7 +446,7 @@ class LowerDequantizeToKernels(KernelPattern):
         if x.dtype not in CODE_DTYPES or x.quant is None or not x.quant.per_tensor or x.is_const or not is_real(node):
             raise refusal(node, f"an input of {x.dtype} has no native kernel")
         if x.dtype in _EIGHT_BIT:
-            return _look_up(node, {}, "_reals")
+            return _look_up(node)
         scale, zero = scale_of(node, x)
 
         def write(segment: SegmentFunction) -> None:

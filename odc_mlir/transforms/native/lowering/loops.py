@@ -38,6 +38,7 @@ __all__ = [
     "BYTES",
     "INDEX",
     "REALS",
+    "SHORTS",
     "WORDS",
     "Loops",
     "buffer",
@@ -59,7 +60,7 @@ def buffer(element: Attribute) -> MemRefType[Attribute]:
     return MemRefType(element, [DYNAMIC_INDEX])
 
 
-BYTES, WORDS, REALS = buffer(i8), buffer(i32), buffer(f32)
+BYTES, SHORTS, WORDS, REALS = buffer(i8), buffer(i16), buffer(i32), buffer(f32)
 
 Number = SSAValue | int
 

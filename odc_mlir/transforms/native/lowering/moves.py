@@ -18,7 +18,7 @@ from odc_mlir.ops.infer.indexing import gather_axes
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import quantised_zero
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.kernels.boxes import DIMENSIONS
+from odc_mlir.transforms.native.kernels.moves import DIMENSIONS
 from odc_mlir.transforms.native.lowering.segment_writer import (
     HELD,
     KernelPattern,

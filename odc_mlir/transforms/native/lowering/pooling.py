@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from xdsl.ir import SSAValue
 
 from odc_mlir.numerics.resize import ONE, axis_line, in_fixed_point
 from odc_mlir.ops.infer.geometry import window_options
@@ -14,7 +16,7 @@ from odc_mlir.ops.infer.resize import resize_modes
 from odc_mlir.ops.spec import Node
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
-from odc_mlir.transforms.native.kernels.images import AVERAGE, KINDS, MAX, ROOT
+from odc_mlir.transforms.native.kernels.pooling import AVERAGE, KINDS, MAX, ROOT
 from odc_mlir.transforms.native.lowering.arithmetic import bounds_of
 from odc_mlir.transforms.native.lowering.segment_writer import (
     KernelPattern,
@@ -35,7 +37,7 @@ _HOWS = {"MAX_POOL_2D": MAX, "AVERAGE_POOL_2D": AVERAGE, "L2_POOL_2D": ROOT}
 class LowerPool2DToKernels(KernelPattern):
     """MAX_POOL_2D, AVERAGE_POOL_2D and L2_POOL_2D.
 
-    Whole windows have kernels by element type; for windows that the border cuts there is one for all types.
+    A kernel for whole windows reads a table of offsets; another one clips windows at the border.
     """
 
     operators = ("MAX_POOL_2D", "AVERAGE_POOL_2D", "L2_POOL_2D")
@@ -50,10 +52,10 @@ class LowerPool2DToKernels(KernelPattern):
         windows = Windows.of(node, x.static_shape, pool_window(node), window_options(node, dilated=False))
         limits: dict[str, Number] = dict(zip(("low", "high"), bounds_of(node), strict=True))
         how = _HOWS[node.spec.name]
+        options = {"how": how, "kind": KINDS.index(kind), "zero": 0 if how == MAX else raised(x)}
         filled = kind == "uint8" and how == MAX  # no code is below the one that fills the border
         if how != ROOT and kind != "int16" and (filled or not windows.is_padded):
-            return _whole(node, windows, kind, limits)
-        options = {"how": how, "kind": KINDS.index(kind), "zero": raised(x)}
+            return _whole(node, windows, {**options, "clamp": 1}, limits)
         images, height, width, channels = windows.shape
 
         def write(segment: SegmentFunction) -> None:
@@ -76,32 +78,39 @@ class LowerPool2DToKernels(KernelPattern):
         return write
 
 
-def _whole(node: Node, windows: Windows, kind: str, limits: dict[str, Number]) -> Write:
+def _whole(node: Node, windows: Windows, options: Mapping[str, int], limits: Mapping[str, Number]) -> Write:
     """Plan a pool of whole windows."""
-    taps, is_max = windows.taps(), node.spec.name == "MAX_POOL_2D"
-    name = ("max" if is_max else "average") + ("_reals" if kind == "float32" else "_pool")
-    options = {} if is_max else {"count": len(taps)}
-    if kind == "float32":
-        options["clamp"] = 1
-    elif not is_max:
-        options["zero"] = raised(node.operand(0))
 
     def write(segment: SegmentFunction) -> None:
-        segment.call(
-            name,
-            options,
-            input=padded_input(segment, segment.operand(0), windows, 0, 1),
-            places=segment.constant(windows.places()),
-            taps=segment.constant(taps),
-            output=segment.result(node.results[0]),
-            pixels=windows.pixels,
-            channels=windows.shape[3],
-            blocks=-(-windows.shape[3] // LANES),
-            tap_count=len(taps),
-            **limits,
-        )
+        source = padded_input(segment, segment.operand(0), windows, 0, 1)
+        pool(segment, windows, options, source, segment.result(node.results[0]), **limits)
 
     return write
+
+
+def pool(
+    segment: SegmentFunction,
+    windows: Windows,
+    options: Mapping[str, int],
+    source: SSAValue,
+    output: SSAValue,
+    **limits: Number,
+) -> None:
+    """Emit a pool of whole windows over ``source``."""
+    taps, channels = windows.taps(), windows.shape[3]
+    segment.call(
+        "pool",
+        {**options, "taps": 0 if options["how"] == MAX else len(taps)},  # maxima share their code
+        input=source,
+        output=output,
+        places=segment.constant(windows.places()),
+        taps=segment.constant(taps),
+        pixels=windows.pixels,
+        channels=channels,
+        blocks=-(-channels // LANES),
+        tap_count=len(taps),
+        **limits,
+    )
 
 
 def _inside(windows: Windows, axis: int) -> NDArray[np.int32]:

@@ -18,9 +18,11 @@ from odc_mlir.runtime.kernels.common import fused_activation, scale_of
 from odc_mlir.runtime.kernels.reduction import axes_of
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels.pooling import AVERAGE, KINDS
 from odc_mlir.transforms.native.kernels.reductions import NAMES, TYPES
 from odc_mlir.transforms.native.lowering.arithmetic import Arguments, Codes, constants
 from odc_mlir.transforms.native.lowering.moves import transposed
+from odc_mlir.transforms.native.lowering.pooling import pool
 from odc_mlir.transforms.native.lowering.segment_writer import (
     KernelPattern,
     SegmentFunction,
@@ -35,6 +37,7 @@ from odc_mlir.transforms.native.lowering.windows import Windows
 _STORED = {"bool": "uint8", "int8": "uint8"}
 _OF_TRUTHS = {"REDUCE_ANY": "REDUCE_MAX", "REDUCE_ALL": "REDUCE_MIN"}
 _LEAST_NORM = 1e-6
+_MEAN = {"how": AVERAGE, "kind": KINDS.index("float32"), "zero": 0, "clamp": 0}
 _TOLERANCE = 1e-6
 
 
@@ -140,20 +143,8 @@ class LowerMeanToKernels(KernelPattern):
             return _sum_rows(node, middle, 1.0 / middle.count)
 
         def write(segment: SegmentFunction) -> None:
-            segment.call(
-                "average_reals",
-                {"count": middle.count, "clamp": 0},
-                input=middle.source(segment, x),
-                places=segment.constant(windows.places()),
-                taps=segment.constant(windows.taps()),
-                output=segment.result(node.results[0]),
-                pixels=middle.outer,
-                channels=middle.inner,
-                blocks=-(-middle.inner // LANES),
-                tap_count=middle.count,
-                low=0.0,
-                high=0.0,
-            )
+            source, target = middle.source(segment, x), segment.result(node.results[0])
+            pool(segment, windows, _MEAN, source, target, low=0.0, high=0.0)
 
         return write
 

@@ -12,11 +12,11 @@ func.func @main(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1
 // CHECK: func.func @segment_0(%[[IN:.*]]: memref<?xi8>, %[[OUT:.*]]: memref<?xi8>, %[[ARENA:.*]]: memref<?xi8>, %[[CONSTANTS:.*]]: memref<?xi8>) -> i32 {
 // CHECK: %[[HELD:.*]] = memref.alloc(%{{.*}}) : memref<?xi8>
 // CHECK-NEXT: func.call @flip_sign(%[[IN]], %[[HELD]], %{{.*}})
-// CHECK: memref.view %[[CONSTANTS]]
 // CHECK: %[[LARGEST:.*]] = memref.alloc(%{{.*}}) : memref<?xi8>
-// CHECK-NEXT: func.call @max_pool(%[[HELD]], {{.*}}, %[[LARGEST]], {{.*}})
+// CHECK: memref.view %[[CONSTANTS]]
+// CHECK: func.call @pool_how0_kind1_zero0_clamp1_taps0(%[[HELD]], %[[LARGEST]], {{.*}})
 // CHECK-NEXT: func.call @flip_sign(%[[LARGEST]], %[[OUT]], %{{.*}})
-// CHECK: func.func private @max_pool({{.*}}) -> () attributes {native.kernel = "max_pool", native.options = {}}
+// CHECK: func.func private @pool_how0_kind1_zero0_clamp1_taps0({{.*}}) -> () attributes {native.kernel = "pool", native.options = {how = 0 : i64, kind = 1 : i64, {{.*}}}}
 
 // -----
 
@@ -108,13 +108,13 @@ func.func @main(%a: tensor<2x3xf32>, %b: tensor<3xf32>, %i: tensor<2x3xi32>, %p:
 // CHECK: func.call @unary_reals_operation20(
 // CHECK: func.call @binary_reals_operation0_clamp1_a0_b0(
 // CHECK: func.call @binary_reals_operation0_clamp1_a0_b0(
-// CHECK: func.call @combine_codes_operation2_left0_a0_b0(
-// CHECK: func.call @combine_wide_operation
+// CHECK: func.call @combine_codes_operation2_left0_wide0_a0_b0(
+// CHECK: func.call @combine_codes_operation1_left15_wide1
 // CHECK: func.call @map_elements_operation
 // CHECK: func.call @look_up_pairs_a0_b0(
-// CHECK: func.call @look_up(
+// CHECK: func.call @look_up_bits8_result8(
 // CHECK: func.call @quantize_reals(
-// CHECK: func.call @look_up_reals(
+// CHECK: func.call @look_up_bits8_result32(
 // CHECK: func.call @dequantize_wide(
 
 // -----
@@ -137,7 +137,7 @@ func.func @main(%x: tensor<2x3x4xf32>, %p: tensor<2x3x4x!quant.uniform<i8:f32, 0
 // CHECK-LABEL: func.func @main(
 // CHECK: func.call @copy_box_size4
 // CHECK: func.call @sum_rows(
-// CHECK: func.call @average_reals_count3_clamp0(
+// CHECK: func.call @pool_how1_kind0_zero0_clamp0_taps3(
 // CHECK: func.call @depthwise_rows
 // CHECK: func.call @place_of_extreme_largest1_kind0_long0(
 // CHECK: func.call @running_sum_kind0_exclusive0_reverse1(

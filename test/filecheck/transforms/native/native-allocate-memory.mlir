@@ -11,4 +11,4 @@ func.func @main(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1
 // CHECK-NEXT: func.call @flip_sign(%in0, %[[FIRST]], %{{.*}})
 // CHECK: %[[PLACE:.*]] = arith.constant 320 : index
 // CHECK-NEXT: %[[SECOND:.*]] = memref.view %arena[%[[PLACE]]][%{{.*}}] : memref<?xi8> to memref<?xi8>
-// CHECK-NEXT: func.call @max_pool(%[[FIRST]], {{.*}}, %[[SECOND]], {{.*}})
+// CHECK: func.call @pool_how0_kind1_zero0_clamp1_taps0(%[[FIRST]], %[[SECOND]], {{.*}})

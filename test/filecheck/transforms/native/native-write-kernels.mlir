@@ -10,5 +10,5 @@ func.func @main(%x: tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x1x1
 // CHECK-NEXT: %[[X:.*]] = vector.load %[[IN]][%[[I]]] : memref<?xi8>, vector<64xi8>
 // CHECK-NEXT: %[[Y:.*]] = arith.xori %[[X]], %{{.*}} : vector<64xi8>
 // CHECK-NEXT: vector.store %[[Y]], %[[OUT]][%[[I]]] : memref<?xi8>, vector<64xi8>
-// CHECK: func.func private @max_pool(
+// CHECK: func.func private @pool_how0_kind1_zero0_clamp1_taps0(
 // CHECK: arith.maxui

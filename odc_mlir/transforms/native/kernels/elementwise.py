@@ -1,0 +1,343 @@
+"""Kernels that compute element by element: arithmetic, functions, look-ups, comparisons, choices, conversions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.dialects import arith, llvm
+from xdsl.dialects.builtin import Float32Type
+from xdsl.ir import Attribute, SSAValue
+
+from odc_mlir.transforms.native.kernels.helpers import CODES, LANES, SUMS, within
+from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, rounded, small_integers
+from odc_mlir.transforms.native.kernels.products import limit
+from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
+from odc_mlir.transforms.native.lowering.loops import (
+    BYTES,
+    INDEX,
+    REALS,
+    SHORTS,
+    WORDS,
+    Loops,
+    buffer,
+    f32,
+    i8,
+    i16,
+    i32,
+    i64,
+    lanes,
+)
+
+OPERANDS = ("a", "b", "c")
+"""Names of operands; options of these names are the ways in which they are read."""
+
+FULL, BY_COLUMN, BY_ROW, SINGLE = range(4)
+"""Ways to read an operand at (row, column)."""
+
+_TABLE = {"rows": INDEX, "columns": INDEX}
+_REAL = lanes(LANES, f32)
+
+
+def _each_element(
+    w: Loops, ways: Mapping[str, int], body: Callable[[SSAValue, Sequence[SSAValue]], None], count: int = LANES
+) -> None:
+    """Call ``body(place, operands)`` for every ``count`` elements of ``rows`` by ``columns``: a vector, or one."""
+    zero = w.constant(0)
+
+    def row(number: SSAValue) -> None:
+        begin = w.mul(number, w["columns"])
+        fixed = {}
+        for name, way in ways.items():
+            if way in (BY_ROW, SINGLE):
+                single = w.load(w[name], number if way == BY_ROW else zero)
+                fixed[name] = single if count == 1 else w.broadcast(single, LANES)
+
+        def chunk(column: SSAValue) -> None:
+            place = w.add(begin, column)
+            operands = []
+            for name, way in ways.items():
+                source = place if way == FULL else column
+                if name in fixed:
+                    operands.append(fixed[name])
+                else:
+                    operands.append(w.load(w[name], source) if count == 1 else w.load_lanes(w[name], source, count))
+            body(place, operands)
+
+        w.each(0, w["columns"], count, chunk)
+
+    w.each(0, w["rows"], 1, row)
+
+
+@kernel(a=REALS, b=REALS, output=REALS, low=f32, high=f32, **_TABLE)
+def binary_reals(w: Loops, helpers: Helpers, *, operation: int, clamp: int, a: int, b: int) -> None:
+    """An operation of two floats."""
+    limited, compute = limit(w, clamp), OPERATIONS[operation].write
+
+    def chunk(place: SSAValue, operands: Sequence[SSAValue]) -> None:
+        w.store_lanes(limited(compute(w, *operands)), w["output"], place)
+
+    _each_element(w, {"a": a, "b": b}, chunk)
+
+
+@kernel(input=REALS, output=REALS, count=INDEX)
+def unary_reals(w: Loops, helpers: Helpers, *, operation: int) -> None:
+    """A function of every float."""
+    compute = OPERATIONS[operation].write
+
+    def chunk(index: SSAValue) -> None:
+        w.store_lanes(compute(w, w.load_lanes(w["input"], index, LANES)), w["output"], index)
+
+    w.each(0, w["count"], LANES, chunk)
+
+
+OPERAND_FIELDS = ("zero", "q", "round", "half", "shift")
+RESULT_FIELDS = ("q", "round", "half", "shift", "zero", "low", "high")
+"""Numbers in the table of ``combine_codes``: of either operand, then of the result."""
+
+SUM, DIFFERENCE, PRODUCT, SHIFTED_SUM, SHIFTED_DIFFERENCE = range(5)
+
+
+def _combined(options: Options) -> Parameters:
+    type = SHORTS if options["wide"] else BYTES
+    return {"a": type, "b": type, "table": WORDS, "output": type, **_TABLE}
+
+
+@kernel_by_options(_combined)
+def combine_codes(w: Loops, helpers: Helpers, *, operation: int, left: int, wide: int, a: int, b: int) -> None:
+    """Sums, differences and products of quantised values, 16-bit ones if ``wide``: see numerics.elementwise.
+
+    Both parts of a sum are scaled, ``(value - zero) << left``, and the sum is requantised; of products only the product
+    is. Shifted operations shift either operand right, rounded, and saturate the result.
+    """
+    size = len(OPERAND_FIELDS)
+    numbers = [w.broadcast(w.load(w["table"], w.constant(i)), LANES) for i in range(2 * size + len(RESULT_FIELDS))]
+    shifted = operation in (SHIFTED_SUM, SHIFTED_DIFFERENCE)
+    combine = {PRODUCT: w.mul, DIFFERENCE: w.sub, SHIFTED_DIFFERENCE: w.sub}.get(operation, w.add)
+
+    def part(codes: SSAValue, fields: Sequence[SSAValue]) -> SSAValue:
+        zero, q, rounding, half, shift = fields
+        centred = w.sub(w.widen(codes, SUMS) if wide else w.widen_unsigned(codes, SUMS), zero)
+        if operation == PRODUCT:
+            return centred
+        if shifted:
+            sign = w.logical_and(w.shift_right(centred, 31), rounding)
+            return w.shift_right(w.add(w.add(centred, sign), half), shift)
+        return w.call(helpers["scale"], w.shift_left(centred, left), q, rounding, half, shift)
+
+    def chunk(place: SSAValue, operands: Sequence[SSAValue]) -> None:
+        first, second = part(operands[0], numbers[:size]), part(operands[1], numbers[size : 2 * size])
+        whole = combine(first, second)
+        if not shifted:
+            whole = w.call(helpers["scale"], whole, *numbers[2 * size : 2 * size + 4])
+        w.store_lanes(within(w, whole, numbers[-3:], i16 if wide else i8), w["output"], place)
+
+    _each_element(w, {"a": a, "b": b}, chunk)
+
+
+_RESULTS = {8: BYTES, 16: SHORTS, 32: REALS}
+
+
+def _looked_up(options: Options) -> Parameters:
+    result = _RESULTS[options["result"]]
+    return {"input": SHORTS if options["bits"] == 16 else BYTES, "table": result, "output": result, "count": INDEX}
+
+
+@kernel_by_options(_looked_up)
+def look_up(w: Loops, helpers: Helpers, *, bits: int, result: int) -> None:
+    """Any function of one stored value: ``table[value]``, or of 16 bits ``table[value + 32768]``."""
+
+    def element(index: SSAValue) -> None:
+        value = w.load(w["input"], index)
+        place = w.add(w.widen(value, i32), 1 << 15) if bits == 16 else w.widen_unsigned(value, i32)
+        w.store(w.load(w["table"], w.to_index(place)), w["output"], index)
+
+    w.each(0, w["count"], 1, element)
+
+
+@kernel(a=BYTES, b=BYTES, table=BYTES, output=BYTES, **_TABLE)
+def look_up_pairs(w: Loops, helpers: Helpers, *, a: int, b: int) -> None:
+    """Any function of two stored 8-bit values: ``table[a * 256 + b]``."""
+
+    def single(place: SSAValue, operands: Sequence[SSAValue]) -> None:
+        first, second = (w.widen_unsigned(value, i32) for value in operands)
+        code = w.to_index(w.add(w.shift_left(first, 8), second))
+        w.store(w.load(w["table"], code), w["output"], place)
+
+    _each_element(w, {"a": a, "b": b}, single, 1)
+
+
+@kernel(input=REALS, output=BYTES, count=INDEX, scale=f32, least=f32, most=f32, zero=i32)
+def quantize_reals(w: Loops, helpers: Helpers) -> None:
+    """8-bit values of floats: a division, rounded with halves away from zero, plus the zero point.
+
+    ``least`` and ``most`` are the ends of the range less the zero point. NaN becomes the lowest value.
+    """
+    scale, least, most, zero = (w.broadcast(w[name], LANES) for name in ("scale", "least", "most", "zero"))
+
+    def chunk(index: SSAValue) -> None:
+        ratio = w.emit(arith.DivfOp(w.load_lanes(w["input"], index, LANES), scale))
+        value = w.emit(arith.MinnumfOp(w.emit(arith.MaxnumfOp(ratio, least)), most))
+        codes = small_integers(w, rounded(w, value))
+        w.store_lanes(w.narrow(w.add(codes, zero), CODES), w["output"], index)
+
+    w.each(0, w["count"], LANES, chunk)
+
+
+@kernel(input=SHORTS, output=REALS, count=INDEX, scale=f32, zero=f32)
+def dequantize_wide(w: Loops, helpers: Helpers) -> None:
+    """Floats of 16-bit values: ``(value - zero) * scale``."""
+    scale, zero = w.broadcast(w["scale"], LANES), w.broadcast(w["zero"], LANES)
+
+    def chunk(index: SSAValue) -> None:
+        codes = w.widen(w.load_lanes(w["input"], index, LANES), SUMS)
+        centred = w.emit(arith.SubfOp(w.emit(llvm.SIToFPOp(codes, _REAL)), zero))
+        w.store_lanes(w.emit(arith.MulfOp(centred, scale)), w["output"], index)
+
+    w.each(0, w["count"], LANES, chunk)
+
+
+Write = Callable[..., SSAValue]
+
+KINDS: dict[str, Attribute] = {
+    "bool": i8, "int8": i8, "uint8": i8, "int16": i16, "int32": i32, "int64": i64, "float32": f32,
+}  # fmt: skip
+_WHOLE = ("int16", "int32", "int64")
+
+
+@dataclass(frozen=True)
+class Element:
+    """An operation on single elements: its operator, the types of its operands and result, and its code."""
+
+    name: str
+    takes: tuple[str, ...]
+    gives: str
+    write: Write
+
+
+def _truth(w: Loops, bit: SSAValue) -> SSAValue:
+    return w.widen_unsigned(bit, i8)
+
+
+def _is_true(w: Loops, value: SSAValue) -> SSAValue:
+    return w.compare(value, "ne", 0)
+
+
+def _comparison(real: str, whole: str) -> Write:
+    def write(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
+        if isinstance(a.type, Float32Type):
+            return _truth(w, w.emit(arith.CmpfOp(a, b, real)))
+        return _truth(w, w.compare(a, whole, b))
+
+    return write
+
+
+_COMPARISONS = {
+    "EQUAL": _comparison("oeq", "eq"),
+    "NOT_EQUAL": _comparison("une", "ne"),
+    "LESS": _comparison("olt", "slt"),
+    "LESS_EQUAL": _comparison("ole", "sle"),
+    "GREATER": _comparison("ogt", "sgt"),
+    "GREATER_EQUAL": _comparison("oge", "sge"),
+}
+_ARITHMETIC: dict[str, Write] = {
+    "ADD": lambda w, a, b: w.add(a, b),
+    "SUB": lambda w, a, b: w.sub(a, b),
+    "MUL": lambda w, a, b: w.mul(a, b),
+    "MAXIMUM": lambda w, a, b: w.most(a, b),
+    "MINIMUM": lambda w, a, b: w.least(a, b),
+}
+
+
+def _squared_difference(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
+    difference = w.sub(a, b)
+    return w.mul(difference, difference)
+
+
+def _select(w: Loops, condition: SSAValue, a: SSAValue, b: SSAValue) -> SSAValue:
+    return w.select(_is_true(w, condition), a, b)
+
+
+def _to_whole(kind: str) -> Write:
+    """Convert floats with saturation; NaN becomes the highest number."""
+    type = KINDS[kind]
+    bits = {"int16": 16, "int32": 32, "int64": 64}[kind]
+
+    def write(w: Loops, x: SSAValue) -> SSAValue:
+        whole = w.intrinsic(f"llvm.fptosi.sat.i{bits}.f32", [x], type)
+        return w.select(w.emit(arith.CmpfOp(x, x, "uno")), w.constant((1 << (bits - 1)) - 1, type), whole)
+
+    return write
+
+
+def _cast(source: str, target: str) -> Write:
+    type = KINDS[target]
+
+    def write(w: Loops, x: SSAValue) -> SSAValue:
+        if source == target:
+            return x
+        if target == "bool":
+            if source == "float32":
+                return _truth(w, w.emit(arith.CmpfOp(x, w.constant(0.0, f32), "une")))
+            return _truth(w, _is_true(w, x))
+        if source == "float32":
+            return _to_whole(target)(w, x)
+        if target == "float32":
+            return w.emit(arith.SIToFPOp(x, f32))
+        wide = source == "int64" or (source == "int32" and target == "int16")
+        if source == "bool":
+            return w.widen_unsigned(x, type)
+        return w.narrow(x, type) if wide else w.widen(x, type)
+
+    return write
+
+
+_CAST = ("bool", *_WHOLE, "float32")
+
+# Kernels have the number of an operation in their names: put new ones at the end.
+ELEMENTS: tuple[Element, ...] = (
+    *(Element(name, (kind, kind), "bool", write) for name, write in _COMPARISONS.items()
+      for kind in ("float32", *_WHOLE)),
+    *(Element(name, ("bool", "bool"), "bool", _COMPARISONS[name]) for name in ("EQUAL", "NOT_EQUAL")),
+    *(Element(name, (kind, kind), kind, write) for name, write in _ARITHMETIC.items() for kind in ("int32", "int64")),
+    *(Element(name, ("int16", "int16"), "int16", _ARITHMETIC[name]) for name in ("MAXIMUM", "MINIMUM")),
+    *(Element("SQUARED_DIFFERENCE", (kind, kind), kind, _squared_difference) for kind in ("int32", "int64")),
+    Element("LOGICAL_AND", ("bool", "bool"), "bool", lambda w, a, b: w.logical_and(a, b)),
+    Element("LOGICAL_OR", ("bool", "bool"), "bool", lambda w, a, b: w.emit(arith.OrIOp(a, b))),
+    Element("LOGICAL_NOT", ("bool",), "bool", lambda w, a: w.xor(a, 1)),
+    *(Element(name, ("bool", kind, kind), kind, _select) for name in ("SELECT", "SELECT_V2") for kind in KINDS),
+    *(Element("CAST", (source, target), target, _cast(source, target)) for source in _CAST for target in _CAST),
+    *(Element("NEG", (kind,), kind, lambda w, a: w.sub(w.constant(0, a.type), a)) for kind in ("int32", "int64")),
+    *(Element("ABS", (kind,), kind, lambda w, a: w.most(a, w.sub(w.constant(0, a.type), a))) for kind in ("int32",)),
+)  # fmt: skip
+
+
+def element_of(name: str, kinds: Sequence[str], gives: str) -> int | None:
+    """Return the number of an operation on these types; None if there is none."""
+    takes = (kinds[0], gives) if name == "CAST" else tuple(kinds)
+    for index, element in enumerate(ELEMENTS):
+        if (element.name, element.takes, element.gives) == (name, takes, gives):
+            return index
+    return None
+
+
+def arity(operation: int) -> int:
+    """Return the number of operands of an operation."""
+    element = ELEMENTS[operation]
+    return 1 if element.name == "CAST" else len(element.takes)
+
+
+def _parameters(options: Options) -> Parameters:
+    element, count = ELEMENTS[options["operation"]], arity(options["operation"])
+    operands = {name: buffer(KINDS[kind]) for name, kind in zip(OPERANDS[:count], element.takes, strict=False)}
+    return {**operands, "output": buffer(KINDS[element.gives]), **_TABLE}
+
+
+@kernel_by_options(_parameters)
+def map_elements(w: Loops, helpers: Helpers, *, operation: int, **ways: int) -> None:
+    """An operation of :data:`ELEMENTS`, one element after the other."""
+
+    def single(place: SSAValue, operands: Sequence[SSAValue]) -> None:
+        w.store(ELEMENTS[operation].write(w, *operands), w["output"], place)
+
+    _each_element(w, ways, single, 1)
