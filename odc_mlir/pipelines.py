@@ -26,7 +26,6 @@ from odc_mlir.errors import CompileError, OptionError, did_you_mean
 from odc_mlir.legality import check_stage, fitting_stages
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.support.records import after_pass, sharing_records
 from odc_mlir.targets.cpu import is_cpu
 
 
@@ -403,27 +402,25 @@ def run_passes(
 ) -> None:
     """Run (stage, pass) pairs on ``module`` in place; verify it and check legality after each stage.
 
-    Without ``verify`` whoever runs them does that once what is made of it is kept. Where ``context`` says so it is
-    verified after each pass, which tells which one is wrong, and stages of :data:`ON_REQUEST` are checked too.
+    Without ``verify``, the caller does so later. If ``context`` has ``verify_each``, the module is verified after each
+    pass, which shows the wrong one, and stages of :data:`ON_REQUEST` are checked too.
     """
     each = getattr(context, "verify_each", False)
     passes = _with_additional(passes, getattr(context, "before", {}))
-    with sharing_records(context):
-        for stage, members in groupby(passes, key=itemgetter(0)):
-            for _, item in members:
-                checkpoint(context)
-                tell(context, f"{stage}: {item.name}")
-                with typed_errors(stage):
-                    item.apply(context, module)
-                    after_pass(context, item)
-                    if each:
-                        module.verify()
-                if observe is not None:
-                    observe(stage, item, module)
-            if not each and (stage in ON_REQUEST or not verify):
-                continue
+    for stage, members in groupby(passes, key=itemgetter(0)):
+        for _, item in members:
+            checkpoint(context)
+            tell(context, f"{stage}: {item.name}")
             with typed_errors(stage):
-                if not each:
+                item.apply(context, module)
+                if each:
                     module.verify()
-                if ends_stage(stage, item):
-                    check_stage(module, stage)
+            if observe is not None:
+                observe(stage, item, module)
+        if not each and (stage in ON_REQUEST or not verify):
+            continue
+        with typed_errors(stage):
+            if not each:
+                module.verify()
+            if ends_stage(stage, item):
+                check_stage(module, stage)

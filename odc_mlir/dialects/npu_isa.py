@@ -19,12 +19,12 @@ after every iteration; there are none until ``npu-roll-loops`` has run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self, TypeGuard
 
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, LocationAttr, StringAttr, i32, i64
-from xdsl.ir import Attribute, Operation, OpResult, Region, SSAValue, SSAValues
+from xdsl.ir import Attribute, Operation, Region, SSAValue, SSAValues
 from xdsl.irdl import (
     AnyAttr,
     EqAttrConstraint,
@@ -75,31 +75,6 @@ class _Int64(ParamAttrConstraint[IntegerAttr[IntegerType]]):
 
 INT = _Int64(IntegerAttr, (AnyAttr(), EqAttrConstraint(i64)))
 INTS = DenseArrayBase.constr(i32)
-
-
-def _verifies_quickly(op: BufferOp | InstructionOp, rules: Callable[[Any], None]) -> bool:
-    """Whether ``op`` is valid, told quickly; where it is not, verifying it in general says why.
-
-    Programs have ten thousands of instructions, and verifying their definitions in general takes most of a compile.
-    """
-    if op.next_op is None and not isinstance(op.parent_op(), LoopOp):  # others want a terminator there
-        return False
-    if not op.has_usual_form():
-        return False
-    try:
-        rules(op)
-    except VerifyException:
-        return False
-    return True
-
-
-# What `BufferOp` has, by the classes that all but hand-made ones are of.
-_BUFFER_PROPERTIES: dict[str, type[Attribute]] = {
-    "label": StringAttr,
-    "address": IntegerAttr,
-    "data": BlobAttr,
-    **dict.fromkeys(("binds", "takes", "gives", "live"), DenseArrayBase),
-}
 
 
 @irdl_op_definition
@@ -158,30 +133,7 @@ class BufferOp(IRDLOperation):
         assert isinstance(type_, BufferType)
         return type_.size
 
-    def has_usual_form(self) -> bool:
-        """Return whether result and properties match the definition; a quick test that may say no wrongly."""
-        if self._operands or self.regions or self._successors or len(self.results) != 1:
-            return False
-        properties = self.properties
-        for name, attribute in properties.items():
-            kind = type(attribute)
-            if kind is not _BUFFER_PROPERTIES.get(name):
-                return False
-            if isinstance(attribute, IntegerAttr) and attribute.type is not i64:
-                return False
-            if isinstance(attribute, DenseArrayBase) and attribute.elt_type != i32:
-                return False
-        return "label" in properties and type(self.results[0].type) is BufferType
-
-    def verify(self, verify_nested_ops: bool = True) -> None:
-        if not _verifies_quickly(self, BufferOp.rules):
-            super().verify(verify_nested_ops)
-
     def verify_(self) -> None:
-        self.rules()
-
-    def rules(self) -> None:
-        """Check rules beyond the definition; raise VerifyException."""
         type_ = self.buffer.type
         assert isinstance(type_, BufferType)
         if self.address is not None and not 0 <= self.address.value.data < 1 << OFFSET_BITS:
@@ -311,31 +263,7 @@ class InstructionOp(IRDLOperation):
         attribute = self.properties.get(name)
         return () if attribute is None else _integers(attribute)
 
-    def has_usual_form(self) -> bool:
-        """Return whether operands and properties match the definition; a quick test that may say no wrongly."""
-        properties = self.properties
-        if type(properties.get(FIELDS)) is not FieldsAttr:
-            return False
-        if len(properties) > 1:
-            for name, attribute in properties.items():
-                if name == FIELDS:
-                    continue
-                if name not in TOKENS or type(attribute) is not DenseArrayBase or attribute.elt_type != i32:
-                    return False
-        usual = not (self.results or self.regions or self._successors)
-        for value in self._operands:  # without a generator, which takes longer than what it would look at
-            usual = usual and type(value) is OpResult and type(value._type) is BufferType
-        return usual
-
-    def verify(self, verify_nested_ops: bool = True) -> None:
-        if not _verifies_quickly(self, InstructionOp.rules):
-            super().verify(verify_nested_ops)
-
     def verify_(self) -> None:
-        self.rules()
-
-    def rules(self) -> None:
-        """Check rules beyond the definition; raise VerifyException."""
         fields, spec = self.field_values, self.SPEC
         if fields.immediates.spec is not spec:
             raise VerifyException(f"{self.name} has the fields of {fields.immediates.mnemonic}")

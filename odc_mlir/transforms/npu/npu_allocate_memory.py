@@ -20,7 +20,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, StringAttr, i64
@@ -38,7 +37,7 @@ from odc_mlir.transforms.npu.schedule.arena import (
     live_intervals,
     most_live_bytes,
 )
-from odc_mlir.transforms.npu.schedule.instruction_ir import CommandProgram, TargetedProgram, read_program
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
@@ -51,13 +50,12 @@ class NpuAllocateMemoryPass(ProgramPass):
     """Allocate; see the module's text."""
 
     name = "npu-allocate-memory"
-    keeps_records: ClassVar[bool] = True
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         _allocate(ctx, job)
 
 
-def _peak(program: CommandProgram, intervals: Sequence[Interval], used: int) -> DictionaryAttr:
+def _peak(program: DecodedProgram, intervals: Sequence[Interval], used: int) -> DictionaryAttr:
     """What the arena of ``used`` bytes is full of."""
     at, alive = busiest(intervals)
     commands = [command for command in program.commands if not is_prefetch(command)]
@@ -78,7 +76,7 @@ def _peak(program: CommandProgram, intervals: Sequence[Interval], used: int) -> 
 
 
 def _allocate(ctx: Context, job: TargetedProgram) -> None:
-    program = read_program(ctx, job)
+    program = DecodedProgram(job.block)
     limit = arena_bytes(job, program)
     # what room for constants was planned with, which the command that ends the program was no part of
     intervals = live_intervals(program.working, job.target.sram.burst_bytes)
@@ -102,4 +100,4 @@ def _allocate(ctx: Context, job: TargetedProgram) -> None:
                 hint="leave the address out",
             )
     job.program.attributes[SRAM_PEAK] = _peak(program, intervals, used)
-    program.set_addresses()
+    program.write_addresses()

@@ -24,11 +24,11 @@ memories, because hoisting is limited by slots that share bytes.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from xdsl.context import Context
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program
+from odc_mlir.transforms.npu.schedule.hazards import dependences
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
 from odc_mlir.transforms.npu.schedule.order import hoist_transfers
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 
@@ -38,9 +38,9 @@ class NpuHoistTransfersPass(ProgramPass):
     """Order; see the module's text."""
 
     name = "npu-hoist-transfers"
-    keeps_records: ClassVar[bool] = True
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        program = read_program(ctx, job)
+        program = DecodedProgram(job.block)
         program.require_addresses(local=True)
-        program.reorder(hoist_transfers(program.working, program.dependences, job.target.fetch.queue_depth))
+        commands = program.working
+        program.write_order(hoist_transfers(commands, dependences(commands), job.target.fetch.queue_depth))

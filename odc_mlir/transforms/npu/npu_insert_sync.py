@@ -16,11 +16,10 @@ An instruction has room for two waits and two posts; ``npu.isa.sync`` takes the 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from xdsl.context import Context
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.sync import insert_sync
 
@@ -30,9 +29,8 @@ class NpuInsertSyncPass(ProgramPass):
     """Insert semaphores; see the module's text."""
 
     name = "npu-insert-sync"
-    keeps_records: ClassVar[bool] = True
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        program = read_program(ctx, job)
+        program = DecodedProgram(job.block)
         program.require_addresses()
-        program.update(insert_sync(program.working))
+        program.write_commands(insert_sync(program.working))

@@ -24,11 +24,11 @@ fit in the SRAM limit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from xdsl.context import Context
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, read_program
+from odc_mlir.transforms.npu.schedule.hazards import dependences
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
 from odc_mlir.transforms.npu.schedule.prefetch import Room, prefetch_constants
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes
@@ -39,7 +39,6 @@ class NpuPrefetchConstantsPass(ProgramPass):
     """Prefetch; see the module's text."""
 
     name = "npu-prefetch-constants"
-    keeps_records: ClassVar[bool] = True
 
     room: Room = "best"
     """Arena for constants: rest (what tensors leave), all (of the SRAM limit), or best (as estimated)."""
@@ -54,8 +53,9 @@ class NpuPrefetchConstantsPass(ProgramPass):
 
 
 def _prefetch(ctx: Context, job: TargetedProgram, sram_bytes: int, room: Room) -> None:
-    program = read_program(ctx, job)
+    program = DecodedProgram(job.block)
     held = job.sram_bytes - arena_bytes(job, program)
     arena = sram_bytes - held
-    program.update(prefetch_constants(program.working, program.dependences, job.target, arena, held, room=room))
-    program.keep_alive()
+    commands = program.working
+    found = prefetch_constants(commands, dependences(commands), job.target, arena, held, room=room)
+    program.write_commands(found)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from xdsl.context import Context
 
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.npu.schedule.instruction_ir import CommandProgram, TargetedProgram
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
 from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
 from odc_mlir.transforms.npu.schedule.verify import verify_program
@@ -29,7 +29,7 @@ class NpuVerifyMemoryPass(ProgramPass):
     name = "npu-verify-memory"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
-        program = CommandProgram(job.block)
+        program = DecodedProgram(job.block)
         ends = [(b.address or 0) + b.size for b in program.buffers if b.space is Space.CONSTANTS]
         regions = region_bytes(job, program) | {
             Space.ARENA: arena_bytes(job, program),

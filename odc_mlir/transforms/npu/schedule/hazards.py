@@ -207,17 +207,3 @@ def dependences(commands: Sequence[Command]) -> list[Latest]:
     """For each command, the latest conflicting command of every queue before it, its own queue included."""
     hazards = Hazards()
     return [hazards.visit(index, command) for index, command in enumerate(commands)]
-
-
-def reordered(found: Sequence[Latest], before: Sequence[Command], after: Sequence[Command]) -> list[Latest]:
-    """``found``, the dependences of the commands ``before``, as those of ``after``: the same in another order.
-
-    Where conflicting commands and those of one queue keep their order, nothing conflicts that did not, and the latest
-    of a queue stays the latest.
-    """
-    places = {id(command): place for place, command in enumerate(after)}
-    moved = [places[id(command)] for command in before]
-    result: list[Latest] = [{}] * len(moved)
-    for place, latest in zip(moved, found, strict=True):
-        result[place] = {queue: moved[index] for queue, index in latest.items()}
-    return result

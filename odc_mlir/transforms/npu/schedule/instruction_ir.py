@@ -1,18 +1,12 @@
-"""Between the instruction level of the ``npu`` dialect and the records that scheduling works on.
-
-A pass reads the block with :func:`read_program`, lets a function of :mod:`odc_mlir.transforms.npu.schedule` work on the
-commands, and writes back only what changed: new instructions, semaphores, addresses. Block and records stay equal, so
-that the next pass need not read again.
-"""
+"""Conversion between the instructions of the ``npu`` dialect and the records that scheduling works on."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from xdsl.context import Context
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, UnknownLoc, i32, i64
-from xdsl.ir import Block, Operation, SSAValue
+from xdsl.ir import Block, SSAValue
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
@@ -31,14 +25,12 @@ from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import hint_of, op_name
-from odc_mlir.support.records import records_of
 from odc_mlir.targets import MemoryMode, Target
-from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences, reordered
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
 
 
 class TargetedProgram:
-    """A program, and what it is compiled for."""
+    """A program with its target, memory mode and SRAM limit."""
 
     def __init__(self, program: ProgramOp, choice: TargetChoice) -> None:
         self.program = program
@@ -52,12 +44,12 @@ class TargetedProgram:
 
     @property
     def sram_bytes(self) -> int:
-        """SRAM that inputs, outputs and arena may take together."""
+        """The limit of SRAM for inputs, outputs and arena together."""
         return self.choice.sram_limit or self.target.sram.capacity_bytes
 
 
 def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProgram]:
-    """The programs of ``module``; CompileError where no target was chosen."""
+    """Return the programs of ``module``; raise CompileError if it has no target."""
     choice = target_of(module)
     found = programs(module).values()
     if found and choice is None:
@@ -65,66 +57,48 @@ def targeted_programs(module: ModuleOp, pass_name: str) -> Iterable[TargetedProg
     return [TargetedProgram(program, choice) for program in found if choice is not None]
 
 
-class _LayerNumbers:
-    """Locations numbered in order of first use; equal ones are one layer.
+class DecodedProgram:
+    """Instructions and buffers of a program as records for analysis.
 
-    Instructions of a layer mostly share the object, and a hash of a location walks through all of it.
+    A pass decodes the IR, lets functions of :mod:`odc_mlir.transforms.npu.schedule` work on the records, and writes
+    the result to the IR. No pass hands records on: the next one decodes the IR again.
     """
-
-    def __init__(self) -> None:
-        self.numbers: dict[LocationAttr, int] = {}
-        self._of_object: dict[int, tuple[int, LocationAttr]] = {}  # holds the object, so that its id stays its own
-
-    def number(self, location: LocationAttr) -> int:
-        """The number of the layer at ``location``."""
-        known = self._of_object.get(id(location))
-        if known is None:
-            known = self._of_object[id(location)] = self.numbers.setdefault(location, len(self.numbers)), location
-        return known[0]
-
-
-class CommandProgram:
-    """The commands of a block with the operations they came from."""
 
     def __init__(self, block: Block) -> None:
         self.block = block
         self.commands: list[Command] = []
-        self._ops: dict[int, tuple[InstructionOp, dict[str, Place]]] = {}  # and the places it was read with
-        self._buffer_ops: dict[Buffer, BufferOp] = {}
-        self._memory_ops: dict[Buffer, MemoryOp] = {}
-        self._dependences: list[Latest] | None = None
-        layers, location, layer = _LayerNumbers(), None, 0
+        self._ops: list[InstructionOp] = []
+        self._buffer_ops: dict[Buffer, BufferOp | MemoryOp] = {}
         buffers: dict[int, Buffer] = {}  # by the id of the value, which hashes faster than the value
+        numbers: dict[LocationAttr, int] = {}
+        location, layer = None, 0
         for op in block.ops:
-            if type(op) is BufferOp:
-                buffers[id(op.results[0])] = self._read_buffer(op)
-            elif type(op) is MemoryOp:
-                buffers[id(op.results[0])] = self._read_memory(op)
-            elif is_instruction(op):
-                if op.location is not location:
+            kind = type(op)
+            if is_instruction(op):
+                if op.location is not location:  # instructions of a layer mostly share the object
                     location = op.location
-                    layer = layers.number(location)
-                self._read_instruction(op, layer, buffers)
+                    layer = numbers.setdefault(location, len(numbers))
+                self.commands.append(_decoded(op, layer, buffers))
+                self._ops.append(op)
+            elif isinstance(op, BufferOp | MemoryOp):
+                made = buffers[id(op.results[0])] = _decoded_buffer(op)
+                self._buffer_ops[made] = op
             else:
-                first = "npu-unroll-loops" if type(op) is LoopOp else "npu-lower-to-tiles"
+                first = "npu-unroll-loops" if kind is LoopOp else "npu-lower-to-tiles"
                 raise CompileError(f"{op.name} is not an instruction", hint=f"run {first} first")
-        self.locations = list(layers.numbers)
+        self.locations = list(numbers)  # of layers, by number
+        self._places = [command.places for command in self.commands]
 
     @property
     def working(self) -> list[Command]:
         """All commands but the final halt."""
-        return self.commands[: len(self.commands) - len(self._halts)]
-
-    @property
-    def dependences(self) -> list[Latest]:
-        """What each of :attr:`working` depends on, found once until other commands or addresses come."""
-        if self._dependences is None:
-            self._dependences = dependences(self.working)
-        return self._dependences
+        ends = bool(self.commands) and self.commands[-1].mnemonic == "halt"
+        return self.commands[:-1] if ends else self.commands
 
     @property
     def buffers(self) -> list[Buffer]:
-        return list(self._buffer_ops)
+        """All buffers but whole memories."""
+        return [buffer for buffer in self._buffer_ops if not buffer.is_memory]
 
     @property
     def layer_names(self) -> dict[Buffer, str]:
@@ -132,112 +106,50 @@ class CommandProgram:
         return {buffer: op_name(op) for buffer, op in self._buffer_ops.items()}
 
     def require_addresses(self, *, local: bool = False) -> None:
-        """Raise CompileError where a buffer has no address; ``local``: one of a local memory."""
+        """Raise CompileError if a buffer has no address; ``local``: one in a local memory."""
         for buffer, op in self._buffer_ops.items():
             if buffer.address is None and (buffer.space.is_local or not local):
                 raise missing_address(buffer.name, buffer.space, op_name(op))
 
-    def _read_buffer(self, op: BufferOp) -> Buffer:
-        kind = op.results[0].type
-        assert isinstance(kind, BufferType)
-        address = None if op.address is None else op.address.value.data
-        data = None if op.data is None else op.data.bytes
-        binds, takes, gives = (() if n is None else tuple(n.get_values()) for n in (op.binds, op.takes, op.gives))
-        live = None
-        if op.live is not None:
-            first, last = op.live.get_values()
-            live = (first, last)
-        buffer = Buffer(op.label.data, kind.space, kind.size, address, data, binds, live, kind.shape, kind.element)
-        buffer.takes, buffer.gives = takes, gives
-        self._buffer_ops[buffer] = op
-        return buffer
+    def write_commands(self, commands: Sequence[Command]) -> None:
+        """Make the block hold ``commands`` before its halt, and erase unused buffers.
 
-    def _read_memory(self, op: MemoryOp) -> Buffer:
-        buffer = Buffer(f"{op.space.value} memory", op.space, op.size, 0, is_memory=True)
-        self._memory_ops[buffer] = op
-        return buffer
-
-    def _read_instruction(self, op: InstructionOp, layer: int, buffers: dict[int, Buffer]) -> None:
-        fields, places = op.field_values, {}
-        operands = iter(op._operands)
-        for name, offset in zip(op.SPEC.place_names, fields.offsets, strict=True):
-            if offset is not None:
-                places[name] = buffers[id(next(operands))], offset
-        command = Command(fields.immediates, places, layer, fields.queue)
-        if len(op.properties) > 1:  # than the fields
-            command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
-        self.commands.append(command)
-        self._ops[id(command)] = op, places
-
-    def update(self, commands: Sequence[Command]) -> None:
-        """Make the block hold ``commands`` before its halt, and no buffer that nothing names.
-
-        They are the program's own, in the same order, with others between them; what changed of a command's places and
-        semaphores goes into its operation.
+        ``commands`` are the working ones in their order, with new ones between them. Places and semaphores of the
+        working ones may have changed.
         """
-        self._dependences = None
         values: dict[Buffer, SSAValue] = {buffer: op.results[0] for buffer, op in self._buffer_ops.items()}
-        values |= {buffer: op.results[0] for buffer, op in self._memory_ops.items()}
         first = self.block.first_op
         assert first is not None, "a program ends in halt"
-        following = iter([self._ops[id(command)][0] for command in self.commands])
-        position = next(following)
-        new_buffers: dict[Buffer, BufferOp] = {}
+        own = iter(zip(self.commands, self._ops, self._places, strict=True))
+        known, op, places = next(own)
+        declared: list[BufferOp] = []
         for command in commands:
-            op, places = self._ops.get(id(command), (None, None))
             if command.places is not places:
                 for buffer, _ in command.places.values():
                     if buffer not in values:
-                        made = new_buffers[buffer] = make_buffer(buffer, self._location(command))
-                        values[buffer] = made.buffer
-            if op is None:
-                made_op = make_instruction(command, values, self._location(command))
-                self._ops[id(command)] = made_op, command.places
-                self.block.insert_op_before(made_op, position)
+                        declared.append(make_buffer(buffer, self._location(command)))
+                        values[buffer] = declared[-1].buffer
+            if command is not known:
+                self.block.insert_op_before(make_instruction(command, values, self._location(command)), op)
                 continue
-            assert op is position, "commands keep their order"
             if command.places is not places:
-                operands, fields = _fields_of(command, values)
-                op.operands = operands
+                op.operands, fields = _fields_of(command, values)
                 op.set_fields(fields)
-                self._ops[id(command)] = op, command.places
             if command.waits or command.posts or len(op.properties) > 1:
                 set_semaphores(op, command)
-            position = next(following)
-        if new_buffers:
-            self.block.insert_ops_before(list(new_buffers.values()), first)
-        self.commands = [*commands, *self._halts]
-        self._buffer_ops = new_buffers | self._buffer_ops
+            known, op, places = next(own)
+        self.block.insert_ops_before(declared, first)
         self._drop_unused()
 
-    @property
-    def _halts(self) -> list[Command]:
-        """What ends the program; nothing where that has been left out."""
-        return [command for command in self.commands[-1:] if command.mnemonic == "halt"]
-
-    def _drop_unused(self) -> None:
-        """Erase buffers that no instruction names."""
-        for buffer, op in list(self._buffer_ops.items()):
-            if op.results[0].first_use is None:
-                del self._buffer_ops[buffer]
-                Rewriter.erase_op(op)
-                op.properties.clear()  # a constant's bytes: an operation and its result refer to each other
-
-    def reorder(self, commands: Sequence[Command]) -> None:
-        """Put the program's own ``commands`` into this order, and buffers in that of their first use on top of them.
-
-        What conflicts, and commands of one queue, keep their order.
-        """
-        if self._dependences is not None:
-            self._dependences = reordered(self._dependences, self.working, commands)
+    def write_order(self, commands: Sequence[Command]) -> None:
+        """Put the instructions into the order of ``commands``, and buffers in that of their first use on top."""
         self._drop_unused()
-        used = (buffer for buffer in buffers_of(commands) if not buffer.is_memory)
-        self._buffer_ops = {buffer: self._buffer_ops[buffer] for buffer in used}
-        self.commands = [*commands, *self._halts]
-        declared = (*self._memory_ops.values(), *self._buffer_ops.values())
-        ordered: list[Operation] = [*declared, *(self._ops[id(item)][0] for item in self.commands)]
+        ops = {id(command): op for command, op in zip(self.commands, self._ops, strict=True)}
+        memories = [op for buffer, op in self._buffer_ops.items() if buffer.is_memory]
+        used = [self._buffer_ops[buffer] for buffer in buffers_of(commands) if not buffer.is_memory]
+        ends = self._ops[len(self.working) :]
         position = self.block.first_op  # all in front of it is in order
-        for op in ordered:
+        for op in (*memories, *used, *(ops[id(command)] for command in commands), *ends):
             if op is position:
                 position = op.next_op
                 continue
@@ -245,28 +157,52 @@ class CommandProgram:
             self.block.detach_op(op)
             self.block.insert_op_before(op, position)
 
-    def keep_alive(self) -> None:
-        """Write how long buffers are kept beyond their use."""
+    def write_addresses(self) -> None:
+        """Write the addresses of all buffers, and erase lifetimes, which are of no use afterwards."""
         for buffer, op in self._buffer_ops.items():
-            if buffer.live is not None:
-                op.properties["live"] = _ints(buffer.live)
-
-    def set_addresses(self) -> None:
-        """Write the addresses of all buffers; how long they were to live has served its purpose then."""
-        self._dependences = None
-        for buffer, op in self._buffer_ops.items():
-            if buffer.address is not None:
+            if buffer.address is not None and not buffer.is_memory:
                 op.properties["address"] = integer(buffer.address)
                 op.properties.pop("live", None)
-                buffer.live = None
+
+    def _drop_unused(self) -> None:
+        """Erase buffers without uses."""
+        for buffer, op in list(self._buffer_ops.items()):
+            if op.results[0].first_use is None and not buffer.is_memory:
+                del self._buffer_ops[buffer]
+                Rewriter.erase_op(op)
+                op.properties.clear()  # a constant's bytes: an operation and its result refer to each other
 
     def _location(self, command: Command) -> LocationAttr:
         return self.locations[command.layer] if command.layer >= 0 else UnknownLoc()
 
 
-def read_program(context: Context, job: TargetedProgram) -> CommandProgram:
-    """The records of a program, those of the pass before where that kept them."""
-    return records_of(context, job.program, lambda: CommandProgram(job.block))
+def _decoded_buffer(op: BufferOp | MemoryOp) -> Buffer:
+    """Return the record of a buffer or a whole memory."""
+    if isinstance(op, MemoryOp):
+        return Buffer(f"{op.space.value} memory", op.space, op.size, 0, is_memory=True)
+    kind = op.results[0].type
+    assert isinstance(kind, BufferType)
+    space, size, shape, element = kind.facts
+    address = None if op.address is None else op.address.value.data
+    data = None if op.data is None else op.data.bytes
+    live = None if op.live is None else op.live.get_values()
+    binds, takes, gives = (() if n is None else tuple(n.get_values()) for n in (op.binds, op.takes, op.gives))
+    lifetime = None if live is None else (live[0], live[1])
+    return Buffer(op.label.data, space, size, address, data, binds, lifetime, shape, element, takes, gives)
+
+
+def _decoded(op: InstructionOp, layer: int, buffers: dict[int, Buffer]) -> Command:
+    """Return the record of an instruction; ``buffers`` by the id of their value."""
+    immediates, offsets, queue, _ = op.field_values
+    places: dict[str, Place] = {}
+    operands = iter(op._operands)
+    for name, offset in zip(immediates.spec.place_names, offsets, strict=True):
+        if offset is not None:
+            places[name] = buffers[id(next(operands))], offset
+    command = Command(immediates, places, layer, queue)
+    if len(op.properties) > 1:  # than the fields
+        command.waits, command.posts = op.semaphores("waits"), op.semaphores("posts")
+    return command
 
 
 @lru_cache(maxsize=65_536)
@@ -284,12 +220,14 @@ def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
     """Return the operation that declares ``buffer``."""
     op = BufferOp(buffer.name, buffer.type, address=buffer.address, data=buffer.data, binds=buffer.binds)
     op.buffer.name_hint = hint_of(buffer.name)
+    if buffer.live is not None:
+        op.properties["live"] = _ints(buffer.live)
     op.location = location
     return op
 
 
 def make_instruction(command: Command, values: dict[Buffer, SSAValue], location: LocationAttr) -> InstructionOp:
-    """The operation of ``command``; ``values``: the value of each buffer."""
+    """Return the operation of ``command``; ``values``: the value of each buffer."""
     operands, fields = _fields_of(command, values)
     op = BY_MNEMONIC[command.mnemonic].of(fields, operands, location)
     if command.waits or command.posts:
@@ -298,7 +236,7 @@ def make_instruction(command: Command, values: dict[Buffer, SSAValue], location:
 
 
 def _fields_of(command: Command, values: dict[Buffer, SSAValue]) -> tuple[list[SSAValue], Fields]:
-    """The buffers that ``command`` names, and all its fields."""
+    """Return the buffers that ``command`` names, and all its fields."""
     immediates, places = command.immediates, command.places
     operands: list[SSAValue] = []
     offsets: list[int | None] = []

@@ -14,7 +14,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import REGION_ALIGNMENT_BYTES, Space
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.transforms.npu.schedule.arena import allocate, live_intervals
-from odc_mlir.transforms.npu.schedule.instruction_ir import CommandProgram, TargetedProgram
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
 from odc_mlir.transforms.npu.schedule.prefetch import too_small
 from odc_mlir.transforms.npu.schedule.program import Buffer
 
@@ -31,7 +31,7 @@ def _bytes(type_: Attribute) -> int:
     return math.prod(type_.get_shape()) * DTYPES[tensor_facts(type_).dtype].numpy.itemsize
 
 
-def _bound(job: TargetedProgram, program: CommandProgram, space: Space) -> dict[int, Buffer]:
+def _bound(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, Buffer]:
     """The buffer of each input or output by number, in its own region or in the arena.
 
     CompileError for a number that does not exist.
@@ -46,7 +46,7 @@ def _bound(job: TargetedProgram, program: CommandProgram, space: Space) -> dict[
     return found
 
 
-def _own_offsets(job: TargetedProgram, program: CommandProgram, space: Space) -> dict[int, int]:
+def _own_offsets(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, int]:
     """Where each input or output that is not in the arena begins; those that are one buffer share a place."""
     bound, places = _bound(job, program, space), dict[Buffer, int]()
     offsets, end = {}, 0
@@ -64,7 +64,7 @@ def _own_offsets(job: TargetedProgram, program: CommandProgram, space: Space) ->
     return offsets
 
 
-def bind(job: TargetedProgram, program: CommandProgram) -> None:
+def bind(job: TargetedProgram, program: DecodedProgram) -> None:
     """Give inputs and outputs their addresses, and note them on the program; those in the arena have theirs."""
     for space, name in _ATTRIBUTES.items():
         offsets, bound = _own_offsets(job, program, space), _bound(job, program, space)
@@ -75,7 +75,7 @@ def bind(job: TargetedProgram, program: CommandProgram) -> None:
         job.program.attributes[name] = DenseArrayBase.from_list(i64, list(places))
 
 
-def region_bytes(job: TargetedProgram, program: CommandProgram) -> dict[Space, int]:
+def region_bytes(job: TargetedProgram, program: DecodedProgram) -> dict[Space, int]:
     """Bytes of the input and the output region."""
     found = {}
     for space in _ATTRIBUTES:
@@ -84,7 +84,7 @@ def region_bytes(job: TargetedProgram, program: CommandProgram) -> dict[Space, i
     return found
 
 
-def arena_bytes(job: TargetedProgram, program: CommandProgram) -> int:
+def arena_bytes(job: TargetedProgram, program: DecodedProgram) -> int:
     """SRAM that is left for the arena; AllocationError where inputs and outputs leave none."""
     held = sum(region_bytes(job, program).values())
     if held > job.sram_bytes:

@@ -12,7 +12,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import SEMAPHORES, Queue, Space
 from odc_mlir.targets import load
-from odc_mlir.transforms.npu.schedule.hazards import dependences, reordered
+from odc_mlir.transforms.npu.schedule.hazards import dependences
 from odc_mlir.transforms.npu.schedule.order import hoist_transfers
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.sync import SEMAPHORE_OF, insert_sync
@@ -128,7 +128,6 @@ def test_hoisting_keeps_queues_and_dependences(commands: list[Command]) -> None:
     assert all(position[first] < position[second] for first, second in wanted)
     for queue in Queue:
         assert [id(c) for c in moved if c.queue == queue] == [id(c) for c in commands if c.queue == queue]
-    assert reordered(before, commands, moved) == dependences(moved)
 
 
 def test_hoisting_overlaps_the_next_load_with_this_computation() -> None:
