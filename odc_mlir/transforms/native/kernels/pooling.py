@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS
 from odc_mlir.transforms.native.kernels.mathematics import larger
-from odc_mlir.transforms.native.kernels.products import WINDOWS, Arithmetic, each_window, limit
+from odc_mlir.transforms.native.kernels.products import WINDOWS, Accumulator, each_window, limit
 from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel_by_options
 from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, WORDS, Loops, buffer, f32, i8, i16, i32, i64, lanes
 
@@ -99,7 +99,7 @@ def pool(w: Loops, helpers: Helpers, *, how: int, kind: int, zero: int, clamp: i
     count = w.constant(taps, SUMS)
     each_window(
         w,
-        Arithmetic(lambda _: pooling.start, lambda sums, *_: pooling.finish(sums[0], count)),
+        Accumulator(lambda _: pooling.start, lambda sums, *_: pooling.finish(sums[0], count)),
         lambda state, x, _: pooling.combine(state, x),
         in_blocks=KINDS[kind] == "float32" and how == AVERAGE,
     )

@@ -76,8 +76,8 @@ Values = Sequence[SSAValue]
 
 
 @dataclass(frozen=True)
-class Arithmetic:
-    """The steps of a kernel for 16 neighbouring channels.
+class Accumulator:
+    """The sums of a kernel for 16 neighbouring channels, from their first values to stored results.
 
     Sums begin with ``start(channel)``. They become ``result(sums, of_channels(channel), of_pixel(pixel))``, where
     ``sums`` are a vector or, of 64-bit sums, its halves.
@@ -99,7 +99,7 @@ class Multiplication:
 
 
 def _store(
-    w: Loops, a: Arithmetic, sums: Sequence[Sequence[Values]], pixel: SSAValue, place: SSAValue, channel: SSAValue
+    w: Loops, a: Accumulator, sums: Sequence[Sequence[Values]], pixel: SSAValue, place: SSAValue, channel: SSAValue
 ) -> None:
     """Store the results of a tile of sums, by pixel and vector of channels, from ``place`` of a pixel on."""
     fields = [a.of_channels(w.add(channel, v * LANES)) for v in range(len(sums[0]))]
@@ -113,7 +113,7 @@ def _store(
 
 def _each_tile(
     w: Loops,
-    a: Arithmetic,
+    a: Accumulator,
     product: Multiplication,
     rows: int,
     vectors: int,
@@ -208,7 +208,7 @@ def _halves_of(state: Values, vectors: int) -> list[list[Values]]:
 
 def each_window(
     w: Loops,
-    a: Arithmetic,
+    a: Accumulator,
     combine: Callable[[SSAValue, SSAValue, SSAValue], SSAValue],
     rows: int = 1,
     *,
@@ -262,8 +262,8 @@ def _lengthened(w: Loops, sums: SSAValue) -> Values:
     return [w.widen(w.shuffle(sums, sums, range(first, first + _HALF)), _LONG) for first in (0, _HALF)]
 
 
-def requantisation(w: Loops, helpers: Helpers, width: int) -> Arithmetic:
-    """Return the arithmetic of sums that are requantised by ``table``, whose rows have whole blocks of ``width``."""
+def requantisation(w: Loops, helpers: Helpers, width: int) -> Accumulator:
+    """Return the accumulator of sums that are requantised by ``table``, whose rows have whole blocks of ``width``."""
     limits = [w.broadcast(w[name], LANES) for name in ("zero", "low", "high")]
     padded = w.mul(w["blocks"], width)
     element = i8 if w["output"].type == BYTES else i16
@@ -283,12 +283,12 @@ def requantisation(w: Loops, helpers: Helpers, width: int) -> Arithmetic:
         return within(w, w.shuffle(parts[0], parts[1], range(LANES)), limits, element)
 
     if w["table"].type == WORDS:
-        return Arithmetic(
+        return Accumulator(
             lambda channel: field(0, channel),
             result,
             lambda channel: [field(index, channel) for index in range(1, len(FIELDS))],
         )
-    return Arithmetic(
+    return Accumulator(
         lambda _: w.constant(0, SUMS),
         long_result,
         lambda channel: [
@@ -297,8 +297,8 @@ def requantisation(w: Loops, helpers: Helpers, width: int) -> Arithmetic:
     )
 
 
-def _scaling(w: Loops) -> Arithmetic:
-    """Return the arithmetic of float activations that were quantised at run time: see numerics.hybrid.
+def _scaling(w: Loops) -> Accumulator:
+    """Return the accumulator of products of float activations that were quantised at run time: see numerics.hybrid.
 
     ``owners`` has the image of a pixel, which has a scale and a zero point. The share of the zero point in a sum is its
     product with ``totals``, the sums of weights. Then come ``scale * factor``, the bias, and the fused activation.
@@ -316,7 +316,7 @@ def _scaling(w: Loops) -> Arithmetic:
         scaled = w.emit(arith.MulfOp(centred, w.emit(arith.MulfOp(scale, factors))))
         return clamped(w, w.emit(arith.AddfOp(scaled, bias)), low, high)
 
-    return Arithmetic(
+    return Accumulator(
         lambda _: w.constant(0, SUMS),
         result,
         lambda channel: [w.load_lanes(w[name], channel, LANES) for name in ("totals", "factors", "bias")],
@@ -332,10 +332,10 @@ def limit(w: Loops, clamp: int) -> Callable[[SSAValue], SSAValue]:
     return lambda value: clamped(w, value, low, high)
 
 
-def _floats(w: Loops, clamp: int) -> Arithmetic:
-    """Return the arithmetic of float sums, which begin with ``bias``, padded to whole blocks."""
+def _floats(w: Loops, clamp: int) -> Accumulator:
+    """Return the accumulator of float sums, which begin with ``bias``, padded to whole blocks."""
     limited = limit(w, clamp)
-    return Arithmetic(lambda channel: w.load_lanes(w["bias"], channel, LANES), lambda sums, *_: limited(sums[0]))
+    return Accumulator(lambda channel: w.load_lanes(w["bias"], channel, LANES), lambda sums, *_: limited(sums[0]))
 
 
 def _bytes(w: Loops, helpers: Helpers) -> Multiplication:
@@ -359,8 +359,8 @@ def _byte_taps(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAV
                                     **_requantising(options)})  # fmt: skip
 def convolve(w: Loops, helpers: Helpers, *, rows: int, vectors: int, offset: int) -> None:
     """Sums over whole windows of unsigned bytes, requantised to bytes."""
-    arithmetic = requantisation(w, helpers, LANES * vectors)
-    _each_tile(w, arithmetic, _bytes(w, helpers), rows, vectors, offset=bool(offset))
+    accumulator = requantisation(w, helpers, LANES * vectors)
+    _each_tile(w, accumulator, _bytes(w, helpers), rows, vectors, offset=bool(offset))
 
 
 @divisible("run_count", "run_length")
@@ -399,8 +399,8 @@ def convolve_reals(w: Loops, helpers: Helpers, *, rows: int, vectors: int, clamp
 @kernel_by_options(lambda options: {"input": BYTES, "weights": SHORTS, **WINDOWS, **_requantising(options)})
 def depthwise(w: Loops, helpers: Helpers, *, rows: int) -> None:
     """Sums over each channel of bytes, requantised to bytes."""
-    arithmetic = requantisation(w, helpers, LANES)
-    each_window(w, arithmetic, lambda *x: _byte_taps(w, *x), rows, weights=lambda place: _widened(w, place))
+    accumulator = requantisation(w, helpers, LANES)
+    each_window(w, accumulator, lambda *x: _byte_taps(w, *x), rows, weights=lambda place: _widened(w, place))
 
 
 @divisible("tap_count")
