@@ -57,7 +57,7 @@ def measure(path: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     from odc_mlir.runtime.package import Package
 
     start = time.process_time()
-    package = Package(compiler.compile(path))
+    package = Package(compiler.compile(path, target="cpu"))
     compile_seconds = time.process_time() - start
     executor = package.executor()
     inputs = [_example(info, seed) for seed, info in enumerate(executor.graph.input_infos())]
