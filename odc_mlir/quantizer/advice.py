@@ -8,7 +8,7 @@ from typing import Any
 
 from odc_mlir.formats.quantities import counted, listed
 from odc_mlir.quantizer.policy.schemes import FLOAT, bits_of
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, OF_DROP, OF_METRIC, VARY_MORE, Limit
+from odc_mlir.quantizer.policy.verdict import OF_DROP, OF_METRIC, R2_LIMIT, VARY_MORE, Limit
 
 _LONGER = "raise --max-seconds (in Python max_seconds), which cut the search short"
 _IN_USE = "in use"  # as samples should be, where a problem says what to give
@@ -31,10 +31,10 @@ def _hint_of(verdict: Mapping[str, Any]) -> str | None:
     if budget is not None and (budget["holds"] or verdict["problems"]):
         missed = [check for check in every if not check["passed"]]
         return _budget_hint(budget, decimals_of(verdict), _LONGER if _is_cut_short(verdict) else _allow_more(missed))
-    if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [FOLLOWING.metric]:
+    if len(every) > 1 and [check["metric"] for check in every if not check["passed"]] == [R2_LIMIT.metric]:
         # A limit that nobody asked for, as constant outputs keep all others.
         return None if any(_IN_USE in problem for problem in verdict["problems"]) else VARY_MORE
-    told = () if verdict["samples"].get("outputs_vary", True) else (FOLLOWING.metric,)  # what to do about it
+    told = () if verdict["samples"].get("outputs_vary", True) else (R2_LIMIT.metric,)  # what to do about it
     missed = [check for check in every if not check["passed"] and check["metric"] not in told]
     front = () if _is_cut_short(verdict) else verdict["front"]
     kept = (_of_point(verdict, point) for point in front if point["layers"] and point["holds"])

@@ -39,7 +39,7 @@ from odc_mlir.quantizer.policy.options import WIDE_HEADROOM, Options, PrecisionC
 from odc_mlir.quantizer.policy.products import LAYERS, SEQUENCES
 from odc_mlir.quantizer.policy.ranges import TAIL, Range, Statistics, with_room
 from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES, Scheme
-from odc_mlir.quantizer.refinement import Known, refine
+from odc_mlir.quantizer.refinement import RefinementCache, refine
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.support.diagnostics import typed_errors
@@ -308,7 +308,9 @@ class CandidateBuilder:
         self._samples = [*self._samples, *samples[:room]]
         return True
 
-    def build(self, model: FloatModel, recipe: Recipe, statistics: Statistics, known: Known | None = None) -> Candidate:
+    def build(
+        self, model: FloatModel, recipe: Recipe, statistics: Statistics, known: RefinementCache | None = None
+    ) -> Candidate:
         """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError.
 
         Most candidates are measured and let go: what is kept is to be verified (:meth:`verify`). ``known``: what the
@@ -326,7 +328,7 @@ class CandidateBuilder:
             self._samples,
             rounding=recipe.rounding,
             correction=recipe.correction,
-            known=model.known.setdefault(len(self._samples), Known()) if known is None else known,
+            known=model.known.setdefault(len(self._samples), RefinementCache()) if known is None else known,
         )
         found.apply(candidate.module)
         run_passes(self._context, candidate.module, [dead_code_pass()], verify=False)
@@ -393,11 +395,11 @@ class CandidateBuilder:
         self.given = types_of(module, options.parameters, self.scheme, precisions)
         given = read_given(module) | self.given
         if options.copied_parameters:
-            twin = module.clone()
-            write_given(twin, given)
-            self._assign(twin, recipe, statistics)
-            run_passes(self._context, twin, [make_pass(_PROPAGATE)])
-            self.given |= copied(twin, options.copied_parameters)
+            fold_model = module.clone()
+            write_given(fold_model, given)
+            self._assign(fold_model, recipe, statistics)
+            run_passes(self._context, fold_model, [make_pass(_PROPAGATE)])
+            self.given |= copied(fold_model, options.copied_parameters)
         write_given(module, given | self.given)
         self._assign(module, recipe, statistics)
 

@@ -24,7 +24,7 @@ from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
 from odc_mlir.formats.visq import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.evaluator import Making, MeasuredCandidate
+from odc_mlir.quantizer.evaluator import Evaluator, MeasuredCandidate
 from odc_mlir.quantizer.help import CORRECTION_OF_MIXED, HelpSearch, RecipeChange
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
 from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text, unscored_text
@@ -33,7 +33,7 @@ from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, layer_names
 from odc_mlir.quantizer.policy.options import Options, PrecisionChoice, Progress
 from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import NARROW, wider_values
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, Limit, check_can_be_missed, choose_limits, metric_name
+from odc_mlir.quantizer.policy.verdict import R2_LIMIT, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.precisions import PrecisionSearch, Tried, outputs_db
 from odc_mlir.quantizer.samples import Data, units_that_differ
 from odc_mlir.runtime.execution.graph import Graph
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 class Driver:
-    """Driver for one model: ``original``, optimised as ``base``; ``making.steps`` records the search."""
+    """Driver for one model: ``original``, optimised as ``base``; ``evaluator.steps`` records the search."""
 
     def __init__(
         self, original: Graph, base: FloatModel, data: Data, options: Options, progress: Progress | None = None
@@ -54,12 +54,12 @@ class Driver:
         self.findings = list(data.findings)
         self._fixed = self._fixed_precisions()
         self._known_errors = self._errors_told()
-        self.making = Making(original, base, data, options, progress)
-        told = data.without(self.making.judging.silent)  # of these there is no measure, and no answer
+        self.evaluator = Evaluator(original, base, data, options, progress)
+        told = data.without(self.evaluator.judging.silent)  # of these there is no measure, and no answer
         if told is not data:
-            self.making = Making(original, base, told, options, progress)
-        self.data = data = self.making.data
-        self.reference = self.making.judging
+            self.evaluator = Evaluator(original, base, told, options, progress)
+        self.data = data = self.evaluator.data
+        self.reference = self.evaluator.judging
         self.limits, self.outputs_vary = self._limits(len(self.reference.samples))
         self.search_limits, _ = self._limits(len(data.held))
         if self.reference.misfit is not None:
@@ -72,9 +72,9 @@ class Driver:
             doubts = self.reference.doubts_of_scores
             self.findings += [text for place, text in doubts.items() if place not in labelled]
         if self.data.fit:
-            self.making.record(self.base)
+            self.evaluator.record(self.base)
             self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]
-        self.model, self.statistics = self.base, self.making.statistics_of(self.base)
+        self.model, self.statistics = self.base, self.evaluator.statistics_of(self.base)
         self.differing_units: dict[str, str] = {}  # what is said of inputs in samples to choose by and to check on
         if data.separate and not data.made_up:
             by = "calibration samples" if data.fit else "recorded ranges"
@@ -85,7 +85,7 @@ class Driver:
         self.target = None if self.options.target is None else _rules(self.options.target)
         self.plain: Placement | None = None
         self.possible: list[bool] | None = None  # which layers the target could run
-        self.widening: PrecisionSearch | None = None
+        self.precision_search: PrecisionSearch | None = None
 
     def _of_records(self) -> list[RecordFinding]:
         """Return the findings about the records, counted over all samples that choose the final ranges."""
@@ -147,7 +147,7 @@ class Driver:
             return limits, True
         # The range of columns in several units is that of the largest, whatever samples show of the others.
         has_units = all(map(reference.varies_in_units, range(len(reference.graph.outputs))))
-        return (*limits, FOLLOWING), has_units
+        return (*limits, R2_LIMIT), has_units
 
     @property
     def asked_for(self) -> Set[str]:
@@ -171,24 +171,24 @@ class Driver:
 
     def run(self) -> Candidate:
         """The best model that could be made within the limits, or the best at all."""
-        choosing = HelpSearch(self.making, self._fixed, self.findings)
+        choosing = HelpSearch(self.evaluator, self._fixed, self.findings)
         best = choosing.run()
-        weights_only = self.making.builder.scheme.weights_only
+        weights_only = self.evaluator.builder.scheme.weights_only
         self.model, candidate = best.model, best.candidate
-        self.statistics = {} if weights_only else self.making.statistics_of(best.model)
+        self.statistics = {} if weights_only else self.evaluator.statistics_of(best.model)
         if self.target is not None and not weights_only:
             # What it could run, whatever the user asks for; codes as they are decide nothing there.
             recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)
-            free = self.making.builder.build(best.model, recipe, self.statistics) if self._fixed else candidate
+            free = self.evaluator.builder.build(best.model, recipe, self.statistics) if self._fixed else candidate
             self.plain = self.target.judge(free.module)
             self.possible = self._possible(best.model, recipe)
         # Made-up inputs tell nothing of the accuracy that weights need, but bytes must be kept.
-        may_tell = bool(self.data.fit) or not weights_only or self.options.has_budget
-        if self.options.searches_precisions and may_tell:
+        is_informative = bool(self.data.fit) or not weights_only or self.options.has_budget
+        if self.options.searches_precisions and is_informative:
             candidate = self._widened(choosing, best)
             if self.data.made_up and (self.options.has_budget or candidate is not best.candidate):
                 self.findings.append("made-up inputs say which layers need more bits; give samples, which know better")
-        return self._fitting(self.making.builder.verify(candidate))
+        return self._fitting(self.evaluator.builder.verify(candidate))
 
     def _possible(self, model: FloatModel, recipe: Recipe) -> list[bool]:
         """Which layers the target runs in the scheme, and which layers of products at least with codes of 8 bits.
@@ -203,7 +203,7 @@ class Driver:
             return found
         try:
             narrow = recipe.with_precisions(dict.fromkeys(layer_names(model.module), NARROW), {})
-            others = self.target.judge(self.making.builder.build(model, narrow, self.statistics).module).taken()
+            others = self.target.judge(self.evaluator.builder.build(model, narrow, self.statistics).module).taken()
         except OdcError:
             return found
         return [now or (was_lost and then) for now, was_lost, then in zip(found, lost, others, strict=True)]
@@ -254,31 +254,31 @@ class Driver:
 
     def _widened(self, choosing: HelpSearch, best: MeasuredCandidate) -> Candidate:
         """Return the best candidate, or where limits are missed one with other precisions in few layers."""
-        model, candidate, making, plain = best.model, best.candidate, self.making, choosing.plain
+        model, candidate, evaluator, plain = best.model, best.candidate, self.evaluator, choosing.plain
         assert plain is not None
         first, may_correct = candidate.recipe, len(self.options.switched(self.options.correction)) > 1
         fixed = precisions_in(model, self._fixed)
 
-        self.widening = PrecisionSearch(
+        self.precision_search = PrecisionSearch(
             self.options,
             self.search_limits,
             fixed,
-            making.examination(model),
+            evaluator.examination(model),
             _Models(self, model, first, fixed),
             self.min_coverage,
             self.target,
             self.plain,
-            outputs_db(making.measured(plain.candidate)),
+            outputs_db(evaluator.measured(plain.candidate)),
             layer_names(model.module),
             choosing.rounding_helps and may_correct,
-            making.is_large,
+            evaluator.is_large,
             self._known_errors,
-            steps=making.steps,
+            steps=evaluator.steps,
         )
-        found = self.widening.run(candidate)
+        found = self.precision_search.run(candidate)
         if found is candidate or found.recipe.correction or not may_correct:
             return found
-        return self._corrected(choosing, MeasuredCandidate(model, found.recipe, found, making.measured(found)))
+        return self._corrected(choosing, MeasuredCandidate(model, found.recipe, found, evaluator.measured(found)))
 
     def _corrected(self, choosing: HelpSearch, choice: MeasuredCandidate) -> Candidate:
         """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
@@ -286,15 +286,15 @@ class Driver:
         better = choosing.tried(CORRECTION_OF_MIXED, RecipeChange(True, choice.model, recipe), choice)
         if better is choice or self.over_budget(better.candidate):
             return choice.candidate
-        assert self.widening is not None
-        assert self.widening.chosen is not None
-        precisions = self.widening.chosen.precisions
+        assert self.precision_search is not None
+        assert self.precision_search.chosen is not None
+        precisions = self.precision_search.chosen.precisions
         old, new = (self.tried(precisions, item.candidate) for item in (choice, better))
         held = old.holds(self.search_limits) and self.holds_unseen(choice.candidate)
         if held and not (new.holds(self.search_limits) and self.holds_unseen(better.candidate)):
-            self.making.steps[-1]["kept"] = False
+            self.evaluator.steps[-1]["kept"] = False
             return choice.candidate
-        self.widening.replace_chosen(new)
+        self.precision_search.replace_chosen(new)
         return better.candidate
 
     def share(self, candidate: Candidate) -> float:
@@ -302,12 +302,12 @@ class Driver:
         if self.possible is not None and self.target is not None and self.scheme_is_taken:
             found = self.target.judge(candidate.module).share(self.possible)
         else:
-            found = self.making.coverage(candidate).share()
+            found = self.evaluator.coverage(candidate).share()
         return 0.0 if found is None else found
 
     def tried(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
-        measured = self.making.measured(candidate)
-        metrics = self.making.reference.metrics(measured)
+        measured = self.evaluator.measured(candidate)
+        metrics = self.evaluator.reference.metrics(measured)
         return Tried(precisions, candidate, metrics, outputs_db(measured), measured.lacking)
 
     def measures(self, candidate: Candidate) -> dict[str, float | None]:
@@ -316,21 +316,21 @@ class Driver:
         Whether it follows outputs that hardly vary, or only in rare samples, it tells by itself: what does not know
         these clips them.
         """
-        found = self.reference.metrics(self.making.measured_unseen(self.model, candidate))
-        if FOLLOWING in self.limits:
-            found["r2"] = self.reference.metrics(self.making.measured_itself(candidate))["r2"]
+        found = self.reference.metrics(self.evaluator.measured_unseen(self.model, candidate))
+        if R2_LIMIT in self.limits:
+            found["r2"] = self.reference.metrics(self.evaluator.measured_itself(candidate))["r2"]
         return found
 
     def holds_unseen(self, candidate: Candidate) -> bool:
         """Whether limits hold as the verdict measures them."""
-        making = self.making
+        evaluator = self.evaluator
         metrics = self.measures(candidate)
-        lacking = making.measured_unseen(self.model, candidate).lacking
+        lacking = evaluator.measured_unseen(self.model, candidate).lacking
         if lacking or not all(limit.holds(metrics) for limit in self.limits):
             return False
         if self.reference.measurable >= FEWEST_TO_TRUST:
             return True
-        return not making.intervals(self.model, candidate).doubtful(self.limits, metrics)
+        return not evaluator.intervals(self.model, candidate).doubtful(self.limits, metrics)
 
 
 class _Models:
@@ -339,7 +339,7 @@ class _Models:
     def __init__(self, driver: Driver, model: FloatModel, first: Recipe, fixed: Mapping[str, PrecisionChoice]) -> None:
         self._driver, self._model, self._first, self._fixed = driver, model, first, fixed
         self.size, self.share, self.holds_unseen = driver.size, driver.share, driver.holds_unseen
-        self.measure, self.in_time, self.say = driver.tried, driver.making.in_time, driver.making.say
+        self.measure, self.in_time, self.say = driver.tried, driver.evaluator.in_time, driver.evaluator.say
 
     def build(self, precisions: Mapping[str, str], *, refines: bool = False) -> Candidate:
         recipe = self._first.with_precisions(precisions, self._fixed)
@@ -350,9 +350,9 @@ class _Models:
         return self._made(replace(recipe, rounding=False, correction=False))
 
     def _made(self, recipe: Recipe) -> Candidate:
-        making = self._driver.making
-        making.count_one_more()
-        return making.builder.build(self._model, recipe, self._driver.statistics)
+        evaluator = self._driver.evaluator
+        evaluator.count_one_more()
+        return evaluator.builder.build(self._model, recipe, self._driver.statistics)
 
 
 def _rules(name: str) -> TargetRules:

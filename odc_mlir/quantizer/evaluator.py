@@ -28,7 +28,7 @@ from odc_mlir.quantizer.outputs import output_ends
 from odc_mlir.quantizer.policy.options import Options, Progress
 from odc_mlir.quantizer.policy.ranges import Statistics
 from odc_mlir.quantizer.reference import Reference
-from odc_mlir.quantizer.refinement import Known, Learner, learn
+from odc_mlir.quantizer.refinement import Learner, RefinementCache, learn
 from odc_mlir.quantizer.samples import Data, standing_out
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
@@ -45,20 +45,20 @@ _MOST_KNOWN = 3  # candidates: what is best so far, and the last two that were c
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Measures of a candidate of ``model``; ``by_twins``: of models built by its recipe without some samples."""
+    """Measures of a candidate of ``model``; ``by_fold_models``: of models built by its recipe without some samples."""
 
     model: FloatModel
     candidate: Candidate
     measured: Measurement
-    by_twins: bool
+    by_fold_models: bool
 
     def is_of(self, model: FloatModel, candidate: Candidate) -> bool:
         """Whether it holds for this candidate as well: codes may be refined by more samples, which twins do not see."""
-        is_alike = self.by_twins and model is self.model and candidate.recipe == self.candidate.recipe
+        is_alike = self.by_fold_models and model is self.model and candidate.recipe == self.candidate.recipe
         return candidate is self.candidate or is_alike
 
 
-class Judgements:
+class JudgementCache:
     """Cache of the last judgements, so that the best candidate is not judged again for each comparison."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Judgements:
         return found.measured
 
 
-class HeldBack:
+class HeldBackJudge:
     """Judges on the samples held back of ``data``, which ``reference`` has; ``say`` tells of models that are made.
 
     Each part of them is judged by a model that knows the others, and all samples to choose by. Of two parts that is
@@ -86,7 +86,7 @@ class HeldBack:
     def __init__(self, options: Options, data: Data, reference: Reference, say: Callable[[str, int], None]) -> None:
         self._data, self._reference, self._say = data, reference, say
         self._builder = CandidateBuilder(options, data.fit)
-        self._known = Judgements()
+        self._known = JudgementCache()
 
     def measure(self, model: FloatModel, candidate: Candidate) -> Measurement:
         """How far models made of ``model`` as ``candidate`` is are from the float one; outputs are kept.
@@ -97,16 +97,16 @@ class HeldBack:
 
     def _judged(self, model: FloatModel, candidate: Candidate) -> Judgement:
         data, recipe = self._data, candidate.recipe
-        twins: list[Candidate] = []
+        fold_models: list[Candidate] = []
         if data.fit and not data.separate:
             if not self._builder.scheme.weights_only:
-                twins = self._twins(model, recipe)
+                fold_models = self._fold_models(model, recipe)
             elif recipe.rounding or recipe.correction:  # codes that know the samples which refined them
-                twins = [self._builder.build(model, recipe, {})]
-        measured = self._reference.measure(*(twin.graph for twin in twins or [candidate]), keep=True)
-        return Judgement(model, candidate, measured, by_twins=bool(twins))
+                fold_models = [self._builder.build(model, recipe, {})]
+        measured = self._reference.measure(*(fold_model.graph for fold_model in fold_models or [candidate]), keep=True)
+        return Judgement(model, candidate, measured, by_fold_models=bool(fold_models))
 
-    def _twins(self, model: FloatModel, recipe: Recipe) -> list[Candidate]:
+    def _fold_models(self, model: FloatModel, recipe: Recipe) -> list[Candidate]:
         """Models of ``recipe``, each without one recorded part; none where they cannot be made."""
         parts = len(model.held)
         if parts < 2:
@@ -128,7 +128,7 @@ class _Shown:
 
     model: FloatModel
     statistics: list[Statistics] = field(default_factory=list)
-    known: dict[int, list[Known]] = field(default_factory=dict)
+    known: dict[int, list[RefinementCache]] = field(default_factory=dict)
 
 
 @dataclass
@@ -163,7 +163,7 @@ class Folds:
         samples, count = self.reference.samples, len(statistics)
         runs = [[run for run in range(len(samples)) if run % count != fold][:MOST_REFINING] for fold in range(count)]
         # what rounding found out by all samples is not for these
-        known = self._shown_by(model).known.setdefault(count, [Known() for _ in runs])
+        known = self._shown_by(model).known.setdefault(count, [RefinementCache() for _ in runs])
         builders = [CandidateBuilder(self.options, [samples[run] for run in own]) for own in runs]
         parts = list(zip(builders, statistics, known, strict=True))
         if recipe.rounding or recipe.correction:
@@ -210,7 +210,7 @@ class MeasuredCandidate:
     measured: Measurement
 
 
-class Making:
+class Evaluator:
     """Makes models of ``original``, optimised as ``base``, and measures them on the samples held back of ``data``.
 
     ``reference`` has those, by which choices are made, and ``judging`` the samples that verdicts are of: all, unless
@@ -230,9 +230,9 @@ class Making:
         self._start, self._made = time.monotonic(), 0
         self._examinations: dict[int, Examination] = {}
         self.judging, self.reference = self._references()
-        self._unseen = Judgements()
+        self._unseen = JudgementCache()
         self._certainty: tuple[Candidate, Certainty] | None = None  # of the last candidate that was asked for
-        self._held_back = HeldBack(options, data, self.reference, self.say)
+        self._held_back = HeldBackJudge(options, data, self.reference, self.say)
 
     def _references(self) -> tuple[Reference, Reference]:
         """What verdicts are by, and choices; raises InputError for labels that cannot be right."""
@@ -293,7 +293,7 @@ class Making:
         return JUDGES if self._judges_all else HALVES
 
     def _judgement(self, model: FloatModel, candidate: Candidate) -> Judgement:
-        return Judgement(model, candidate, self._judged(model, candidate), by_twins=True)
+        return Judgement(model, candidate, self._judged(model, candidate), by_fold_models=True)
 
     def _judged(self, model: FloatModel, candidate: Candidate) -> Measurement:
         folds = self.folds

@@ -40,11 +40,11 @@ from odc_mlir.quantizer.policy.schemes import (
 from odc_mlir.quantizer.policy.verdict import (
     CAUSE,
     DOUBT,
-    FOLLOWING,
     NOTE,
     OF_ANSWERS,
     OF_LABELS,
     PROBLEM,
+    R2_LIMIT,
     Limit,
     VerdictFinding,
     kept_by_constants,
@@ -74,15 +74,15 @@ class JudgedCandidate:
     def __init__(self, driver: Driver, candidate: Candidate) -> None:
         self.driver, self.candidate = driver, candidate
         self.options, self.data, self.reference = driver.options, driver.data, driver.reference
-        self.measured: Measurement = driver.making.measured_unseen(driver.model, candidate)
+        self.measured: Measurement = driver.evaluator.measured_unseen(driver.model, candidate)
         self.metrics = driver.measures(candidate)
-        self.examination = driver.making.examination(driver.model)
+        self.examination = driver.evaluator.examination(driver.model)
         self.layers = self.examination.layers(candidate.graph)
         weights = self.examination.weights()
         for layer in self.layers:
             if not weights.get(layer.name):
                 layer.precision = self.precision_name(layer.precision)
-        self.certainty: Certainty = driver.making.intervals(driver.model, candidate)
+        self.certainty: Certainty = driver.evaluator.intervals(driver.model, candidate)
         self.missed = [limit for limit in driver.limits if not limit.holds(self.metrics)]
         self.names = [self.reference.graph.tensors[index].name for index in self.reference.graph.outputs]
 
@@ -94,7 +94,7 @@ class JudgedCandidate:
     @cached_property
     def itself(self) -> Measurement:
         """Measures of the candidate on all samples, those that its ranges were chosen by included."""
-        return self.driver.making.measured_itself(self.candidate)
+        return self.driver.evaluator.measured_itself(self.candidate)
 
     @cached_property
     def coverage(self) -> Coverage:
@@ -156,7 +156,7 @@ class JudgedCandidate:
     @property
     def misses_own_limits(self) -> bool:
         """Whether a limit other than the one on R² for nearly constant outputs is missed."""
-        return any(limit is not FOLLOWING for limit in self.missed)
+        return any(limit is not R2_LIMIT for limit in self.missed)
 
     @property
     def holds(self) -> bool:
@@ -170,7 +170,7 @@ class JudgedCandidate:
         lost = lost_places(self.measured)
         for place in lost:
             varies_by = self.reference.varies_slightly(place)
-            known, shares = not FOLLOWING.allows(self.itself.r2[place] or 0.0), self.reference.are_shares(place)
+            known, shares = not R2_LIMIT.allows(self.itself.r2[place] or 0.0), self.reference.are_shares(place)
             texts.append(lost_output_text(self.names[place], varies_by=varies_by, are_shares=shares, known=known))
             lacking.append(varies_by is not None or not known)
         for place, errors in enumerate(self.measured.outputs):
@@ -195,7 +195,7 @@ class JudgedCandidate:
                 notes.extend(blurred.text(name) for blurred in self.itself.blurred[place])
                 failing = problems if self.reference.has_own_columns(place) else notes
                 failing.extend(lost.text(name) for lost in every)
-        for value, found in self.driver.making.lost_values(self.candidate)[:1]:
+        for value, found in self.driver.evaluator.lost_values(self.candidate)[:1]:
             is_clipped = self.candidate.recipe.ranges != MINMAX
             problems.append(lost_value_text(self.names[value.output], value, found, is_clipped=is_clipped))
         return problems, notes
@@ -203,7 +203,7 @@ class JudgedCandidate:
     @property
     def constants_keep_limits(self) -> list[str]:
         """The text for samples on which constant outputs would keep the limits."""
-        return [] if self.driver.outputs_vary else [kept_by_constants(follows=FOLLOWING not in self.missed)]
+        return [] if self.driver.outputs_vary else [kept_by_constants(follows=R2_LIMIT not in self.missed)]
 
     @cached_property
     def over_budget(self) -> list[str]:
@@ -232,7 +232,7 @@ class JudgedCandidate:
         ``search``: measures on held-back samples of the models as they are. Cross-validation builds eight models for
         each, so only the ``confirmed`` ones have it: all where no choice is good enough.
         """
-        driver, search = self.driver, self.driver.widening
+        driver, search = self.driver, self.driver.precision_search
         if search is None:
             return []
         shown = dict.fromkeys([*(limit.key for limit in driver.limits), "sqnr_db"])
@@ -240,8 +240,8 @@ class JudgedCandidate:
         for tried in _spread(search):
             module, target = tried.candidate.module, driver.target
             time = None if target is None else target.time(module)
-            is_told = tried is search.chosen or search.is_known(tried) or search.is_in_vain
-            holds = search.confirmed(tried) if is_told else tried.holds(search.limits)
+            is_confirmed = tried is search.chosen or search.is_known(tried) or search.is_in_vain
+            holds = search.confirmed(tried) if is_confirmed else tried.holds(search.limits)
             points.append(
                 {
                     "layers": len(tried.precisions),
@@ -253,7 +253,7 @@ class JudgedCandidate:
                     "share": driver.share(tried.candidate),
                     "search": {metric: tried.measures.get(metric) for metric in shown},
                     "holds": self.holds if tried is search.chosen else holds,
-                    "confirmed": is_told,
+                    "confirmed": is_confirmed,
                     "chosen": tried is search.chosen,
                 }
             )
@@ -266,9 +266,9 @@ class JudgedCandidate:
         """
         driver, candidate = self.driver, self.candidate
         holds, tight = self.holds and not (self.silent[0] or self.counted_lost), False
-        if driver.widening is not None and driver.widening.aim.kind != LIMITS:
-            candidate, holds = driver.widening.least(candidate, holds=holds)
-            tight = driver.widening.is_tight
+        if driver.precision_search is not None and driver.precision_search.aim.kind != LIMITS:
+            candidate, holds = driver.precision_search.least(candidate, holds=holds)
+            tight = driver.precision_search.is_tight
         if driver.options.max_bytes is not None:
             return {"bytes": driver.size(candidate), "holds": holds, "tight": tight}
         assert driver.target is not None
@@ -381,14 +381,14 @@ def _partly_finite(o: JudgedCandidate) -> Iterator[str]:
 
 
 def _cut_short(o: JudgedCandidate) -> Iterator[str]:
-    if o.driver.making.is_cut_short:
+    if o.driver.evaluator.is_cut_short:
         yield f"not all improvements were tried within {o.options.max_seconds:g} s (--max-seconds)"
 
 
 def _refused_steps(o: JudgedCandidate) -> Iterator[str]:
     """LiteRT has no kernels for more bits of the scheme, but for another scheme with as many bits."""
-    widening = o.driver.widening
-    if o.options.reader != LITERT or widening is None or not widening.is_in_vain:
+    precision_search = o.driver.precision_search
+    if o.options.reader != LITERT or precision_search is None or not precision_search.is_in_vain:
         return
     scheme = o.options.scheme
     refused, own = _refused_step(scheme), _bits(scheme)
@@ -427,7 +427,7 @@ def _guessed_scores(o: JudgedCandidate) -> Iterator[str]:
 
 def _precisions_changed_for(metric: str, driver: Driver) -> bool:
     """Whether models without the chosen precisions missed the limit of ``metric``, and no other."""
-    search = driver.widening
+    search = driver.precision_search
     if search is None or search.chosen is None or not search.chosen.precisions or driver.options.has_budget:
         return False
     measured = [(search.limits, tried.measures) for tried in search.tried.values()]
@@ -464,7 +464,7 @@ def _never_varied(o: JudgedCandidate) -> Iterator[str]:
 
 def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
     driver, options = o.driver, o.options
-    if driver.widening is None or not driver.widening.is_in_vain or driver.making.is_cut_short:
+    if driver.precision_search is None or not driver.precision_search.is_in_vain or driver.evaluator.is_cut_short:
         return
     best = next((point for point in o.front if point["holds"]), None)
     if best is None:
@@ -491,7 +491,7 @@ def _classes(o: JudgedCandidate) -> Iterator[str]:
             yield from [] if missing is None else [missing]
     if reference.metric in SHARES_OF_ANSWERS and all(limit.metric in OF_LABELS for limit in driver.limits):
         for name, r2 in zip(o.measured.names, o.measured.r2, strict=True):
-            if r2 is not None and not FOLLOWING.allows(r2):
+            if r2 is not None and not R2_LIMIT.allows(r2):
                 yield (
                     f"the values of output {name!r} are far from the float model's (R² {r2:.2f}): labels score which "
                     "class is the answer, and nothing else; use it for that alone, or limit --metric r2 instead"
@@ -555,7 +555,7 @@ class VerdictCheck:
 
 
 def _only_r2_is_missed(o: JudgedCandidate) -> bool:
-    return o.missed == [FOLLOWING]
+    return o.missed == [R2_LIMIT]
 
 
 def _lost(o: JudgedCandidate) -> list[str]:

@@ -16,7 +16,7 @@ from odc_mlir.errors import OdcError
 from odc_mlir.formats.quantities import listed
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.candidates import has_outputs_with_tails
-from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Making, MeasuredCandidate
+from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Evaluator, MeasuredCandidate
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
 from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
 from odc_mlir.quantizer.models import (
@@ -98,9 +98,9 @@ class HelpSearch:
     best: MeasuredCandidate
     last: MeasuredCandidate | None = None  # the last one that was built, kept or not
 
-    def __init__(self, making: Making, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
-        self.making, self.fixed, self._findings = making, fixed, findings
-        self.options, self.data = making.options, making.data
+    def __init__(self, evaluator: Evaluator, fixed: Mapping[str, PrecisionChoice], findings: list[str]) -> None:
+        self.evaluator, self.fixed, self._findings = evaluator, fixed, findings
+        self.options, self.data = evaluator.options, evaluator.data
         self.models: dict[str, FloatModel] = {}  # by kind of equalisation
         self.plain: MeasuredCandidate | None = None
         self.rounding_helps = False
@@ -108,11 +108,11 @@ class HelpSearch:
     @property
     def weights_only(self) -> bool:
         """Whether the scheme quantises weights alone."""
-        return self.making.builder.scheme.weights_only
+        return self.evaluator.builder.scheme.weights_only
 
     def run(self) -> MeasuredCandidate:
         """Return the best trial."""
-        self.making.foreseen = self._models_to_make()
+        self.evaluator.foreseen = self._models_to_make()
         if self.weights_only and not self.data.fit:
             return self._by_weights_alone()
         model, recipe = self._start()
@@ -134,12 +134,12 @@ class HelpSearch:
 
     def _by_weights_alone(self) -> MeasuredCandidate:
         """Return the trial that options and weights ask for: without samples nothing is judged."""
-        model, recipe = self.making.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
+        model, recipe = self.evaluator.base, replace(self._recipe(), fitted=self.options.fits_scales[-1])
         asks = self.options.io == FLOAT and self.options.normalizes(INPUTS)[-1]
         if asks and (found := normalized_by_weights(model)) is not None:
             self._findings.append(_IMPLIED)
             model, recipe = found, replace(recipe, normalize=True)
-        self.plain = self.making.built(model, recipe)
+        self.plain = self.evaluator.built(model, recipe)
         return self.plain
 
     def _try_all(self, rows: tuple[Help, ...]) -> None:
@@ -151,11 +151,11 @@ class HelpSearch:
     def tried(self, row: Help, change: RecipeChange, best: MeasuredCandidate) -> MeasuredCandidate:
         """Return the trial of ``change`` if the row accepts it, else ``best``."""
         self.last = None
-        if not self.making.in_time():
+        if not self.evaluator.in_time():
             return best
         try:
-            self.making.foreseen += self.making.judges if row.judged_on == UNSEEN else 0
-            found = self.making.built(change.model, change.recipe)
+            self.evaluator.foreseen += self.evaluator.judges if row.judged_on == UNSEEN else 0
+            found = self.evaluator.built(change.model, change.recipe)
             kept = self.accepts(row, change, found, best)
         except OdcError:
             LOG.info("%s=%s cannot be used", row.name, change.value, exc_info=True)
@@ -203,25 +203,25 @@ class HelpSearch:
         return theirs.better_than(ours, LEAST_GAIN_DB)
 
     def _by_halves(self, *trials: MeasuredCandidate) -> list[Measurement]:
-        self.making.foreseen += HALVES * len(trials)
-        return [self.making.measured_by_halves(each.model, each.candidate) for each in trials]
+        self.evaluator.foreseen += HALVES * len(trials)
+        return [self.evaluator.measured_by_halves(each.model, each.candidate) for each in trials]
 
     def _gains_on_all(self, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether models that refine codes without a part of the samples are better on that part."""
-        making = self.making
+        evaluator = self.evaluator
         if found.measured.better_than(best.measured, LEAST_GAIN_DB):
             return True
-        if making.folds is None or not making.in_time():
+        if evaluator.folds is None or not evaluator.in_time():
             return False
-        making.say("judging on all samples")
-        statistics = making.statistics_of(best.model)
-        ours, theirs = (making.folds.measure(best.model, each.recipe, statistics) for each in (found, best))
+        evaluator.say("judging on all samples")
+        statistics = evaluator.statistics_of(best.model)
+        ours, theirs = (evaluator.folds.measure(best.model, each.recipe, statistics) for each in (found, best))
         gains = ours.better_than(theirs, LEAST_GAIN_DB)
         return gains or (change.is_presumed and not theirs.better_than(ours, LEAST_GAIN_DB))
 
     def _gains_on_unseen(self, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether models without a part of the samples are better on that part, or lose little if presumed."""
-        ours, theirs = (self.making.measured_unseen(each.model, each.candidate) for each in (found, best))
+        ours, theirs = (self.evaluator.measured_unseen(each.model, each.candidate) for each in (found, best))
         if not change.is_presumed:
             return ours.better_than(theirs, LEAST_GAIN_DB)
         gain = ours.quality_db - theirs.quality_db
@@ -235,18 +235,18 @@ class HelpSearch:
 
     def loses_layers(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` has more products in float, or lacks numbers of more samples."""
-        ours, theirs = (self.making.coverage(each.candidate).left("macs") for each in (found, best))
+        ours, theirs = (self.evaluator.coverage(each.candidate).left("macs") for each in (found, best))
         return ours > theirs or found.measured.lacking > best.measured.lacking
 
     def _loses_values(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` loses more of the rare values that only calibration samples show."""
-        ours, theirs = (self.making.lost_values(each.candidate) for each in (found, best))
+        ours, theirs = (self.evaluator.lost_values(each.candidate) for each in (found, best))
         return len(ours) > len(theirs)
 
     def _reaches_coverage(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` has the coverage to pass and ``best`` has not: float layers are no accuracy."""
         least = LEAST_COVERAGE if self.options.min_coverage is None else self.options.min_coverage
-        ours, theirs = (self.making.coverage(each.candidate).share() or 0.0 for each in (found, best))
+        ours, theirs = (self.evaluator.coverage(each.candidate).share() or 0.0 for each in (found, best))
         return theirs < least <= ours
 
     def reaches_more_scores(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
@@ -258,7 +258,7 @@ class HelpSearch:
 
     def _start(self) -> tuple[FloatModel, Recipe]:
         """Return the model to start from, with inputs and outputs normalised where that helps, and its recipe."""
-        model, recipe = self.making.base, self._recipe()
+        model, recipe = self.evaluator.base, self._recipe()
         for kind, name in NORMALIZED.items():
             found = self.normalized(model, kind)
             if found is None:
@@ -270,7 +270,7 @@ class HelpSearch:
                 best = self.tried(NORMALIZE[kind], RecipeChange(True, found, chosen, presumed), plain)
                 found, chosen = best.model, best.recipe
             model, recipe = found, chosen
-        if self.options.normalization not in (AUTO, OFF) and model is self.making.base:
+        if self.options.normalization not in (AUTO, OFF) and model is self.evaluator.base:
             self._findings.append(
                 f"normalize {self.options.normalize} changes nothing: no input has channels that differ in size where "
                 f"layers can make up for it, and {self._why_no_outputs(model)}"
@@ -310,12 +310,12 @@ class HelpSearch:
             return None
         found = self._inputs_normalized(model) if kind == INPUTS else self._outputs_normalized(model)
         if found is not None:
-            self.making.record(found)
+            self.evaluator.record(found)
         return found
 
     def _inputs_normalized(self, model: FloatModel) -> FloatModel | None:
         """Columns of images get channels of their own with 8 bits; 16 bits have codes for small ones as well."""
-        activations = self.making.builder.scheme.activations
+        activations = self.evaluator.builder.scheme.activations
         has_few_codes = activations is not None and DTYPES[activations].bits == 8
         return normalized(model, self.data.fit, columns=has_few_codes)
 
@@ -323,13 +323,13 @@ class HelpSearch:
         """Float layers, and outputs with given parameters or types, stay as they are."""
         if self.weights_only or self.options.output_types:
             return None
-        reference = self.making.reference
+        reference = self.evaluator.reference
         infos = model.graph.output_infos()
         axes = {info.name: reference.columns(place).axis for place, info in enumerate(infos) if reference.splits(place)}
         kept = {name for name, choice in self.fixed.items() if choice.precision == FLOAT} | self._given
         asked = {name: axis for name, axis in axes.items() if name not in kept}
         moved = {info.name for place, info in enumerate(infos) if not reference.has_scores(place)} - kept
-        return outputs_normalized(model, asked, moved, self.making.statistics_of(model), self.data.fit)
+        return outputs_normalized(model, asked, moved, self.evaluator.statistics_of(model), self.data.fit)
 
     def equalized(self, kind: str, models: dict[str, FloatModel] | None = None) -> FloatModel | None:
         """Return the equalised model, recorded; None where nothing changes or there are no samples to record."""
@@ -339,19 +339,19 @@ class HelpSearch:
             found = equalized(root, kind, root.fitted) if self.data.fit else None
             if found is None:
                 return None
-            self.making.record(found)
+            self.evaluator.record(found)
             models[kind] = found
         return models[kind]
 
     def _refit(self, best: MeasuredCandidate) -> MeasuredCandidate:
         """Return the trial with codes refined by all samples: where calibration samples are few, each one counts."""
-        making = self.making
-        if self.data.separate or self.data.known * making.examination(best.model).macs > _MOST_REFINING_MACS:
+        evaluator = self.evaluator
+        if self.data.separate or self.data.known * evaluator.examination(best.model).macs > _MOST_REFINING_MACS:
             return best
-        if not making.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
+        if not evaluator.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
             return best  # a search for precisions may refine codes by them
-        candidate = making.builder.build(best.model, best.recipe, making.statistics_of(best.model))
-        making.say("refined by all samples", made=1)
+        candidate = evaluator.builder.build(best.model, best.recipe, evaluator.statistics_of(best.model))
+        evaluator.say("refined by all samples", made=1)
         return replace(best, candidate=candidate)
 
     # Trials.
@@ -360,25 +360,25 @@ class HelpSearch:
         """Return the trial that others are compared with."""
         trial = self.plain
         if trial is None or trial.model is not model or trial.recipe != recipe:
-            trial = self.making.built(model, recipe)
+            trial = self.evaluator.built(model, recipe)
         if self.plain is None:
-            self.making.builder.verify(trial.candidate)  # raises for impossible parameters at once
+            self.evaluator.builder.verify(trial.candidate)  # raises for impossible parameters at once
             self.plain = trial
         return self._noted(trial, what, value, kept=True)
 
     def _noted(self, trial: MeasuredCandidate, what: str, value: Any, *, kept: bool) -> MeasuredCandidate:
         quality = trial.measured.quality_db
-        self.making.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
-        self.making.say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
+        self.evaluator.steps.append({"step": what, "value": value, "quality_db": quality, "kept": kept})
+        self.evaluator.say(f"{what} {value}: {quality:.2f} dB{', kept' if kept else ''}", made=1)
         return trial
 
     def _models_to_make(self) -> int:
         """Return the number of models that will be built if no layer needs more bits, for progress."""
         if self.weights_only:
             return 0
-        options, fit, held = self.options, bool(self.data.fit), len(self.making.base.held)
+        options, fit, held = self.options, bool(self.data.fit), len(self.evaluator.base.held)
         tried = sum(len(options.switched(s)) - 1 for s in (options.rounding, options.correction)) if fit else 0
-        folds = 0 if self.making.folds is None else self.making.folds.count(JUDGES)
+        folds = 0 if self.evaluator.folds is None else self.evaluator.folds.count(JUDGES)
         return tried + len(options.equalizations) + 1 + held + folds
 
 
@@ -403,7 +403,7 @@ def _all_alike(search: HelpSearch) -> Iterator[RecipeChange]:
     models = {"none": model}
     for kind in search.options.equalizations:
         if (found := search.equalized(kind, models)) is not None:
-            search.making.foreseen += 1
+            search.evaluator.foreseen += 1
             yield RecipeChange(kind, found, replace(recipe, equalize=kind))
     if search.best.model in models.values():
         search.models = models
@@ -412,13 +412,13 @@ def _all_alike(search: HelpSearch) -> Iterator[RecipeChange]:
 def _rounding(search: HelpSearch) -> Iterator[RecipeChange]:
     before = search.best.measured.quality_db
     yield RecipeChange(True, search.best.model, replace(search.best.recipe, rounding=True))
-    last = search.making.steps[-1]
+    last = search.evaluator.steps[-1]
     search.rounding_helps = last["step"] == "rounding" and last["quality_db"] >= before
 
 
 def _presumed_rounding(search: HelpSearch) -> Iterator[RecipeChange]:
     """Rounding nearly always helps small models; few held-back samples leave that in doubt."""
-    search.making.foreseen += 1
+    search.evaluator.foreseen += 1
     yield RecipeChange(True, search.best.model, replace(search.best.recipe, rounding=True), is_presumed=True)
 
 
@@ -430,31 +430,31 @@ def _both_by_all(search: HelpSearch) -> Iterator[RecipeChange]:
 
 def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
     """Wider ranges, where unseen samples are worse, or calibration samples so few that others exceed them."""
-    making = search.making
+    evaluator = search.evaluator
     wider = WIDER_HEADROOMS if search.options.has_codes_to_spare else HEADROOMS
-    seen = making.measured_unseen(search.best.model, search.best.candidate)
-    shows = seen.quality_db <= making.measured_itself(search.best.candidate).quality_db - _LEAST_LOST_DB
+    seen = evaluator.measured_unseen(search.best.model, search.best.candidate)
+    shows = seen.quality_db <= evaluator.measured_itself(search.best.candidate).quality_db - _LEAST_LOST_DB
     for headroom in wider:
         few, most_lost_db = _PRESUMED.get(headroom, (0, 0.0))
         is_presumed = search.data.known <= few
         if not (shows or is_presumed):
             continue
         before = search.best
-        making.foreseen += 1
+        evaluator.foreseen += 1
         yield RecipeChange(headroom, before.model, replace(before.recipe, headroom=headroom), is_presumed, most_lost_db)
         if (found := search.last) is None:
             continue
-        ours = making.measured_unseen(found.model, found.candidate)
-        seen = making.measured_unseen(before.model, before.candidate)
+        ours = evaluator.measured_unseen(found.model, found.candidate)
+        seen = evaluator.measured_unseen(before.model, before.candidate)
         # Where some room does harm, more does too. Large models take long to judge, so the first failure ends it.
         if (search.best is before and ours.quality_db < seen.quality_db) or (
-            making.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
+            evaluator.is_large and not ours.better_than(seen, LEAST_GAIN_DB)
         ):
             return
 
 
 def _output_room(search: HelpSearch) -> Iterator[RecipeChange]:
-    search.making.foreseen += 1
+    search.evaluator.foreseen += 1
     recipe = replace(search.best.recipe, output_room=True)
     yield RecipeChange(True, search.best.model, recipe, is_presumed=True, most_lost_db=_MOST_FOR_ROOM_DB)
 
@@ -482,12 +482,12 @@ def _may_correct(search: HelpSearch) -> bool:
 
 def _may_presume_rounding(search: HelpSearch) -> bool:
     is_corrected = search.best.recipe.correction and search.options.has_codes_to_spare
-    return _may_round(search) and not is_corrected and not search.making.is_large
+    return _may_round(search) and not is_corrected and not search.evaluator.is_large
 
 
 def _has_folds(search: HelpSearch) -> bool:
     switches = (search.options.rounding, search.options.correction)
-    return all(_may_switch(search, switch) for switch in switches) and search.making.folds is not None
+    return all(_may_switch(search, switch) for switch in switches) and search.evaluator.folds is not None
 
 
 def _has_unseen(search: HelpSearch) -> bool:
@@ -496,9 +496,9 @@ def _has_unseen(search: HelpSearch) -> bool:
 
 def _may_make_output_room(search: HelpSearch) -> bool:
     options, best = search.options, search.best
-    may_ask = _has_unseen(search) and not search.making.is_large and not options.has_codes_to_spare
+    may_ask = _has_unseen(search) and not search.evaluator.is_large and not options.has_codes_to_spare
     is_open = len(options.switched(options.output_room)) > 1 and not best.recipe.output_room
-    return may_ask and is_open and has_outputs_with_tails(best.model.module, search.making.statistics_of(best.model))
+    return may_ask and is_open and has_outputs_with_tails(best.model.module, search.evaluator.statistics_of(best.model))
 
 
 OF_VALUES = (
@@ -512,7 +512,7 @@ OF_VALUES = (
     Help("correction", _may_correct, lambda search: _switched(search, correction=True)),
     Help("rounding unless worse", _may_presume_rounding, _presumed_rounding),
     # Refined codes show gains that the noise of weights hid before.
-    Help("refined equalize", lambda search: _is_refined(search) and not search.making.is_large, _equalizations),
+    Help("refined equalize", lambda search: _is_refined(search) and not search.evaluator.is_large, _equalizations),
     Help(
         "headroom",
         lambda search: search.options.help and search.options.headroom is None and _has_unseen(search),

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from odc_mlir.formats.quantities import quality_text
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.measurement import Measurement, variation
-from odc_mlir.quantizer.outputs import Interval, tells
+from odc_mlir.quantizer.outputs import Interval, is_measurable
 from odc_mlir.quantizer.policy.ranges import Tail
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit
 from odc_mlir.quantizer.reference import Reference
@@ -145,15 +145,15 @@ def _ends(
     variations = variation(list(zip(*reference.outputs, strict=True)), list(reference.places))
     found: dict[str, list[Interval]] = {}
     for place in _numbers(reference):
-        told = [number for number, outputs in enumerate(reference.outputs) if tells(outputs)]
-        pairs = [_finite(reference.outputs[number][place], reals[number][place]) for number in told]
+        measurable = [number for number, outputs in enumerate(reference.outputs) if is_measurable(outputs)]
+        pairs = [_finite(reference.outputs[number][place], reals[number][place]) for number in measurable]
         span = reference.spans[place]
         spans = None if span is None else np.full(_DRAWS, span)
         if spans is not None and not reference.is_bounded(place):
             spans = draws.spans([a for a, _ in pairs], len(reference.samples), spans)
         cut = draws.cut_off([a for a, _ in pairs], ranges[place]) if place < len(ranges) else None
         half = 0.0 if unsettled is None else unsettled.get(place, 0.0)
-        for metric, interval in _of_output(pairs, spans, variations[place][told], draws, cut, half).items():
+        for metric, interval in _of_output(pairs, spans, variations[place][measurable], draws, cut, half).items():
             found.setdefault(metric, []).append(interval)
     worst = {m: (min if HIGHER_IS_BETTER[m] else max) for m in found}
     ends = {m: (worst[m](low for low, _ in every), worst[m](high for _, high in every)) for m, every in found.items()}

@@ -26,7 +26,7 @@ from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
 from odc_mlir.ops.work import largest_tensor
 from odc_mlir.quantizer.execution import CASTS, as_constant, float_names
 from odc_mlir.quantizer.measurement import signal_and_noise
-from odc_mlir.quantizer.outputs import completed, nothing, tells
+from odc_mlir.quantizer.outputs import completed, is_measurable, refused_output
 from odc_mlir.quantizer.policy.options import WIDE_HEADROOM
 from odc_mlir.quantizer.policy.schemes import FLOAT, activation_params
 from odc_mlir.quantizer.policy.verdict import LayerError
@@ -78,9 +78,9 @@ class Examination:
 
     def _show(self, run: FloatRun, sample: Sequence[Array]) -> None:
         """Examine layers with one more sample if it tells anything, instead of the first if that does not."""
-        if not tells(run.outputs):
+        if not is_measurable(run.outputs):
             return
-        if not tells(self.runs[0].outputs):
+        if not is_measurable(self.runs[0].outputs):
             self.runs.clear()
             self._samples.clear()
         self.runs.append(run)
@@ -228,7 +228,7 @@ class Examination:
         try:
             return self._outputs_with(run, changed)
         except InputError:
-            return list(map(nothing, run.outputs))
+            return list(map(refused_output, run.outputs))
 
     def _outputs_with(self, run: FloatRun, changed: dict[int, Array]) -> list[Array]:
         values = {index: value for index, value in changed.items() if not np.array_equal(value, run.values[index])}

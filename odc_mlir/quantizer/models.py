@@ -39,7 +39,7 @@ from odc_mlir.quantizer.outputs import Columns
 from odc_mlir.quantizer.policy.options import INPUTS, PrecisionChoice, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Statistics, sizes_differ
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
-from odc_mlir.quantizer.refinement import Known
+from odc_mlir.quantizer.refinement import RefinementCache
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, build_graph
@@ -170,7 +170,7 @@ class FloatModel:
     module: ModuleOp
     records: Records = field(default_factory=Records)
     held: list[Records] = field(default_factory=list)
-    known: dict[int, Known] = field(default_factory=dict)
+    known: dict[int, RefinementCache] = field(default_factory=dict)
     equalization: list[dict[str, Any]] = field(default_factory=list)
     mends_columns: bool = False
     _without: dict[int, Statistics] = field(default_factory=dict, init=False, repr=False)

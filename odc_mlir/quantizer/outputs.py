@@ -24,7 +24,7 @@ from odc_mlir.runtime.reporting.metrics import Errors
 from odc_mlir.runtime.reporting.scoring import MOST_SINGLE
 
 
-def tells(outputs: Sequence[Array]) -> bool:
+def is_measurable(outputs: Sequence[Array]) -> bool:
     """Whether there is something to measure in each of a sample's ``outputs``: finite values, and none that is NaN.
 
     Infinities may be meant, as where a mask hides scores; what is no number has no distance, and no largest one.
@@ -33,7 +33,7 @@ def tells(outputs: Sequence[Array]) -> bool:
     return all(bool(np.isfinite(array).any()) and not np.isnan(array).any() for array in reals)
 
 
-def nothing(expected: Array) -> Array:
+def refused_output(expected: Array) -> Array:
     """Return the output for a sample that a kernel refuses: NaN, or no right answer."""
     if expected.dtype.kind in "biu":
         return np.asarray(np.bitwise_xor(expected, expected.dtype.type(1)))
@@ -51,7 +51,7 @@ def completed(expected: Array, found: Array) -> tuple[Array, bool]:
 
 def all_completed(expected: Sequence[Array], found: Sequence[Array] | None) -> tuple[list[Array], bool]:
     """The same of all outputs of a sample; None of one that cannot be run."""
-    pairs = list(map(completed, expected, map(nothing, expected) if found is None else found))
+    pairs = list(map(completed, expected, map(refused_output, expected) if found is None else found))
     return [array for array, _ in pairs], found is None or any(lacks for _, lacks in pairs)
 
 

@@ -41,12 +41,12 @@ from odc_mlir.quantizer.outputs import (
     doubt_of_scores,
     exceeds,
     is_in_order,
+    is_measurable,
     is_varied,
     last_operator,
     places_of,
     reached,
     share_of_ties,
-    tells,
 )
 from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
 from odc_mlir.quantizer.samples import check_unit
@@ -152,7 +152,9 @@ class FloatOutputs:
     @cached_property
     def silent(self) -> list[Sequence[Array]]:
         """The samples that measures cannot be of: the float model has outputs without numbers for them."""
-        return [sample for sample, outputs in zip(self.samples, self.outputs, strict=True) if not tells(outputs)]
+        return [
+            sample for sample, outputs in zip(self.samples, self.outputs, strict=True) if not is_measurable(outputs)
+        ]
 
     @property
     def measurable(self) -> int:

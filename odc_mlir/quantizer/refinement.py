@@ -60,7 +60,7 @@ class Refinement:
 
 
 @dataclass
-class Known:
+class RefinementCache:
     """Cache of codes, scales and means that depend on the float model and its samples only.
 
     ``codes`` and ``scales`` (where they change): of weights, by layers and grid; ``means``: of each layer's inputs,
@@ -80,7 +80,7 @@ def refine(
     rounding: bool = True,
     correction: bool = True,
     damping: float = DAMPING,
-    known: Known | None = None,
+    known: RefinementCache | None = None,
 ) -> Refinement:
     """Refine the codes of ``quantised`` towards ``reference``, the float model with the same tensor names.
 
@@ -89,7 +89,7 @@ def refine(
     reference and samples, and takes in what is new. Nothing is found for models that cannot be run operator by
     operator (:class:`odc_mlir.quantizer.execution.Stepper`).
     """
-    found, known = Refinement(), known or Known()
+    found, known = Refinement(), known or RefinementCache()
     if not samples or not (rounding or correction):
         return found
     layers = _layers(reference, quantised)
@@ -132,7 +132,7 @@ class Learner:
 
     layers: Sequence[_LayerPair]
     runs: Sequence[int]
-    known: Known
+    known: RefinementCache
     rounding: bool
     _seen: dict[_Key, Moments] = field(default_factory=dict, init=False)
     _waiting: dict[_Key, int] = field(default_factory=dict, init=False)  # layers yet to come, of weights to be rounded
@@ -143,7 +143,7 @@ class Learner:
 
     @classmethod
     def of(
-        cls, reference: Graph, quantised: Graph, runs: Sequence[int], known: Known, *, rounding: bool = True
+        cls, reference: Graph, quantised: Graph, runs: Sequence[int], known: RefinementCache, *, rounding: bool = True
     ) -> Learner:
         """The learner that ``quantised`` is, made of ``reference``."""
         return cls(_layers(reference, quantised), runs, known, rounding)

@@ -35,7 +35,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             driver.limits,
             outcome.metrics,
             outputs=_outputs(driver.reference, outcome.measured),
-            fake_quantized=driver.making.fake_quantized(driver.model, candidate, driver.statistics),
+            fake_quantized=driver.evaluator.fake_quantized(driver.model, candidate, driver.statistics),
             scores=_scores(driver, outcome.measured),
             layers=outcome.layers,
             schemes={layer.name: layer.precision for layer in outcome.layers},
@@ -43,7 +43,7 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
             samples=_samples(outcome),
             saturated_biases=saturated_biases(candidate.graph),
             findings=findings_of(outcome),
-            steps=driver.making.steps,
+            steps=driver.evaluator.steps,
             choices=_choices(driver, candidate),
             coverage=coverage,
             intervals=dict(outcome.certainty.intervals),
@@ -140,7 +140,7 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     precisions = precisions_before(driver.base, dict(recipe.precisions))
     if finer := {name: choice.granularity for name, choice in precisions.items() if choice.granularity is not None}:
         result["granularities"] = finer
-    told = ("max_bytes", "max_time_ms", *(("max_seconds",) if driver.making.is_cut_short else ()))
+    told = ("max_bytes", "max_time_ms", *(("max_seconds",) if driver.evaluator.is_cut_short else ()))
     budgets = {name: getattr(driver.options, name) for name in told}
     result |= {name: budget for name, budget in budgets.items() if budget is not None}
     return result | {"precisions": {name: choice.precision for name, choice in precisions.items()}}

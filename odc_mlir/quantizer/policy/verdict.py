@@ -172,7 +172,7 @@ class Answers:
 
 
 # What outputs that never change cannot keep, where they keep all else.
-FOLLOWING = Limit("r2", _DEFAULT_BOUNDS["r2"])
+R2_LIMIT = Limit("r2", _DEFAULT_BOUNDS["r2"])
 
 
 def metric_name(text: str) -> str:
@@ -316,7 +316,7 @@ def _agreement(answers: Answers) -> Limit:
 def check_can_be_missed(
     limits: Sequence[Limit], given: Collection[str], nothing: Sequence[Measures], *, has_values: bool = True
 ) -> bool:
-    """Whether none of the outputs that say nothing keep all ``limits``, or nearly: else :data:`FOLLOWING` is one more.
+    """Whether none of the outputs that say nothing keep all ``limits``, or nearly: else :data:`R2_LIMIT` is one more.
 
     ``nothing``: what such outputs have, none where that is not known. Raises UntoldError for a limit on one of the
     ``given`` metrics that they keep or nearly keep, OptionError for a metric that no output of the model has

@@ -8,7 +8,7 @@ import pytest
 from helpers.float_models import rescaled_mobilenet
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer import refinement
-from odc_mlir.quantizer.evaluator import JUDGES, Folds, Making
+from odc_mlir.quantizer.evaluator import JUDGES, Evaluator, Folds
 from odc_mlir.quantizer.execution import Stepper
 from odc_mlir.quantizer.models import FloatModel, Recipe, prepare
 from odc_mlir.quantizer.policy.options import make_options
@@ -49,19 +49,19 @@ def test_verdicts_are_by_models_that_lack_few_samples_and_choices_by_two(
     every = [[64.0 * value if value is loud else value for value in sample] for sample in every]
     data, options = split(every), make_options(scheme="int8")
     model = prepare(rescaled_mobilenet()[0])
-    making = Making(original, model, data, options, None)
-    making.record(model)
-    built = making.built(model, Recipe())
+    evaluator = Evaluator(original, model, data, options, None)
+    evaluator.record(model)
+    built = evaluator.built(model, Recipe())
     itself = built.measured.results.noise[0]
-    of_all = making.measured_itself(built.candidate).results.noise[0]
-    found = making.measured_unseen(model, built.candidate).results.noise[0]
-    place = next(i for i, sample in enumerate(making.judging.samples) if sample[0] is data.held[3][0])
+    of_all = evaluator.measured_itself(built.candidate).results.noise[0]
+    found = evaluator.measured_unseen(model, built.candidate).results.noise[0]
+    place = next(i for i, sample in enumerate(evaluator.judging.samples) if sample[0] is data.held[3][0])
     assert found[place] > 10 * of_all[place]
     knowing = np.arange(len(found)) % JUDGES != place % JUDGES
     assert (len(found), knowing.sum()) == (16, 14)
     assert np.all(found[knowing] > of_all[knowing] / 2)
     # choices are judged by two models: all of the half with the loud one is judged by what does not know it
-    halves = making.measured_by_halves(model, built.candidate).results.noise[0]
+    halves = evaluator.measured_by_halves(model, built.candidate).results.noise[0]
     others = np.arange(len(halves)) != 3
     quiet = np.arange(len(halves)) % 2 == 1
     assert halves[3] > 10 * itself[3]

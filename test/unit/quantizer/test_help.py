@@ -30,13 +30,13 @@ def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
     found, better = _trial(), _trial()
     driver: Any = object.__new__(Driver)
     driver.options, driver.search_limits = SimpleNamespace(max_bytes=None, max_time_ms=None), ()
-    driver.making = SimpleNamespace(steps=[{"kept": True}])
-    driver.widening = SimpleNamespace(chosen=SimpleNamespace(precisions={}), replace_chosen=lambda tried: None)
+    driver.evaluator = SimpleNamespace(steps=[{"kept": True}])
+    driver.precision_search = SimpleNamespace(chosen=SimpleNamespace(precisions={}), replace_chosen=lambda tried: None)
     driver.tried = lambda precisions, candidate: SimpleNamespace(holds=lambda limits: True)
     driver.holds_unseen = lambda candidate: holds or candidate is found.candidate
     made = driver._corrected(SimpleNamespace(tried=lambda *given: better), found)
     assert made is (better if holds else found).candidate
-    assert driver.making.steps[-1]["kept"] is holds
+    assert driver.evaluator.steps[-1]["kept"] is holds
 
 
 def test_rows_of_help_have_names_of_their_own() -> None:

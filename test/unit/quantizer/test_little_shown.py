@@ -13,7 +13,7 @@ from helpers.models import ModelBuilder
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.quantizer.policy.verdict import FOLLOWING, describe
+from odc_mlir.quantizer.policy.verdict import R2_LIMIT, describe
 from odc_mlir.quantizer.quantize import Quantized
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
@@ -151,7 +151,7 @@ def test_outputs_that_vary_need_not_be_followed_so_closely() -> None:
     verdict = scaled(1.0).verdict
     assert [check["metric"] for check in verdict["limits"]] == ["mpeir", "top1_match"]
     assert verdict["samples"]["outputs_vary"]
-    assert verdict["metrics"]["r2"] > FOLLOWING.bound
+    assert verdict["metrics"]["r2"] > R2_LIMIT.bound
 
 
 def test_a_limit_that_is_given_counts_alone() -> None:
@@ -167,7 +167,7 @@ def test_what_is_explained_is_the_part_of_the_variance() -> None:
     )
     noise = np.square(wanted - found).sum() / np.square(wanted - wanted.mean(axis=0)).sum()
     assert made.verdict["limits"][0]["value"] == pytest.approx(1.0 - noise, abs=1e-6)
-    assert made.verdict["limits"][0]["limit"] == FOLLOWING.bound
+    assert made.verdict["limits"][0]["limit"] == R2_LIMIT.bound
     low, high = made.verdict["limits"][0]["interval"]
     assert low < made.verdict["limits"][0]["value"] <= high < 1.0
 

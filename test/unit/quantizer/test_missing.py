@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 from helpers.float_nets import FloatNet
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.outputs import completed, exceeds, nothing, tells
+from odc_mlir.quantizer.outputs import completed, exceeds, is_measurable, refused_output
 from odc_mlir.quantizer.quantize import quantize
 from odc_mlir.runtime.api import run
 from odc_mlir.tools.odc_quantize import summary
@@ -54,17 +54,17 @@ def test_numbers_where_there_are_to_be_none() -> None:
 
 
 def test_outputs_that_tell_something() -> None:
-    assert tells([_reals(1, -INF), np.array([1]), _reals()])  # as of a mask
-    assert not tells([_reals(1), _reals(-INF, INF)])
-    assert not tells([_reals(1, NAN), np.array([1])])
+    assert is_measurable([_reals(1, -INF), np.array([1]), _reals()])  # as of a mask
+    assert not is_measurable([_reals(1), _reals(-INF, INF)])
+    assert not is_measurable([_reals(1, NAN), np.array([1])])
 
 
 def test_nothing_is_no_right_answer() -> None:
-    assert np.isnan(nothing(_reals(1, 2))).all()
+    assert np.isnan(refused_output(_reals(1, 2))).all()
     for answers in (np.array([0, 3, -1]), np.array([True, False]), np.array([0, 255], np.uint8)):
-        assert (nothing(answers) != answers).all()
-        assert nothing(answers).dtype == answers.dtype
-    assert (nothing(np.array([b"one"], object)) != np.array([b"one"], object)).all()
+        assert (refused_output(answers) != answers).all()
+        assert refused_output(answers).dtype == answers.dtype
+    assert (refused_output(np.array([b"one"], object)) != np.array([b"one"], object)).all()
 
 
 def _softmax_by_hand(net: FloatNet, x: SSAValue) -> SSAValue:
@@ -163,9 +163,9 @@ def test_a_model_that_lacks_little_keeps_no_limits() -> None:
 def test_samples_of_which_the_float_model_makes_no_numbers_are_not_counted() -> None:
     samples = _normal()
     model = _model(_logarithm, samples[0][0])
-    told = [bool(np.isfinite(run(model, sample)[0]).all()) for sample in samples]
-    some = [sample for sample, is_told in zip(samples, told, strict=True) if is_told]
-    none = [sample for sample, is_told in zip(samples, told, strict=True) if not is_told]
+    measurable = [bool(np.isfinite(run(model, sample)[0]).all()) for sample in samples]
+    some = [sample for sample, is_confirmed in zip(samples, measurable, strict=True) if is_confirmed]
+    none = [sample for sample, is_confirmed in zip(samples, measurable, strict=True) if not is_confirmed]
     assert len(some) >= 8
     assert len(none) >= 4
     few, most = [*none, *some[:2]], [*none[:2], *some]

@@ -16,7 +16,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer import refinement
 from odc_mlir.quantizer.execution import Stepper
-from odc_mlir.quantizer.refinement import Known, Learner, learn, refine
+from odc_mlir.quantizer.refinement import Learner, RefinementCache, learn, refine
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
@@ -100,10 +100,10 @@ def test_what_is_not_asked_for_stays() -> None:
 def test_what_is_learnt_together_is_what_each_learns_alone() -> None:
     reference, module = models()
     quantised, every = build_graph(export_model(module)), samples(30, 1)
-    parts, known = [range(20), [0, 5, 29], range(10, 30)], [Known() for _ in range(3)]
+    parts, known = [range(20), [0, 5, 29], range(10, 30)], [RefinementCache() for _ in range(3)]
     learn(reference, [Learner.of(reference, quantised, *pair) for pair in zip(parts, known, strict=True)], every)
     for part, shown in zip(parts, known, strict=True):
-        alone = Known()
+        alone = RefinementCache()
         refine(reference, quantised, [every[number] for number in part], known=alone)
         assert shown.codes.keys() == alone.codes.keys()
         for name, codes in alone.codes.items():
@@ -121,7 +121,7 @@ def test_runs_of_several_shapes_count_as_one_by_one(monkeypatch: pytest.MonkeyPa
     found = []
     for room in (refinement._MOST_TOGETHER, 0):
         monkeypatch.setattr(refinement, "_MOST_TOGETHER", room)
-        found.append(Known())
+        found.append(RefinementCache())
         refine(reference, build_graph(export_model(module)), batches, known=found[-1])
     together, one_by_one = found
     for name, codes in one_by_one.codes.items():

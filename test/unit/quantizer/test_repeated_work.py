@@ -19,7 +19,7 @@ from odc_mlir.quantizer.candidates import CandidateBuilder
 from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, prepare
 from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.policy.ranges import Statistics
-from odc_mlir.quantizer.refinement import Known
+from odc_mlir.quantizer.refinement import RefinementCache
 from odc_mlir.quantizer.target import TargetRules
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.recording import record
@@ -41,7 +41,11 @@ def search() -> _Spy:
     found, build, rounded = _Spy(), CandidateBuilder.build, CandidateBuilder._rounded
 
     def note_asked(
-        self: CandidateBuilder, model: FloatModel, recipe: Recipe, statistics: Statistics, known: Known | None = None
+        self: CandidateBuilder,
+        model: FloatModel,
+        recipe: Recipe,
+        statistics: Statistics,
+        known: RefinementCache | None = None,
     ) -> Candidate:
         found.asked.append((self, model, recipe, statistics))
         return build(self, model, recipe, statistics, known)
