@@ -21,7 +21,7 @@ from odc_mlir.formats.package import PackageFiles, is_package, read_package
 from odc_mlir.formats.trust import compiled_here, record
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import WORKER, job_of, parsed, probe, unusable
-from odc_mlir.plugins.isolation import STAGE, run_job
+from odc_mlir.plugins.isolation import STAGE, started
 from odc_mlir.plugins.registry import SUFFIX, PluginSource
 from odc_mlir.plugins.request import CodegenRequest, Description, Preference, Setting
 from odc_mlir.plugins.target import Chosen, choose
@@ -45,9 +45,7 @@ def default_output(model: str | os.PathLike[str], target: str) -> Path:
 def describe(target: str, *, directory: str | os.PathLike[str] | None = None) -> Description:
     """Return the description of the plugin for ``target``; errors as :func:`generate`."""
     (found,) = describe_all([registry.find(target, directory)])
-    if isinstance(found, OdcError):
-        raise CompileError(found.message, stage=STAGE)
-    return found
+    return _usable(found)
 
 
 def describe_all(sources: Sequence[PluginSource]) -> list[Description | OdcError]:
@@ -60,6 +58,12 @@ def _checked(found: Description | OdcError, source: PluginSource) -> Description
     if isinstance(found, OdcError) or found.extension == source.extension:
         return found
     return unusable(source, f"its extension is {found.extension!r}, its target says {source.extension!r}")
+
+
+def _usable(found: Description | OdcError) -> Description:
+    if isinstance(found, OdcError):
+        raise CompileError(found.message, stage=STAGE, passing=found.passing)
+    return found
 
 
 def generate(
@@ -75,13 +79,13 @@ def generate(
     limits: Limits | None = None,
     overwrite: bool = False,
 ) -> Path:
-    """Let the plugin for ``target`` compile ``model``; returns the path of the file made (``model`` stays as it is).
+    """Compile ``model`` with the plugin for ``target``; return the path of the new file.
 
     ``output`` defaults to :func:`default_output`; ``directory`` is searched for the plugin first. The file gets its
-    name only when it is complete and checked: after any failure what was there before is there still. Raises
-    OptionError when there is no such plugin (listing what was searched), and when a file is in the way that is not
-    known as ours, unless ``overwrite``; UnsupportedError when the plugin refuses the model, and CompileError when it
-    fails, ends, hangs, exceeds ``limits`` or makes nothing that can be read.
+    name only after it is complete and checked, so a failure leaves an older file in place. Raises OptionError without
+    such a plugin (listing the places searched), and if another file than ours is in the way, unless ``overwrite``;
+    UnsupportedError if the plugin refuses the model; CompileError if the plugin fails, ends, hangs, exceeds ``limits``
+    or produces no readable file.
     """
     source = registry.find(target, directory)
     wanted = Preference.of(preference)
@@ -152,16 +156,14 @@ def _run(source: PluginSource, request: CodegenRequest, limits: Limits) -> Descr
     """Run the plugin on ``request`` and return its description; raise an error that names it."""
     job = {**job_of(source), "ask": None, "request": request.to_json()}
     try:
-        answer = run_job(WORKER, job, limits)
+        with started(WORKER, job, limits) as result:
+            answer = result()
     except CompileError as error:
         error.location = str(source)
         raise
     failure = answer["error"]
     if failure is None:
-        found = _checked(parsed(Description, source, answer), source)
-        if isinstance(found, OdcError):
-            raise CompileError(found.message, stage=STAGE)
-        return found
+        return _usable(_checked(parsed(Description, source, answer), source))
     if failure["kind"] == "memory":
         raise MemoryLimitError(f"the plugin failed: {failure['text']}", location=str(source), stage=STAGE)
     kind = UnsupportedError if failure["kind"] == "unsupported" else CompileError

@@ -129,9 +129,9 @@ def _too_slow(seconds: float) -> str:
     return f"it took longer than {seconds:g} s, the limit that {TIMEOUT_VARIABLE} sets"
 
 
-def unusable(source: PluginSource, text: str) -> OptionError:
+def unusable(source: PluginSource, text: str, *, passing: object = False) -> OptionError:
     """Return the error for a plugin that failed."""
-    return OptionError(f"{source.target!r} of {source.origin} cannot be used: {text}")
+    return OptionError(f"{source.target!r} of {source.origin} cannot be used: {text}", passing=passing)
 
 
 def probe(
@@ -181,13 +181,14 @@ def answer(plugin: object, ask: str, question: Answer | None) -> Answer:
 
 
 def _failure(error: CompileError, seconds: float) -> Answer:
-    return {"error": {"text": _too_slow(seconds) if isinstance(error, TimeLimitError) else error.message}}
+    is_late = isinstance(error, TimeLimitError)
+    return {"error": {"text": _too_slow(seconds) if is_late else error.message, "passing": is_late or error.passing}}
 
 
 def parsed(kind: type[T], source: PluginSource, outcome: Answer) -> T | OptionError:
     """Return the answer as a ``kind``, of whose types the function that gave it is sure."""
     if outcome["error"] is not None:
-        return unusable(source, outcome["error"]["text"])
+        return unusable(source, outcome["error"]["text"], passing=outcome["error"].get("passing", False))
     said = outcome["said"]
     try:
         return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in said.items()})

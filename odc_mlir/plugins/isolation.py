@@ -71,12 +71,6 @@ def isolated_environment(**more: str) -> dict[str, str]:
     return found | more
 
 
-def run_job(module: str, job: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """Run ``module`` on ``job`` in a process of its own and return its answer; errors as :func:`started`."""
-    with started(module, job, limits) as result:
-        return result()
-
-
 @contextmanager
 def started(
     module: str, job: Mapping[str, Any], limits: Limits, *, whole_environment: bool = False

@@ -23,7 +23,7 @@ from odc_mlir.formats.cache import cache_folder
 from odc_mlir.formats.private import make_folder, read_file, write_file
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.fingerprint import fingerprint
-from odc_mlir.plugins.foreign import load, probe, texts
+from odc_mlir.plugins.foreign import deadline_seconds, load, probe, texts
 from odc_mlir.plugins.registry import DEVICES, PluginSource
 from odc_mlir.runtime.devices.base import Device, DeviceProgram
 
@@ -153,6 +153,6 @@ def _remember(source: PluginSource, problem: str) -> None:
 
 
 def _record(source: PluginSource) -> Path:
-    """Return the file that remembers whether a device of these files opens."""
-    key = f"{source}\0{fingerprint(source)}\0{__version__}\0{sys.version}"
+    """Return the file that remembers whether a device of these files opens in time."""
+    key = f"{source}\0{fingerprint(source)}\0{__version__}\0{sys.version}\0{deadline_seconds()}"
     return cache_folder() / "plugins" / hashlib.sha256(key.encode()).hexdigest()[:32]

@@ -398,6 +398,17 @@ def test_being_killed_may_pass(how: str, model: Path, tmp_path: Path) -> None:
     assert caught.value.passing
 
 
+def test_a_description_that_is_late_may_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session then tries again instead of giving up on the model."""
+    folder = plugin(tmp_path / "plugins", "pass")
+    with folder.joinpath("bad-gen.py").open("a") as file:
+        file.write("\ntime.sleep(60)\n")
+    monkeypatch.setenv("ODC_PLUGIN_TIMEOUT_S", "1")
+    with pytest.raises(CompileError, match="it took longer than 1 s") as caught:
+        describe("bad-gen", directory=folder)
+    assert caught.value.passing
+
+
 def test_a_system_without_processes_may_pass(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def none_left(*arguments: object, **options: object) -> None:
         raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
