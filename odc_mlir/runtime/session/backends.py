@@ -1,4 +1,4 @@
-"""Which backend runs which operator of a session, and the executor that follows from it."""
+"""Choice of the backend for each operator of a session, and the executor for that choice."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from odc_mlir.runtime.package import Package
 _log = logging.getLogger(__name__)
 
 HOST, NPU, LITERT, NATIVE = "host", "npu", "litert", "native"
-CPU = "cpu"  # a name that users of other runtimes know for whatever runs there
-# Names that users of other runtimes know for kernels on the CPU mean ours.
+CPU = "cpu"
+# Names of other runtimes for kernels on the CPU mean our host kernels.
 NAMES: Mapping[str, str] = MappingProxyType(
     {"cpu": HOST, "host": HOST, "builtin": HOST, "npu": NPU, "litert": LITERT, "native": NATIVE}
 )
@@ -49,7 +49,7 @@ class BackendChoice:
 
 
 def parse_backends(text: str) -> tuple[str, ...]:
-    """``"npu;cpu"`` -> its names, which are looked up when the session is prepared; raises SessionError."""
+    """Split a list such as ``"npu;cpu"``; raise SessionError. The names are looked up later, in prepare."""
     if not isinstance(text, str):
         raise SessionError(f"the backends must be text such as 'npu;cpu', not {type(text).__name__}")
     if len(text.encode()) > _MAX_LIST_BYTES:
@@ -58,12 +58,12 @@ def parse_backends(text: str) -> tuple[str, ...]:
 
 
 def split_backends(text: str) -> tuple[str, ...]:
-    """The names between semicolons."""
+    """Return the names between semicolons."""
     return tuple(name.strip() for name in text.split(";") if name.strip())
 
 
 def parse_assignments(text: str) -> dict[int, str]:
-    """``"0=cpu;1=npu"`` -> backend by operator index; raises SessionError."""
+    """Parse ``"0=cpu;1=npu"`` to backends by operator index; raise SessionError."""
     found: dict[int, str] = {}
     for pair in split_backends(text):
         index, separator, name = (part.strip() for part in pair.partition("="))
@@ -74,7 +74,7 @@ def parse_assignments(text: str) -> dict[int, str]:
 
 
 def open_executor(graph: Graph, package: Package | None, choice: BackendChoice, context: Context) -> Executor:
-    """What runs ``graph`` as chosen; raises SessionError where no backend takes an operator, and other OdcErrors."""
+    """Return the executor of ``graph`` for a choice; raise OdcError if no backend can run an operator."""
     plan = package.plan if package is not None and graph.subgraph == 0 else None
     order = usable_backends(choice.backends, plan)
     forced = _forced(graph, choice)
@@ -90,12 +90,12 @@ def open_executor(graph: Graph, package: Package | None, choice: BackendChoice, 
 
 
 def wants_native(choice: BackendChoice, plan: Plan | None) -> bool:
-    """Whether the model is to run as code for this processor, compiled in place; raises SessionError as below."""
+    """Return whether the model should be compiled in place for this processor; raise SessionError."""
     return bool(choice.backends) and usable_backends(choice.backends, plan)[0] == NATIVE
 
 
 def open_native(package: Package, choice: BackendChoice, context: Context) -> Executor:
-    """What runs ``package``, the native code of a model; what has none runs on the host, as with the NPU."""
+    """Return the executor of a package of native code; other operators run on the host."""
     shared = context.custom_ops is package.graph.custom_ops
     graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops)
     if choice.by_index or choice.by_kind:
@@ -106,7 +106,7 @@ def open_native(package: Package, choice: BackendChoice, context: Context) -> Ex
 
 
 def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
-    """Backends that can run something here, best first; raises SessionError when none can."""
+    """Return the backends that can run something here, best first; raise SessionError if none can."""
     if not names:
         return (NPU, HOST) if plan is not None else (HOST,)
     found: list[str] = []
@@ -127,7 +127,7 @@ def usable_backends(names: Sequence[str], plan: Plan | None) -> tuple[str, ...]:
 
 
 def _forced(graph: Graph, choice: BackendChoice) -> dict[int, str]:
-    """Our name of the backend that each operator must have; an index that the model lacks is left out."""
+    """Return the backend that each operator must have, by index; unknown indices are ignored with a warning."""
     found: dict[int, str] = {}
     by_kind = {_kind(name): backend for name, backend in choice.by_kind.items()}
     for item in graph.nodes:
@@ -142,12 +142,12 @@ def _forced(graph: Graph, choice: BackendChoice) -> dict[int, str]:
 
 
 def _kind(name: str) -> str:
-    """``Conv2D`` and ``CONV_2D`` are the same."""
+    """Normalise the name of an operator kind: ``Conv2D`` equals ``CONV_2D``."""
     return name.translate(_KIND_SEPARATORS).casefold()
 
 
 def _with_forced(plan: Plan, graph: Graph, forced: Mapping[int, str], *, may_use_host: bool) -> Plan:
-    """``plan`` with segments given to the host of which one operator must run there: they run as a whole or not."""
+    """Return ``plan`` with a segment on the host if one of its operators must run there."""
     steps: list[HostStep | SegmentStep] = []
     for step in plan.steps:
         if isinstance(step, SegmentStep) and any(forced.get(index, NPU) != NPU for index in step.operators):

@@ -1,4 +1,4 @@
-"""Other models made from the one that a session has: quantised, or compiled by a plugin."""
+"""Quantisation and compilation of a session's model on request, where the result becomes the session's model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from odc_mlir.plugins.request import Preference
 from odc_mlir.quantizer.policy.schemes import SCHEMES
 from odc_mlir.runtime.session.loader import Loader
 
-# By the names and numbers of the C API, and by our own.
+# Schemes by names and numbers of the C API, and by our names.
 QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
     {
         "U8_ASYM": "uint8",
@@ -33,7 +33,7 @@ QUANTIZATION_TYPES: Mapping[str | int, str] = MappingProxyType(
 
 
 class Exchange:
-    """What is to be made and where it is written. ``verdict`` says how accurate the last quantised model is."""
+    """Scheme and output paths of the next result; ``verdict`` is the accuracy verdict of the last quantised model."""
 
     def __init__(self) -> None:
         self.scheme: str | None = None
@@ -42,7 +42,7 @@ class Exchange:
         self.verdict: dict[str, Any] | None = None
 
     def set_scheme(self, quantization: str | int) -> None:
-        """What :meth:`quantize` makes; raises InvalidStateError for something unknown."""
+        """Set the scheme of :meth:`quantize`; raise InvalidStateError for an unknown one."""
         known = isinstance(quantization, (str, int)) and not isinstance(quantization, bool)
         scheme = QUANTIZATION_TYPES.get(quantization) if known else None
         if scheme is None:
@@ -51,7 +51,7 @@ class Exchange:
         self.scheme = scheme
 
     def quantize(self, loader: Loader, *, io: str, check: bool) -> Path:
-        """The file of the quantised model, by what was recorded; raises OdcError."""
+        """Quantise the model with its records, and return the file; raise OdcError."""
         from odc_mlir.quantizer.policy.verdict import FAILED, describe
         from odc_mlir.runtime.auto import build
 
@@ -71,7 +71,7 @@ class Exchange:
         return self.quantized_path
 
     def codegen(self, loader: Loader, target: str, preference: Preference) -> Path:
-        """The file that the plugin for ``target`` makes of the model; raises OdcError."""
+        """Compile the model with the plugin for ``target``, and return the file; raise OdcError."""
         from odc_mlir.plugins import codegen
 
         source, output = loader.source, self.codegen_path
@@ -84,6 +84,6 @@ class Exchange:
 
 
 def check_target(target: Any, error: type[SessionError] = SessionError) -> None:
-    """Raise ``error`` for what is not a code generation target."""
+    """Raise ``error`` unless ``target`` has the form of a codegen target."""
     if not isinstance(target, str) or not target.endswith(SUFFIX) or len(target) <= len(SUFFIX):
         raise error(f"the target is {target!r}, expected <extension>{SUFFIX}, such as npu{SUFFIX}")

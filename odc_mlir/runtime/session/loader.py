@@ -1,24 +1,31 @@
-"""A session's model as it was loaded: where it comes from, what goes in and out, and how it is to run."""
+"""The model of a session: its source, its inputs and outputs, and the choices about running it."""
 
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 
-from odc_mlir.errors import InputError, OdcError, SessionError
-from odc_mlir.formats.cache import CACHE_VARIABLE
+from odc_mlir.errors import InputError, ModelError, OdcError, SessionError
+from odc_mlir.formats.cache import CACHE_VARIABLE, content_digest
+from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.formats.package import PackageFiles, is_package
+from odc_mlir.formats.package_update import read_original
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array, Shape
 from odc_mlir.runtime.execution.executor import Executor
-from odc_mlir.runtime.execution.graph import Graph, tensor_info
+from odc_mlir.runtime.execution.graph import Graph, build_graph, tensor_info
 from odc_mlir.runtime.execution.specialization import is_static
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.backends import (
@@ -31,10 +38,12 @@ from odc_mlir.runtime.session.backends import (
     wants_native,
 )
 from odc_mlir.runtime.session.settings import Settings
-from odc_mlir.runtime.session.source import Source, model_bytes, model_digest, without_installed
 from odc_mlir.runtime.session.tensors import SessionPort, layout_of, port_at, tensorinfo
 
+_log = logging.getLogger(__name__)
+
 INTERNAL_OUTPUTS = "ENABLE_INTERNAL_OUTPUT_ALLOC"
+_MAX_PATH_BYTES = 1023
 
 
 @dataclass
@@ -49,16 +58,15 @@ class Choices:
     custom_ops: CustomOps = field(default_factory=lambda: CustomOps(default_custom_ops()))
 
     def context(self) -> Context:
-        """A new context for an executor."""
+        """Return a new context for an executor."""
         return Context(custom_ops=self.custom_ops)
 
 
 class Loader:
-    """The model of a session and the choices about it, which go with it; raises SessionError for an empty model.
+    """The model of a session with the choices about it; raises SessionError for an empty model.
 
-    Without ``source`` it stands for the model that is still to come. ``inputs`` and ``outputs`` are what users see;
-    ``input_shapes`` are those that they asked for, in the model's layout, and ``output_shapes`` what the model says,
-    after :meth:`open` as prepared.
+    Without ``source`` there is no model yet. ``inputs`` and ``outputs`` are the user's ports; ``input_shapes`` are the
+    requested shapes, in the model's layout; ``output_shapes`` are the model's, or the prepared ones after :meth:`open`.
     """
 
     def __init__(self, choices: Choices, source: Source | None = None) -> None:
@@ -78,28 +86,28 @@ class Loader:
             self._see(0)
 
     def _see(self, subgraph: int) -> None:
-        """Let inputs and outputs be those of ``subgraph``."""
+        """Set inputs and outputs from ``subgraph``."""
         self.inputs, self.outputs = _ports(self.source, subgraph)
         self.input_shapes = {}
         self.output_shapes = [port.info.shape for port in self.outputs]
 
     @property
     def source(self) -> Source:
-        """Where the model comes from; raises SessionError when there is none."""
+        """The source of the model; raises SessionError if there is none."""
         if self._source is None:
             raise SessionError("the session has no model")
         return self._source
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model, by which records and compiled files know it."""
+        """The SHA-256 of the model, which keys records and compiled files."""
         if self._digest is None:
             self._digest = model_digest(self.source)
         return self._digest
 
     @contextmanager
     def file(self) -> Iterator[Path]:
-        """A file of the model."""
+        """Provide a file of the model."""
         if self.source.path is not None:
             yield self.source.path
             return
@@ -117,7 +125,7 @@ class Loader:
         return self.settings.get("WORKSPACE_DIR") if chosen is None else chosen
 
     def workspace_file(self, name: str) -> Path:
-        """The path of a file there; raises SessionError when there is no folder for it."""
+        """Return the path of a file in the workspace; raise SessionError if there is none."""
         if not self.workspace:
             raise SessionError("the workspace is empty", hint="name a folder with set_workspace")
         return Path(self.workspace, name)
@@ -125,11 +133,11 @@ class Loader:
     # Choices about this model.
 
     def set_backends(self, text: str) -> None:
-        """Which backends are preferred."""
+        """Set the preferred backends."""
         self._backends = parse_backends(text)
 
     def assign(self, text: str) -> None:
-        """Which backends single operators must have."""
+        """Set the backends of single operators."""
         found = parse_assignments(text)
         if self.source.package is not None and len(self.source.package.files.manifest.models) > 1:
             raise SessionError("operators cannot be assigned in a package of several models")
@@ -137,7 +145,7 @@ class Loader:
 
     @property
     def backends(self) -> tuple[str, ...]:
-        """The backends in order of preference; none: what the model was compiled for, else the host."""
+        """The backends in order of preference; empty: the compiled plan, else the host."""
         return self._backends if self._backends is not None else split_backends(self.settings.get("BACKENDS"))
 
     @property
@@ -156,13 +164,13 @@ class Loader:
         )
 
     def set_layout(self, ports: Sequence[SessionPort], index: int, layout: Any, what: str) -> None:
-        """Which layout arrays for a port have."""
+        """Set the layout of arrays for a port."""
         port = port_at(ports, index, what)
         self._refuse_after_signature("layout")
         port.layout = layout_of(layout)
 
     def set_type(self, ports: Sequence[SessionPort], index: int, dtype: Any, what: str) -> None:
-        """Which element type arrays for a port have."""
+        """Set the element type of arrays for a port."""
         port = port_at(ports, index, what)
         self._refuse_after_signature("type")
         port.request_float(dtype)
@@ -172,12 +180,12 @@ class Loader:
             raise SessionError(f"the {what} must be set before configure_signature")
 
     def configure_signature(self, name: str) -> None:
-        """Let the subgraph of the signature ``name`` be the one that runs."""
+        """Select the subgraph of the signature ``name``."""
         self._see(self.source.subgraph_of(name))
         self._signature = name
 
     def with_signature(self, name: str) -> Loader:
-        """The same model for another signature; this one does not change."""
+        """Return a loader of the same model for another signature."""
         other = copy.copy(self)
         other.configure_signature(name)
         return other
@@ -185,7 +193,7 @@ class Loader:
     # Shapes.
 
     def set_input_shape(self, index: int, info: tensorinfo) -> None:
-        """The shape that an input is to have."""
+        """Set the shape of an input."""
         port = port_at(self.inputs, index, "input")
         if not isinstance(info, tensorinfo):
             raise SessionError(f"a tensorinfo is needed, not {type(info).__name__}", tensor=port.info.name)
@@ -197,12 +205,12 @@ class Loader:
         self.input_shapes[int(index)] = shape
 
     def input_info(self, index: int) -> tensorinfo:
-        """What users are told about an input."""
+        """Return the description of an input."""
         port = port_at(self.inputs, index, "input")
         return port.describe(self.input_shapes.get(int(index), port.info.shape))
 
     def follow(self, arrays: Sequence[Array]) -> None:
-        """Take the shapes of ``arrays`` for those of the inputs, with a warning where the model says another."""
+        """Set input shapes from ``arrays``, with a warning if the model declares another shape."""
         for index, (port, array) in enumerate(zip(self.inputs, arrays, strict=True)):
             shape = port.inner_shape(array.shape)
             if shape == port.static_shape:
@@ -213,7 +221,7 @@ class Loader:
 
     @property
     def known_input_shapes(self) -> tuple[tuple[int, ...], ...] | None:
-        """Those of the inputs as they are declared or set; None where a dimension is not known."""
+        """The declared or requested input shapes; None if a dimension is unknown."""
         shapes = [self.input_shapes.get(index, port.static_shape) for index, port in enumerate(self.inputs)]
         known = tuple(shape for shape in shapes if shape is not None)
         return known if len(known) == len(shapes) else None
@@ -221,10 +229,10 @@ class Loader:
     # Executors.
 
     def open(self) -> Executor:
-        """What runs the model as chosen, prepared where the shapes are known.
+        """Return the chosen executor of the model, prepared if the shapes are known.
 
-        If what was installed in a package cannot be used, the package is taken as it was before. Raises OdcError and
-        changes nothing when that fails too.
+        If installed files of a package cannot be used, the original package is opened. Raises OdcError and changes
+        nothing if that fails too.
         """
         try:
             return self._opened()
@@ -250,13 +258,13 @@ class Loader:
         results: list[Shape | None] = [info.shape for info in graph.output_infos()]
         if len(known) == len(shapes):
             shaped = executor.prepare([tuple(dim or 0 for dim in shape) for shape in known])
-            # native code has a graph of its own, whose tensors have other indices
+            # native code has its own graph with other tensor indices
             results = [shaped.tensors[index].shape for index in executor.graph.outputs]
         self.output_shapes = results
         return executor
 
     def _executor(self, graph: Graph) -> Executor:
-        """By the backends that were chosen; where nothing can run by what the package says of them, without that."""
+        """Return the executor for the chosen backends; ignore backends of the package that cannot be used."""
         package, context = self.source.package, self.choices.context
         try:
             if wants_native(self.choice, None if package is None else package.plan):
@@ -274,7 +282,7 @@ class Loader:
                 raise error from None
 
     def _native_package(self, graph: Graph) -> Package:
-        """The model as native code, compiled now or remembered; raises OdcError."""
+        """Return the model as native code, compiled now or cached; raise OdcError."""
         from odc_mlir.runtime.api import native_in_place
 
         if graph.subgraph != 0:
@@ -283,7 +291,7 @@ class Loader:
 
 
 def _ports(source: Source, subgraph: int) -> tuple[tuple[SessionPort, ...], tuple[SessionPort, ...]]:
-    """The inputs and outputs of a subgraph."""
+    """Return the inputs and outputs of a subgraph."""
     record = source.records.subgraphs[subgraph] if source.records.subgraphs else None
     if record is None:
         raise SessionError("the model has no subgraphs")
@@ -307,3 +315,122 @@ def _warn_of_other_shape(port: SessionPort, index: int, given: tuple[int, ...], 
             f"{list(port.outer_shape(declared))}; it is run in the new shape",
             stacklevel=5,
         )
+
+
+@dataclass(frozen=True)
+class Source:
+    """Origin of a model: ``records`` is the whole model; ``package``, ``data`` (bytes) and ``path`` if it has them.
+
+    ``stamp`` identifies the file that was read; ``problem`` is the reason why installed files are not used.
+    """
+
+    records: Model
+    path: Path | None = None
+    package: Package | None = None
+    data: bytes | None = None
+    config: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    stamp: tuple[int, ...] = ()
+    problem: str | None = None
+
+    def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
+        """Return the graph of ``signature``, or the first one; raise OdcError."""
+        subgraph = 0 if signature is None else self.subgraph_of(signature)
+        return build_graph(self.records, subgraph, custom_ops=custom_ops)
+
+    def subgraph_of(self, signature: str) -> int:
+        """Return the subgraph of ``signature``; raise SessionError if the model lacks it."""
+        for record in self.records.signatures:
+            if record.key == signature:
+                return record.subgraph
+        known = ", ".join(repr(record.key) for record in self.records.signatures) or "none"
+        raise SessionError(f"the model has no signature {signature!r}", hint=f"it has {known}")
+
+
+def source_from_path(path: str | os.PathLike[str]) -> Source:
+    """Open the model file or nnpackage at ``path``, by content; raise OdcError."""
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str):
+        raise SessionError(f"the path must be text, not {type(text).__name__}")
+    if len(os.fsencode(text)) > _MAX_PATH_BYTES:
+        raise SessionError(f"the path is longer than {_MAX_PATH_BYTES} bytes")
+    if is_package(text):
+        return _source_from_folder_or_zip(Path(text))
+    stamp = _stamp(Path(text))
+    return Source(read_model(text), Path(text), stamp=stamp)
+
+
+def _source_from_folder_or_zip(path: Path) -> Source:
+    """Open the nnpackage at ``path``, or its original if installed files cannot be used."""
+    try:
+        package = Package.from_path(path)
+        return Source(package.model, path, package, config=package.files.config)
+    except OdcError as error:
+        files = read_original(path)
+        if files is None:
+            raise
+        return _restored(path, files, error)
+
+
+def without_installed(source: Source, error: OdcError) -> Source | None:
+    """Return the original of ``source`` because of ``error``; None if nothing was installed."""
+    if source.package is None or source.package.plan is None or source.path is None:
+        return None
+    files = read_original(source.path)
+    return None if files is None or files.plan is not None else _restored(source.path, files, error)
+
+
+def _restored(path: Path, files: PackageFiles, error: OdcError) -> Source:
+    _log.warning("the compiled parts of the package %s cannot be used: %s", path, error)
+    package = Package(files)
+    return Source(package.model, path, package, config=files.config, problem=str(error))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return values that change with the file; empty if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return ()
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def model_bytes(source: Source) -> bytes:
+    """Return the bytes of the model file; raise ModelError if it has changed since it was loaded."""
+    if source.data is not None:
+        return source.data
+    if source.package is not None:
+        manifest = source.package.files.manifest
+        return bytes(write_model(source.records) if manifest.is_connected else source.package.files.model)
+    if source.path is None or _stamp(source.path) != source.stamp:
+        raise ModelError("the model file has changed since it was loaded", location=str(source.path))
+    return source.path.read_bytes()
+
+
+def model_path(source: Source) -> Path | None:
+    """Return a file with exactly these bytes, None if there is none."""
+    if source.package is None or source.path is None:
+        return source.path
+    manifest = source.package.files.manifest
+    return source.path / manifest.models[0] if source.path.is_dir() and not manifest.is_connected else None
+
+
+def model_digest(source: Source) -> str:
+    """Return the SHA-256 of the model file in hexadecimal; raise ModelError if it has changed."""
+    if source.path is not None and source.package is None and _stamp(source.path) == source.stamp:
+        return content_digest(source.path)
+    return content_digest(model_bytes(source))
+
+
+def source_from_bytes(data: bytes | bytearray | memoryview) -> Source:
+    """Open the model in ``data``, which is copied; raise OdcError."""
+    if not isinstance(data, (bytes, bytearray, memoryview)):
+        raise SessionError(f"the model must be bytes, not {type(data).__name__}")
+    if not len(data):
+        raise SessionError("the model has no bytes")
+    kept = bytes(data)
+    return Source(read_model(kept), data=kept)
+
+
+def source_from_package(package: Package) -> Source:
+    """Open an nnpackage in memory."""
+    return Source(package.model, None, package, config=package.files.config)

@@ -1,4 +1,4 @@
-"""What is kept of a session's runs: how long each operator takes, a trace for trace viewers, and ranges of tensors."""
+"""Measurements of a session's runs: times of operators, traces for trace viewers, and ranges of tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from odc_mlir.runtime.reporting.profile import LatencyProfile, trace_events
 from odc_mlir.runtime.session.loader import Loader
 from odc_mlir.runtime.session.tensors import check_choice
 
-if TYPE_CHECKING:  # what records is loaded where something is to be recorded
+if TYPE_CHECKING:  # imported when something is recorded
     from odc_mlir.runtime.auto.recording import RunRecorder
 
 MINMAX, TRACE, PROFILE = EXECUTE_CONFIGS = ("DUMP_MINMAX", "TRACE", "PROFILE")
@@ -31,7 +31,7 @@ TRACE_FILE, PROFILE_FILE = "trace.json", "profile.json"
 
 
 class SessionRecorder:
-    """Lets executors run and keeps what was asked for; its files go to the loader's workspace and to the cache."""
+    """Runs executors and keeps the requested measurements, in the loader's workspace and in the cache."""
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
@@ -45,7 +45,7 @@ class SessionRecorder:
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
-        """The session is prepared meanwhile, which settings may want runs to be watched from."""
+        """Measure the preparation of the session, then follow its settings."""
         start = time.perf_counter()
         yield
         self._measurement.prepare_seconds = time.perf_counter() - start
@@ -55,7 +55,7 @@ class SessionRecorder:
         self._choose(self._configs | found | ({PROFILE} & self._loader.prepare_configs))
 
     def add(self, config: str | int) -> None:
-        """Keep that of all runs from now on; raises OptionError, and SessionError where a file has no folder."""
+        """Start a kind of measurement; raise OptionError, and SessionError if there is no folder for its file."""
         name = check_choice("execute config", config, EXECUTE_CONFIGS)
         if name in _WRITE_FILES and not self._loader.workspace:
             raise SessionError(f"{name} writes to the workspace, which is empty", hint="name one with set_workspace")
@@ -63,7 +63,7 @@ class SessionRecorder:
         self._choose(self._configs | {name})
 
     def reset(self) -> None:
-        """Write what has been measured, and keep nothing from now on."""
+        """Write measurements to the workspace and stop measuring."""
         self.write_measurements()
         self._choose(set())
 
@@ -74,11 +74,11 @@ class SessionRecorder:
     # Files.
 
     def save_trace(self, path: str | os.PathLike[str] | None) -> Path:
-        """Write the runs traced so far; where."""
+        """Write the traced runs and return the path."""
         return self._save(trace_events(self._measurement.events), path, TRACE_FILE, kinds.TRACE)
 
     def save_profile(self, path: str | os.PathLike[str] | None) -> Path:
-        """Write the mean time of each operator; where."""
+        """Write the mean time of each operator and return the path."""
         return self._save(self._measurement.profile(), path, PROFILE_FILE, kinds.PROFILE)
 
     def _save(self, document: object, path: str | os.PathLike[str] | None, name: str, kind: kinds.OutputKind) -> Path:
@@ -87,7 +87,7 @@ class SessionRecorder:
         return place
 
     def write_measurements(self) -> None:
-        """Write into the workspace what was asked for, and begin anew."""
+        """Write requested measurements to the workspace and start over."""
         if TRACE in self._configs and self._measurement.events:
             self.save_trace(None)
         if PROFILE in self._configs and self._measurement.events:
@@ -97,17 +97,17 @@ class SessionRecorder:
     # Ranges.
 
     def share(self, runs: RunRecorder | None) -> None:
-        """Keep ranges by ``runs``, which others use as well; None: by one of our own, when it is needed."""
+        """Record ranges with ``runs``, which others use as well; None: with an own recorder, made when needed."""
         self.flush()
         self._runs = self._shared = runs
 
     def flush(self) -> None:
-        """Put what was recorded into the cache."""
+        """Write recorded ranges to the cache."""
         if self._runs is not None:
             self._runs.flush()
 
     def forget_ranges(self) -> None:
-        """Delete what has been recorded of the model; raises SessionError when there is nothing."""
+        """Delete the records of the model; raise SessionError if there are none."""
         from odc_mlir.calibration.records import RecordStore
 
         self._runs = self._shared
@@ -137,9 +137,10 @@ class SessionRecorder:
         wanted: bool = False,
         watch: Watcher | None = None,
     ) -> list[Array]:
-        """``executor.run(arrays)``; ranges are kept of the model itself alone, also where only ``wanted`` asks for it.
+        """Run ``executor`` and return its outputs; raise the executor's errors.
 
-        ``watch`` sees what something else than the model computes. Raises what the executor raises.
+        Ranges are recorded for the model itself only, if they are requested or ``wanted``. ``watch`` sees the tensors
+        that another model computes.
         """
         recorded = is_original and (wanted or MINMAX in self._configs)
         if not self._timed:
@@ -156,6 +157,6 @@ class SessionRecorder:
 
 
 def _check_places(configs: set[str]) -> None:
-    """Raise OptionError now for a cache that could not be named when there is something to be kept."""
+    """Raise OptionError if ranges are requested and there is no cache folder."""
     if MINMAX in configs:
         cache_folder()

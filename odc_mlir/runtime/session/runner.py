@@ -1,4 +1,4 @@
-"""Buffers in and out of a session, and runs between them, in the caller's thread or in one of their own."""
+"""Input and output buffers of a session, and runs in the caller's thread or in a background thread."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from odc_mlir.runtime.session.states import State
 from odc_mlir.runtime.session.tensors import SessionPort, port_at
 
 Compute = Callable[[list[Array]], list[Array]]
-"""Gives the model's outputs for its inputs, both in the element types that users see."""
+"""Computes the model's outputs from its inputs, both in the user's element types."""
 
 
 class Runner:
-    """The buffers of one model, and its runs by ``compute``."""
+    """Buffers of one model, and its runs with ``compute``."""
 
     def __init__(self, loader: Loader, compute: Compute) -> None:
         self._loader = loader
@@ -38,7 +38,7 @@ class Runner:
     # Buffers.
 
     def set_input(self, index: int, buffer: Any) -> None:
-        """The array that the next runs read for an input; None takes it away."""
+        """Set the array that the next runs read for an input; None removes it."""
         port = port_at(self._loader.inputs, index, "input")
         if buffer is None:
             self._in_buffers.pop(int(index), None)
@@ -46,7 +46,7 @@ class Runner:
             self._in_buffers[int(index)] = port.check(buffer, f"buffer of input {index}")
 
     def set_inputs(self, size: int, values: Sequence[Any]) -> None:
-        """Arrays for the first ``size`` inputs, zeros for those left out."""
+        """Set arrays for the first ``size`` inputs, zeros where ``values`` end."""
         loader = self._loader
         for index in range(size):
             port = port_at(loader.inputs, index, "input")
@@ -59,7 +59,7 @@ class Runner:
             self._in_buffers[index] = np.zeros([dim or 0 for dim in port.outer_shape(shape)], port.numpy)
 
     def set_output(self, index: int, buffer: Any) -> None:
-        """The array that runs write an output to; None takes it away."""
+        """Set the array that runs write an output to; None removes it."""
         port = port_at(self._loader.outputs, index, "output")
         if buffer is None:
             self._out_buffers.pop(int(index), None)
@@ -71,18 +71,18 @@ class Runner:
         self._out_buffers[int(index)] = port.check(buffer, f"buffer of output {index}")
 
     def converted(self, values: Any) -> list[Array]:
-        """``values``, one for each input, as arrays of the model's element types; raises InputError."""
+        """Return ``values``, one per input, as arrays of the model's element types; raise InputError."""
         ports = self._loader.inputs
         if not isinstance(values, (list, tuple)) or len(values) != len(ports):
             raise _wrong_count(values, [port.info.name for port in ports])
         return [converted(port, value, index) for index, (port, value) in enumerate(zip(ports, values, strict=True))]
 
     def set_all_inputs(self, arrays: Sequence[Array]) -> None:
-        """The arrays of :meth:`converted` are what the next runs read."""
+        """Set the arrays of :meth:`converted` as inputs of the next runs."""
         self._in_buffers = dict(enumerate(arrays))
 
     def output(self, index: int) -> Array:
-        """An output of the last run; raises SessionError where it was not kept."""
+        """Return an output of the last run; raise SessionError if it was not kept."""
         port = port_at(self._loader.outputs, index, "output")
         if index not in self._out_buffers and INTERNAL_OUTPUTS not in self._loader.prepare_configs:
             raise SessionError(
@@ -94,12 +94,12 @@ class Runner:
 
     @property
     def results(self) -> list[Array]:
-        """The outputs of the last run, which cannot be written."""
+        """The outputs of the last run, read-only."""
         return list(self._results)
 
     @property
     def output_shapes(self) -> list[Shape | None] | None:
-        """Those of the last run, in the model's layout; None before there is one."""
+        """The output shapes of the last run, in the model's layout; None before the first run."""
         if not self._has_run:
             return None
         ports = self._loader.outputs
@@ -108,10 +108,10 @@ class Runner:
     # Runs.
 
     def infer(self, values: Any) -> list[Array] | None:
-        """The outputs for ``values`` where nothing has to be done for them beside one run; else None.
+        """Run ``values`` and return the outputs if they need no conversion, else return None.
 
-        That is so for arrays just as the model takes them, without buffers or layouts of the user's: what most runs
-        are, and what should cost no more than the run.
+        This is the fast path of most runs: arrays in the model's types and shapes, without buffers or layouts of the
+        user.
         """
         loader = self._loader
         if self._out_buffers or type(values) is not list:
@@ -131,22 +131,22 @@ class Runner:
         results = self._results = self._compute(values)
         self._has_run = True
         for value in results:
-            value.setflags(False)  # type: ignore[call-arg]  # by name it takes twice the time
+            value.setflags(False)  # type: ignore[call-arg]  # a keyword argument takes twice the time
         return list(results)
 
     def compute(self) -> list[Array]:
-        """The outputs of one run on the inputs set; raises OdcError."""
+        """Run once on the inputs set and return the outputs; raise OdcError."""
         self._check_output_buffers()
         return self._compute(self._gather())
 
     def start(self, before: State) -> None:
-        """Begin a run in a thread; ``before`` is what :meth:`wait` gives back."""
+        """Start a run in a thread; :meth:`wait` returns ``before``, the state to restore."""
         self._check_output_buffers()
         arrays = self._gather()  # so that wrong buffers are reported here
         self._background = _Background(lambda: self._compute(arrays), before)
 
     def wait(self) -> _Background:
-        """The run that was begun, when it has ended; raises SessionError when there is none."""
+        """Wait for the run in the background and return it; raise SessionError if there is none."""
         background, self._background = self._background, None
         if background is None:
             raise SessionError("nothing is running")
@@ -154,13 +154,13 @@ class Runner:
         return background
 
     def join(self) -> None:
-        """Wait for the end of a run under way, and forget it."""
+        """Wait for the end of a run in the background and drop it."""
         if self._background is not None:
             self._background.join()
             self._background = None
 
     def _gather(self) -> list[Array]:
-        """The inputs of a run in the model's layout; raises InputError."""
+        """Return the inputs of a run in the model's layout; raise InputError."""
         shapes = self._loader.input_shapes
         arrays = []
         for index, port in enumerate(self._loader.inputs):
@@ -171,7 +171,7 @@ class Runner:
         return arrays
 
     def _check_output_buffers(self) -> None:
-        """Raises SessionError for a buffer that is too small for what is known to come."""
+        """Raise SessionError for a buffer that is smaller than its output is known to be."""
         loader = self._loader
         for index, buffer in self._out_buffers.items():
             shape = loader.output_shapes[index]
@@ -179,7 +179,7 @@ class Runner:
                 _check_room(loader.outputs[index], buffer, math.prod(dim or 0 for dim in shape), SessionError)
 
     def deliver(self, outputs: list[Array]) -> None:
-        """Keep the outputs of a run, and copy them to where the user wants them."""
+        """Keep the outputs of a run, and copy them to the user's buffers."""
         ports = self._loader.outputs
         values = [port.give(value) for port, value in zip(ports, outputs, strict=True)]
         for index, buffer in self._out_buffers.items():
@@ -193,7 +193,7 @@ class Runner:
 
 
 class _Background:
-    """One run in a thread of its own; ``before`` is the state in which it was begun."""
+    """One run in a background thread; ``before`` is the session's state at its start."""
 
     def __init__(self, run: Callable[[], list[Array]], before: State) -> None:
         self.before = before
@@ -207,12 +207,12 @@ class _Background:
     def _work(self) -> None:
         try:
             self.outputs = self._run()
-        except BaseException as error:  # kept for wait, where the caller is
+        except BaseException as error:  # raised by wait, in the caller's thread
             self.error = error
         self._has_ended = True
 
     def join(self) -> None:
-        """Wait for the end; a child process, which has not the thread, does what that had not done."""
+        """Wait for the end; a forked child process, which lacks the thread, runs the rest itself."""
         if self._process == os.getpid():
             self._thread.join()
         elif not self._has_ended:
@@ -220,7 +220,7 @@ class _Background:
 
 
 def converted(port: SessionPort, value: Any, index: int) -> Array:
-    """``value`` as an array of the port's element type; raises InputError where that would lose what it says."""
+    """Return ``value`` as an array of the port's element type; raise InputError if that would change its values."""
     if isinstance(value, np.ndarray) and value.dtype == port.numpy:
         return value
     array = np.asarray(value)
@@ -232,7 +232,7 @@ def converted(port: SessionPort, value: Any, index: int) -> Array:
 
 
 def _as_read_only(value: Array) -> Array:
-    """A view of ``value`` that cannot be written."""
+    """Return a read-only view of ``value``."""
     view = value.view() if isinstance(value, np.ndarray) else np.asarray(value)
     view.flags.writeable = False
     return view

@@ -1,4 +1,4 @@
-"""The session: everything that an application needs to run a model."""
+"""The session: the interface of applications to a model."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.status import AutoStatus
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.session.core import SessionCore, call, deprecated
 from odc_mlir.runtime.session.exchange import Exchange, check_target
-from odc_mlir.runtime.session.loader import INTERNAL_OUTPUTS, Choices, Loader
+from odc_mlir.runtime.session.loader import (
+    INTERNAL_OUTPUTS,
+    Choices,
+    Loader,
+    Source,
+    source_from_bytes,
+    source_from_package,
+    source_from_path,
+)
 from odc_mlir.runtime.session.recorder import SessionRecorder
 from odc_mlir.runtime.session.runner import Runner
 from odc_mlir.runtime.session.settings import ENABLE, check_chosen
-from odc_mlir.runtime.session.source import Source, source_from_bytes, source_from_package, source_from_path
-from odc_mlir.runtime.session.states import State
+from odc_mlir.runtime.session.states import SessionCore, State, call, deprecated
 from odc_mlir.runtime.session.switcher import Switcher
 from odc_mlir.runtime.session.tensors import check_choice, index_of, port_at, tensorinfo
 
@@ -32,7 +38,7 @@ INFORMATION = ("VERSION",)
 
 
 class Session:
-    """One model, and the states between loading it and running it.
+    """A model with its states between loading and running.
 
     ``model`` is a .circle or .tflite file, an nnpackage (folder, zip or :class:`~odc_mlir.Package`) or the bytes of a
     model file; without it, the session waits for load_model_from_file. ``backends`` and ``workspace`` are those of
@@ -40,14 +46,13 @@ class Session:
     count more than the environment and the package's config.cfg; ``max_bytes`` bounds the activations of a run;
     ``trust_code`` consents to running machine code of a package that was not compiled on this machine.
 
-    The quick way: ``with Session(path) as session: outputs = session.infer([array])``. A session that compiles on the
-    device does so behind that call. Threads that share a session wait for one another; give each its own to run side
-    by side. Failures are :class:`~odc_mlir.OdcError`; wrong use of the session itself is a SessionError.
+    In short: ``with Session(path) as session: outputs = session.infer([array])``. On-device compilation runs in the
+    background of that call. Threads that share a session take turns; to run in parallel, give each its own. Failures
+    are :class:`~odc_mlir.OdcError`; wrong use of the session itself is a SessionError.
 
-    The other calls are the functions of the same names in the C API of onert; ours raise where those return a status.
-    A run passes through four parts: a loader, which knows the model and the choices about it; a runner, which has the
-    buffers; a switcher, which chooses who computes the answer; a recorder, which keeps what was asked for. All but the
-    choices are made anew with each model.
+    The other calls have the names of functions in onert's C API, and raise an error instead of returning a status.
+    A run passes through four parts: the loader has the model and the choices about it; the runner has the buffers; the
+    switcher selects the executor; the recorder keeps measurements. All but the choices are new for each model.
     """
 
     def __init__(
@@ -81,7 +86,7 @@ class Session:
     # The parts.
 
     def _adopt(self, source: Source) -> None:
-        """Let ``source`` be the session's model; raises OdcError and changes nothing when it cannot be."""
+        """Set ``source`` as the session's model; raise OdcError and change nothing if it cannot be used."""
         loader = Loader(self._choices, source)
         if loader.settings.flag(ENABLE):
             check_chosen({ENABLE: "1", **self._choices.settings})  # the environment counts as well now
@@ -90,12 +95,12 @@ class Session:
         self._follow_log_level()
 
     def _take(self, loader: Loader) -> None:
-        """Let everything be about the model of ``loader``."""
+        """Replace all parts by those for the model of ``loader``."""
         self._recorder = SessionRecorder(loader)
         self._serve(loader)
 
     def _serve(self, loader: Loader) -> None:
-        """Let runs be those of ``loader``, with what is recorded as before."""
+        """Run the model of ``loader`` and keep the recorder."""
         self._loader = loader
         self._switcher = Switcher(loader, self._recorder, self._exchange)
         self._runner = Runner(loader, self._switcher.run)
@@ -104,7 +109,7 @@ class Session:
         self._core.log_level = logging.INFO if self._loader.settings.flag("ENABLE_LOG") else logging.DEBUG
 
     def _prepare(self, *, in_run: bool = False) -> None:
-        """Raises OdcError and leaves the session as it was; ``in_run``: the user waits for an answer."""
+        """Open the model and start on-device compilation; ``in_run``: the user waits for an answer. Raise OdcError."""
         with self._recorder.preparing():
             executor = self._loader.open()
         self._switcher.begin(executor, in_run=in_run)
@@ -116,7 +121,7 @@ class Session:
 
     @property
     def state(self) -> State:
-        """Where the session stands."""
+        """The state of the session."""
         return self._core.state
 
     @property
@@ -131,27 +136,27 @@ class Session:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the model, by which records and compiled files know it."""
+        """The SHA-256 of the model, which keys records and compiled files."""
         return self._loader.digest
 
     @property
     def verdict(self) -> dict[str, Any] | None:
-        """How accurate what quantize made is, None before that."""
+        """The accuracy verdict of the model that quantize made, None before."""
         return self._exchange.verdict
 
     @property
     def odc_status(self) -> AutoStatus:
-        """How far compiling on the device is, what computes the answers, and why."""
+        """The progress of on-device compilation, the level that serves, and the reasons."""
         return self._switcher.status()
 
     @call
     def get_last_error_message(self) -> str:
-        """The text of the last failure; success does not clear it."""
+        """Return the text of the last failure; success does not clear it."""
         return self._core.last_error
 
     @call
     def query_info_u32(self, information: int | str = 0) -> int:
-        """``VERSION``: ours as 0xMMmmmmPP."""
+        """Return the version as 0xMMmmmmPP, for ``VERSION``."""
         check_choice("information", information, INFORMATION)
         major, minor, patch = (int(part) for part in __version__.split(".")[:3])
         return major << 24 | minor << 8 | patch
@@ -160,17 +165,17 @@ class Session:
 
     @call
     def set_workspace(self, folder: str | os.PathLike[str]) -> None:
-        """The folder for files that the session writes; the default is the current one."""
+        """Set the folder for files that the session writes; the default is the current one."""
         self._choices.workspace = os.fspath(folder)
 
     @call
     def load_model_from_file(self, path: str | os.PathLike[str]) -> None:
-        """A .circle or .tflite file, or an nnpackage as a folder or zip; what it is, its content tells."""
+        """Load a .circle or .tflite file, or an nnpackage as a folder or zip, told apart by content."""
         self._adopt(source_from_path(path))
 
     @call
     def load_circle_from_buffer(self, data: bytes | bytearray | memoryview) -> None:
-        """The bytes of a model file."""
+        """Load the bytes of a model file."""
         self._adopt(source_from_bytes(data))
 
     @call
@@ -183,7 +188,7 @@ class Session:
 
     @call
     def get_config(self, key: str) -> str:
-        """The value of a setting."""
+        """Return the value of a setting."""
         return ";".join(self._loader.backends) if key == "BACKENDS" else self._loader.settings.read(key)
 
     @call
@@ -193,57 +198,57 @@ class Session:
 
     @call
     def set_available_backends(self, backends: str) -> None:
-        """Names in order of preference, such as ``"npu;cpu"``; they are looked up in prepare."""
+        """Set backends in order of preference, such as ``"npu;cpu"``; prepare looks them up."""
         self._loader.set_backends(backends)
 
     @call
     def set_backends_per_operation(self, assignments: str) -> None:
-        """``"0=cpu;1=npu"``: the backend of single operators, by index."""
+        """Set the backends of single operators by index, such as ``"0=cpu;1=npu"``."""
         self._loader.assign(assignments)
 
     @call
     def set_input_layout(self, index: int, layout: str | int) -> None:
-        """``NCHW``: arrays for this input have channels first, the model's have them last; ``NHWC``, ``NONE``: not."""
+        """Set the layout of arrays for an input: ``NCHW`` (channels first), ``NHWC`` or ``NONE`` (as in the model)."""
         self._loader.set_layout(self._loader.inputs, index, layout, "input")
 
     @call
     def set_output_layout(self, index: int, layout: str | int) -> None:
-        """The same for an output."""
+        """Set the layout of arrays for an output, as for an input."""
         self._loader.set_layout(self._loader.outputs, index, layout, "output")
 
     @call
     def set_input_type(self, index: int, dtype: Any) -> None:
-        """``"float32"``: arrays for this quantised input are real values."""
+        """Pass real values to a quantised input, with ``"float32"``."""
         self._loader.set_type(self._loader.inputs, index, dtype, "input")
 
     @call
     def set_output_type(self, index: int, dtype: Any) -> None:
-        """``"float32"``: this quantised output is given as real values."""
+        """Return a quantised output as real values, with ``"float32"``."""
         self._loader.set_type(self._loader.outputs, index, dtype, "output")
 
     @call
     def set_input_tensorinfo(self, index: int, info: tensorinfo) -> None:
-        """The shape of an input, its element type being the model's: now before prepare, else from the next run on."""
+        """Set the shape of an input: at once before prepare, else from the next run on."""
         self._loader.set_input_shape(index, info)
 
     @call
     def input_size(self) -> int:
-        """The number of inputs."""
+        """Return the number of inputs."""
         return len(self._loader.inputs)
 
     @call
     def output_size(self) -> int:
-        """The number of outputs."""
+        """Return the number of outputs."""
         return len(self._loader.outputs)
 
     @call
     def input_tensorinfo(self, index: int) -> tensorinfo:
-        """An input: its element type, its shape (as set last) and how it is quantised."""
+        """Return element type, shape (as set last) and quantisation of an input."""
         return self._loader.input_info(index)
 
     @call
     def output_tensorinfo(self, index: int) -> tensorinfo:
-        """An output: as the model says, after prepare as prepared, after a run as that run's was."""
+        """Return the description of an output, with the shape of the model, of prepare or of the last run."""
         return self._output_info(index)
 
     def _output_info(self, index: int) -> tensorinfo:
@@ -253,22 +258,22 @@ class Session:
 
     @call
     def get_inputs_tensorinfo(self) -> list[tensorinfo]:
-        """All inputs in order."""
+        """Return the descriptions of all inputs in order."""
         return [self._loader.input_info(index) for index in range(len(self._loader.inputs))]
 
     @call
     def get_outputs_tensorinfo(self) -> list[tensorinfo]:
-        """All outputs in order."""
+        """Return the descriptions of all outputs in order."""
         return [self._output_info(index) for index in range(len(self._loader.outputs))]
 
     @call
     def input_tensorindex(self, name: str) -> int:
-        """The first input with this name."""
+        """Return the index of the first input with this name."""
         return index_of(self._loader.inputs, name, "input")
 
     @call
     def output_tensorindex(self, name: str) -> int:
-        """The first output with this name."""
+        """Return the index of the first output with this name."""
         return index_of(self._loader.outputs, name, "output")
 
     @call
@@ -278,20 +283,20 @@ class Session:
 
     @call
     def set_prepare_config(self, config: str | int, value: str = "") -> None:
-        """``ENABLE_INTERNAL_OUTPUT_ALLOC``: outputs without a buffer can be had from get_output; ``PROFILE``."""
+        """Enable ``PROFILE``, or ``ENABLE_INTERNAL_OUTPUT_ALLOC``: get_output for outputs without a buffer."""
         self._loader.prepare_configs.add(check_choice("prepare config", config, PREPARE_CONFIGS))
 
     @call
     def reset_prepare_config(self) -> None:
-        """Take back every set_prepare_config."""
+        """Undo every set_prepare_config."""
         self._loader.prepare_configs.clear()
 
     @call
     def prepare(self) -> None:
-        """Choose backends and prepare every operator; after a failure it can be called again, with other choices.
+        """Choose backends and prepare every operator; after a failure, call it again with other choices.
 
-        What was compiled on the device before is opened too, however long that takes; without this call, runs go on
-        with the model itself until it is.
+        It also opens earlier results of on-device compilation, which takes a while; without this call, runs use the
+        model itself until they are open.
         """
         self._prepare()
 
@@ -299,7 +304,7 @@ class Session:
 
     @call
     def set_signature_run(self, name: str) -> None:
-        """Run another signature from now on; buffers and options of the one before are lost."""
+        """Switch to another signature; buffers and options of the previous one are lost."""
         loader = self._loader.with_signature(name)
         with self._recorder.preparing():
             executor = loader.open()
@@ -309,35 +314,35 @@ class Session:
 
     @call
     def set_input(self, index: int, buffer: Any) -> None:
-        """The array or bytes that the next runs read for an input; the size is checked when one starts.
+        """Set the array or bytes that the next runs read for an input; the size is checked when a run starts.
 
-        It is kept, not copied: what it holds then counts. None takes it away.
+        The array is kept, not copied, and read during the run. None removes it.
         """
         self._runner.set_input(index, buffer)
 
     @call
     def set_inputs(self, size: int, inputs_array: Sequence[Any] = ()) -> None:
-        """Arrays for the first ``size`` inputs, converted to the model's element types; zeros for those left out."""
+        """Set the first ``size`` inputs, converted to the model's element types; missing ones are zeros."""
         self._runner.set_inputs(size, inputs_array)
 
     @call
     def set_output(self, index: int, buffer: Any) -> None:
-        """The array that runs write an output to; it may be larger. None: take it away."""
+        """Set the array that runs write an output to, which may be larger; None removes it."""
         self._runner.set_output(index, buffer)
 
     @call
     def run(self) -> None:
-        """Run the model on the inputs set; outputs go to the buffers set."""
+        """Run the model on the inputs set, and write outputs to the buffers set."""
         self._run()
 
     @call
     def run_async(self) -> None:
-        """Start a run in a thread; until wait, buffers must stay as they are."""
+        """Start a run in a thread; do not change buffers until wait."""
         self._runner.start(self._core.state)
 
     @call
     def wait(self) -> None:
-        """Wait for the end of run_async and raise what it raised."""
+        """Wait for the end of run_async, and raise its error."""
         ended = self._runner.wait()
         self._core.state = ended.before
         if ended.error is not None:
@@ -346,7 +351,7 @@ class Session:
 
     @call
     def get_output(self, index: int) -> Array:
-        """An output of the last run, which cannot be written; needs ENABLE_INTERNAL_OUTPUT_ALLOC or a buffer."""
+        """Return an output of the last run, read-only; it needs ENABLE_INTERNAL_OUTPUT_ALLOC or a buffer."""
         return self._runner.output(index)
 
     @overload
@@ -359,11 +364,12 @@ class Session:
     def infer(
         self, inputs_array: Sequence[Any], *, measure: bool = False
     ) -> list[Array] | tuple[list[Array], dict[str, float]]:
-        """The outputs for the inputs, as arrays that cannot be written; prepares the session when that is left to do.
+        """Run on the inputs and return the outputs as read-only arrays; the first call prepares the session.
 
-        Arrays may have another size than a static dimension says; the model is run in that size, with a warning. With
-        ``measure`` also the times in milliseconds: ``prepare_time_ms`` (of the call that prepares), ``input_time_ms``,
-        ``run_time_ms`` and ``output_time_ms``. Raises InputError, which is a ValueError too for a wrong number.
+        Arrays may differ in size from static dimensions; the model then runs in that size, with a warning. With
+        ``measure`` also return times in milliseconds: ``prepare_time_ms`` (of the call that prepares),
+        ``input_time_ms``, ``run_time_ms`` and ``output_time_ms``. Raises InputError, which is also a ValueError for a
+        wrong number of arrays.
         """
         if not measure and self._core.state is not State.MODEL_LOADED:
             outputs = self._runner.infer(inputs_array)
@@ -393,27 +399,27 @@ class Session:
 
     @call
     def set_execute_config(self, config: str | int, value: str = "") -> None:
-        """``DUMP_MINMAX`` records ranges of all tensors, ``TRACE`` and ``PROFILE`` how long each operator takes."""
+        """Record ranges of all tensors (``DUMP_MINMAX``) or times of operators (``TRACE``, ``PROFILE``)."""
         self._recorder.add(config)
 
     @call
     def reset_execute_config(self) -> None:
-        """Take back every set_execute_config; a trace or profile that was being made is written to the workspace."""
+        """Undo every set_execute_config, and write a trace or profile to the workspace."""
         self._recorder.reset()
 
     @call
     def save_trace(self, path: str | os.PathLike[str] | None = None) -> Path:
-        """Write the runs traced so far in the trace-event format; the default is trace.json in the workspace."""
+        """Write the traced runs in the trace-event format, by default to trace.json in the workspace."""
         return self._recorder.save_trace(path)
 
     @call
     def save_profile(self, path: str | os.PathLike[str] | None = None) -> Path:
-        """Write the mean time of each operator as JSON; the default is profile.json in the workspace."""
+        """Write the mean time of each operator as JSON, by default to profile.json in the workspace."""
         return self._recorder.save_profile(path)
 
     @call
     def delete_odc_minmax_file(self) -> None:
-        """Delete what has been recorded of this model; raises SessionError when there is nothing."""
+        """Delete the records of this model; raise SessionError if there are none."""
         self._recorder.forget_ranges()
 
     odc_delete_minmax_file = delete_odc_minmax_file
@@ -422,43 +428,43 @@ class Session:
 
     @call
     def set_quantization_type(self, quantization: str | int) -> None:
-        """What quantize makes: a scheme such as ``int8``, or a name or number of the C API, such as ``U8_ASYM``."""
+        """Set the scheme of quantize: a name such as ``int8``, or a name or number of the C API (``U8_ASYM``)."""
         self._exchange.set_scheme(quantization)
 
     @call
     def set_quantized_model_path(self, path: str | os.PathLike[str]) -> None:
-        """Where quantize writes the quantised model."""
+        """Set the path of the quantised model."""
         self._exchange.quantized_path = Path(path)
 
     @call
     def set_codegen_model_path(self, path: str | os.PathLike[str]) -> None:
-        """Where codegen writes; the default is beside the model, with the target's extension, else in the cache."""
+        """Set the path of codegen's result; by default beside the model, or in the cache."""
         self._exchange.codegen_path = Path(path)
 
     @call
     def set_odc_param_minmax_records_count(self, count: int) -> None:
-        """After how many recorded runs a session that compiles on the device starts to do so."""
+        """Set the number of recorded runs before on-device compilation starts."""
         if not isinstance(count, int) or isinstance(count, bool) or count <= 0:
             raise SessionError(f"the number of records is {count!r}, allowed are integers from 1")
         self._choices.settings["ODC_RECORDS"] = str(count)
 
     @call
     def quantize(self, *, io: str = "float", check: bool = True) -> None:
-        """Quantise the model by what was recorded so far; the result is the session's model then, to be prepared.
+        """Quantise the model with its records; the result becomes the session's model and must be prepared.
 
         ``io`` "quantized" makes inputs and outputs integers, else they stay as they are. Raises OdcError and keeps the
-        model when the type or path is not set, nothing was recorded, the model cannot be quantised, or, with ``check``,
-        the result is not accurate enough; :attr:`verdict` says how accurate it is.
+        model if the type or path is not set, nothing was recorded, the model cannot be quantised, or, with ``check``,
+        the result misses the accuracy limits (:attr:`verdict`).
         """
         self._recorder.flush()
         self._adopt(source_from_path(self._exchange.quantize(self._loader, io=io, check=check)))
 
     @call
     def codegen(self, target: str, pref: str | int = Preference.DEFAULT) -> None:
-        """Let the plugin for ``target``, such as ``npu-gen``, compile the model, whose place the result takes.
+        """Compile the model with the plugin for ``target``, such as ``npu-gen``. The result replaces the model.
 
         ``pref``: ``DEFAULT``, ``PERFORMANCE_FIRST``, ``MEMORY_FIRST`` or ``COMPILE_TIME_FIRST``. Raises OdcError and
-        keeps the model when anything fails.
+        keeps the model if anything fails.
         """
         check_target(target)
         self._adopt(source_from_path(self._exchange.codegen(self._loader, target, Preference.of(pref))))
@@ -467,10 +473,10 @@ class Session:
 
     @call
     def run_with_auto_compilation(self, target: str, pref: str | int = Preference.DEFAULT) -> None:
-        """Run, and compile on the device behind that: the same as run with OnDeviceCompilation switched on.
+        """Run, and compile on the device in the background, as run does with OnDeviceCompilation.
 
-        ``target`` is a plugin such as ``npu-gen``; what is made is also copied to the paths of set_quantized_model_path
-        and set_codegen_model_path, where they are set.
+        ``target`` is a plugin such as ``npu-gen``; results are also copied to the paths of set_quantized_model_path and
+        set_codegen_model_path, if set.
         """
         check_target(target, InvalidStateError)
         self._switcher.compile_for(target, Preference.of(pref))
@@ -478,24 +484,24 @@ class Session:
 
     @call
     def start_auto_compilation(self) -> None:
-        """Start now, if enough has been recorded: what the trigger ``explicit`` waits for."""
+        """Start on-device compilation now, if enough is recorded; the trigger ``explicit`` waits for this call."""
         self._switcher.compiler().start()
 
     @call
     def retry_auto_compilation(self) -> None:
-        """Try again what was rejected, whether in this process or an earlier one."""
+        """Retry a compilation that was rejected, in this process or an earlier one."""
         self._switcher.compiler().retry()
 
     @call
     def wait_for_auto_compilation(self, seconds: float | None = None) -> bool:
-        """Wait until nothing works in the background, at most ``seconds``; whether that is so."""
+        """Wait until nothing works in the background, at most ``seconds``; return whether that is so."""
         return self._switcher.compiler().wait(seconds)
 
     # The end.
 
     @call
     def close(self) -> None:
-        """End the session: wait for a run under way, write what is being traced, and let go of the model."""
+        """End the session: wait for a run in the background, write measurements, and release the model."""
         self._runner.join()
         try:
             self._recorder.write_measurements()

@@ -1,4 +1,4 @@
-"""Settings of one session: what its user set, the environment, its package's config.cfg, defaults, in this order."""
+"""Settings of a session, from its user, the environment, the package's config.cfg and defaults, in this order."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from odc_mlir.runtime.execution.team import MAX_THREADS
 
 ENABLE = "OnDeviceCompilation"
 
-# What a package's config.cfg may hold beside the settings of compiling on the device. Values that are not here are
-# kept out: they have no meaning for us, and never stop a model from being loaded.
+# Settings of a package's config.cfg beside those of on-device compilation. Other keys and values are ignored, and never
+# stop a model from being loaded.
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
         "BACKENDS": "",  # empty: what the model was compiled for, else the host
@@ -39,7 +39,7 @@ OP_BACKEND = "OP_BACKEND_"
 SETTABLE = ("GRAPH_DOT_DUMP", "EXECUTOR", "USE_SCHEDULER", "PROFILING_MODE", "ENABLE_LOG", "NUM_THREADS")
 READABLE = ("BACKENDS", "EXECUTOR")
 
-# Values that we accept for what others' runtimes can do in more ways than one; our results do not depend on them.
+# Values that we accept for options of other runtimes; our results do not depend on them.
 _ONLY = MappingProxyType({"EXECUTOR": ("Linear",), "USE_SCHEDULER": ("0",), "GRAPH_DOT_DUMP": ("0",)})
 _THREADS = "NUM_THREADS"
 _OURS = "ODC_"
@@ -51,13 +51,13 @@ def _may_choose(key: str, value: str) -> bool:
     """Return whether a package may set ``key`` to ``value``, which must not choose files or resources of the user."""
     if key in _OF_USERS:
         return False
-    if key == "ODC_TARGET":  # a machine or a plugin that is known here by its name
+    if key == "ODC_TARGET":  # a name of a machine or plugin, never a path
         return not (value.strip().endswith(".toml") or os.path.basename(value) != value)
     return key != "WORKSPACE_DIR" or not (os.path.isabs(value) or ".." in Path(value).parts)
 
 
 def _objection(key: str, value: str) -> str | None:
-    """Why what a package sets is ignored, None where it counts."""
+    """Return the reason why a setting of a package is ignored, None if it counts."""
     if not _may_choose(key, value):
         return "which only the application and the environment may"
     if key == _THREADS:
@@ -80,9 +80,9 @@ def _objection(key: str, value: str) -> str | None:
 
 
 def check_chosen(chosen: Mapping[str, Any]) -> None:
-    """Raise OptionError for settings that a session's user, or the environment of one that compiles, cannot mean.
+    """Raise OptionError for invalid settings of the user, and of the environment if the session compiles.
 
-    What a package says is another matter: its values never stop a model from being loaded.
+    Invalid settings of a package are ignored instead: they never stop a model from being loaded.
     """
     for key, value in chosen.items():
         if not isinstance(key, str) or not isinstance(value, str):
@@ -112,7 +112,7 @@ def _check_value(key: str, value: str) -> None:
 
 
 def _threads(text: str) -> int:
-    """How many threads a value of NUM_THREADS means; raises OptionError."""
+    """Parse a value of NUM_THREADS; raise OptionError."""
     count = int(text) if re.fullmatch("-?[0-9]{1,6}", text) else 0
     if count != -1 and not 1 <= count <= MAX_THREADS:
         seen = repr(text) if text else "empty"
@@ -121,7 +121,7 @@ def _threads(text: str) -> int:
 
 
 def is_true(text: str) -> bool:
-    """A switch as people write it: everything but 0, off, false, n, no and nothing is true, in any case."""
+    """Parse a switch: everything but 0, off, false, n, no and the empty string is true, in any case."""
     return text.strip().casefold() not in _FALSE
 
 
@@ -130,10 +130,10 @@ def _note(key: str, value: str, objection: str) -> str:
 
 
 class Settings:
-    """The settings of one session. ``config`` is its package's; ``chosen`` is what its user set, which wins.
+    """The settings of one session: ``config`` of its package, and those ``chosen`` by the user, which win.
 
-    ``chosen`` is kept, not copied: what is set goes there. ``ignored`` are notes on what the package must not set, or
-    cannot have meant, which never counts.
+    ``chosen`` is kept, not copied, and receives later settings. ``ignored`` are notes on settings of the package that
+    are forbidden or invalid.
     """
 
     def __init__(self, config: Mapping[str, str] | None = None, chosen: dict[str, str] | None = None) -> None:
@@ -148,7 +148,7 @@ class Settings:
                 self.ignored.append(_note(key, value, objection))
 
     def without_backends(self, reason: str) -> Settings | None:
-        """Without what the package says of backends, ignored for ``reason``; None where it says nothing of them."""
+        """Return the settings without the package's backends, ignored for ``reason``; None if it chooses none."""
         ours = {key: value for key, value in self.config.items() if key == "BACKENDS" or key.startswith(OP_BACKEND)}
         if not any(ours.values()):
             return None
@@ -158,7 +158,7 @@ class Settings:
         return found
 
     def get(self, key: str, default: str | None = None) -> str:
-        """The value of ``key``; an empty string counts as not set."""
+        """Return the value of ``key``; an empty string counts as not set."""
         for source in (self.chosen, os.environ):
             if value := source.get(key, ""):
                 return value
@@ -167,30 +167,30 @@ class Settings:
         return DEFAULTS.get(key, "") if default is None else default
 
     def flag(self, key: str, default: str | None = None) -> bool:
-        """The value of the switch ``key``."""
+        """Return the value of the switch ``key``."""
         return is_true(self.get(key, default))
 
     @property
     def threads(self) -> int:
-        """How many threads run native code together; raises OptionError for what the environment cannot mean."""
+        """The number of threads of native code; raises OptionError for an invalid value of the environment."""
         return _threads(self.get(_THREADS))
 
     def op_backends(self) -> dict[str, str]:
-        """Backend by operator name, from keys such as ``OP_BACKEND_Conv2D``, in the spelling of the keys."""
+        """Return backends by operator name, from keys such as ``OP_BACKEND_Conv2D``."""
         keys = dict.fromkeys((*self.config, *os.environ, *self.chosen))
         found = {key.removeprefix(OP_BACKEND): self.get(key) for key in keys if key.startswith(OP_BACKEND)}
         found.pop("MAP", None)
         return {name: backend for name, backend in found.items() if name and backend}
 
     def set(self, key: str, value: str) -> None:
-        """Set one of the keys that users may set; raises SessionError for others and OptionError for bad values."""
+        """Set a key that users may set; raise SessionError for others and OptionError for bad values."""
         if key not in SETTABLE:
             raise SessionError(f"the setting {key!r} cannot be set", hint=f"it must be one of {', '.join(SETTABLE)}")
         _check_value(key, value)
         self.chosen[key] = value
 
     def read(self, key: str) -> str:
-        """One of the keys that users may read; raises SessionError for others."""
+        """Return a key that users may read; raise SessionError for others."""
         if key not in READABLE:
             raise SessionError(f"the setting {key!r} cannot be read", hint=f"it must be one of {', '.join(READABLE)}")
         return self.get(key)

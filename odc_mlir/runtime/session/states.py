@@ -1,25 +1,32 @@
-"""What a session may be asked in which state: one table, from which every call checks itself."""
+"""States of a session, the table of its calls, and the checks that follow from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
+from functools import wraps
+from threading import RLock
 from types import MappingProxyType
+from typing import Any, Protocol, TypeVar, cast
 
 from odc_mlir.errors import (
     AllocationError,
     DeprecatedApiError,
     InsufficientOutputError,
     InvalidStateError,
+    OdcError,
     OutOfMemoryError,
     SessionError,
     UnexpectedNullError,
 )
+from odc_mlir.runtime.forks import is_stuck, mend_after_fork
 
 
 class State(StrEnum):
-    """Where a session stands."""
+    """State of a session."""
 
     INITIALIZED = "initialized"  # no model yet
     MODEL_LOADED = "model loaded"
@@ -30,7 +37,7 @@ class State(StrEnum):
 
 
 class Status(IntEnum):
-    """The outcome of a call as a number."""
+    """Outcome of a call, as the number that the C API returns."""
 
     NO_ERROR = 0
     ERROR = 1
@@ -52,7 +59,7 @@ _STATUS_BY_ERROR: tuple[tuple[type[BaseException], Status], ...] = (
 
 
 def status_of(error: BaseException | None) -> Status:
-    """The number that stands for ``error``, NO_ERROR for None."""
+    """Return the number that the C API would return for ``error``; NO_ERROR for None."""
     if error is None:
         return Status.NO_ERROR
     return next((status for kind, status in _STATUS_BY_ERROR if isinstance(error, kind)), Status.ERROR)
@@ -60,12 +67,11 @@ def status_of(error: BaseException | None) -> Status:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What one call needs and does.
+    """Conditions and effect of one call.
 
-    ``allowed`` are the states in which it may be made, ``to`` is the state after it succeeds (None: as before; after a
-    failure the state is always as before). ``wrong`` is the error in other states. ``required`` are the parameters
-    that must not be None; with ``null_first`` they are looked at before the state. ``instead`` is what callers of a
-    deprecated call should use.
+    ``allowed`` are the states that permit it, ``to`` is the state after success (None: as before; a failure never
+    changes the state). ``wrong`` is the error in other states. ``required`` are the parameters that must not be None;
+    with ``null_first`` they are checked before the state. ``instead`` is the replacement of a deprecated call.
     """
 
     allowed: frozenset[State]
@@ -83,7 +89,7 @@ _IDLE = _OPEN - {State.RUNNING}
 _NEW = frozenset({State.INITIALIZED})
 _MODEL = frozenset({State.MODEL_LOADED})
 _READY = frozenset({State.PREPARED, State.FINISHED_RUN})
-_AT_REST = _MODEL | _READY  # the states in which the model may be exchanged
+_AT_REST = _MODEL | _READY  # the states that permit another model
 
 CALLS: Mapping[str, Call] = MappingProxyType(
     {
@@ -147,3 +153,111 @@ CALLS: Mapping[str, Call] = MappingProxyType(
     }
 )
 """Every call of a session by name."""
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+_log = logging.getLogger(__name__)
+
+
+class SessionCore:
+    """State, lock and last error of a session."""
+
+    def __init__(self) -> None:
+        self.state = State.INITIALIZED
+        self.lock = RLock()
+        self.last_error = ""
+        self.log_level = logging.DEBUG
+        mend_after_fork(self)
+
+    def after_fork(self) -> None:
+        """In a child process, release the lock if a thread of the parent holds it."""
+        if is_stuck(self.lock):
+            self.lock = RLock()
+
+    def keep_error(self, name: str, error: OdcError) -> None:
+        """Keep ``error``, which the call ``name`` raises, as the last one."""
+        if error.stage is None:
+            error.stage = name
+        self.last_error = str(error)
+
+    def enter(self, name: str, state: State) -> None:
+        """Change to ``state`` after the call ``name``."""
+        if state is not self.state:
+            _log.log(self.log_level, "%s: %s -> %s", name, self.state, state)
+            self.state = state
+
+
+class _HasCore(Protocol):
+    @property
+    def _core(self) -> SessionCore: ...
+
+
+def call(method: Method) -> Method:
+    """Wrap ``method`` in the checks that the table of calls has for its name.
+
+    Required parameters and the state are checked. A failure is kept and leaves the state as it was; success enters the
+    next state. Threads that share a session take turns.
+    """
+    name = method.__name__
+    rule = CALLS[name]
+    allowed, to = rule.allowed, rule.to
+    positions = {parameter: place for place, parameter in enumerate(inspect.signature(method).parameters)}
+    required = tuple((parameter, positions[parameter] - 1) for parameter in rule.required)
+
+    @wraps(method)
+    def checked(self: _HasCore, *args: Any, **kwargs: Any) -> Any:
+        core = self._core
+        with core.lock:
+            try:
+                if required and rule.null_first:
+                    _check_given(name, rule, required, args, kwargs)
+                if core.state not in allowed:
+                    raise _wrong_state(name, rule, core.state)
+                if required:
+                    _check_given(name, rule, required, args, kwargs)
+                result = method(self, *args, **kwargs)
+            except OdcError as error:
+                core.keep_error(name, error)
+                raise
+            except MemoryError as error:
+                failure = OutOfMemoryError("there is not enough memory", stage=name)
+                core.keep_error(name, failure)
+                raise failure from error
+            if to is not None:
+                core.enter(name, to)
+            return result
+
+    return cast(Method, checked)
+
+
+def deprecated(name: str) -> Callable[..., None]:
+    """Return a call that always raises DeprecatedApiError, which names the replacement."""
+    instead = CALLS[name].instead
+
+    def refused(self: _HasCore, *args: Any, **kwargs: Any) -> None:
+        core = self._core
+        with core.lock:
+            failure = DeprecatedApiError(f"{name} is deprecated", hint=f"use {instead}", stage=name)
+            core.keep_error(name, failure)
+            raise failure
+
+    refused.__name__ = refused.__qualname__ = name
+    refused.__doc__ = f"Deprecated: always raises; use {instead}."
+    return refused
+
+
+def _check_given(
+    name: str, rule: Call, required: tuple[tuple[str, int], ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    for parameter, place in required:
+        value = args[place] if place < len(args) else kwargs.get(parameter, parameter)
+        if value is None:
+            raise rule.null(f"{name} needs {parameter}, but it is None")
+
+
+def _wrong_state(name: str, rule: Call, state: State) -> OdcError:
+    if state is State.CLOSED:
+        return UnexpectedNullError(f"{name} was called on a session that is closed")
+    allowed = " or ".join(repr(str(item)) for item in State if item in rule.allowed)
+    return rule.wrong(f"{name} is not allowed in the state {str(state)!r}", hint=f"it needs the state {allowed}")

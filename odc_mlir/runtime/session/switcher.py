@@ -27,11 +27,10 @@ from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.units import Watcher
 from odc_mlir.runtime.session.backends import CPU, NAMES, NPU
 from odc_mlir.runtime.session.exchange import Exchange
-from odc_mlir.runtime.session.fitting import Fitted
-from odc_mlir.runtime.session.loader import Loader
+from odc_mlir.runtime.session.loader import Loader, model_bytes, model_path
 from odc_mlir.runtime.session.recorder import SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE
-from odc_mlir.runtime.session.source import model_bytes, model_path
+from odc_mlir.runtime.session.tensors import Fitted
 
 if TYPE_CHECKING:  # loaded by sessions that compile, the compiler itself behind their first answer
     from odc_mlir.runtime.auto.aim import Aim
@@ -270,7 +269,7 @@ class Switcher:
         )
 
     def _adjusted(self, settings: AutoSettings, target: str | None, preference: Preference | None) -> AutoSettings:
-        """The settings with what calls of this session have chosen."""
+        """Return ``settings`` with the choices of the session's calls."""
         if target is not None and (settings.target == AUTO or choose(settings.target).codegen != target):
             settings = replace(settings, target=target)
         if preference is not None:
@@ -279,7 +278,7 @@ class Switcher:
         return settings if scheme is None else replace(settings, scheme=scheme)
 
     def _why_not(self, executor: Executor, aim: Aim | None) -> str | None:
-        """Why nothing may take this model's place, None where it may."""
+        """Return the reason why no result may replace the model, None if it may."""
         if executor.graph.subgraph != 0:
             return "only the first subgraph can be compiled"
         choice = self._loader.choice
@@ -318,7 +317,7 @@ class Switcher:
     # Running.
 
     def run(self, arrays: list[Array]) -> list[Array]:
-        """The outputs for ``arrays``, both in the user's element types; raises OdcError."""
+        """Run on ``arrays`` and return the outputs, both in the user's element types; raise OdcError."""
         lazy, original = self._lazy, self._original
         if original is None:
             raise SessionError("the session is not prepared")
@@ -362,7 +361,7 @@ class Switcher:
         raise SessionError("there is nothing to run")
 
     def _tried(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array] | None:
-        """One run; None where it fails and others can answer."""
+        """Run a candidate; return None if it fails and others can answer."""
         try:
             return self._by_candidate(watch, fitted, arrays)
         except OdcError as error:
@@ -377,7 +376,7 @@ class Switcher:
         return fitted
 
     def _by_candidate(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array]:
-        """One run by what has been proven, which is watched."""
+        """Run a proven candidate, observed by the watch."""
         if watch is None:
             return self._by(fitted, arrays, is_original=False)
         start = time.perf_counter()

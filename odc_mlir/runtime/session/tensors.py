@@ -1,4 +1,4 @@
-"""What users see of inputs and outputs: their descriptions, and buffers in the layout and element type asked for."""
+"""Inputs and outputs for users: descriptions, and arrays in the requested layout and element type."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 from odc_mlir.errors import InputError, OptionError, SessionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Array, Shape, TensorInfo
-from odc_mlir.runtime.execution.binding import conversion
+from odc_mlir.runtime.execution.binding import conversion, to_codes, to_reals
+from odc_mlir.runtime.execution.executor import Executor
 
 MAX_RANK = 6
 LAYOUTS = ("NONE", "NHWC", "NCHW")
@@ -22,10 +23,10 @@ _TO_CHANNELS_LAST, _TO_CHANNELS_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
 @dataclass
 class tensorinfo:
-    """An input or output: ``dtype`` is a name such as ``float32``, a dimension of -1 in ``dims`` is not known.
+    """Description of an input or output; a dimension of -1 in ``dims`` is unknown.
 
-    ``rank`` is taken from ``dims`` unless it is given; of longer ``dims`` only that many count. ``scale`` and
-    ``zero_point`` are there for tensors with one of each.
+    ``dtype`` is a name such as ``float32``. ``rank`` defaults to the length of ``dims``; further dimensions are
+    ignored. ``scale`` and ``zero_point`` are set for tensors with one of each.
     """
 
     dtype: str = "float32"
@@ -40,7 +41,7 @@ class tensorinfo:
             self.rank = len(self.dims)
 
     def shape(self) -> tuple[int, ...]:
-        """The dimensions as a new shape of an input; raises SessionError unless all are known and allowed."""
+        """Return the dimensions as a new shape of an input; raise SessionError unless all are known and valid."""
         rank = len(self.dims) if self.rank is None else self.rank
         if not 0 <= rank <= MAX_RANK:
             raise SessionError(f"the rank is {rank}, allowed are 0 to {MAX_RANK}", tensor=self.name or None)
@@ -59,7 +60,7 @@ def _is_size(dim: Any) -> bool:
 
 
 def layout_of(layout: Any) -> str:
-    """``layout`` by the name that we use; raises SessionError for anything else."""
+    """Return our name of ``layout``; raise SessionError for an unknown one."""
     name = _LAYOUT_ALIASES.get(layout, layout) if isinstance(layout, str) else None
     if isinstance(layout, int) and 0 <= layout < len(LAYOUTS):
         name = LAYOUTS[layout]
@@ -69,9 +70,9 @@ def layout_of(layout: Any) -> str:
 
 
 class SessionPort:
-    """One input or output as the user wants it: ``layout`` of arrays of rank 4, and float32 values for codes.
+    """An input or output with the user's choices: the ``layout`` of arrays of rank 4, and float32 values for codes.
 
-    ``info`` is the tensor as the user knows it, which does not change when another model takes over behind the session.
+    ``info`` is the tensor of the loaded model. It stays the same when the session switches to a compiled model.
     """
 
     def __init__(self, info: TensorInfo) -> None:
@@ -82,7 +83,7 @@ class SessionPort:
         self.static_shape = None if shape is None or None in shape else tuple(dim or 0 for dim in shape)
 
     def request_float(self, dtype: Any) -> None:
-        """Take and give float32 for this quantised tensor; raises SessionError for another type or tensor."""
+        """Use float32 values for this quantised tensor; raise SessionError for another type or tensor."""
         if str(dtype).lower().removeprefix("dtype.") != "float32":
             raise SessionError(f"the type cannot be {dtype!r}; only float32 is allowed", tensor=self.info.name)
         if self.info.dtype != "float32" and (self.info.quant is None or not self.info.info.is_integer):
@@ -96,11 +97,11 @@ class SessionPort:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The same as numpy's."""
+        """The numpy type of the user's arrays."""
         return DTYPES[self.dtype].numpy
 
     def describe(self, shape: Shape | None) -> tensorinfo:
-        """What users are told; ``shape`` is the model's, in the model's layout."""
+        """Return the description for users; ``shape`` is in the model's layout."""
         quant = self.info.quant if self.info.quant is not None and self.info.quant.per_tensor else None
         dims = () if shape is None else tuple(-1 if dim is None else dim for dim in self.outer_shape(shape))
         known = quant is not None and not self.as_float
@@ -114,25 +115,25 @@ class SessionPort:
         )
 
     def outer_shape(self, shape: Shape) -> Shape:
-        """The model's ``shape`` in the user's layout."""
+        """Convert a ``shape`` of the model to the user's layout."""
         return tuple(shape[axis] for axis in _TO_CHANNELS_FIRST) if self._is_turned(len(shape)) else shape
 
     def inner_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
-        """The user's ``shape`` in the model's layout."""
+        """Convert a ``shape`` of the user to the model's layout."""
         return tuple(shape[axis] for axis in _TO_CHANNELS_LAST) if self._is_turned(len(shape)) else shape
 
     @property
     def is_plain(self) -> bool:
-        """Whether arrays are passed on as they are."""
+        """Whether arrays need no transposition."""
         return self.layout != "NCHW"
 
     def _is_turned(self, rank: int) -> bool:
         return self.layout == "NCHW" and rank == 4
 
     def take(self, value: Array, shape: tuple[int, ...] | None) -> Array:
-        """The user's array in the model's layout; ``shape``: what it must be there, None if it may be any.
+        """Convert an array of the user to the model's layout and ``shape`` (None: any).
 
-        An array of as many elements is taken in another shape too, since buffers have none. Raises InputError.
+        Only the number of elements must agree, since buffers have no shape. Raises InputError.
         """
         if shape is not None and value.shape != (outer := self.outer_shape(shape)):
             if value.size != math.prod(shape):
@@ -146,11 +147,11 @@ class SessionPort:
         return value
 
     def give(self, value: Array) -> Array:
-        """The model's array in the user's layout."""
+        """Convert an array of the model to the user's layout."""
         return np.ascontiguousarray(value.transpose(_TO_CHANNELS_FIRST)) if self._is_turned(value.ndim) else value
 
     def check(self, value: Any, what: str) -> Array:
-        """``value`` as an array of the type that users pass here; raises InputError."""
+        """Return ``value`` as an array of the user's type; raise InputError for another type."""
         if isinstance(value, np.ndarray) and value.dtype == self.numpy:
             return value
         if self.dtype == "string":
@@ -170,21 +171,21 @@ class SessionPort:
         )
 
     def _conversion(self, value: Any) -> str:
-        """How ``value`` becomes what users pass here."""
+        """Return the hint how to convert ``value``."""
         if isinstance(value, np.ndarray) and self.dtype == self.info.dtype:
             return conversion(self.info, value)
         return f"convert it with astype({self.numpy.name!r})"
 
 
 def port_at(ports: Sequence[SessionPort], index: Any, what: str) -> SessionPort:
-    """``ports[index]``; raises SessionError when there is none."""
+    """Return ``ports[index]``; raise SessionError if there is none."""
     if not isinstance(index, (int, np.integer)) or isinstance(index, bool) or not 0 <= index < len(ports):
         raise SessionError(f"there is no {what} {index!r}, the model has {len(ports)}")
     return ports[int(index)]
 
 
 def index_of(ports: Sequence[SessionPort], name: str, what: str) -> int:
-    """The first port called ``name``; raises SessionError when there is none."""
+    """Return the index of the first port called ``name``; raise SessionError if there is none."""
     for index, port in enumerate(ports):
         if port.info.name == name:
             return index
@@ -193,9 +194,49 @@ def index_of(ports: Sequence[SessionPort], name: str, what: str) -> int:
 
 
 def check_choice(what: str, value: Any, allowed: Sequence[str]) -> str:
-    """``value`` if it is one of ``allowed``, also as its number; raises OptionError."""
+    """Return the one of ``allowed`` that ``value`` names or numbers; raise OptionError."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(allowed):
         return allowed[value]
     if value not in allowed:
         raise OptionError(f"unknown {what} {value!r}", hint=f"use one of {', '.join(allowed)}")
     return str(value)
+
+
+class Fitted:
+    """An executor behind the ports of a session: real values of the user are converted to its codes and back.
+
+    Raises SessionError if element types of the executor do not fit the ports.
+    """
+
+    def __init__(self, executor: Executor, inputs: Sequence[SessionPort], outputs: Sequence[SessionPort]) -> None:
+        self.executor = executor
+        self._coded_inputs = _coded(inputs, executor.graph.input_infos())
+        self._coded_outputs = _coded(outputs, executor.graph.output_infos())
+
+    def encoded(self, arrays: list[Array]) -> list[Array]:
+        """Convert arrays of the user to the executor's element types."""
+        if self._coded_inputs:
+            arrays = list(arrays)
+            for place, info in self._coded_inputs:
+                arrays[place] = to_codes(info, arrays[place])
+        return arrays
+
+    def decoded(self, arrays: list[Array]) -> list[Array]:
+        """Convert outputs of the executor to the user's element types."""
+        for place, info in self._coded_outputs:
+            arrays[place] = to_reals(info, arrays[place])
+        return arrays
+
+
+def _coded(ports: Sequence[SessionPort], infos: Sequence[TensorInfo]) -> tuple[tuple[int, TensorInfo], ...]:
+    """Return the ports with real values of the user and codes of the executor, by position."""
+    found = []
+    for place, (port, info) in enumerate(zip(ports, infos, strict=True)):
+        reals = port.dtype == "float32" and (info.dtype == "float32" or info.quant is not None)
+        if info.dtype != port.info.dtype and not reals:
+            raise SessionError(
+                f"the model has {info.dtype} where the session promises {port.dtype}", tensor=port.info.name
+            )
+        if info.dtype != port.dtype:
+            found.append((place, info))
+    return tuple(found)

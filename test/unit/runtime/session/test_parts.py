@@ -19,14 +19,12 @@ from odc_mlir.runtime.auto.status import AutoStatus
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.session.exchange import Exchange
-from odc_mlir.runtime.session.fitting import Fitted
-from odc_mlir.runtime.session.loader import Choices, Loader
+from odc_mlir.runtime.session.loader import Choices, Loader, source_from_bytes
 from odc_mlir.runtime.session.recorder import SessionRecorder
 from odc_mlir.runtime.session.runner import Runner, converted
-from odc_mlir.runtime.session.source import source_from_bytes
 from odc_mlir.runtime.session.states import CALLS
 from odc_mlir.runtime.session.switcher import Switcher
-from odc_mlir.runtime.session.tensors import SessionPort
+from odc_mlir.runtime.session.tensors import Fitted, SessionPort
 
 PROPERTIES = {"digest", "last_error_message", "odc_status", "state", "verdict", "workspace"}
 
