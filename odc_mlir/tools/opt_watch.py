@@ -115,7 +115,7 @@ class IrPrinter:
         """What to print, by the end of its title: each program for a pass that runs on programs, else the module."""
         from odc_mlir.dialects.npu_program import programs
         from odc_mlir.support.text import module_text
-        from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
+        from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass
 
         shown: dict[str, Operation] = {"": module}
         if isinstance(item, ProgramPass) and not self.module_scope:

@@ -23,10 +23,15 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import VIEW
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
-from odc_mlir.transforms.npu.schedule.tensor_ir import NOTHING_COMPUTED
-from odc_mlir.transforms.npu.schedule.views import is_slice_view, joins_whole, readers, slice_of, viewed
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.tensor_ir import (
+    NOTHING_COMPUTED,
+    is_slice_view,
+    joins_whole,
+    readers,
+    slice_of,
+    viewed,
+)
 
 
 class AliasSlice(RewritePattern):

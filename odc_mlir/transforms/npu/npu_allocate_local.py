@@ -1,4 +1,4 @@
-"""``npu-allocate-local``: assign addresses in the local memories.
+"""``npu-allocate-local``: assign addresses in the local memories, by a solver over the whole program.
 
 Before::
 
@@ -10,7 +10,9 @@ After::
     %s = npu.buffer "input" at 8192 : !npu.buffer<tile, 4096xi8>
     npu.isa.load source %x target %s …
 
-A group of buffers before instructions are the slots of one layer, which are adjacent in each memory. A tile-buffer
+A group of buffers before instructions are the slots of one layer, which are adjacent
+in each memory, and next to those of the layer before if there is room: the first transfers of a layer then overlap with
+the last instructions of that layer. A tile-buffer
 buffer that later layers use too is a resident tensor: it keeps its bytes until its last use, and slots are placed
 around it. Unused slots are removed. Rejects slots that do not fit, and buffers that have an address already.
 """
@@ -30,10 +32,8 @@ from odc_mlir.errors import AllocationError, CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, integer
-from odc_mlir.transforms.npu.schedule.local_placement import LocalMemory
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram, integer
 from odc_mlir.transforms.npu.schedule.program import local_sizes
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.residents import gaps, place_residents
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 
@@ -150,3 +150,45 @@ def _read(block: Block) -> list[_LayerBuffers]:
         made = known[id(op.results[0])] = _Local(op, space, size, index, index)
         layers[-1].buffers.append(made)
     return layers
+
+
+class LocalMemory:
+    """One local memory, handed out layer by layer. ``gaps``: the parts of it that are free for slots at present."""
+
+    def __init__(self, size: int) -> None:
+        self.gaps: Sequence[tuple[int, int]] = [(0, size)]
+        self._last = (0, 0)  # the previous layer's slots: start and end
+
+    def place(self, sizes: Sequence[int], following: int = 0) -> list[int] | None:
+        """Addresses of adjacent slots of ``sizes``; None where they do not fit in one gap together.
+
+        ``following``: units that the next layer's slots will take together.
+        """
+        total = sum(sizes)
+        start = self._start(total, following)
+        if start is None:
+            return None
+        if total:
+            self._last = (start, start + total)
+        addresses = []
+        for size in sizes:
+            addresses.append(start)
+            start += size
+        return addresses
+
+    def _start(self, total: int, following: int) -> int | None:
+        """Where the least of the previous layer's slots is overwritten.
+
+        Of several such places the last one if the next layer will not fit beside this one: its first slots, which are
+        filled first, then lie where nothing is in use any more.
+        """
+        first, last = self._last
+        candidates = [
+            start
+            for low, high in self.gaps
+            for start in (low, last, high - total)
+            if low <= start and start + total <= high
+        ]
+        if total + following > max((high - low for low, high in self.gaps), default=0):
+            candidates.reverse()
+        return min(candidates, key=lambda start: max(0, min(last, start + total) - max(first, start)), default=None)

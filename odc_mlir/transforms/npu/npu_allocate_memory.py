@@ -1,4 +1,4 @@
-"""``npu-allocate-memory``: assign addresses in the arena and in the regions of constants, inputs and outputs.
+"""``npu-allocate-memory``: assign addresses in the arena and the other regions, by a solver over live ranges.
 
 Before::
 
@@ -37,9 +37,8 @@ from odc_mlir.transforms.npu.schedule.arena import (
     live_intervals,
     most_live_bytes,
 )
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 
 _REGIONS = (Space.CONSTANTS, Space.INPUTS, Space.OUTPUTS)  # whose places follow from what is in them

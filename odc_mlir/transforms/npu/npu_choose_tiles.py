@@ -1,4 +1,4 @@
-"""``npu-choose-tiles``: choose tilings of window operations, and the tensors that stay in the tile buffer.
+"""``npu-choose-tiles``: solve for the tilings of window operations and the tensors that stay in the tile buffer.
 
 Before::
 
@@ -24,10 +24,8 @@ from xdsl.context import Context
 from xdsl.dialects.builtin import IntegerAttr, i64
 
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, TilingAttr
-from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
-from odc_mlir.transforms.npu.schedule.resident_graph import resident_attribute
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.layer_plan import chosen_tiles, resident_attribute
 from odc_mlir.transforms.npu.schedule.residents import largest_gap
 
 

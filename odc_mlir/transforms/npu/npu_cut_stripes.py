@@ -1,4 +1,4 @@
-"""``npu-cut-stripes``: compute chains of operations that need too much memory a few rows at a time.
+"""``npu-cut-stripes``: solve which chains of operations are computed a few rows at a time, to fit in SRAM.
 
 Before, if the SRAM limit leaves no room for the tensor between the two::
 
@@ -43,12 +43,19 @@ from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.dialects.npu_program import CHAINS, RECOMPUTED_MACS
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.site import tensor_of
-from odc_mlir.transforms.npu.schedule.chosen_tiles import chosen_tiles
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.layer_plan import chosen_tiles
 from odc_mlir.transforms.npu.schedule.resize_stream import ResizeAxis
-from odc_mlir.transforms.npu.schedule.row_graph import RowGraph, RowLayer, Rows, read_rows
-from odc_mlir.transforms.npu.schedule.stripe_plan import Chain, StripePlan, StripePlanner, stripes
+from odc_mlir.transforms.npu.schedule.stripe_plan import (
+    Chain,
+    RowGraph,
+    RowLayer,
+    Rows,
+    StripePlan,
+    StripePlanner,
+    read_rows,
+    stripes,
+)
 
 
 @dataclass(frozen=True)

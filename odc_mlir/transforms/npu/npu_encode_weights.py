@@ -34,8 +34,7 @@ from odc_mlir.isa.table.transfers import CODINGS
 from odc_mlir.isa.weight_coding import Coded, encode
 from odc_mlir.support.deadline import in_time
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
 
 _WLOAD = INSTRUCTIONS["wload"]
 _SOURCE = _WLOAD.SPEC.place_names.index("source")

@@ -1,4 +1,4 @@
-"""``npu-hoist-transfers``: hoist loads to where their slots become free.
+"""``npu-hoist-transfers``: hoist loads to where their slots become free, by an analysis of the whole program.
 
 Before::
 
@@ -16,21 +16,26 @@ After::
     npu.isa.store source %b target %y …
     npu.isa.conv input %c output %d …
 
-A transfer that is issued earlier overlaps with the instructions it was moved past, across tiles and layers; the order
-within each queue is preserved. Buffers move to the top, and unused ones are removed. Needs the addresses of local
-memories, because hoisting is limited by slots that share bytes.
+Queues run on their own, so a transfer that is issued earlier overlaps with the instructions that it passed. It moves up
+to the last instruction that it depends on, across tiles and layers; the order within each queue is preserved. A
+transfer is at most half a queue ahead of its plain place, because a full queue stops the fetch of all instructions
+after it.
+
+Buffers move to the top, and unused ones are removed. Needs the addresses of local memories, because slots that share
+bytes limit hoisting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 
-from odc_mlir.transforms.npu.schedule.hazards import dependences
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
-from odc_mlir.transforms.npu.schedule.order import hoist_transfers
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
+from odc_mlir.isa.fields import Queue
+from odc_mlir.transforms.npu.schedule.hazards import Latest, dependences
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
+from odc_mlir.transforms.npu.schedule.program import Command
 
 
 @dataclass(frozen=True)
@@ -44,3 +49,40 @@ class NpuHoistTransfersPass(ProgramPass):
         program.require_addresses(local=True)
         commands = program.working
         program.write_order(hoist_transfers(commands, dependences(commands), job.target.fetch.queue_depth))
+
+
+MOVED = frozenset({Queue.LOAD, Queue.WEIGHT})
+
+
+def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_depth: int) -> list[Command]:
+    """``commands`` with loads as early as their dependences, ``found``, allow.
+
+    They are at most half a queue ahead of their plain place.
+    """
+    lookahead = max(1, queue_depth // 2)
+    fixed = 0  # commands that do not move, so far
+    place: list[int] = []  # per command: how many fixed commands stand before it
+    plain: dict[Queue, list[int]] = {queue: [] for queue in MOVED}
+    last: dict[Queue, int] = dict.fromkeys(MOVED, 0)
+    buckets: list[list[Command]] = [[]]
+    for command, before in zip(commands, found, strict=True):
+        queue = command.queue
+        if queue not in MOVED:
+            place.append(fixed)
+            buckets[fixed].append(command)
+            fixed += 1
+            buckets.append([])
+            continue
+        earliest = last[queue]
+        for other, index in before.items():
+            earliest = max(earliest, place[index] + (0 if other in MOVED else 1))
+        places = plain[queue]
+        if len(places) >= lookahead:
+            earliest = max(earliest, places[-lookahead])
+        places.append(fixed)
+        last[queue] = earliest
+        place.append(earliest)
+        bucket = buckets[earliest]
+        # the fixed command that ends an older bucket stays last
+        bucket.insert(len(bucket) - 1, command) if earliest < fixed else bucket.append(command)
+    return [command for bucket in buckets for command in bucket]

@@ -1,4 +1,4 @@
-"""``npu-insert-sync``: order all conflicting instructions of different queues by as few semaphores as possible.
+"""``npu-insert-sync``: order conflicting instructions of different queues by the fewest semaphores, by an analysis.
 
 Before::
 
@@ -19,8 +19,7 @@ from dataclasses import dataclass
 
 from xdsl.context import Context
 
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.sync import insert_sync
 
 

@@ -54,22 +54,18 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
 from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
-from odc_mlir.transforms.npu.schedule.fusion import follower_of
-from odc_mlir.transforms.npu.schedule.gather_stream import gather_commands
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, make_buffer, make_instruction
-from odc_mlir.transforms.npu.schedule.layer_ir import read_layers
-from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram, make_buffer, make_instruction
+from odc_mlir.transforms.npu.schedule.layer_plan import follower_of
+from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer, read_layers
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
 from odc_mlir.transforms.npu.schedule.lstm_stream import lstm_commands
-from odc_mlir.transforms.npu.schedule.matmul_stream import matmul_commands
 from odc_mlir.transforms.npu.schedule.move_stream import move_commands
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS, Buffer, Command, command
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.resize_stream import resize_commands
-from odc_mlir.transforms.npu.schedule.search_stream import argmax_commands, position_commands
+from odc_mlir.transforms.npu.schedule.search_stream import argmax_commands, gather_commands, position_commands
 from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, slot_bytes, tiling_of
 from odc_mlir.transforms.npu.schedule.vector_stream import elementwise_commands, reduce_commands, softmax_commands
-from odc_mlir.transforms.npu.schedule.window_stream import conv_commands, pool_commands
+from odc_mlir.transforms.npu.schedule.window_stream import conv_commands, matmul_commands, pool_commands
 
 TensorOpT = TypeVar("TensorOpT", bound=npu.NpuTensorOp)
 

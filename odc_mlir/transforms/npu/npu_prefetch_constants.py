@@ -1,4 +1,4 @@
-"""``npu-prefetch-constants``: copy constants from off-chip memory to SRAM before they are needed.
+"""``npu-prefetch-constants``: copy constants to SRAM before they are needed, planned over the whole program.
 
 Before::
 
@@ -28,9 +28,8 @@ from dataclasses import dataclass
 from xdsl.context import Context
 
 from odc_mlir.transforms.npu.schedule.hazards import dependences
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.prefetch import Room, prefetch_constants
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes
 
 

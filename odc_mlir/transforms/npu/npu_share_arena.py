@@ -27,8 +27,7 @@ from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
 
 
 @dataclass(frozen=True)

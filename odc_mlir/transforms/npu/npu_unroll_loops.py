@@ -30,8 +30,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
 
 
 @dataclass(frozen=True)

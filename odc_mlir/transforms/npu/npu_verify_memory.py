@@ -1,4 +1,4 @@
-"""``npu-verify-memory``: prove that a finished program is safe. Changes nothing.
+"""``npu-verify-memory``: prove by an analysis that a finished program is safe. Changes nothing.
 
 Checked for every instruction: buffers are inside their memory and accesses inside their buffer; no byte of a value is
 overwritten through another buffer before it is read for the last time, in any memory; arena buffers that share bytes
@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from xdsl.context import Context
 
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, TargetedProgram
-from odc_mlir.transforms.npu.schedule.program_pass import ProgramPass
+from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, ProgramPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, region_bytes
 from odc_mlir.transforms.npu.schedule.verify import verify_program
 

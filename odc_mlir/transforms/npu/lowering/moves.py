@@ -16,7 +16,7 @@ from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.transforms.npu.lowering.move_maps import moved_operands, result_copies
+from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
 from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
 from odc_mlir.transforms.partition.rules.search_checks import gathered, updated_axis

@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_move import StridedCopy
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.npu.lowering.polyphase_decomposition import transposed_components
+from odc_mlir.transforms.npu.lowering.decompositions import transposed_components
 from odc_mlir.transforms.npu.lowering.products import of_channels, requantisation, single_product, weight_codes
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of
 from odc_mlir.transforms.npu.lowering.wide_weights import (

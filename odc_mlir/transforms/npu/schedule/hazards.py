@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from odc_mlir.isa.fields import Queue, Space
-from odc_mlir.transforms.npu.schedule.accesses import spans
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, spans
 
 Latest = dict[Queue, int]
 """Queue -> index of its latest command."""

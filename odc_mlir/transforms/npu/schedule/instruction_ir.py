@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, LocationAttr, ModuleOp, UnknownLoc, i32, i64
 from xdsl.ir import Block, SSAValue
+from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir import targets
@@ -24,6 +28,7 @@ from odc_mlir.dialects.npu_memory import BufferType
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError
+from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import hint_of, op_name
 from odc_mlir.targets import MemoryMode, Target
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
@@ -258,3 +263,17 @@ def set_semaphores(op: InstructionOp, command: Command) -> None:
             properties[name] = _ints(tokens)
         elif name in properties:
             del properties[name]
+
+
+@dataclass(frozen=True)
+class ProgramPass(ModulePass):
+    """Runs on each program of a module by itself, and leaves all around them as it is."""
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        for job in targeted_programs(op, self.name):
+            checkpoint(ctx)
+            self.apply_to(ctx, job)
+
+    @abstractmethod
+    def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        """Run on one program."""

@@ -1,16 +1,25 @@
-"""A tensor operation and where its tensors are: all that lowering knows beside the operation itself."""
+"""Layers: the tensor operations of a program with a buffer for every tensor."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from xdsl.ir import BlockArgument, Operation, SSAValue
+
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.npu_memory import element_bytes
+from odc_mlir.dialects.npu_program import ProgramOp
+from odc_mlir.dialects.odc import YieldOp
+from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import Space
+from odc_mlir.support.locations import op_name, value_name
 from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry
-from odc_mlir.transforms.npu.schedule.program import Buffer, Place
-from odc_mlir.transforms.npu.schedule.residents import Layout
+from odc_mlir.transforms.npu.schedule.program import Buffer, Place, shaped
+from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder
+from odc_mlir.transforms.npu.schedule.tensor_ir import ViewSources, image_shape, layer_ops, resident_image, window_of
 
 Op = TypeVar("Op", bound=npu.NpuTensorOp, covariant=True)
 
@@ -66,3 +75,116 @@ class WindowLayer(Layer[Op]):
     """A convolution or pooling with its geometry."""
 
     window: WindowGeometry
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """An output that is an input or a constant as it is."""
+
+    source: Buffer
+    target: Buffer
+
+
+@dataclass(slots=True)
+class ProgramLayers:
+    """A segment's operations in order, where their tensors are, and what has to be copied at the end."""
+
+    layers: list[Layer[npu.NpuTensorOp]] = field(default_factory=list)
+    fills: dict[int, tuple[LayerTensor, int]] = field(default_factory=dict)  # layer -> its resident result, border code
+    copies: list[Copy] = field(default_factory=list)
+
+
+def read_layers(program: ProgramOp) -> ProgramLayers:
+    """The tensor operations of ``program``; raises CompileError for an operation of another level."""
+    return _ProgramReader(program).result
+
+
+class _ProgramReader:
+    """Reads one program."""
+
+    def __init__(self, program: ProgramOp) -> None:
+        self.result = ProgramLayers()
+        self.buffers: dict[SSAValue, Buffer] = {}
+        self.layouts: dict[SSAValue, Layout] = {}
+        block = program.block
+        self.views = ViewSources(block)
+        for number, argument in enumerate(block.args):
+            self.buffers[argument] = _buffer_of(argument, Space.INPUTS, binds=(number,))
+        last = block.last_op
+        if not isinstance(last, YieldOp):
+            raise CompileError(
+                f"{program.sym_name.data} does not hold tensor operations", op=last.name if last else None
+            )
+        self._read_outputs(last)
+        for op in layer_ops(block):
+            self._read(op)
+
+    def _read_outputs(self, last: YieldOp) -> None:
+        for number, value in enumerate(last.operands):
+            root, _ = self.views.place(value)
+            known = self.buffers.get(root)
+            if known is not None and known.space is Space.OUTPUTS:
+                known.binds += (number,)
+                continue
+            buffer = _buffer_of(value, Space.OUTPUTS, binds=(number,))
+            if isinstance(root, BlockArgument) or isinstance(root.owner, npu.ConstantOp):
+                self.result.copies.append(Copy(self._buffer(root), buffer))
+            else:
+                self.buffers[root] = buffer
+
+    def _buffer(self, root: SSAValue) -> Buffer:
+        buffer = self.buffers.get(root)
+        if buffer is None:
+            if isinstance(root.owner, npu.ConstantOp):
+                buffer = _buffer_of(root, Space.CONSTANTS)
+                buffer.data = root.owner.value.bytes
+            else:
+                buffer = _buffer_of(root, Space.ARENA)
+            self.buffers[root] = buffer
+        return buffer
+
+    def _tensor(self, value: SSAValue) -> LayerTensor:
+        (root, start), shape = self.views.place(value), npu.shape_of(value)
+        layout = self.layouts.get(root)
+        if layout is not None and shape != npu.shape_of(root):  # a view: residents that have views are dense
+            image = image_shape(shape) or (1, math.prod(shape) // shape[-1], shape[-1])
+            layout = Layout(*image, PaddingBorder(), npu.item_bytes(value))
+        return LayerTensor(self._buffer(root), shape, code_type(value), layout, start)
+
+    def _keep(self, op: Operation) -> None:
+        """Note that the result of ``op`` stays in the tile buffer, if it does."""
+        kept = resident_image(op)
+        if kept is None:
+            return
+        layer, value = len(self.result.layers), op.results[0]
+        layout = kept.layout
+        self.buffers[value] = shaped(op_name(op), Space.TILE, layout.shape, code_type(value))
+        self.layouts[value] = layout
+        if kept.fill is not None:
+            self.result.fills[layer] = (self._tensor(value), kept.fill)
+
+    def _read(self, op: Operation) -> None:
+        if not isinstance(op, npu.NpuTensorOp):
+            raise CompileError("the scheduler does not support this operation", op=op.name, tensor=op_name(op))
+        self._keep(op)
+        sources, results = (tuple(map(self._tensor, values)) for values in (op.operands, op.results))
+        if not isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
+            self.result.layers.append(Layer(op, sources, results))
+            return
+        stays = sources[0].layout is not None, results[0].layout is not None
+        window = window_of(op, source_resident=stays[0], result_resident=stays[1])
+        self.result.layers.append(WindowLayer(op, sources, results, window))
+
+
+def code_type(value: SSAValue) -> str:
+    """The code type of a tensor value by its name in the instruction set; numbers are made of words of 32 bits."""
+    code = CODE_TYPES.get(npu.dtype_of(value))
+    return "i32" if code is None else code.value
+
+
+def _buffer_of(value: SSAValue, space: Space, *, binds: tuple[int, ...] = ()) -> Buffer:
+    """A buffer for the tensor ``value``."""
+    shape, element = npu.shape_of(value) or (1,), code_type(value)
+    if (words := npu.item_bytes(value) // element_bytes(element)) > 1:
+        shape = (*shape, words)
+    return shaped(value_name(value), space, shape, element, binds=binds)

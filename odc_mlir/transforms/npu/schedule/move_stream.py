@@ -15,9 +15,8 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import StridedRuns, instruction_bytes, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
 from odc_mlir.transforms.npu.schedule.program import Command, command
-from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.transfers import flat_store
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT
 

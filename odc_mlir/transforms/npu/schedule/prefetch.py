@@ -1,10 +1,12 @@
-"""Constants on their way from off-chip memory to SRAM.
+"""Copies of constants from off-chip memory to SRAM: a heuristic over the whole program.
 
 Constants are merged into chunks in the order in which the layers that use them end: weights are loaded far ahead of
-that, and nothing waits for them so early. Each chunk is copied to SRAM by one large transfer, as early as SRAM has room
-for it until its last use: for a fixed order, that keeps the off-chip port busy for as long as any schedule could.
-Copies enter the program where an estimated timeline says that the copy queue has room, so that waiting copies never
-stop the instruction fetch.
+their use, and nothing waits for them so early. Each chunk is copied to SRAM by one large transfer, as early as SRAM has
+room for it until its last use: for a fixed order, no schedule keeps the off-chip port busy for longer. An estimated
+timeline says where the copy queue has room, so that waiting copies never stop the instruction fetch.
+
+The timeline models in-order queues, dependences, one SRAM port, one off-chip port and bounded queues. It is coarser
+than the simulator, because a port serves one transfer after the other in program order, but linear in time.
 """
 
 from __future__ import annotations
@@ -12,19 +14,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, product
 from typing import Literal, NamedTuple
 
 from odc_mlir.errors import AllocationError
-from odc_mlir.isa.fields import Space
+from odc_mlir.isa.code_types import TYPE_BYTES
+from odc_mlir.isa.fields import Queue, Space
+from odc_mlir.isa.immediates import Immediates
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate, end_of, live_intervals
+from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, StridedRuns
 from odc_mlir.transforms.npu.schedule.hazards import Latest
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
-from odc_mlir.transforms.npu.schedule.timeline import EstimatedTimeline
 
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
@@ -405,3 +409,137 @@ def _redirected_place(place: Place, homes: dict[Buffer, tuple[Chunk, int]]) -> P
         return place
     assert home[0].target is not None, "only placed chunks have a home"
     return home[0].target, home[1] + place[1]
+
+
+TRANSFERS = frozenset({Queue.LOAD, Queue.STORE, Queue.WEIGHT})
+
+
+class EstimatedTimeline:
+    """Start and finish of commands, visited in program order."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self.offchip_free = 0.0  # when the off-chip port has carried all that it was asked for
+        self.finish: list[float] = []
+        self._queue_free = dict.fromkeys(Queue, 0.0)
+        self._waiting: dict[Queue, deque[float]] = {queue: deque() for queue in Queue}
+        self._port_free = 0.0
+        self._known: dict[int, float] = {}  # by the id of the immediates, which commands share
+        self._fetch = target.fetch
+        self.fetched = 0.0  # when the latest command was issued
+
+    def visit(self, command: Command, before: Latest, ready: float = 0.0, *, offchip: bool = False) -> None:
+        """Add a command that depends on ``before`` and starts no earlier than ``ready``.
+
+        ``offchip``: it reads constants in off-chip memory.
+        """
+        target, fetch, queue = self.target, self._fetch, command.queue
+        waiting, finish = self._waiting[queue], self.finish
+        self.fetched += fetch.issue_cycles
+        if len(waiting) >= fetch.queue_depth:
+            self.fetched = max(self.fetched, waiting.popleft())
+        start = max(self.fetched, self._queue_free[queue], ready)
+        for other, index in before.items():
+            if other is not queue and finish[index] + fetch.semaphore_cycles > start:
+                start = finish[index] + fetch.semaphore_cycles
+        waiting.append(start)
+        if offchip:
+            moved = read_bytes(command.immediates, target.offchip.burst_bytes) / target.offchip.bytes_per_cycle
+            end = self.offchip_free = max(start + target.offchip.read_latency_cycles, self.offchip_free) + moved
+        elif queue in TRANSFERS:
+            moved = self._cycles(transfer_cycles, command.immediates)
+            data = max(start + target.sram.read_latency_cycles, self._port_free)
+            self._port_free = end = data + moved
+        else:
+            end = start + self._cycles(compute_cycles, command.immediates)
+        self._queue_free[queue] = end
+        finish.append(end)
+
+    def _cycles(self, of: Callable[[Target, Immediates], float], immediates: Immediates) -> float:
+        """What ``of`` says, asked once."""
+        found = self._known.get(id(immediates))
+        if found is None:
+            found = self._known[id(immediates)] = of(self.target, immediates)
+        return found
+
+
+def transfer_cycles(target: Target, immediates: Immediates) -> float:
+    """Cycles that a transfer occupies the SRAM port or, for weights, the decoder."""
+    v = immediates.values
+    burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
+    if immediates.mnemonic in ("load", "store"):
+        runs = StridedRuns(v["size0"], v["size1"], v.get("memory_stride1", 0), v["size2"], v.get("memory_stride2", 0))
+        return cost.transfer_bytes(runs, burst) / width
+    if immediates.mnemonic == "mload":
+        return cost.matrix_load_cycles(target, v["rows"], v["columns"], v["row_stride"], v["group"])
+    size = read_bytes(immediates, burst)
+    if immediates.mnemonic == "wload":
+        return max(size / width, v["bytes"] / target.decoder.symbols_per_cycle)
+    if immediates.mnemonic == "gather":
+        size += v["count"] * v["row_bytes"]  # written where other transfers have a local memory
+    return cost.transfer_bytes(StridedRuns(size), burst) / width
+
+
+def read_bytes(immediates: Immediates, burst: int) -> int:
+    """Bytes that a transfer reads; of rows that data say, the bursts of ``burst`` bytes around them."""
+    areas = immediates.effects.reads
+    return sum(cost.picked_bytes(*area.picked, burst) if area.picked else area.size for area in areas)
+
+
+def compute_cycles(target: Target, immediates: Immediates) -> float:
+    """Cycles of a command of the array or the vector engine, as charged where no estimate of its own is kept here."""
+    v, mnemonic = immediates.values, immediates.mnemonic
+    if mnemonic == "conv":
+        return _conv_cycles(target, v)
+    if mnemonic == "vop":
+        count = v["size0"] * v["size1"] * v["size2"]
+        if any(area.field == "table" for area in immediates.effects.reads) and TYPE_BYTES[v.get("a_type", 0)] > 1:
+            return cost.interpolated_cycles(target, count)
+        read = TYPE_BYTES[v.get("a_type", 0)] + TYPE_BYTES[v.get("b_type", 0)]
+        return cost.vector_cycles(target, count, read * count)
+    if mnemonic == "pool":
+        results = v["out_width"] * v["out_height"] * v["channels"]
+        taps = results * v["kernel_height"] * v["kernel_width"]
+        return cost.vector_cycles(target, results, taps * TYPE_BYTES[v.get("type", 0)], elements=taps)
+    if mnemonic == "reduce":
+        count = v["width"] * v["height"] * v["channels"]
+        return cost.vector_cycles(target, v["channels"], count * TYPE_BYTES[v.get("in_type", 0)], elements=count)
+    if mnemonic == "softmax":
+        return cost.softmax_cycles(target, v["rows"] * v["columns"], TYPE_BYTES[v.get("in_type", 0)])
+    return immediates.spec.cost.alone(immediates.spec.words(v), target)
+
+
+def _conv_cycles(target: Target, v: Mapping[str, int]) -> float:
+    item = TYPE_BYTES[v.get("in_type", 0)]
+    passes = item * TYPE_BYTES[v.get("weight_type", 0)]
+    if v.get("depthwise"):
+        plane = PlaneWork(
+            v["out_height"],
+            v["out_width"],
+            v["channels"],
+            v["kernel_height"],
+            v["kernel_width"],
+            v["stride_y"],
+            v["stride_x"],
+            v["dilation_y"],
+            v["dilation_x"],
+            item,
+            passes,
+        )
+        return cost.depthwise_cycles(target, plane)
+    taps, channels = v["kernel_height"] * v["kernel_width"], v["in_channels"]
+    joined = v["in_stride_x"] == channels * item and v["dilation_x"] == 1
+    run = channels * (v["kernel_width"] if joined else 1)
+    emit = bool(v.get("emit"))
+    work = ArrayWork(
+        v["out_width"] * v["out_height"],
+        v["channels"],
+        taps * channels,
+        run,
+        taps * channels // run,
+        emit=emit,
+        accumulate=v.get("init", 0) == 2 or not emit,
+        item_bytes=item,
+        passes=passes,
+    )
+    return cost.conv_cycles(target, v.get("shape", 0), work)

@@ -1,4 +1,4 @@
-"""Records of an instruction stream under construction: buffers, and commands that refer to them."""
+"""Records of instructions for analysis: buffers, commands that refer to them, and the ranges that these touch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type, element_bytes, flat_type
+from odc_mlir.isa.effects import Area
 from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
@@ -132,3 +133,16 @@ def buffers_of(commands: Sequence[Command]) -> Iterator[Buffer]:
             if id(buffer) not in seen:
                 seen.add(id(buffer))
                 yield buffer
+
+
+def spans(places: Mapping[str, Place], area: Area) -> Iterator[BufferRange]:
+    """Where ``area`` lies; in a ring, that is up to two ranges."""
+    buffer, start = places[area.field]
+    size, ring = area.size, area.ring
+    if ring is not None:
+        home, base = places[ring[0]]
+        end = base + ring[1]
+        if start + size > end:
+            yield home, base, start + size - ring[1]
+            size = end - start
+    yield buffer, start, start + size

@@ -16,9 +16,8 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.cost import StridedRuns, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
 from odc_mlir.transforms.npu.schedule.program import Command, Place, command
-from odc_mlir.transforms.npu.schedule.slots import Slots, TilePart
 from odc_mlir.transforms.npu.schedule.vector_cost import VectorWork, vector_choice
 from odc_mlir.transforms.npu.schedule.window_tiling import aligned
 

@@ -16,9 +16,8 @@ from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
 from odc_mlir.transforms.npu.schedule.geometry import MAX_RUNS, parts
 from odc_mlir.transforms.npu.schedule.layers import Layer, LayerTensor
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command
-from odc_mlir.transforms.npu.schedule.slots import Slots
 from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
 from odc_mlir.transforms.npu.schedule.transfers import flat_load, flat_store
 from odc_mlir.transforms.npu.schedule.window_tiling import TILE_ALIGNMENT, aligned

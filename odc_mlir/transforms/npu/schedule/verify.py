@@ -14,10 +14,9 @@ from odc_mlir.dialects.npu_isa import missing_address
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import SEMAPHORE_MAX, Queue, Space
 from odc_mlir.targets import Target
-from odc_mlir.transforms.npu.schedule.accesses import spans
 from odc_mlir.transforms.npu.schedule.arena import live_intervals, overlapping
 from odc_mlir.transforms.npu.schedule.hazards import Hazards, Latest
-from odc_mlir.transforms.npu.schedule.program import Buffer, Command, local_sizes
+from odc_mlir.transforms.npu.schedule.program import Buffer, Command, local_sizes, spans
 from odc_mlir.transforms.npu.schedule.sync import Clock, join
 
 

@@ -21,19 +21,17 @@ from odc_mlir.transforms.npu.schedule import cost
 from odc_mlir.transforms.npu.schedule.cost import ArrayWork, PlaneWork, StridedRuns, transfer_bytes
 from odc_mlir.transforms.npu.schedule.geometry import MAX_PAD, MAX_RUNS, WindowGeometry, clip, even_splits
 from odc_mlir.transforms.npu.schedule.program import MOST_LAYER_COMMANDS
-from odc_mlir.transforms.npu.schedule.window_plans import (
-    conv_plans,
-    depthwise_plans,
-    fills_weight_buffer,
-    pool_plans,
-    sliced_plans,
-)
 from odc_mlir.transforms.npu.schedule.window_tiling import (
     StepKind,
     WindowTiling,
+    conv_plans,
+    depthwise_plans,
+    fills_weight_buffer,
     footprint,
     group_sizes,
     kinds_of_group,
+    pool_plans,
+    sliced_plans,
     step_kinds,
 )
 

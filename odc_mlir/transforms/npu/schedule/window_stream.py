@@ -1,6 +1,8 @@
-"""Commands of convolutions, depthwise convolutions and pooling, in plain order: what is needed just before its use.
+"""Commands of convolutions, matrix products and pooling in plain order: each transfer is just before its use.
 
-:mod:`order` moves transfers up afterwards; hazards between slots are what limits it.
+``npu-hoist-transfers`` moves transfers up afterwards. Matrix products of two computed matrices are convolutions whose
+weights lie in SRAM as a plain matrix. An element-wise operation may be computed with each tile of a convolution: the
+tile does not go to memory, the other operand is loaded to a slot, and the result replaces that of the convolution.
 """
 
 from __future__ import annotations
@@ -17,14 +19,13 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool, packed_params, packed_weights
-from odc_mlir.transforms.npu.schedule.fused_stream import FusedElementwise
 from odc_mlir.transforms.npu.schedule.geometry import Tile, WindowGeometry, clip, parts, ring_rows, tiles
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer
-from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot
+from odc_mlir.transforms.npu.schedule.local import LocalMemories, Slot, Slots, TilePart
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, command, placed
-from odc_mlir.transforms.npu.schedule.slots import Slots, TilePart
-from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields
-from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, store_tile
+from odc_mlir.transforms.npu.schedule.tensor_ir import output_fields, scale_fields
+from odc_mlir.transforms.npu.schedule.transfers import Region2D, load_region, load_tile, store_tile
+from odc_mlir.transforms.npu.schedule.vector_stream import vop_fields
 from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep, WindowTiling, footprint, group_steps
 
 Convolution = WindowLayer[npu.ConvOp]
@@ -402,3 +403,86 @@ def pool_commands(layer: Pooling, tiling: WindowTiling, memories: LocalMemories)
             out_stride_y=output.stride_y,
         )
         yield from stores
+
+
+Matmul = WindowLayer[npu.MatmulOp]
+
+
+class _Matrix(WeightLoads[npu.MatmulOp]):
+    """Loads of the right-hand side; every image has its own."""
+
+    def owner(self, tile: Tile) -> int:
+        return tile.image
+
+    def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
+        matrix, item = self.layer.sources[1], self.layer.window.weight_item_bytes
+        _, _, depth, columns = matrix.shape
+        first = (tile.image * depth + step.k_first) * columns + step.first
+        return command(
+            "mload",
+            source=matrix.at(first * item),
+            target=target,
+            rows=step.k_count,
+            columns=step.channels * item,
+            row_stride=columns * item,
+            group=self.columns * item,
+        )
+
+    def parameters(self, first: int, count: int, target: Place) -> Command:
+        return command("pfill", target=target, count=count, **scale_fields("out", self.layer.op.scale))
+
+
+def matmul_commands(
+    layer: Matmul, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
+) -> Iterator[Command]:
+    """The commands of a matrix product in plain order."""
+    op, weights = layer.op, layer.sources[1].type
+    constant: dict[str, int | str] = {
+        "weight_type": weights,
+        "wide": int(layer.window.item_bytes > 1),
+        "in_zero": op.a_zero.value.data,
+        "weight_zero": op.b_zero.value.data,
+        **output_fields(op),
+    }
+    matrix = _Matrix(layer, tiling, target, memories, pool, weights)
+    return product_commands(layer, tiling, memories, matrix, constant)
+
+
+class FusedElementwise:
+    """``layer`` reads the result of a convolution with ``window`` and ``tiling``, and a tensor of the same form.
+
+    ``number``: the layer that its commands say they are of.
+    """
+
+    def __init__(
+        self,
+        layer: Layer[npu.ElementwiseOp],
+        window: WindowGeometry,
+        tiling: WindowTiling,
+        memories: LocalMemories,
+        first: bool,
+        number: int,
+    ) -> None:
+        """``first``: the convolution's result is operand ``a``, not ``b``."""
+        self.layer, self.window, self.number = layer, window, number
+        self.other = layer.sources[1 if first else 0]
+        self.names = ("a", "b") if first else ("b", "a")
+        slot = Slot("operand", (tiling.rows, tiling.cols, tiling.group), self.other.type)
+        self.slots = Slots(memories.take(Space.TILE, [slot] * tiling.operand_slots))
+        self.fields = vop_fields(layer)
+
+    def commands(self, tile: Tile, group: tuple[int, int], output: Place) -> Iterator[Command]:
+        """Load, computation and store for result channels ``group`` (first, count) of a tile that is at ``output``."""
+        slot = self.slots.take()
+        yield self._own(load_tile(self.other, self.window, tile, *group, (slot, 0)))
+        elements = tile.rows * tile.cols * group[1]
+        sizes = {"size0": elements, "size1": 1, "size2": 1, "a_stride0": 1, "b_stride0": 1}
+        run = elements * self.layer.result.item_bytes
+        strides = {f"{name}_stride{level}": run for name in ("a", "b", "out") for level in (1, 2)}
+        places = {self.names[0]: output, self.names[1]: (slot, 0), "output": output}
+        yield self._own(command("vop", **self.fields, **sizes, **strides, **places))
+        yield self._own(store_tile(self.layer.result, self.window, tile, *group, output))
+
+    def _own(self, made: Command) -> Command:
+        made.layer = self.number
+        return made

@@ -33,15 +33,13 @@ from odc_mlir.transforms.npu.convert_circle_to_npu import ConvertCircleToNpuPass
 from odc_mlir.transforms.npu.npu_alias_moves import mark_views
 from odc_mlir.transforms.npu.npu_fuse_padding import NpuFusePaddingPass
 from odc_mlir.transforms.npu.npu_swap_axes import NpuSwapAxesPass
-from odc_mlir.transforms.npu.schedule.chosen_tiles import planned_layers
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.cost import StridedRuns, ports, transfer_bytes
-from odc_mlir.transforms.npu.schedule.gather_stream import gathered_bytes
+from odc_mlir.transforms.npu.schedule.layer_plan import layer_choices, planned_layers
 from odc_mlir.transforms.npu.schedule.prefetch import SMALLEST_CHUNK
-from odc_mlir.transforms.npu.schedule.resident_graph import layer_choices
-from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, window_of
+from odc_mlir.transforms.npu.schedule.search_stream import gathered_bytes
+from odc_mlir.transforms.npu.schedule.tensor_ir import becomes_instructions, viewed, window_of
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
-from odc_mlir.transforms.npu.schedule.views import viewed
 from odc_mlir.transforms.npu.schedule.window_search import TilingChoice
 from odc_mlir.transforms.npu.schedule.window_tiling import WindowTiling, step_kinds
 from odc_mlir.transforms.partition.plans.plans import OperatorCost

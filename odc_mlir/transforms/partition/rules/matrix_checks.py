@@ -7,7 +7,7 @@ import math
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.spec import Node
-from odc_mlir.transforms.npu.lowering.matrices import matrices
+from odc_mlir.transforms.npu.lowering.decompositions import matrices
 from odc_mlir.transforms.partition.rules import checks
 from odc_mlir.transforms.partition.rules.weight_checks import centred_range
 

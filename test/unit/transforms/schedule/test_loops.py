@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.isa.codec import Instr, decode, encode, make
-from odc_mlir.transforms.npu.schedule.loops import IssuedInstruction, find_loops
+from odc_mlir.transforms.npu.npu_roll_loops import IssuedInstruction, find_loops
 
 BUFFER_BYTES = 2048
 

@@ -13,7 +13,7 @@ from helpers.npu_layers import Body, check, make_module, small_target, tensor_ty
 from odc_mlir import targets
 from odc_mlir.dialects import npu
 from odc_mlir.errors import CompileError
-from odc_mlir.transforms.npu.schedule.lstm_plan import plan_lstm
+from odc_mlir.transforms.npu.schedule.lstm_stream import plan_lstm
 from odc_mlir.transforms.partition.plans.costs import segment_cycles
 from odc_mlir.transforms.partition.plans.plans import OperatorCost
 

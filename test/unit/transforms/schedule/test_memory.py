@@ -28,8 +28,8 @@ from odc_mlir.transforms.npu.schedule.arena import (
 from odc_mlir.transforms.npu.schedule.geometry import make_window
 from odc_mlir.transforms.npu.schedule.program import Buffer
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, gaps, place_residents
-from odc_mlir.transforms.npu.schedule.window_plans import conv_plans
 from odc_mlir.transforms.npu.schedule.window_search import Room, _TilingSearch
+from odc_mlir.transforms.npu.schedule.window_tiling import conv_plans
 
 ALIGNMENT = 32
 

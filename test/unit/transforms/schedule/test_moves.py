@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from odc_mlir import targets
 from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.transforms.npu.lowering.decompositions import FILLED, indices, strided_copies
 from odc_mlir.transforms.npu.schedule.move_stream import LARGEST_COUNT, LARGEST_RUN, Transfer, move_cycles, tiles
-from odc_mlir.transforms.npu.schedule.moves import FILLED, indices, strided_copies
 
 Map = NDArray[Any]
 X = np.arange(8 * 8 * 16).reshape(1, 8, 8, 16)

@@ -12,8 +12,8 @@ from odc_mlir.errors import CompileError
 from odc_mlir.isa.codec import MAX_POSTS, MAX_WAITS
 from odc_mlir.isa.fields import SEMAPHORES, Queue, Space
 from odc_mlir.targets import load
+from odc_mlir.transforms.npu.npu_hoist_transfers import hoist_transfers
 from odc_mlir.transforms.npu.schedule.hazards import dependences
-from odc_mlir.transforms.npu.schedule.order import hoist_transfers
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, command
 from odc_mlir.transforms.npu.schedule.sync import SEMAPHORE_OF, insert_sync
 from odc_mlir.transforms.npu.schedule.verify import verify_program

@@ -9,8 +9,8 @@ from helpers.npu_layers import Body, check, make_module
 from odc_mlir.dialects import npu
 from odc_mlir.transforms.npu.schedule.constants import stored_bytes
 from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram, targeted_programs
+from odc_mlir.transforms.npu.schedule.layer_plan import STEP, held_bytes, uncopied_weights
 from odc_mlir.transforms.npu.schedule.tensor_ir import layer_ops
-from odc_mlir.transforms.npu.schedule.weight_room import STEP, held_bytes, uncopied_weights
 
 SHAPE = (1, 8, 6, 64)
 PIXELS = 8 * 6

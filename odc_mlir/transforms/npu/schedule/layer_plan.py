@@ -1,0 +1,485 @@
+"""Plan of the layers of a program: tilings, results that stay in the tile buffer, and fused operations.
+
+Three choices depend on each other and are searched together:
+
+- Residents: a result that stays in the tile buffer is neither stored nor loaded, and leaves less room for tiles.
+- Tilings: fast ones have long programs. If constants and program have a port of their own, both overlap with the work
+  of the layers, and the slower of the two decides: bytes of program may be worth more than cycles of a layer.
+- Fused operations: apart, a convolution stores its result, and the element-wise operation after it loads that result
+  and the other operand. Fused, only the other operand is loaded while the array is busy.
+
+Weights that are read again for every tile are read from a copy in SRAM. Without room for the copy, each time goes
+through the narrow off-chip port; then a tiling that reads weights once is better, although it reads the image more
+often.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import accumulate
+from types import MappingProxyType
+from typing import NamedTuple
+
+from xdsl.context import Context
+from xdsl.ir import Block, Operation, SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_tiling import Residency, ResidentAttr
+from odc_mlir.dialects.odc import YieldOp
+from odc_mlir.errors import CompileError
+from odc_mlir.isa.fields import FULL_RECORD_BYTES
+from odc_mlir.support.deadline import checkpoint
+from odc_mlir.support.locations import op_name
+from odc_mlir.targets import MemoryMode, Target
+from odc_mlir.transforms.npu.schedule.constants import stored_bytes
+from odc_mlir.transforms.npu.schedule.cost import ports
+from odc_mlir.transforms.npu.schedule.instruction_ir import TargetedProgram
+from odc_mlir.transforms.npu.schedule.lstm_stream import plan_lstm
+from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
+from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, largest_gap, place_residents
+from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
+from odc_mlir.transforms.npu.schedule.search_stream import gather_choice
+from odc_mlir.transforms.npu.schedule.tensor_ir import ViewSources, image_shape, layer_ops, window_of
+from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
+from odc_mlir.transforms.npu.schedule.vector_cost import vector_choices
+from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice
+
+ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
+WORTHWHILE = 0.999  # of the score that a change must at least reach
+
+Choices = Callable[[int, tuple[bool, ...], bool], tuple[TilingChoice, ...]]
+"""(bytes for slots, is each source resident, is the result) -> choices; CompileError where there are none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResidencyNode:
+    """A layer: the candidates among its sources and its result (indices, None: stays in memory)."""
+
+    choices: Choices
+    sources: tuple[int | None, ...]
+    result: int | None
+
+
+class ResidencyPlan(NamedTuple):
+    """``residents``: kept candidates by index, with addresses; ``choices``: one per layer."""
+
+    residents: dict[int, Resident]
+    balance: BalancedChoices
+
+
+class ResidentPlanner:
+    """Plans one segment. ``constant_bytes``: weights and parameters of all layers."""
+
+    def __init__(
+        self,
+        nodes: Sequence[ResidencyNode],
+        candidates: Sequence[Resident],
+        constant_bytes: int,
+        target: Target,
+        memory: MemoryMode,
+    ) -> None:
+        self.nodes, self.candidates = nodes, candidates
+        self.target = target
+        self._balancer = Balancer(constant_bytes, target, memory)
+        self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
+
+    def plan(self, check: Callable[[], None] = lambda: None, *, improve: bool = True) -> ResidencyPlan:
+        """The best plan found: all candidates that fit together, then, to ``improve``, without each that does not pay.
+
+        ``check`` is called again and again and may raise. Raises CompileError where a layer fits in no way.
+        """
+        best = self._evaluate(frozenset())
+        kept = self._fitting()
+        while kept:
+            trial = self._try(kept)
+            check()
+            if trial is not None:
+                if trial.balance.score <= best.balance.score * WORTHWHILE:
+                    best = self._improved(trial, check) if improve else trial
+                break
+            kept -= {max(kept, key=lambda i: (self.candidates[i].size, i))}
+        return best
+
+    def _fitting(self) -> frozenset[int]:
+        """Candidates that fit in the tile buffer together, larger ones left out first."""
+        kept = frozenset(range(len(self.candidates)))
+        for layer in range(len(self.nodes)):
+            alive = sorted(
+                (i for i in kept if self.candidates[i].lives_at(layer)), key=lambda i: self.candidates[i].size
+            )
+            while sum(self.candidates[i].size for i in alive) > self.target.local.tile_bytes:
+                kept -= {alive.pop()}
+        return kept
+
+    def _improved(self, plan: ResidencyPlan, check: Callable[[], None]) -> ResidencyPlan:
+        """``plan`` without the tensors whose absence makes it better."""
+        for index in sorted(plan.residents, key=lambda i: (-self.candidates[i].size, i)):
+            check()
+            trial = self._try(frozenset(plan.residents) - {index})
+            if trial is not None and trial.balance.score < plan.balance.score * WORTHWHILE:
+                plan = trial
+        return plan
+
+    def _try(self, kept: frozenset[int]) -> ResidencyPlan | None:
+        """The plan with these residents, None where they leave some layer without room."""
+        try:
+            return self._evaluate(kept)
+        except CompileError:
+            return None
+
+    def _evaluate(self, kept: frozenset[int]) -> ResidencyPlan:
+        total = self.target.local.tile_bytes
+        residents = {
+            index: Resident(c.layout, c.first, c.last) for index, c in enumerate(self.candidates) if index in kept
+        }
+        if place_residents(list(residents.values())) > total:
+            raise CompileError("resident tensors overlap")
+        alive: list[list[Resident]] = [[] for _ in self.nodes]
+        for resident in residents.values():
+            for layer in range(resident.first, resident.last + 1):
+                alive[layer].append(resident)
+        fronts = []
+        for layer, node in enumerate(self.nodes):
+            room = largest_gap(alive[layer], layer, total) if alive[layer] else total
+            if room < total:
+                room -= room % ROOM_STEP
+            sources = tuple(source in kept for source in node.sources)
+            fronts.append(self._front(layer, room, sources, node.result in kept))
+        return ResidencyPlan(residents, self._balancer.choose(fronts))
+
+    def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
+        """The choices of a layer, the same object for the same question: most plans ask what others have asked."""
+        key = (layer, room, sources, result)
+        if key not in self._fronts:
+            try:
+                self._fronts[key] = self.nodes[layer].choices(room, sources, result)
+            except CompileError as error:
+                self._fronts[key] = error
+        found = self._fronts[key]
+        if isinstance(found, CompileError):
+            raise found.with_traceback(None)
+        return found
+
+
+# Cycles that a cycle of program fetch is taken to be worth, from "hidden" to "all that matters".
+PRICES = (0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
+EXPOSED = 0.2  # share of the faster side that the slower one does not hide: start and end of the segment
+
+
+class BalancedChoices(NamedTuple):
+    """One choice per layer and what they cost together, roughly in cycles."""
+
+    choices: list[TilingChoice]
+    score: float
+
+
+class Balancer:
+    """Chooses one tiling per layer, again and again for plans that differ in few layers."""
+
+    def __init__(self, constant_bytes: int, target: Target, memory: MemoryMode) -> None:
+        """``constant_bytes``: weights and parameters of all layers."""
+        self.constant_bytes = constant_bytes
+        self._port = ports(target, memory)
+        self._fronts: list[tuple[TilingChoice, ...]] = []  # of the plan before
+        self._chosen: list[list[TilingChoice]] = [[] for _ in PRICES]
+        self._cycles: list[list[float]] = [[] for _ in PRICES]
+        self._program: list[list[float]] = [[] for _ in PRICES]
+
+    def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> BalancedChoices:
+        """The best choice from each layer's ``fronts``."""
+        width = self._port.constants.bytes_per_cycle
+        self._take(fronts, width)
+        best, best_score = 0, float("inf")
+        for number in range(len(PRICES)):
+            cycles, program = sum(self._cycles[number]), sum(self._program[number]) / width
+            if self._port.staged:
+                fetched = program + self.constant_bytes / width
+                score = max(cycles, fetched) + EXPOSED * min(cycles, fetched)
+            else:
+                score = cycles + program
+            if score < best_score:
+                best, best_score = number, score
+        return BalancedChoices(list(self._chosen[best]), best_score)
+
+    def _take(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
+        """Choose for every price, where the front of a layer is another one than before."""
+        if len(self._fronts) != len(fronts):
+            self._fronts = [()] * len(fronts)
+            for lists in (self._chosen, self._cycles, self._program):
+                lists[:] = [[None] * len(fronts) for _ in PRICES]  # type: ignore[list-item]
+        for layer, (before, front) in enumerate(zip(self._fronts, fronts, strict=True)):
+            if before is front:
+                continue
+            self._fronts[layer] = front
+            for number, price in enumerate(PRICES):
+                choice = _cheapest(front, price / width)
+                self._chosen[number][layer] = choice
+                self._cycles[number][layer], self._program[number][layer] = choice.cycles, choice.program_bytes
+
+
+def _cheapest(front: Sequence[TilingChoice], byte_cycles: float) -> TilingChoice:
+    """The best choice when a byte of program costs ``byte_cycles``."""
+    return min(front, key=lambda choice: choice.cycles + byte_cycles * choice.program_bytes)
+
+
+_RESIDENT = (
+    npu.ConvOp
+    | npu.PoolOp
+    | npu.ResizeOp
+    | npu.LutOp
+    | npu.SigmoidOp
+    | npu.ScaleOp
+    | npu.ReduceOp
+    | npu.SoftmaxOp
+    | npu.ArgMaxOp
+)  # besides ElementwiseOp
+LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
+
+
+@dataclass(slots=True)
+class ResidentCandidate:
+    """A result that could stay in the tile buffer; ``fill``: code of the border, None where nobody reads it."""
+
+    op: Operation
+    resident: Resident
+    fill: int | None
+
+
+@dataclass(slots=True)
+class LayerGraph:
+    """A segment for the planner."""
+
+    ops: list[Operation]
+    nodes: list[ResidencyNode] = field(default_factory=list)
+    candidates: list[ResidentCandidate] = field(default_factory=list)
+    constant_bytes: int = 0
+    uncopied: Mapping[Operation, int] = field(default_factory=dict)  # bytes of weights without room in SRAM
+
+
+def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[Operation, int]) -> LayerGraph:
+    """The ``layers`` of a program, in order, and the tensors between them."""
+    graph, target = LayerGraph(list(layers), uncopied=uncopied), tilings.target
+    index = {op: number for number, op in enumerate(graph.ops)}
+    home: dict[SSAValue, int] = {}
+    for op in graph.ops:
+        candidate = _candidate(op, index, target)
+        if candidate is not None:
+            for value in _aliases(op.results[0]):
+                home[value] = len(graph.candidates)
+            graph.candidates.append(candidate)
+    for op in graph.ops:
+        sources = tuple(home.get(value) for value in op.operands)
+        choices = partial(layer_choices, op, tilings, uncopied=uncopied.get(op, 0))
+        graph.nodes.append(ResidencyNode(choices, sources, home.get(op.results[0])))
+        graph.constant_bytes += stored_bytes(op)
+    return graph
+
+
+def _aliases(value: SSAValue) -> Iterator[SSAValue]:
+    """``value`` and all views of it."""
+    yield value
+    for use in value.uses:
+        if isinstance(use.operation, npu.ReshapeOp):
+            yield from _aliases(use.operation.output)
+
+
+def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> ResidentCandidate | None:
+    """What it takes to keep the result of ``op`` in the tile buffer, None where that is impossible."""
+    result = op.results[0]
+    image = image_shape(npu.shape_of(result))
+    uses = [(use.operation, value) for value in _aliases(result) for use in value.uses]
+    readers = [(user, value) for user, value in uses if not isinstance(user, npu.ReshapeOp)]
+    if image is None or not readers or not _may_touch(op) or isinstance(op, npu.ArgMaxOp):
+        return None
+    border, fills = PaddingBorder(), set()
+    needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp)
+    for user, value in readers:
+        if user not in index or not _may_touch(user):
+            return None
+        needs_dense |= isinstance(user, npu.SoftmaxOp | npu.ArgMaxOp) or npu.shape_of(value) != npu.shape_of(result)
+        if isinstance(user, npu.ConvOp | npu.PoolOp):
+            pads = PaddingBorder(*user.pads.get_values())
+            border = border.union(pads)
+            if any(pads) and isinstance(user, npu.ConvOp):
+                fills.add(user.in_zero.value.data)
+    layout = Layout(*image, border, npu.item_bytes(result))
+    too_large = layout.size > LARGEST_SHARE * target.local.tile_bytes
+    if len(fills) > 1 or too_large or (needs_dense and not layout.is_dense):
+        return None
+    last = max(index[user] for user, _ in readers)
+    return ResidentCandidate(op, Resident(layout, index[op], last), fills.pop() if fills else None)
+
+
+def _may_touch(op: Operation) -> bool:
+    """Whether ``op`` can read and write resident tensors."""
+    if isinstance(op, npu.ElementwiseOp):
+        return npu.shape_of(op.a) == npu.shape_of(op.b) == npu.shape_of(op.output)
+    if image_shape(npu.shape_of(op.results[0])) is None:
+        return False
+    return isinstance(op, _RESIDENT)
+
+
+def layer_choices(
+    op: Operation, tilings: Tilings, room: int, sources: tuple[bool, ...], result: bool, *, uncopied: int = 0
+) -> tuple[TilingChoice, ...]:
+    """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits.
+
+    ``uncopied`` bytes of its weights have no room in SRAM.
+    """
+    target = tilings.target
+    try:
+        if isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
+            window = window_of(op, source_resident=sources[0], result_resident=result)
+            place = Room(room, sources[0], result, tilings.quick, uncopied_bytes=uncopied)
+            return tilings.choices(window, place, weighted=not isinstance(op, npu.PoolOp))
+        if isinstance(op, npu.MoveOp):
+            filled = npu.size_bytes(op.output) if op.fill is not None else 0
+            item = npu.item_bytes(op.output)
+            return (TilingChoice(None, *move_cycles(list(op.strided_copies()), filled, room, target, item)),)
+        if isinstance(op, npu.LstmOp):
+            plan = plan_lstm(op, target, room)
+            return (TilingChoice(None, plan.cycles, plan.program_bytes),)
+        if isinstance(op, npu.GatherOp):
+            return (gather_choice(op, target),)
+        if isinstance(op, npu.ResizeOp):
+            resized = plan_resize(op, target, room, source_stays=sources[0], result_stays=result)
+            return (TilingChoice(None, resized.cycles, resized.program_bytes),)
+        return vector_choices(op, target, room, sources, result=result)
+    except CompileError as error:
+        raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None
+
+
+def resident_attribute(candidate: ResidentCandidate) -> ResidentAttr:
+    """The border of ``candidate`` and what fills it."""
+    return ResidentAttr(Residency(*candidate.resident.layout.border, candidate.fill))
+
+
+NOTHING = TilingChoice(None, 0.0, 0.0)  # what is left of an operation that is computed with another one
+
+
+def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
+    """The operation that could be computed with each tile of ``conv``: the only reader of its result, of whose form
+    its other operand and its own result are.
+    """
+    if not isinstance(conv, npu.ConvOp) or conv.output.uses.get_length() != 1:
+        return None
+    use = conv.output.first_use
+    user = None if use is None else use.operation
+    if not isinstance(user, npu.ElementwiseOp):
+        return None
+    tensors = (conv.input, user.a, user.b, user.output)
+    same_items = len({npu.item_bytes(value) for value in tensors}) == 1
+    return user if same_items and len({npu.shape_of(value) for value in tensors[1:]}) == 1 else None
+
+
+def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMode) -> ResidencyPlan:
+    """``plan`` with element-wise operations fused where that is estimated to be faster.
+
+    They follow their convolution at once, and all of their tensors are in memory.
+    """
+    choices, width = list(plan.balance.choices), ports(tilings.target, memory).constants.bytes_per_cycle
+    stays = {graph.candidates[number].op.results[0] for number in plan.residents}
+    saved = 0.0
+
+    def total(*parts: TilingChoice) -> float:
+        return sum(part.cycles + part.program_bytes / width for part in parts)
+
+    for index, (conv, behind) in enumerate(zip(graph.ops, graph.ops[1:], strict=False)):
+        if follower_of(conv) is not behind or stays & {conv.results[0], *behind.operands, *behind.results}:
+            continue
+        assert isinstance(conv, npu.ConvOp), "only convolutions have followers"
+        gap = largest_gap(list(plan.residents.values()), index, tilings.target.local.tile_bytes)
+        window = window_of(conv, source_resident=conv.input in stays, result_resident=False)
+        room = Room(
+            gap, conv.input in stays, quick=tilings.quick, fused=True, uncopied_bytes=graph.uncopied.get(conv, 0)
+        )
+        try:
+            found = min(tilings.choices(window, room, weighted=True), key=total)
+        except CompileError:
+            continue
+        gain = total(choices[index], choices[index + 1]) - total(found)
+        if gain > 0:
+            choices[index], choices[index + 1] = found, NOTHING
+            saved += gain
+    return plan._replace(balance=BalancedChoices(choices, plan.balance.score - saved)) if saved else plan
+
+
+STEP = 4096  # bytes are rounded up to this, so that layers of one form share a search
+
+
+def uncopied_weights(job: TargetedProgram) -> dict[Operation, int]:
+    """Bytes of weights without room for a copy, by layer; layers whose weights all have room are left out.
+
+    Where memory is preferred, the arena is no larger than tensors make it.
+    """
+    if job.memory != "flash":
+        return {}
+    layers = layer_ops(job.block)
+    held = held_bytes(job.block, layers)
+    arena = min(max(held, default=0), job.sram_bytes) if job.choice.prefer == "memory" else job.sram_bytes
+    found: dict[Operation, int] = {}
+    for op, taken in zip(layers, held, strict=True):
+        room = max(0, arena - taken)
+        if not isinstance(op, npu.ConvOp) or op.weights.data.size + FULL_RECORD_BYTES * len(op.bias) <= room:
+            continue
+        if (short := stored_bytes(op) - room) > 0:
+            found[op] = -(-short // STEP) * STEP
+    return found
+
+
+def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
+    """Bytes of the tensors of a program that are in use while each of its ``layers`` runs."""
+    views, spans = ViewSources(block), dict[SSAValue, tuple[int, int]]()
+
+    def use(value: SSAValue, layer: int) -> None:
+        root = views.place(value)[0]
+        if not isinstance(root.owner, npu.ConstantOp):
+            first, last = spans.get(root, (layer, layer))
+            spans[root] = min(first, layer), max(last, layer)
+
+    for argument in block.args:
+        if argument.uses:
+            use(argument, 0)
+    for number, op in enumerate(layers):
+        for value in (*op.operands, *op.results):
+            use(value, number)
+    if isinstance(block.last_op, YieldOp):
+        for value in block.last_op.operands:
+            use(value, len(layers) - 1)
+    change = [0] * (len(layers) + 1)
+    for value, (first, last) in spans.items():
+        change[first] += npu.size_bytes(value)
+        change[last + 1] -= npu.size_bytes(value)
+    return list(accumulate(change[:-1]))
+
+
+def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[LayerGraph, ResidencyPlan]:
+    """The tensor operations of a program and the best plan found; CompileError where a layer fits in no way.
+
+    Where the target was chosen with ``prefer = compile-time`` few plans are looked at.
+    """
+    quick = job.choice.prefer == "compile-time"
+    tilings = tilings_of(ctx, job.target, quick=quick)
+    check, uncopied = partial(checkpoint, ctx), uncopied_weights(job)
+    return planned_layers(layer_ops(job.block), tilings, job.memory, check, quick=quick, uncopied=uncopied)
+
+
+def planned_layers(
+    layers: Sequence[Operation],
+    tilings: Tilings,
+    memory: MemoryMode,
+    check: Callable[[], None],
+    *,
+    quick: bool = False,
+    uncopied: Mapping[Operation, int] = MappingProxyType({}),
+) -> tuple[LayerGraph, ResidencyPlan]:
+    """``layers`` of one program, in order, and the best plan found; errors as above, and those of ``check``.
+
+    ``uncopied``: bytes of weights for which SRAM has no room, by layer.
+    """
+    graph, target = read_graph(layers, tilings, uncopied), tilings.target
+    residents = [candidate.resident for candidate in graph.candidates]
+    planner = ResidentPlanner(graph.nodes, residents, graph.constant_bytes, target, memory)
+    return graph, fused(graph, planner.plan(check, improve=not quick), tilings, memory)
