@@ -83,12 +83,12 @@ def test_recalls_count_samples_not_elements() -> None:
     [(5, 0, False, True), (9, 0, True, True), (4, 0, False, False), (20, 14, False, False), (30, 4, True, True)],
 )
 def test_a_class_counts_as_lost_where_chance_does_not_explain_it(
-    lost: int, gained: int, is_lost: bool, is_confirmed: bool
+    lost: int, gained: int, is_lost: bool, is_told: bool
 ) -> None:
     fall = 100.0 * (lost - gained) / 40
     found = [Recall(0, 40, 90.0, 90.0, 0, 0), Recall(3, 40, 90.0, 90.0 - fall, lost, gained)]
     assert recall_drop(found) == (pytest.approx(fall) if is_lost else 0.0)
-    assert bool(recall_findings(found)) == is_confirmed
+    assert bool(recall_findings(found)) == is_told
 
 
 def test_the_probability_of_many_changes_is_that_of_few() -> None:
