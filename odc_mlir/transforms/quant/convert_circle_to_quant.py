@@ -45,7 +45,7 @@ from xdsl.ir import Attribute, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
-from odc_mlir.dialects.circle import CircleOp, VariableOp, tensor_facts, tensor_type
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, VariableOp, tensor_facts, tensor_type
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_once
@@ -55,6 +55,7 @@ from odc_mlir.transforms.quant.common.conversion import (
     ConvertedConstants,
     Demand,
     QuantizedElement,
+    ReplaceConstants,
     argument_codes,
     assigned_codes,
     behind,
@@ -62,7 +63,6 @@ from odc_mlir.transforms.quant.common.conversion import (
     coded,
     demands,
     is_assigned,
-    real_constant,
     result_codes,
 )
 from odc_mlir.transforms.quant.common.given import write_given
@@ -131,22 +131,11 @@ class Casts:
         return self.made[value, wanted]
 
 
-@dataclass
-class QuantizeConstants(RewritePattern):
+class QuantizeConstants(ReplaceConstants):
     """Replace real constants, biases included, by codes of the types that their users want."""
 
-    wanted: Mapping[Operation, Sequence[Demand]]
-    constants: ConvertedConstants
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        for demand in self.wanted.get(op, ()):
-            if demand.codes is None or real_constant(demand.value) is None:
-                continue
-            made = self.constants.find(demand)
-            if made is None:
-                made = self.constants.make(demand, coded(demand), demand.codes.type_for(demand.value))
-            op.operands[demand.index] = made
-            rewriter.notify_op_modified(op)
+    def converted(self, demand: Demand, codes: QuantizedElement) -> tuple[BlobAttr, Attribute]:
+        return coded(demand), codes.type_for(demand.value)
 
 
 @dataclass

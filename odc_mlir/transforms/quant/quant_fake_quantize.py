@@ -32,7 +32,7 @@ from operator import attrgetter
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 from xdsl.rewriter import InsertPoint
 
@@ -48,6 +48,7 @@ from odc_mlir.transforms.quant.common.conversion import (
     ConvertedConstants,
     Demand,
     QuantizedElement,
+    ReplaceConstants,
     argument_codes,
     behind,
     clear_assignment,
@@ -138,24 +139,13 @@ class Rounding:
         return quantize, dequantize
 
 
-@dataclass
-class RoundConstants(RewritePattern):
+class RoundConstants(ReplaceConstants):
     """Replace real constants by the numbers that their codes represent."""
 
-    wanted: Mapping[Operation, Sequence[Demand]]
-    constants: ConvertedConstants
-
-    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        for demand in self.wanted.get(op, ()):
-            if demand.codes is None or real_constant(demand.value) is None:
-                continue
-            made = self.constants.find(demand)
-            if made is None:
-                array = dequantize_constant(encoded(demand), demand.codes.params)
-                real = tensor_type("float32", tensor_facts(demand.value.type).shape)
-                made = self.constants.make(demand, BlobAttr.of(encode_constant(array, "float32")), real)
-            op.operands[demand.index] = made
-            rewriter.notify_op_modified(op)
+    def converted(self, demand: Demand, codes: QuantizedElement) -> tuple[BlobAttr, Attribute]:
+        array = dequantize_constant(encoded(demand), codes.params)
+        real = tensor_type("float32", tensor_facts(demand.value.type).shape)
+        return BlobAttr.of(encode_constant(array, "float32")), real
 
 
 @dataclass

@@ -7,12 +7,13 @@ takes or gives it. A value keeps one type; where a use wants another, somebody h
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import UnitAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, SSAValue
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import (
@@ -283,6 +284,28 @@ class ConvertedConstants:
                 Rewriter.erase_op(constant)
             else:
                 named(next(iter(made.values())), self._names.fresh(f"{value_name(constant.result)}_quantized"))
+
+
+@dataclass
+class ReplaceConstants(RewritePattern):
+    """Base of patterns that replace the real constants of an operation, once for each type that users want."""
+
+    wanted: Mapping[Operation, Sequence[Demand]]
+    constants: ConvertedConstants
+
+    def converted(self, demand: Demand, codes: QuantizedElement) -> tuple[BlobAttr, Attribute]:
+        """Return contents and type of the new constant."""
+        raise NotImplementedError
+
+    def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
+        for demand in self.wanted.get(op, ()):
+            if demand.codes is None or real_constant(demand.value) is None:
+                continue
+            made = self.constants.find(demand)
+            if made is None:
+                made = self.constants.make(demand, *self.converted(demand, demand.codes))
+            op.operands[demand.index] = made
+            rewriter.notify_op_modified(op)
 
 
 def conversion(operator: str, source: SSAValue, type: Attribute) -> CircleOp:
