@@ -67,12 +67,12 @@ class _Local:
 
 @dataclass(slots=True)
 class _LayerBuffers:
-    """The buffers that stand together in front of a layer's instructions."""
+    """The buffers declared before a layer's instructions."""
 
     buffers: list[_Local] = field(default_factory=list)
 
     def slots(self, space: Space) -> list[_Local]:
-        """Those in ``space`` that no other layer uses."""
+        """Return the buffers in ``space`` that no other layer uses."""
         return [item for item in self.buffers if item.space is space and not item.is_resident]
 
 
@@ -95,9 +95,9 @@ def _allocate(job: TargetedProgram) -> None:
 
 
 def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target: Target) -> None:
-    """Give the slots of one layer addresses; the next one's will take ``following`` units."""
+    """Give the slots of one layer addresses; the next layer's slots will take ``following`` units."""
     addresses = memory.place([item.size for item in slots], following)
-    if addresses is None and slots:  # what rounds up the last one is not needed
+    if addresses is None and slots:  # the last slot need not be rounded up
         addresses = memory.place([*(item.size for item in slots[:-1]), slots[-1].op.size], following)
     if addresses is None:
         op, space = slots[0].op, slots[0].space
@@ -112,7 +112,7 @@ def _place(memory: LocalMemory, slots: Sequence[_Local], following: int, target:
 
 
 def _has_address(op: BufferOp, space: Space) -> CompileError:
-    """Why a buffer with an address is refused: layers could not be told apart any more where some are placed."""
+    """Return the error for a buffer with an address: with some buffers placed, layers cannot be told apart."""
     assert op.address is not None
     layer = op_name(op)
     of = f" of {layer!r}" if layer and layer != op.label.data else ""
@@ -124,7 +124,7 @@ def _has_address(op: BufferOp, space: Space) -> CompileError:
 
 
 def _read(block: Block) -> list[_LayerBuffers]:
-    """The layers of a block with what they declare, and when it is last used."""
+    """Return the layers of a block with their buffers and the last use of each."""
     layers: list[_LayerBuffers] = []
     known: dict[int, _Local] = {}  # by the id of the value, which hashes faster than the value
     declares = False
@@ -153,14 +153,14 @@ def _read(block: Block) -> list[_LayerBuffers]:
 
 
 class LocalMemory:
-    """One local memory, handed out layer by layer. ``gaps``: the parts of it that are free for slots at present."""
+    """One local memory, allocated layer by layer. ``gaps``: its free parts for slots of the current layer."""
 
     def __init__(self, size: int) -> None:
         self.gaps: Sequence[tuple[int, int]] = [(0, size)]
         self._last = (0, 0)  # the previous layer's slots: start and end
 
     def place(self, sizes: Sequence[int], following: int = 0) -> list[int] | None:
-        """Addresses of adjacent slots of ``sizes``; None where they do not fit in one gap together.
+        """Return addresses of adjacent slots of ``sizes``, or None if no gap holds all of them.
 
         ``following``: units that the next layer's slots will take together.
         """
@@ -177,10 +177,10 @@ class LocalMemory:
         return addresses
 
     def _start(self, total: int, following: int) -> int | None:
-        """Where the least of the previous layer's slots is overwritten.
+        """Return the start that overwrites the least of the previous layer's slots.
 
-        Of several such places the last one if the next layer will not fit beside this one: its first slots, which are
-        filled first, then lie where nothing is in use any more.
+        Of several such places the last one if the next layer does not fit beside this one: its first slots, which are
+        filled first, then lie in free bytes.
         """
         first, last = self._last
         candidates = [

@@ -41,7 +41,7 @@ from odc_mlir.transforms.npu.schedule.instruction_ir import DecodedProgram, Prog
 from odc_mlir.transforms.npu.schedule.prefetch import arena_too_small
 from odc_mlir.transforms.npu.schedule.regions import arena_bytes, bind
 
-_REGIONS = (Space.CONSTANTS, Space.INPUTS, Space.OUTPUTS)  # whose places follow from what is in them
+_REGIONS = (Space.CONSTANTS, Space.INPUTS, Space.OUTPUTS)  # regions with places that follow from their contents
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class NpuAllocateMemoryPass(ProgramPass):
 
 
 def _peak(program: DecodedProgram, intervals: Sequence[Interval], used: int) -> DictionaryAttr:
-    """What the arena of ``used`` bytes is full of."""
+    """Return the attribute that describes the busiest time of the arena of ``used`` bytes."""
     at, alive = busiest(intervals)
     commands = [command for command in program.commands if not is_prefetch(command)]
     name = location_names(program.locations[commands[at].layer])[:1] if alive else ()
@@ -77,7 +77,7 @@ def _peak(program: DecodedProgram, intervals: Sequence[Interval], used: int) -> 
 def _allocate(ctx: Context, job: TargetedProgram) -> None:
     program = DecodedProgram(job.block)
     limit = arena_bytes(job, program)
-    # what room for constants was planned with, which the command that ends the program was no part of
+    # without the halt, as room for constants was planned
     intervals = live_intervals(program.working, job.target.sram.burst_bytes)
     used = allocate_around(intervals)
     if used > limit:

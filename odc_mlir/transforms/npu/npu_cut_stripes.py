@@ -78,22 +78,22 @@ class NpuCutStripesPass(ProgramPass):
 
 
 def chains_attribute(chains: Sequence[Chain]) -> DenseArrayBase:
-    """The attribute of a program that is to be cut into ``chains``."""
+    """Return the attribute that makes a program be cut into ``chains``."""
     return DenseArrayBase.from_list(i64, [number for chain in chains for number in chain])
 
 
 def read_chains(attribute: Attribute) -> tuple[Chain, ...]:
-    """The inverse of :func:`chains_attribute`."""
+    """Return the chains of such an attribute."""
     assert isinstance(attribute, DenseArrayBase)
     numbers = iter(map(int, attribute.get_values()))
     return tuple(starmap(Chain, zip(numbers, numbers, numbers, strict=True)))
 
 
 def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[StripePlanner, int] | None:
-    """The planner of a program that several plans are worth trying for, and the bytes that there are for tensors.
+    """Return the planner of a program with several promising plans, and the bytes for tensors; else None.
 
-    That is where speed is preferred and the SRAM is limited or too small. What follows a plan decides what it takes, in
-    cycles and in bytes, and is only known when it is done.
+    That is a program for speed with a limited or too small SRAM. The cycles and bytes of a plan are only known after
+    the passes that follow.
     """
     if job.choice.prefer != "performance":
         return None
@@ -106,7 +106,7 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[StripePlanner, in
 
 
 def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> StripePlan:
-    """The plan for what the target was chosen for, the smallest where none is known to fit."""
+    """Return the plan for the preference of the target, the smallest if none is known to fit."""
     burst = job.target.sram.burst_bytes
     planner = StripePlanner(graph, burst)
     thrifty = job.choice.prefer == "memory"
@@ -121,21 +121,21 @@ def _chosen(ctx: Context, job: TargetedProgram, graph: RowGraph) -> StripePlan:
 
 
 def resident_results(ctx: Context, job: TargetedProgram) -> list[SSAValue]:
-    """The results that ``npu-choose-tiles`` keeps in the tile buffer if nothing is cut."""
+    """Return the results that ``npu-choose-tiles`` keeps in the tile buffer if nothing is cut."""
     graph, plan = chosen_tiles(ctx, job)
     return [graph.candidates[number].op.results[0] for number in plan.residents]
 
 
 @dataclass
 class _Cut:
-    """One chain on its way to stripes."""
+    """A chain that becomes stripes."""
 
     graph: RowGraph
     chain: Chain
     slices: dict[tuple[SSAValue, Rows], SSAValue] = field(default_factory=dict)
 
     def apply(self) -> Counter[str]:
-        """Replace the chain by its stripes; returns how many multiply-accumulates are done again, by operation."""
+        """Replace the chain by its stripes; return the repeated multiply-accumulates by operation."""
         graph, chain = self.graph, self.chain
         layers = range(chain.first, chain.last + 1)
         made: list[SSAValue] = []
@@ -164,7 +164,7 @@ class _Cut:
         return again
 
     def _stripe(self, layer: RowLayer, rows: Rows, results: dict[int, tuple[SSAValue, Rows]]) -> SSAValue:
-        """One operation for ``rows`` of its result."""
+        """Return one operation for ``rows`` of its result."""
         op, operands = layer.op, list[SSAValue]()
         for source, value in zip(layer.sources, op.operands, strict=True):  # another one where a chain before was cut
             wanted, there = source.needed(rows), Rows(0, source.rows)
@@ -192,7 +192,7 @@ class _Cut:
         return self._insert(made, op)
 
     def _slice(self, value: SSAValue, rows: Rows, reader: Operation) -> SSAValue:
-        """Some rows of an image for ``reader``; ``value`` itself where these are all."""
+        """Return some rows of an image for ``reader``, or ``value`` itself for all of them."""
         kind = tensor_of(value)
         _, height, *pixels = kind.get_shape()
         if rows.count == height:
@@ -205,7 +205,7 @@ class _Cut:
         return self.slices[value, rows]
 
     def _insert(self, made: Operation, origin: Operation) -> SSAValue:
-        """Put ``made``, which is part of ``origin``, in front of the chain's last operation."""
+        """Insert ``made``, which is part of ``origin``, before the chain's last operation."""
         last = self.graph.layers[self.chain.last].op
         made.location = origin.location
         Rewriter.insert_op(made, InsertPoint.before(last))

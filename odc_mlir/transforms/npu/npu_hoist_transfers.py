@@ -55,13 +55,13 @@ MOVED = frozenset({Queue.LOAD, Queue.WEIGHT})
 
 
 def hoist_transfers(commands: Sequence[Command], found: Sequence[Latest], queue_depth: int) -> list[Command]:
-    """``commands`` with loads as early as their dependences, ``found``, allow.
+    """Return ``commands`` with loads as early as their dependences, ``found``, allow.
 
     They are at most half a queue ahead of their plain place.
     """
     lookahead = max(1, queue_depth // 2)
     fixed = 0  # commands that do not move, so far
-    place: list[int] = []  # per command: how many fixed commands stand before it
+    place: list[int] = []  # per command: number of fixed commands before it
     plain: dict[Queue, list[int]] = {queue: [] for queue in MOVED}
     last: dict[Queue, int] = dict.fromkeys(MOVED, 0)
     buckets: list[list[Command]] = [[]]

@@ -73,9 +73,9 @@ _DECLARATIONS = (BufferOp, MemoryOp)
 
 
 class _Homes(Homes):
-    """Memory and address of each buffer, and the name of each layer, asked once.
+    """Memory and address of each buffer, and the name of each layer, looked up once.
 
-    ``fused``: names of layers that are computed with another one, with the name of that.
+    ``fused``: names of fused layers, with the name of the layer that they are computed with.
     """
 
     def __init__(self, fused: Attribute | None) -> None:
@@ -84,25 +84,25 @@ class _Homes(Homes):
         self._layers: dict[int, tuple[str, LocationAttr]] = {}  # holds the location, so that its id stays its own
 
     def layer(self, op: Operation) -> str:
-        """The name of the layer that ``op`` belongs to."""
+        """Return the name of the layer of ``op``."""
         known = self._layers.get(id(op.location))
         if known is None:
             known = self._layers[id(op.location)] = op_name(op), op.location
         return known[0]
 
     def group(self, layer: str) -> str:
-        """The layer whose loops may hold instructions of ``layer``."""
+        """Return the layer whose loops may hold instructions of ``layer``."""
         found = self._fused.get(layer)
         return found.data if type(found) is StringAttr else layer
 
 
 def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
-    """What decides which loops ``op`` can be part of."""
+    """Return the facts of ``op`` that decide about loops."""
     if not is_instruction(op) or op.SPEC.mnemonic == "halt":
         return _APART
     fields, layer, spec = op.field_values, homes.layer(op), op.SPEC
     following = iter(op._operands)
-    where: list[object] = []  # numbers and memories of addresses, and those that do not advance
+    where: list[object] = []  # numbers and memories of addresses, and fixed addresses
     addresses: list[int] = []
     bits: list[int] = []
     for (number, fixed, step_bits), offset in zip(spec.place_steps, fields.offsets, strict=True):
@@ -119,13 +119,13 @@ def _issue(op: Operation, homes: _Homes) -> IssuedInstruction:
 
 
 class _Memories:
-    """The memories that the buffers of a block lie in."""
+    """The memories of the buffers of a block."""
 
     def __init__(self, block: Block, homes: Homes) -> None:
         self.block = block
         self.buffers: list[BufferOp] = []
         self._whole: dict[Space, MemoryOp] = {}
-        self._ends: dict[Space, int] = {}  # of what is in them
+        self._ends: dict[Space, int] = {}  # ends of their last buffers
         for op in block.ops:
             if type(op) is BufferOp:
                 self.buffers.append(op)
@@ -135,7 +135,7 @@ class _Memories:
                 self._whole[op.space] = op
 
     def whole(self, space: Space, like: Operation) -> SSAValue:
-        """All of the memory ``space``, as large as its buffers make it."""
+        """Return all of the memory ``space``, as large as its buffers make it."""
         if space not in self._whole:
             made = MemoryOp(flat_type(space, self._ends[space]))
             made.location = like.location
@@ -144,7 +144,7 @@ class _Memories:
         return self._whole[space].buffer
 
     def drop_unused_slots(self) -> None:
-        """Erase buffers of local memories that no instruction names; regions keep theirs, which say what is in them."""
+        """Erase buffers of local memories without uses; buffers of regions describe their contents and stay."""
         for op in self.buffers:
             made = op.results[0]
             type_ = made.type
@@ -159,7 +159,7 @@ def _roll(
     memories: _Memories,
     homes: _Homes,
 ) -> None:
-    """Put the instructions of the first iteration into a loop, and erase those of the others."""
+    """Move the instructions of the first iteration into a loop, and erase the other iterations."""
     end = loop.start + loop.length * loop.iterations
     body, rest = program[loop.start : loop.start + loop.length], program[loop.start + loop.length : end]
     made = LoopOp(loop.iterations, Region(Block()))
@@ -218,11 +218,11 @@ Numbers = NDArray[np.integer[Any]]
 
 
 class IssuedInstruction(NamedTuple):
-    """An instruction as far as loops are concerned.
+    """Facts of an instruction that decide about loops.
 
-    ``kind`` is equal for instructions that differ in their addresses only, None for one that no loop may hold;
-    ``layer`` for those that one loop may hold together. ``addresses`` are absolute, ``step_bits`` the width of each
-    one's step.
+    ``kind`` is equal for instructions that differ in their addresses only, and None for one that no loop may hold.
+    ``layer`` is equal for instructions that one loop may hold together. ``addresses`` are absolute, ``step_bits`` the
+    width of each address step.
     """
 
     kind: Hashable | None
@@ -236,7 +236,7 @@ _APART = IssuedInstruction(None, None, (), (), 0)
 
 
 class Loop(NamedTuple):
-    """Instructions ``start`` to ``start + length`` are the body, which stands for all iterations."""
+    """A loop: instructions ``start`` to ``start + length`` are its body."""
 
     start: int
     length: int
@@ -244,7 +244,7 @@ class Loop(NamedTuple):
 
 
 def find_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[Loop]:
-    """The loops of the cheapest form of ``program``, in order; their bodies fit in ``buffer_bytes``."""
+    """Return the loops of the cheapest form of ``program``, in order; their bodies fit in ``buffer_bytes``."""
     chosen = _best_loops(program, buffer_bytes)
     loops: list[Loop] = []
     index = 0
@@ -259,7 +259,7 @@ def find_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[
 
 
 def _best_loops(program: Sequence[IssuedInstruction], buffer_bytes: int) -> list[Loop | None]:
-    """For each position, the loop that starts there in the cheapest cover of the rest of the program."""
+    """Return, for each position, the loop that starts there in the cheapest cover of the rest of the program."""
     candidates = _candidates(program, buffer_bytes)
     from_the_end = np.argsort(-candidates[0], kind="stable")  # at each position the shortest body first
     following = zip(*candidates[:, from_the_end].tolist(), strict=True)
@@ -281,7 +281,7 @@ _NO_CANDIDATE = (-1, 0, 0, 0)
 
 
 def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDArray[np.int64]:
-    """Loops with as many iterations as possible, as columns: position, instructions, iterations, bytes of each.
+    """Return loops with as many iterations as possible, as columns: position, instructions, iterations, bytes of each.
 
     They are in order of the length of their bodies.
     """
@@ -293,7 +293,7 @@ def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDAr
     repeats = kinds >= 0
     for length in range(1, min(LONGEST_BODY, len(program) // 2) + 1):
         equal = (kinds[:-length] == kinds[length:]) & repeats[:-length]
-        if not (_run_lengths(equal) >= length).any():  # of most lengths, long before anything is asked of addresses
+        if not (_run_lengths(equal) >= length).any():  # true for most lengths, and cheaper than a look at addresses
             continue
         steps = addresses[:, length:] - addresses[:, :-length]
         equal &= ((steps >= low[:, :-length]) & (steps <= high[:, :-length])).all(axis=0)
@@ -318,7 +318,7 @@ def _candidates(program: Sequence[IssuedInstruction], buffer_bytes: int) -> NDAr
 
 
 def _arrays(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers, Numbers]:
-    """Kind of each instruction (-1: never in a loop), a row for each of its addresses, bytes."""
+    """Return the kind of each instruction (-1: never in a loop), a row for each of its addresses, and bytes."""
     numbers: dict[Hashable, int] = {}
     kinds = [-1 if item.kind is None else numbers.setdefault(item.kind, len(numbers)) for item in program]
     addresses = _columns([item.addresses for item in program], 0)
@@ -326,13 +326,13 @@ def _arrays(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers, Num
 
 
 def _step_limits(program: Sequence[IssuedInstruction]) -> tuple[Numbers, Numbers]:
-    """Smallest and largest step of every address of every instruction."""
+    """Return the smallest and the largest step of every address of every instruction."""
     high = ((1 << (_columns([item.step_bits for item in program], 1).astype(np.int64) - 1)) - 1).astype(np.int32)
     return -high - 1, high
 
 
 def _columns(rows: Sequence[tuple[int, ...]], missing: int) -> Numbers:
-    """``rows`` as columns of an array; ``missing``: what stands where a row is shorter than the longest."""
+    """Return ``rows`` as columns of an array, filled up with ``missing``."""
     width = max(1, max(map(len, rows), default=0))
     padding = (missing,) * width
     table = np.array([row + padding[len(row) :] for row in rows], np.int32).reshape(len(rows), width)
@@ -340,7 +340,7 @@ def _columns(rows: Sequence[tuple[int, ...]], missing: int) -> Numbers:
 
 
 def _run_lengths(flags: NDArray[np.bool_]) -> Numbers:
-    """For each position, how many flags from there on are set in a row."""
+    """Return, for each position, the number of consecutive set flags from there."""
     positions = np.arange(len(flags), dtype=np.int32)
     stops = np.where(flags, np.int32(len(flags)), positions)
     ends: Numbers = np.minimum.accumulate(stops[::-1])[::-1]

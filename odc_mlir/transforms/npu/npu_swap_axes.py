@@ -67,7 +67,7 @@ class SwapAxes(RewritePattern):
 
 
 def _swapped_type(value: SSAValue) -> TensorType[Attribute]:
-    """The type of ``[N, H, W, C]`` as ``[N, W, H, C]``."""
+    """Return the type of ``[N, H, W, C]`` as ``[N, W, H, C]``."""
     kind = value.type
     assert isinstance(kind, TensorType), "npu operations are on tensors"
     batch, height, width, channels = kind.get_shape()
@@ -75,7 +75,7 @@ def _swapped_type(value: SSAValue) -> TensorType[Attribute]:
 
 
 def _swapped(op: npu.ConvOp | npu.PoolOp) -> dict[str, Attribute]:
-    """The properties with height and width in each other's place."""
+    """Return the properties with height and width swapped."""
     properties = dict(op.properties)
     for name in _PAIRS:
         pair = getattr(op, name, None)

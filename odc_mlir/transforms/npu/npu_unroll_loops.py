@@ -57,7 +57,7 @@ class Unroll(RewritePattern):
 
 
 def _issued(op: InstructionOp, iteration: int) -> InstructionOp:
-    """``op`` as the loop around it issues it in ``iteration``."""
+    """Return ``op`` as the loop around it issues it in ``iteration``."""
     made, fields = op.clone(), op.field_values
     steps = fields.step_of()
     offsets = tuple(

@@ -15,7 +15,7 @@ from odc_mlir.numerics.int16_sums import TableSum
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.unary import SumOfTables
 
-PIECEWISE = ("LEAKY_RELU", "NEG", "ABS")  # which changes of scale compute
+PIECEWISE = ("LEAKY_RELU", "NEG", "ABS")  # computed by changes of scale
 SIGMOIDS = ("LOGISTIC", "TANH")
 _RESULT_SCALE = 1 / 32768
 _TOLERANCE = 1e-3  # of the result's scale, relative
@@ -25,9 +25,9 @@ _ALL = np.arange(-(1 << 15), 1 << 15, dtype=np.int16)
 
 
 def function_operand(node: Node) -> int | None:
-    """Return the operand of which ``node`` is a function: the only dynamic one, if the others have one element.
+    """Return the only dynamic operand of ``node``, a function of it, if the others have one element.
 
-    None if there is no such operand, or the result has another shape.
+    None without such an operand, or if the result has another shape.
     """
     dynamic: list[int] = []
     for index, operand in enumerate(node.operands):

@@ -32,14 +32,14 @@ MOST_ELEMENTS = 1 << 22  # of one tensor: the map is made element by element
 
 
 def moved_operands(node: Node) -> list[int]:
-    """The operands whose codes the operator moves; the others say how."""
+    """Return the operands whose codes the operator moves; the others are parameters."""
     return [index for index, info in enumerate(node.operands) if info is not None and info.dtype in ELEMENT_TYPES]
 
 
 def element_maps(node: Node) -> list[Array]:
-    """For every result, the number of the element that each of its elements is, counting through all moved operands.
+    """Return, for every result, the source of each element as a number counted through all moved operands.
 
-    FILLED where it is the zero point. Raises OdcError for an operator that does more than move.
+    FILLED is the zero point. Raises OdcError for an operator that does more than move.
     """
     offset, moved = 1, moved_operands(node)
     operands: list[TensorInfo | None] = []
@@ -61,12 +61,12 @@ def element_maps(node: Node) -> list[Array]:
 
 
 def _numbered(info: TensorInfo) -> TensorInfo:
-    """``info`` as a tensor of numbers that are computed at run time."""
+    """Return ``info`` as a tensor of numbers that are computed at run time."""
     return replace(info, dtype="int32", quant=None, data=None, _array=None)
 
 
 def result_copies(node: Node) -> list[list[StridedCopy]] | str:
-    """The strided copies of every result, or why there are none."""
+    """Return the strided copies of every result, or the reason for having none."""
     sizes = [math.prod(node.operand(index).static_shape) for index in moved_operands(node)]
     largest = max([*sizes, *(math.prod(result.static_shape) for result in node.results)])
     if largest > MOST_ELEMENTS:
@@ -75,7 +75,7 @@ def result_copies(node: Node) -> list[list[StridedCopy]] | str:
         maps = element_maps(node)
     except OdcError as error:
         return error.message
-    except (ValueError, IndexError, TypeError) as error:  # numbers of elements are not what the kernel computes with
+    except (ValueError, IndexError, TypeError) as error:  # the kernel cannot compute with numbers of elements
         return f"the host kernel moves codes only: {error}"
     found = []
     for result, index in zip(node.results, maps, strict=True):
@@ -111,10 +111,10 @@ class _Blocks(NamedTuple):
 
 
 def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> list[StridedCopy] | None:
-    """The copies that move what ``index`` says, None where more than ``limit`` are needed.
+    """Return the copies that perform the moves of ``index``, or None if more than ``limit`` are needed.
 
-    ``index``: for every result element in order the element it comes from, counting through all sources one after
-    another, or FILLED; ``sources``: elements of each source.
+    ``index``: for every result element in order its source element, counted through all sources, or FILLED;
+    ``sources``: elements of each source.
     """
     flat = np.asarray(index, np.int64).reshape(-1)
     owner = np.searchsorted(np.cumsum(sources), flat, side="right")
@@ -133,7 +133,7 @@ def strided_copies(index: NDArray[Any], sources: Sequence[int], limit: int) -> l
 def _copies(
     flat: NDArray[np.int64], owner: NDArray[np.int64], first: NDArray[np.int64], sources: Sequence[int], limit: int
 ) -> list[StridedCopy] | None:
-    """As :func:`strided_copies`, from runs of neighbours that begin at ``first``; ``owner``: source of each element."""
+    """Return copies from runs of neighbours that begin at ``first``; ``owner``: source of each element."""
     length, owners = np.diff(np.append(first, flat.size)), owner[first]
     bases = np.cumsum(sources) - sources
     todo: list[_Blocks] = []
@@ -167,7 +167,7 @@ def _copy_of(blocks: _Blocks) -> StridedCopy:
 
 
 def _with_another_loop(blocks: _Blocks) -> list[_Blocks]:
-    """The same moves with one more loop wherever blocks follow each other at equal distances."""
+    """Return the same moves with one more loop wherever blocks follow each other at equal distances."""
     groups: dict[tuple[int, int, int], list[int]] = {}
     for start, count in _runs(blocks.starts, blocks.targets):
         read = write = 0
@@ -186,7 +186,7 @@ def _with_another_loop(blocks: _Blocks) -> list[_Blocks]:
 
 
 def _runs(starts: NDArray[np.int64], targets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
-    """(first, count) of consecutive blocks at equal distances, as long as possible from the left."""
+    """Yield (first, count) of consecutive blocks at equal distances, as long as possible from the left."""
     steps = np.stack([np.diff(starts), np.diff(targets)])
     total = len(starts)
     changes = np.flatnonzero((steps[:, 1:] != steps[:, :-1]).any(0)) + 1
@@ -211,9 +211,8 @@ def _runs(starts: NDArray[np.int64], targets: NDArray[np.int64]) -> Iterator[tup
 class Matrices:
     """``images`` products of ``rows`` x ``depth`` by ``depth`` x ``columns``.
 
-    ``maps``: for each operand the number of the element that each element of the dense matrices is, as
-    ``[images, rows, depth]`` and ``[images, depth, columns]``; None where codes stand in this order already.
-    ``moves``: the same as strided copies.
+    ``maps``: for each operand the source element of each element of the dense matrices, ``[images, rows, depth]`` and
+    ``[images, depth, columns]``; None for codes in this order. ``moves``: the same as strided copies.
     """
 
     images: int
@@ -225,7 +224,7 @@ class Matrices:
 
 
 def matrices(node: Node) -> Matrices | str:
-    """The products of a BATCH_MATMUL with static shapes, or why they would take too many moves."""
+    """Return the products of a BATCH_MATMUL with static shapes, or the reason for too many moves."""
     flips = bool(option(node, "adjoint_lhs")), bool(option(node, "adjoint_rhs"))
     *batch, rows, columns = node.results[0].static_shape
     shapes = [node.operand(index).static_shape for index in (0, 1)]
@@ -249,7 +248,10 @@ def matrices(node: Node) -> Matrices | str:
 
 
 def _map(shape: tuple[int, ...], leading: tuple[int, ...], *, flip: bool) -> Array | None:
-    """Numbers of the elements of ``shape`` with ``leading`` axes, last axes swapped if ``flip``; None: as they are."""
+    """Return the element numbers of ``shape`` with ``leading`` axes, or None if all are in order.
+
+    ``flip``: the last axes are swapped.
+    """
     if (not flip or 1 in shape[-2:]) and math.prod(leading) == math.prod(shape[:-2]):
         return None
     numbers = np.arange(math.prod(shape), dtype=np.int32).reshape(shape)
@@ -274,7 +276,7 @@ class Component(NamedTuple):
 
 
 def transposed_components(node: Node) -> tuple[list[Component], list[Component]] | str:
-    """The components of both axes of a TRANSPOSE_CONV, or why it cannot be divided."""
+    """Return the components of both axes of a TRANSPOSE_CONV, or the reason for having none."""
     (stride, padding), kernel = transposed_options(node), node.operand(1).static_shape[1:3]
     source, result = node.operand(2).static_shape, node.results[0].static_shape
     found = []

@@ -265,7 +265,7 @@ def _change_scale(site: Site, activation: str, *, single: bool) -> None:
 
 
 def sum_params(node: Node, a: Quant, b: Quant, out: Quant, act: tuple[int, int], dtype: str) -> AddParams:
-    """Return the integers of an ADD or SUB, the same as those of its host kernel.
+    """Return the integers of an ADD or SUB, the same as its host kernel uses.
 
     If all scales are powers of two, 16-bit codes are only shifted: first to the left, which loses nothing, then to the
     right by the excess and by the shift of the codes.

@@ -113,7 +113,10 @@ class LowerDynamicUpdateSlice(LowerToNpu):
 
 
 class LowerMove(LowerToNpu):
-    """Any operator that only moves codes, to an ``npu.move`` per used result; :mod:`.move_maps` finds the copies."""
+    """Any operator that only moves codes, to an ``npu.move`` per used result.
+
+    :mod:`.decompositions` finds the copies.
+    """
 
     operators = ("TRANSPOSE", "PAD", "GATHER", "DYNAMIC_UPDATE_SLICE", *MOVERS)
 

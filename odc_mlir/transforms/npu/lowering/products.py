@@ -247,7 +247,7 @@ def weight_codes(node: Node) -> tuple[NDArray[Any], int]:
 
 
 def stored_weights(site: Site) -> BlobAttr:
-    """Return the bytes of :func:`weight_codes`, those of the constant if they are the same.
+    """Return the bytes of :func:`weight_codes`; the constant's own bytes if they are equal.
 
     Codes of 4 bits take a byte each; the weight coder removes the rest.
     """

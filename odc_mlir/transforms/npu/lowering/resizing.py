@@ -13,7 +13,7 @@ _LARGEST_STEP = field_range("resize", "start_x")[1]  # so that the start of ever
 
 
 def resize_lines(node: Node) -> Lines | str:
-    """Return the source positions of a resize operator, or why those of the host kernel do not lie on lines."""
+    """Return the source positions of a resize operator, or the reason for positions that do not lie on lines."""
     (_, *source, _), (_, *result, _) = node.operand(0).static_shape, node.results[0].static_shape
     size, output = (source[0], source[1]), (result[0], result[1])
     dtype, modes = node.operand(0).dtype, resize_modes(node)

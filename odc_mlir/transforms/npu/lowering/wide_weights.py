@@ -175,7 +175,7 @@ class LowerInChannelGroups(LowerToNpu):
 
 
 def needs_channel_groups(node: Node) -> bool:
-    """Return whether no single zero point can replace those of the weights."""
+    """Return whether no single zero point can replace the zero points of the weights."""
     filters = node.operand(1)
     if len(set(quant_of(filters).zero_points)) == 1:
         return False

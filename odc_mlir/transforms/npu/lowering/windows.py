@@ -172,7 +172,7 @@ def _image(site: Site, run: ReductionShape) -> SSAValue:
 
 
 def _in_order(site: Site, run: ReductionShape) -> SSAValue:
-    """Return the operand with its axes (but those of size 1) in the order that the reduction needs."""
+    """Return the operand with its axes in the order of the reduction; axes of size 1 are left out."""
     if not run.moves:
         return site.operand(0)
     shape, order = site.info(0).static_shape, run.order

@@ -14,9 +14,9 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command
 
 @dataclass(slots=True)
 class Interval:
-    """A buffer and the first and last command that use it.
+    """An arena buffer and the first and the last command that use it.
 
-    ``alignment``: bytes of one SRAM burst, so that no transfer touches a burst too many; ``size``: those reserved.
+    ``alignment``: bytes of one SRAM burst, so that no transfer touches an extra burst; ``size``: reserved bytes.
     """
 
     buffer: Buffer
@@ -29,14 +29,14 @@ class Interval:
         self.size = -(-self.buffer.size // self.alignment) * self.alignment
 
     def meets(self, other: Interval) -> bool:
-        """Whether both are in use at some time."""
+        """Return whether both are in use at some time."""
         return self.first <= other.last and other.first <= self.last
 
 
 def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval]:
-    """The arena buffers in order of first use, each at a multiple of ``alignment``.
+    """Return the arena buffers in order of first use, each at a multiple of ``alignment``.
 
-    Inputs are in use from the start, outputs until the end. Buffers that say themselves how long they live come last.
+    Inputs are in use from the start, outputs until the end. Buffers with a lifetime of their own come last.
     """
     found: dict[int, Interval] = {}
     kept: dict[int, Interval] = {}
@@ -44,7 +44,7 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
     arena = Space.ARENA
     for command in commands:
         names = command.immediates.spec.memory_names
-        if not names:  # as computation, which is most of a program
+        if not names:  # computation: most of a program
             index += 1
             continue
         prefetch = is_prefetch(command)
@@ -58,7 +58,7 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
                 continue
             if buffer.live is not None:
                 held = kept.setdefault(id(buffer), Interval(buffer, *buffer.live, alignment))
-                used = index + prefetch  # a copy stands in front of the command that follows
+                used = index + prefetch  # a copy precedes the next command
                 held.first, held.last = min(held.first, used), max(held.last, used)
                 continue
             interval = found.get(id(buffer))
@@ -73,17 +73,17 @@ def live_intervals(commands: Sequence[Command], alignment: int) -> list[Interval
 
 
 def is_prefetch(command: Command) -> bool:
-    """Whether ``command`` only copies constants to a buffer that says how long it lives."""
+    """Return whether ``command`` only copies constants to a buffer with a lifetime of its own."""
     return command.mnemonic == "copy" and command.places["target"][0].live is not None
 
 
 def end_of(interval: Interval) -> int:
-    """The address behind an allocated buffer."""
+    """Return the end address of an allocated buffer."""
     return _address(interval) + interval.size
 
 
 def busiest(intervals: Sequence[Interval]) -> tuple[int, list[Interval]]:
-    """The command at which most bytes are in use, and what is in use then, the largest first."""
+    """Return the command at which most bytes are in use, and the buffers in use then, the largest first."""
     starts = sorted({interval.first for interval in intervals})
     if not starts:
         return 0, []
@@ -91,7 +91,7 @@ def busiest(intervals: Sequence[Interval]) -> tuple[int, list[Interval]]:
     events = sorted(
         event for i in intervals if i.first <= i.last for event in ((i.first, i.size), (i.last + 1, -i.size))
     )
-    sums = dict.fromkeys(starts, 0)  # of what is in use
+    sums = dict.fromkeys(starts, 0)  # bytes in use
     used = place = 0
     for start in starts:
         while place < len(events) and events[place][0] <= start:
@@ -104,7 +104,7 @@ def busiest(intervals: Sequence[Interval]) -> tuple[int, list[Interval]]:
 
 
 def most_live_bytes(intervals: Iterable[Interval]) -> int:
-    """The most bytes in use at a time: no allocation needs less."""
+    """Return the most bytes in use at a time: no allocation needs less."""
     events: list[tuple[int, int]] = []
     for interval in intervals:
         events += [(interval.first, interval.size), (interval.last + 1, -interval.size)]
@@ -116,7 +116,7 @@ def most_live_bytes(intervals: Iterable[Interval]) -> int:
 
 
 def overlapping(intervals: Sequence[Interval]) -> tuple[Interval, Interval] | None:
-    """Two allocated buffers that share bytes while both are in use, None where there are none."""
+    """Return two allocated buffers that share bytes while both are in use, or None."""
     active: list[Interval] = []
     for interval in sorted(intervals, key=lambda i: i.first):
         active = [other for other in active if other.last >= interval.first]
@@ -134,7 +134,7 @@ def _address(interval: Interval) -> int:
 
 
 def lowest_gap(taken: Sequence[tuple[int, int]], size: int) -> int:
-    """Lowest address of ``size`` free bytes; ``taken``: (start, end) in order of start, may overlap."""
+    """Return the lowest address of ``size`` free bytes; ``taken``: (start, end) in order of start, may overlap."""
     address = 0
     for start, end in taken:
         if start - address >= size:
@@ -152,9 +152,9 @@ ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 
 
 def allocate_around(intervals: Sequence[Interval]) -> int:
-    """As :func:`allocate`, or with copies of constants around the addresses of tensors where that needs less.
+    """Allocate all buffers together, or copies of constants around tensors if that takes less; return the bytes used.
 
-    That is how room for them was planned, so it needs no more than was planned.
+    Room for copies was planned around tensors, so this takes no more bytes than planned.
     """
     copies = [interval for interval in intervals if interval.buffer.live is not None]
     tensors = [interval for interval in intervals if interval.buffer.live is None]
@@ -174,10 +174,10 @@ def allocate_around(intervals: Sequence[Interval]) -> int:
 
 
 def allocate(intervals: Sequence[Interval]) -> int:
-    """Give every buffer an address; returns the bytes used. Buffers that have one keep it.
+    """Give every buffer an address; return the bytes used. Buffers with an address keep it.
 
-    Buffers are placed one by one at the lowest address that is free all their life, in several orders; the best
-    result wins, the search ends early when it meets the lower bound.
+    Buffers are placed one by one at the lowest address that is free during their lifetime, in several orders; the best
+    result wins. The search ends early at the lower bound.
     """
     bound = most_live_bytes(intervals)
     fixed = [interval for interval in intervals if interval.buffer.address is not None]
@@ -196,7 +196,7 @@ def allocate(intervals: Sequence[Interval]) -> int:
 
 
 def _place(fixed: Sequence[Interval], free: Sequence[Interval]) -> tuple[dict[int, int], int]:
-    """(address by buffer identity, bytes used)."""
+    """Return the address of each buffer, by identity, and the bytes used."""
     addresses: dict[int, int] = {}
     count = len(fixed)
     placed = np.zeros((4, count + len(free)), np.int64)  # start, end, first, last; in order of start
@@ -217,7 +217,7 @@ def _place(fixed: Sequence[Interval], free: Sequence[Interval]) -> tuple[dict[in
 
 
 def _lowest_gap(starts: NDArray[np.int64], ends: NDArray[np.int64], size: int) -> int:
-    """As :func:`lowest_gap`."""
+    """Return the lowest address of ``size`` free bytes; see :func:`lowest_gap`."""
     if not len(starts):
         return 0
     covered = np.concatenate(([0], np.maximum.accumulate(ends)))  # up to where, before each of them and at the end
@@ -231,10 +231,10 @@ _SEARCH_LIMITS = (1.0, 1.01, 1.03, 1.06, 1.1)  # of the lower bound
 
 
 def allocate_tightly(intervals: Sequence[Interval]) -> int:
-    """As :func:`allocate` for buffers without addresses, by a search where no order meets the lower bound.
+    """Allocate buffers without addresses, by a search if no order meets the lower bound; return the bytes used.
 
-    Buffers are placed in order of first use, at either end of the room that is left below a limit, and what does not
-    fit is taken back: in a chain, where only two or three are in use at a time, both ends are all that matters.
+    Buffers are placed in order of first use, at either end of the free room below a limit, and taken back if the next
+    one does not fit. In a chain, only two or three buffers are in use at a time, so both ends suffice.
     """
     used = allocate(intervals)
     bound = most_live_bytes(intervals)
@@ -251,7 +251,7 @@ def allocate_tightly(intervals: Sequence[Interval]) -> int:
 
 
 def _search(intervals: Sequence[Interval], limit: int) -> dict[int, int] | None:
-    """Addresses below ``limit`` by buffer identity; None where none are found in time."""
+    """Return addresses below ``limit`` by buffer identity, or None if none are found in time."""
     places: list[Iterator[int]] = []
     addresses: dict[int, int] = {}
     for _ in range(_SEARCH_STEPS):
@@ -270,7 +270,7 @@ def _search(intervals: Sequence[Interval], limit: int) -> dict[int, int] | None:
 def _ends_of_room(
     before: Sequence[Interval], addresses: Mapping[int, int], interval: Interval, limit: int
 ) -> Iterator[int]:
-    """The lowest and the highest address at which ``interval`` fits, of those that end at most at ``limit``."""
+    """Yield the lowest and the highest address at which ``interval`` fits below ``limit``."""
     taken = sorted((addresses[id(i.buffer)], addresses[id(i.buffer)] + i.size) for i in before if i.meets(interval))
     lowest = lowest_gap(taken, interval.size)
     if lowest + interval.size > limit:

@@ -18,13 +18,13 @@ from odc_mlir.transforms.npu.schedule.window_tiling import ComputeStep
 
 
 class ConstantPool:
-    """Constant buffers of one program; equal bytes are one buffer."""
+    """The constant buffers of one program; equal bytes share a buffer."""
 
     def __init__(self) -> None:
         self._by_digest: dict[bytes, Buffer] = {}
 
     def get(self, name: str, data: bytes) -> Buffer:
-        """The buffer that holds ``data``; ``name`` is used when it is new."""
+        """Return the buffer that holds ``data``; ``name`` is used for a new one."""
         digest = hashlib.sha256(data).digest()
         buffer = self._by_digest.get(digest)
         if buffer is None:
@@ -33,10 +33,10 @@ class ConstantPool:
 
 
 def packed_weights(op: npu.ConvOp, step: ComputeStep, columns: int) -> bytes:
-    """Weights of one compute instruction in weight-buffer order.
+    """Return the weights of one compute instruction in weight-buffer order.
 
-    ``[channel group][ky][kx][input channel][channel in group]`` with groups of ``columns`` channels, the last one as
-    wide as what is left; depthwise ``[ky][kx][channel]``.
+    ``[channel group][ky][kx][input channel][channel in group]`` with groups of ``columns`` channels, the last one
+    smaller if necessary; depthwise ``[ky][kx][channel]``.
     """
     last = step.first + step.channels
     stored = np.int8 if op.weight_item_bytes == 1 else np.int16
@@ -48,13 +48,13 @@ def packed_weights(op: npu.ConvOp, step: ComputeStep, columns: int) -> bytes:
 
 
 def packed_channels(block: NDArray[Any], columns: int) -> bytes:
-    """Weights ``[channel, ky, kx, input channel]`` in groups of ``columns`` channels."""
+    """Return weights ``[channel, ky, kx, input channel]`` in groups of ``columns`` channels."""
     groups = [block[start : start + columns].transpose(1, 2, 3, 0) for start in range(0, len(block), columns)]
     return b"".join(np.ascontiguousarray(group).tobytes() for group in groups)
 
 
 def stored_bytes(op: Operation) -> int:
-    """Estimate of what an operation's own constants take: weights as if they were coded as a whole, records, tables."""
+    """Estimate the bytes of an operation's own constants: weights coded as a whole, records and tables."""
     if isinstance(op, npu.ConvOp):
         return coded_bytes(bytes(op.weights.data.data)) + record_bytes(op)
     if isinstance(op, npu.LstmOp):
@@ -69,9 +69,9 @@ _COMMON = np.dtype([(name, kind) for name, kind, _ in SCALE])
 
 
 def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
-    """(records of channels ``[first, first + count)``, form of the ``param`` instruction that reads them).
+    """Return (records of channels ``[first, first + count)``, form of the ``param`` instruction that reads them).
 
-    Where all channels of the operation have the same multiplier and exponent, records hold biases only.
+    If all channels of the operation have the same multiplier and exponent, records hold biases only.
     """
     bias, multiplier, exponent = (np.frombuffer(v.data.data, np.int32) for v in (op.bias, op.multiplier, op.exponent))
     part = slice(first, first + count)
@@ -81,7 +81,7 @@ def packed_params(op: npu.ConvOp, first: int, count: int) -> tuple[bytes, str]:
 
 
 def record_bytes(op: npu.ConvOp) -> int:
-    """What the scaling records of all channels take, read at once."""
+    """Return the bytes of the scaling records of all channels, read at once."""
     count = len(op.bias)
     return COMMON_RECORD_BYTES + BIAS_BYTES * count if count > 1 and _has_one_scale(op) else FULL_RECORD_BYTES * count
 
@@ -92,14 +92,14 @@ def _has_one_scale(op: npu.ConvOp) -> bool:
 
 
 def packed_records(bias: NDArray[Any], multiplier: NDArray[Any], exponent: NDArray[Any]) -> bytes:
-    """Full records of channels."""
+    """Return full records of channels."""
     records = np.zeros(len(bias), _FULL)
     records["bias"], records["multiplier"], records["exponent"] = bias, multiplier, exponent
     return records.tobytes()
 
 
 def common_record(multiplier: int, exponent: int) -> bytes:
-    """The scale of records that hold biases only."""
+    """Return the scale of records that hold biases only."""
     common = np.zeros(1, _COMMON)
     common["multiplier"], common["exponent"] = multiplier, exponent
     return common.tobytes()

@@ -26,20 +26,20 @@ class StridedRuns(NamedTuple):
 
 @cache
 def mean_bursts(size: int, stride: int, burst: int) -> float:
-    """Bursts that a run of ``size`` bytes touches, averaged over the alignments that steps of ``stride`` visit."""
+    """Return the bursts that a run of ``size`` bytes touches, averaged over the alignments of steps of ``stride``."""
     step = math.gcd(stride, burst) or burst
     starts = range(0, burst, step)
     return sum((start + size - 1) // burst + 1 for start in starts) / len(starts)
 
 
 def picked_bytes(count: int, size: int, burst: int) -> int:
-    """Bytes that cross the port for ``count`` rows of ``size`` bytes of a table that begins a burst; data say which."""
+    """Return the bytes that cross the port for ``count`` rows of ``size`` bytes at indices known only at run time."""
     latest = burst - math.gcd(size, burst)
     return count * ((latest + size - 1) // burst + 1) * burst
 
 
 def transfer_bytes(runs: StridedRuns, burst: int) -> float:
-    """Bytes that cross the port: whole bursts per contiguous range."""
+    """Return the bytes that cross the port: whole bursts per contiguous range."""
     size, count, stride, groups, group_stride = runs
     if size <= 0 or count <= 0 or groups <= 0:
         return 0.0
@@ -53,7 +53,7 @@ def transfer_bytes(runs: StridedRuns, burst: int) -> float:
 
 
 def matrix_load_cycles(target: Target, rows: int, columns: int, row_stride: int, group: int) -> float:
-    """Cycles in which a matrix of computed codes enters the weight buffer: of the SRAM port, or the decoder's way."""
+    """Return the cycles to load a matrix of computed codes into the weight buffer, by port or by decoder."""
     decoder, sram = target.decoder, target.sram
     whole, rest = divmod(columns, group)
     turns = whole * -(-group // decoder.symbols_per_cycle) + -(-rest // decoder.symbols_per_cycle)
@@ -82,17 +82,17 @@ COMPACT_SHARE = 0.25  # of an instruction's bytes are left in compact form, on a
 
 @cache
 def instruction_bytes(mnemonic: str) -> float:
-    """Estimate of what an instruction takes in a program."""
+    """Estimate the bytes of an instruction in a program."""
     return COMPACT_SHARE * BY_MNEMONIC[mnemonic].size_bytes
 
 
 def step_cycles(target: Target) -> int:
-    """What a tile costs besides its work: a transfer and a computation issued, one waiting for the other twice."""
+    """Return the overhead of a tile: a transfer and a computation are issued, and one waits for the other twice."""
     return 2 * (target.fetch.issue_cycles + target.fetch.semaphore_cycles)
 
 
 def conv_cycles(target: Target, shape: int, work: ArrayWork) -> float:
-    """Cycles of a convolution instruction with array shape ``shape``."""
+    """Return the cycles of a convolution instruction with array shape ``shape``."""
     array, vector = target.array, target.vector
     rows, columns = array.shapes[shape]
     row_steps, column_steps = -(-work.pixels // rows), -(-work.channels // columns)
@@ -127,7 +127,7 @@ class PlaneWork(NamedTuple):
 
 
 def depthwise_cycles(target: Target, work: PlaneWork) -> float:
-    """Cycles of a depthwise instruction."""
+    """Return the cycles of a depthwise instruction."""
     array, vector = target.array, target.vector
     pixels, channels = array.depthwise_shape
     blocks = -(-work.width // pixels) * -(-work.channels // channels)
@@ -144,7 +144,7 @@ def depthwise_cycles(target: Target, work: PlaneWork) -> float:
 
 
 def vector_cycles(target: Target, results: int, read_bytes: int, *, elements: int = 0) -> float:
-    """Cycles of a vector instruction: ``results`` through the requantisation lanes, ``elements`` reduced."""
+    """Return the cycles of a vector instruction: ``results`` to requantise, ``elements`` to reduce."""
     busy = max(
         results / target.vector.requant_lanes,
         elements / target.vector.reduce_lanes,
@@ -157,12 +157,12 @@ ENTRY_PAIR_BYTES = 4  # of a table of 16-bit codes, for each result
 
 
 def interpolated_cycles(target: Target, elements: int) -> float:
-    """Cycles of looking up 16-bit codes."""
+    """Return the cycles to look up 16-bit codes."""
     return target.vector.start_cycles + ENTRY_PAIR_BYTES * elements / target.vector.requant_lanes
 
 
 def softmax_cycles(target: Target, elements: int, item_bytes: int) -> float:
-    """Cycles of a softmax instruction."""
+    """Return the cycles of a softmax instruction."""
     vector = target.vector
     if item_bytes == 1:
         return vector.softmax_start_cycles + 3 * elements / vector.softmax_elements_per_cycle
@@ -183,5 +183,5 @@ class Ports(NamedTuple):
 
 
 def ports(target: Target, memory: MemoryMode) -> Ports:
-    """The ports of ``target`` in mode ``memory``."""
+    """Return the ports of ``target`` in mode ``memory``."""
     return Ports(target.sram, target.offchip if memory == "flash" else target.sram)

@@ -16,10 +16,12 @@ from odc_mlir.isa.instructions import field_range
 
 @dataclass(frozen=True, slots=True)
 class WindowGeometry:
-    """``in_*``: the input image, ``pixel_bytes``/``row_bytes``/``image_bytes``: distance in memory between its
-    neighbouring pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c`` only
-    (pooling counts as depthwise with multiplier 1). ``item_bytes``, ``weight_item_bytes``: of an element, of a weight.
-    ``weights_per_image``: several images, each with weights of its own.
+    """Sizes and memory strides of a window operation.
+
+    ``in_*``: the input image; ``pixel_bytes``, ``row_bytes``, ``image_bytes``: distances in memory between its
+    neighbouring pixels, rows and images. ``depthwise``: result channel ``c * multiplier + m`` reads channel ``c`` only;
+    pooling counts as depthwise with multiplier 1. ``item_bytes``, ``weight_item_bytes``: size of an element and of a
+    weight. ``weights_per_image``: several images, each with its own weights.
     """
 
     batch: int
@@ -115,11 +117,9 @@ def make_window(
     source_resident: bool = False,
     result_resident: bool = False,
 ) -> WindowGeometry:
-    """The window of an operation on ``[N, H, W, C]`` shapes; ``pads``: top and left.
+    """Return the window of an operation on ``[N, H, W, C]`` shapes, simplified if its tensors lie in memory.
 
-    ``item_bytes``, ``weight_item_bytes``: of an element and of a weight.
-
-    Simplified as far as tensors that lie in memory allow.
+    ``pads``: top and left. ``item_bytes``, ``weight_item_bytes``: size of an element and of a weight.
     """
     batch, in_height, in_width, in_channels = in_shape
     _, out_height, out_width, out_channels = out_shape
@@ -148,7 +148,7 @@ def make_window(
 
 
 def _simplified(window: WindowGeometry, *, flat: bool) -> WindowGeometry:
-    """Kernel 1x1: skipped pixels are never loaded; where none is skipped and ``flat``, all pixels form one row."""
+    """Simplify a 1x1 kernel: skipped pixels are never loaded; without any and if ``flat``, all pixels are one row."""
     if window.taps != 1 or window.pad_top or window.pad_left:
         return window
     if window.in_rows(window.out_height) > window.in_height or window.in_cols(window.out_width) > window.in_width:
@@ -190,7 +190,7 @@ class Clip(NamedTuple):
 
 
 def clip(first: int, count: int, size: int) -> Clip:
-    """``count`` positions from ``first`` (maybe negative) against an image of ``size``; length 0: all padding."""
+    """Clip ``count`` positions from ``first``, maybe negative, to an image of ``size``; length 0: all padding."""
     low, high = max(first, 0), min(first + count, size)
     if high <= low:
         return Clip(count, 0, 0, 0)
@@ -198,8 +198,10 @@ def clip(first: int, count: int, size: int) -> Clip:
 
 
 class Tile(NamedTuple):
-    """Result pixels ``[y, y + rows) x [x, x + cols)`` of one image. ``fresh``: a strip of tiles that share input rows
-    through a ring starts here."""
+    """Result pixels ``[y, y + rows) x [x, x + cols)`` of one image.
+
+    ``fresh``: a strip of tiles that share input rows through a ring starts here.
+    """
 
     image: int
     y: int
@@ -210,7 +212,7 @@ class Tile(NamedTuple):
 
 
 def tiles(window: WindowGeometry, rows: int, cols: int, *, strips: bool) -> Iterator[Tile]:
-    """All tiles: row by row, or with ``strips`` column by column so that neighbours below follow each other."""
+    """Yield all tiles row by row, or with ``strips`` column by column, so that vertical neighbours are adjacent."""
     for image in range(window.batch):
         ys, xs = range(0, window.out_height, rows), range(0, window.out_width, cols)
         order = ((y, x) for x in xs for y in ys) if strips else ((y, x) for y in ys for x in xs)
@@ -220,19 +222,19 @@ def tiles(window: WindowGeometry, rows: int, cols: int, *, strips: bool) -> Iter
 
 
 def ring_rows(window: WindowGeometry, rows: int) -> int:
-    """Input rows of a ring that holds a tile of ``rows`` result rows and the new rows of the next one."""
+    """Return the input rows of a ring for a tile of ``rows`` result rows and the new rows of the next tile."""
     step = rows * window.stride_y
     return step * (2 + -(-window.overlap_y // step))
 
 
 def parts(total: int, size: int) -> Iterator[tuple[int, int]]:
-    """``total`` cut into (start, length) parts of ``size``; the last may be shorter."""
+    """Cut ``total`` into (start, length) parts of ``size``; the last may be shorter."""
     for start in range(0, total, size):
         yield start, min(size, total - start)
 
 
 def even_splits(total: int, most: int, limit: int = 12) -> list[int]:
-    """Sizes up to ``most`` that cut ``total`` into nearly equal parts, largest first, at most ``limit``."""
+    """Return sizes up to ``most`` that cut ``total`` into nearly equal parts, largest first, at most ``limit``."""
     sizes: list[int] = []
     count = max(1, -(-total // most))
     while total > 0 and len(sizes) < limit:

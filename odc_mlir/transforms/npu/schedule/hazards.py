@@ -19,9 +19,9 @@ Latest = dict[Queue, int]
 
 
 class LostBytes(NamedTuple):
-    """Bytes of a value in ``buffer``, which command number ``written`` wrote and number ``overwritten`` wrote over.
+    """Bytes of a value in ``buffer`` that are overwritten through another buffer.
 
-    ``by``: the buffer that the latter meant.
+    ``written``, ``overwritten``: numbers of the commands; ``by``: the buffer of the latter.
     """
 
     buffer: Buffer
@@ -31,10 +31,10 @@ class LostBytes(NamedTuple):
 
 
 class _AccessHistory:
-    """Addresses up to ``end`` with the same history: the last writer, and the last reader of each queue since.
+    """Addresses up to ``end`` with the same history: the last writer, and the last reader of each queue since then.
 
-    ``holder``: the buffer that the last writer meant, None before there was one. ``lost``: what was overwritten here of
-    other buffers that are still in use.
+    ``holder``: the buffer of the last writer, None before the first write. ``lost``: overwritten bytes of other buffers
+    that are still in use.
     """
 
     __slots__ = ("end", "holder", "lost", "readers", "writer", "writer_queue")
@@ -46,9 +46,9 @@ class _AccessHistory:
 
 
 class _History:
-    """Who touched which addresses of one memory: disjoint segments that cover ``[0, infinity)``.
+    """Access histories of one memory: disjoint segments that cover ``[0, infinity)``.
 
-    Segments are found by where they begin: mostly what one command wrote is what another reads, end to end.
+    Segments are found by their start: mostly a command reads exactly the bytes that another one wrote.
     """
 
     __slots__ = ("last_uses", "missed", "segments", "starts")
@@ -60,7 +60,7 @@ class _History:
         self.missed: LostBytes | None = None
 
     def _cut(self, address: int) -> _AccessHistory:
-        """The segment that starts at ``address``, made by splitting the one around it."""
+        """Split the segment around ``address``; return the one that starts there."""
         index = bisect_left(self.starts, address)
         whole = self.segments[self.starts[index - 1]]
         self.starts.insert(index, address)
@@ -70,7 +70,7 @@ class _History:
         return made
 
     def read(self, buffer: Buffer, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
-        """Command ``index`` of ``queue`` reads ``[start, end)`` of ``buffer``; ``found`` gets what must precede it."""
+        """Record that command ``index`` of ``queue`` reads ``[start, end)``; add its predecessors to ``found``."""
         segments = self.segments
         segment = segments.get(start) or self._cut(start)
         while True:
@@ -87,7 +87,7 @@ class _History:
             segment = segments[segment.end]
 
     def write(self, buffer: Buffer, start: int, end: int, index: int, queue: Queue, found: Latest) -> None:
-        """Command ``index`` of ``queue`` writes ``[start, end)`` of ``buffer``."""
+        """Record that command ``index`` of ``queue`` writes ``[start, end)``; add its predecessors to ``found``."""
         segments = self.segments
         first = segment = segments.get(start) or self._cut(start)
         lost: tuple[LostBytes, ...] = ()
@@ -112,7 +112,7 @@ class _History:
             first.readers = {}
 
     def _lost(self, segment: _AccessHistory, buffer: Buffer, index: int) -> tuple[LostBytes, ...]:
-        """What is lost in ``segment`` of buffers still in use when command ``index`` writes it, meaning ``buffer``."""
+        """Return the bytes of used buffers that command ``index`` overwrites in ``segment`` through ``buffer``."""
         if buffer.is_memory:  # which may mean any buffer
             return ()
         lost = [item for item in segment.lost if item.buffer is not buffer and self._last_use(item.buffer) > index]
@@ -132,12 +132,12 @@ class _History:
         return self.last_uses.get(buffer, -1)
 
     def _look_for(self, buffer: Buffer, segment: _AccessHistory) -> None:
-        """Note what a command misses that reads ``segment`` of ``buffer``."""
+        """Record the bytes of ``buffer`` in ``segment`` that a reader finds overwritten."""
         if self.missed is None:
             self.missed = next((item for item in segment.lost if item.buffer is buffer), None)
 
     def _join(self, start: int, end: int) -> None:
-        """Make the segments of ``[start, end)`` one, with the history of the first."""
+        """Join the segments of ``[start, end)`` into one with the history of the first."""
         low = bisect_left(self.starts, start) + 1
         high = bisect_left(self.starts, end, low)
         for inner in self.starts[low:high]:
@@ -147,10 +147,10 @@ class _History:
 
 
 class Hazards:
-    """Feeds on commands in program order and tells what each depends on.
+    """Dependences of commands, visited in program order.
 
-    Buffers with an address share the memory of their space; buffers without one are memories of their own.
-    ``last_uses``: index of the last command that names a buffer, of those that :attr:`missed` is to be known for.
+    Buffers with an address share the memory of their space; each buffer without one is a memory of its own.
+    ``last_uses``: number of the last command that names a buffer, for the buffers that :attr:`missed` covers.
     """
 
     def __init__(self, last_uses: Mapping[Buffer, int] | None = None) -> None:
@@ -159,7 +159,7 @@ class Hazards:
         self._last_uses = last_uses or {}
 
     def _home(self, buffer: Buffer) -> tuple[_History, int]:
-        """The history of the memory that ``buffer`` lies in, and where."""
+        """Return the history of the memory that holds ``buffer``, and the address there."""
         if buffer.address is None:
             home = _History(self._last_uses), 0
         else:
@@ -171,11 +171,11 @@ class Hazards:
 
     @property
     def missed(self) -> LostBytes | None:
-        """What a command read that another buffer had taken the place of, or read and overwrote; None so far."""
+        """The first value that a command read after it had been overwritten, or overwrote while reading it."""
         return next((memory.missed for memory in self._memories.values() if memory.missed is not None), None)
 
     def visit(self, index: int, command: Command) -> Latest:
-        """The latest conflicting command of each queue before ``command``, its own queue included."""
+        """Return the latest conflicting command of each queue before ``command``, its own queue included."""
         found: Latest = {}
         homes, queue, places = self._homes, command.queue, command.places
         reads, writes = command.immediates.effects
@@ -203,6 +203,6 @@ class Hazards:
 
 
 def dependences(commands: Sequence[Command]) -> list[Latest]:
-    """For each command, the latest conflicting command of every queue before it, its own queue included."""
+    """Return the latest conflicting command of every queue before each command, its own queue included."""
     hazards = Hazards()
     return [hazards.visit(index, command) for index, command in enumerate(commands)]

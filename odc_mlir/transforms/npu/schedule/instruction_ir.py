@@ -147,7 +147,7 @@ class DecodedProgram:
         self._drop_unused()
 
     def write_order(self, commands: Sequence[Command]) -> None:
-        """Put the instructions into the order of ``commands``, and buffers in that of their first use on top."""
+        """Put the instructions into the order of ``commands``, and buffers on top in the order of their first use."""
         self._drop_unused()
         ops = {id(command): op for command, op in zip(self.commands, self._ops, strict=True)}
         memories = [op for buffer, op in self._buffer_ops.items() if buffer.is_memory]
@@ -212,7 +212,7 @@ def _decoded(op: InstructionOp, layer: int, buffers: dict[int, Buffer]) -> Comma
 
 @lru_cache(maxsize=65_536)
 def integer(value: int) -> IntegerAttr:
-    """A shared i64 attribute."""
+    """Return a shared i64 attribute."""
     return IntegerAttr(value, i64)
 
 
@@ -267,7 +267,7 @@ def set_semaphores(op: InstructionOp, command: Command) -> None:
 
 @dataclass(frozen=True)
 class ProgramPass(ModulePass):
-    """Runs on each program of a module by itself, and leaves all around them as it is."""
+    """A pass that runs on each program of a module, and leaves all other operations alone."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for job in targeted_programs(op, self.name):

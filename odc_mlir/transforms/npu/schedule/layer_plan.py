@@ -55,7 +55,7 @@ Choices = Callable[[int, tuple[bool, ...], bool], tuple[TilingChoice, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ResidencyNode:
-    """A layer: the candidates among its sources and its result (indices, None: stays in memory)."""
+    """A layer: the candidates among its sources and its result, as indices; None stays in memory."""
 
     choices: Choices
     sources: tuple[int | None, ...]
@@ -63,14 +63,14 @@ class ResidencyNode:
 
 
 class ResidencyPlan(NamedTuple):
-    """``residents``: kept candidates by index, with addresses; ``choices``: one per layer."""
+    """Residents by candidate index, with their addresses, and one choice per layer."""
 
     residents: dict[int, Resident]
     balance: BalancedChoices
 
 
 class ResidentPlanner:
-    """Plans one segment. ``constant_bytes``: weights and parameters of all layers."""
+    """Planner of one segment. ``constant_bytes``: weights and parameters of all layers."""
 
     def __init__(
         self,
@@ -86,9 +86,9 @@ class ResidentPlanner:
         self._fronts: dict[tuple[int, int, tuple[bool, ...], bool], tuple[TilingChoice, ...] | CompileError] = {}
 
     def plan(self, check: Callable[[], None] = lambda: None, *, improve: bool = True) -> ResidencyPlan:
-        """The best plan found: all candidates that fit together, then, to ``improve``, without each that does not pay.
+        """Return the best plan: all candidates that fit together; with ``improve``, without those that do not pay.
 
-        ``check`` is called again and again and may raise. Raises CompileError where a layer fits in no way.
+        ``check`` is called repeatedly and may raise. Raises CompileError if a layer does not fit.
         """
         best = self._evaluate(frozenset())
         kept = self._fitting()
@@ -103,7 +103,7 @@ class ResidentPlanner:
         return best
 
     def _fitting(self) -> frozenset[int]:
-        """Candidates that fit in the tile buffer together, larger ones left out first."""
+        """Return candidates that fit in the tile buffer together; larger ones are left out first."""
         kept = frozenset(range(len(self.candidates)))
         for layer in range(len(self.nodes)):
             alive = sorted(
@@ -114,7 +114,7 @@ class ResidentPlanner:
         return kept
 
     def _improved(self, plan: ResidencyPlan, check: Callable[[], None]) -> ResidencyPlan:
-        """``plan`` without the tensors whose absence makes it better."""
+        """Return ``plan`` without the residents whose absence makes it better."""
         for index in sorted(plan.residents, key=lambda i: (-self.candidates[i].size, i)):
             check()
             trial = self._try(frozenset(plan.residents) - {index})
@@ -123,7 +123,7 @@ class ResidentPlanner:
         return plan
 
     def _try(self, kept: frozenset[int]) -> ResidencyPlan | None:
-        """The plan with these residents, None where they leave some layer without room."""
+        """Return the plan with these residents, or None if they leave a layer without room."""
         try:
             return self._evaluate(kept)
         except CompileError:
@@ -150,7 +150,7 @@ class ResidentPlanner:
         return ResidencyPlan(residents, self._balancer.choose(fronts))
 
     def _front(self, layer: int, room: int, sources: tuple[bool, ...], result: bool) -> tuple[TilingChoice, ...]:
-        """The choices of a layer, the same object for the same question: most plans ask what others have asked."""
+        """Return the choices of a layer, the same object for the same arguments: plans mostly share them."""
         key = (layer, room, sources, result)
         if key not in self._fronts:
             try:
@@ -169,14 +169,14 @@ EXPOSED = 0.2  # share of the faster side that the slower one does not hide: sta
 
 
 class BalancedChoices(NamedTuple):
-    """One choice per layer and what they cost together, roughly in cycles."""
+    """One choice per layer and their total cost, roughly in cycles."""
 
     choices: list[TilingChoice]
     score: float
 
 
 class Balancer:
-    """Chooses one tiling per layer, again and again for plans that differ in few layers."""
+    """Choice of one tiling per layer, repeatedly for plans that differ in few layers."""
 
     def __init__(self, constant_bytes: int, target: Target, memory: MemoryMode) -> None:
         """``constant_bytes``: weights and parameters of all layers."""
@@ -188,7 +188,7 @@ class Balancer:
         self._program: list[list[float]] = [[] for _ in PRICES]
 
     def choose(self, fronts: Sequence[tuple[TilingChoice, ...]]) -> BalancedChoices:
-        """The best choice from each layer's ``fronts``."""
+        """Return the best choice from each layer's ``fronts``."""
         width = self._port.constants.bytes_per_cycle
         self._take(fronts, width)
         best, best_score = 0, float("inf")
@@ -204,7 +204,7 @@ class Balancer:
         return BalancedChoices(list(self._chosen[best]), best_score)
 
     def _take(self, fronts: Sequence[tuple[TilingChoice, ...]], width: int) -> None:
-        """Choose for every price, where the front of a layer is another one than before."""
+        """Choose for every price in the layers whose front differs from the last one."""
         if len(self._fronts) != len(fronts):
             self._fronts = [()] * len(fronts)
             for lists in (self._chosen, self._cycles, self._program):
@@ -220,7 +220,7 @@ class Balancer:
 
 
 def _cheapest(front: Sequence[TilingChoice], byte_cycles: float) -> TilingChoice:
-    """The best choice when a byte of program costs ``byte_cycles``."""
+    """Return the best choice if a byte of program costs ``byte_cycles``."""
     return min(front, key=lambda choice: choice.cycles + byte_cycles * choice.program_bytes)
 
 
@@ -240,7 +240,7 @@ LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
 
 @dataclass(slots=True)
 class ResidentCandidate:
-    """A result that could stay in the tile buffer; ``fill``: code of the border, None where nobody reads it."""
+    """A result that could stay in the tile buffer; ``fill``: code of the border, None if nothing reads the border."""
 
     op: Operation
     resident: Resident
@@ -249,7 +249,7 @@ class ResidentCandidate:
 
 @dataclass(slots=True)
 class LayerGraph:
-    """A segment for the planner."""
+    """A segment as the planner sees it."""
 
     ops: list[Operation]
     nodes: list[ResidencyNode] = field(default_factory=list)
@@ -259,7 +259,7 @@ class LayerGraph:
 
 
 def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[Operation, int]) -> LayerGraph:
-    """The ``layers`` of a program, in order, and the tensors between them."""
+    """Return the graph of the ``layers`` of a program, in order, and the tensors between them."""
     graph, target = LayerGraph(list(layers), uncopied=uncopied), tilings.target
     index = {op: number for number, op in enumerate(graph.ops)}
     home: dict[SSAValue, int] = {}
@@ -278,7 +278,7 @@ def read_graph(layers: Sequence[Operation], tilings: Tilings, uncopied: Mapping[
 
 
 def _aliases(value: SSAValue) -> Iterator[SSAValue]:
-    """``value`` and all views of it."""
+    """Return ``value`` and all views of it."""
     yield value
     for use in value.uses:
         if isinstance(use.operation, npu.ReshapeOp):
@@ -286,7 +286,7 @@ def _aliases(value: SSAValue) -> Iterator[SSAValue]:
 
 
 def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> ResidentCandidate | None:
-    """What it takes to keep the result of ``op`` in the tile buffer, None where that is impossible."""
+    """Return the requirements for keeping the result of ``op`` in the tile buffer, or None if that is impossible."""
     result = op.results[0]
     image = image_shape(npu.shape_of(result))
     uses = [(use.operation, value) for value in _aliases(result) for use in value.uses]
@@ -313,7 +313,7 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
 
 
 def _may_touch(op: Operation) -> bool:
-    """Whether ``op`` can read and write resident tensors."""
+    """Return whether ``op`` can read and write resident tensors."""
     if isinstance(op, npu.ElementwiseOp):
         return npu.shape_of(op.a) == npu.shape_of(op.b) == npu.shape_of(op.output)
     if image_shape(npu.shape_of(op.results[0])) is None:
@@ -324,9 +324,9 @@ def _may_touch(op: Operation) -> bool:
 def layer_choices(
     op: Operation, tilings: Tilings, room: int, sources: tuple[bool, ...], result: bool, *, uncopied: int = 0
 ) -> tuple[TilingChoice, ...]:
-    """Tilings of ``op`` with ``room`` bytes of the tile buffer for slots; CompileError, naming it, where none fits.
+    """Return tilings of ``op`` with ``room`` bytes of the tile buffer for slots; raise CompileError if none fits.
 
-    ``uncopied`` bytes of its weights have no room in SRAM.
+    ``uncopied``: bytes of its weights without room in SRAM.
     """
     target = tilings.target
     try:
@@ -352,16 +352,17 @@ def layer_choices(
 
 
 def resident_attribute(candidate: ResidentCandidate) -> ResidentAttr:
-    """The border of ``candidate`` and what fills it."""
+    """Return the attribute with the border of ``candidate`` and its fill code."""
     return ResidentAttr(Residency(*candidate.resident.layout.border, candidate.fill))
 
 
-NOTHING = TilingChoice(None, 0.0, 0.0)  # what is left of an operation that is computed with another one
+NOTHING = TilingChoice(None, 0.0, 0.0)  # the cost of a fused operation
 
 
 def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
-    """The operation that could be computed with each tile of ``conv``: the only reader of its result, of whose form
-    its other operand and its own result are.
+    """Return the element-wise operation that can be computed with each tile of ``conv``, or None.
+
+    It is the only reader of the result, and its other operand and its result have the shape of that result.
     """
     if not isinstance(conv, npu.ConvOp) or conv.output.uses.get_length() != 1:
         return None
@@ -375,9 +376,9 @@ def follower_of(conv: Operation) -> npu.ElementwiseOp | None:
 
 
 def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: MemoryMode) -> ResidencyPlan:
-    """``plan`` with element-wise operations fused where that is estimated to be faster.
+    """Return ``plan`` with element-wise operations fused if that is estimated to be faster.
 
-    They follow their convolution at once, and all of their tensors are in memory.
+    They follow their convolution directly, and all of their tensors are in memory.
     """
     choices, width = list(plan.balance.choices), ports(tilings.target, memory).constants.bytes_per_cycle
     stays = {graph.candidates[number].op.results[0] for number in plan.residents}
@@ -410,9 +411,9 @@ STEP = 4096  # bytes are rounded up to this, so that layers of one form share a 
 
 
 def uncopied_weights(job: TargetedProgram) -> dict[Operation, int]:
-    """Bytes of weights without room for a copy, by layer; layers whose weights all have room are left out.
+    """Return the bytes of weights without room for a copy, by layer; layers with room for all weights are left out.
 
-    Where memory is preferred, the arena is no larger than tensors make it.
+    If memory is preferred, the arena is no larger than tensors make it.
     """
     if job.memory != "flash":
         return {}
@@ -430,7 +431,7 @@ def uncopied_weights(job: TargetedProgram) -> dict[Operation, int]:
 
 
 def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
-    """Bytes of the tensors of a program that are in use while each of its ``layers`` runs."""
+    """Return the bytes of tensors in use while each of ``layers`` runs."""
     views, spans = ViewSources(block), dict[SSAValue, tuple[int, int]]()
 
     def use(value: SSAValue, layer: int) -> None:
@@ -456,9 +457,9 @@ def held_bytes(block: Block, layers: Sequence[Operation]) -> list[int]:
 
 
 def chosen_tiles(ctx: Context, job: TargetedProgram) -> tuple[LayerGraph, ResidencyPlan]:
-    """The tensor operations of a program and the best plan found; CompileError where a layer fits in no way.
+    """Return the tensor operations of a program and the best plan; raise CompileError if a layer does not fit.
 
-    Where the target was chosen with ``prefer = compile-time`` few plans are looked at.
+    If the target was chosen with ``prefer = compile-time``, few plans are tried.
     """
     quick = job.choice.prefer == "compile-time"
     tilings = tilings_of(ctx, job.target, quick=quick)
@@ -475,9 +476,9 @@ def planned_layers(
     quick: bool = False,
     uncopied: Mapping[Operation, int] = MappingProxyType({}),
 ) -> tuple[LayerGraph, ResidencyPlan]:
-    """``layers`` of one program, in order, and the best plan found; errors as above, and those of ``check``.
+    """Return ``layers`` of one program, in order, and the best plan; raise CompileError if a layer does not fit.
 
-    ``uncopied``: bytes of weights for which SRAM has no room, by layer.
+    ``uncopied``: bytes of weights without room in SRAM, by layer. ``check`` may raise too.
     """
     graph, target = read_graph(layers, tilings, uncopied), tilings.target
     residents = [candidate.resident for candidate in graph.candidates]

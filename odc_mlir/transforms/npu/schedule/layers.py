@@ -26,9 +26,10 @@ Op = TypeVar("Op", bound=npu.NpuTensorOp, covariant=True)
 
 @dataclass(eq=False, frozen=True, slots=True)
 class LayerTensor:
-    """A buffer with its logical shape and code type. ``layout``: how it lies in the tile buffer, where it stays.
+    """A buffer with the logical shape and the code type of a tensor.
 
-    ``start``: the first byte in the buffer, which may hold other tensors in front of and behind this one.
+    ``layout``: the layout of a resident in the tile buffer, None for other tensors. ``start``: the first byte in the
+    buffer, which may hold other tensors too.
     """
 
     buffer: Buffer
@@ -38,7 +39,7 @@ class LayerTensor:
     start: int = 0
 
     def at(self, offset: int) -> Place:
-        """The place ``offset`` bytes behind the first one."""
+        """Return the place at ``offset`` bytes from the start."""
         return self.buffer, self.start + offset
 
     @property
@@ -53,7 +54,7 @@ class LayerTensor:
 
 @dataclass(eq=False, frozen=True, slots=True)
 class Layer(Generic[Op]):
-    """An operation with its operands and its results; tensors are dense NHWC in their buffers, but for residents."""
+    """An operation with its operands and results; tensors are dense NHWC in their buffers, except residents."""
 
     op: Op
     sources: tuple[LayerTensor, ...]
@@ -79,7 +80,7 @@ class WindowLayer(Layer[Op]):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An output that is an input or a constant as it is."""
+    """An output that is an input or a constant."""
 
     source: Buffer
     target: Buffer
@@ -87,7 +88,7 @@ class Copy:
 
 @dataclass(slots=True)
 class ProgramLayers:
-    """A segment's operations in order, where their tensors are, and what has to be copied at the end."""
+    """The operations of a segment in order, the places of their tensors, and copies at the end."""
 
     layers: list[Layer[npu.NpuTensorOp]] = field(default_factory=list)
     fills: dict[int, tuple[LayerTensor, int]] = field(default_factory=dict)  # layer -> its resident result, border code
@@ -95,12 +96,12 @@ class ProgramLayers:
 
 
 def read_layers(program: ProgramOp) -> ProgramLayers:
-    """The tensor operations of ``program``; raises CompileError for an operation of another level."""
+    """Return the layers of ``program``; raise CompileError for an operation of another level."""
     return _ProgramReader(program).result
 
 
 class _ProgramReader:
-    """Reads one program."""
+    """The reader of one program."""
 
     def __init__(self, program: ProgramOp) -> None:
         self.result = ProgramLayers()
@@ -152,7 +153,7 @@ class _ProgramReader:
         return LayerTensor(self._buffer(root), shape, code_type(value), layout, start)
 
     def _keep(self, op: Operation) -> None:
-        """Note that the result of ``op`` stays in the tile buffer, if it does."""
+        """Give the result of ``op`` a buffer in the tile buffer if it is a resident."""
         kept = resident_image(op)
         if kept is None:
             return
@@ -177,13 +178,13 @@ class _ProgramReader:
 
 
 def code_type(value: SSAValue) -> str:
-    """The code type of a tensor value by its name in the instruction set; numbers are made of words of 32 bits."""
+    """Return the name of the code type of a tensor value in the instruction set; integers are 32-bit words."""
     code = CODE_TYPES.get(npu.dtype_of(value))
     return "i32" if code is None else code.value
 
 
 def _buffer_of(value: SSAValue, space: Space, *, binds: tuple[int, ...] = ()) -> Buffer:
-    """A buffer for the tensor ``value``."""
+    """Return a buffer for the tensor ``value``."""
     shape, element = npu.shape_of(value) or (1,), code_type(value)
     if (words := npu.item_bytes(value) // element_bytes(element)) > 1:
         shape = (*shape, words)

@@ -12,7 +12,7 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Place, local_sizes,
 
 
 class Slot(NamedTuple):
-    """Room for part of a tensor, or of constants."""
+    """A range of a local memory for part of a tensor or for constants."""
 
     name: str
     shape: tuple[int, ...]
@@ -20,7 +20,7 @@ class Slot(NamedTuple):
 
 
 class LocalMemories:
-    """Makes the slots of one layer after another; none has an address yet."""
+    """Slots of the layers of a program, without addresses."""
 
     def __init__(self, target: Target) -> None:
         self._sizes = local_sizes(target)
@@ -29,17 +29,17 @@ class LocalMemories:
         self.tile_room = 0  # bytes of the tile buffer that slots of the present layer may take together
 
     def enter(self, tile_room: int) -> None:
-        """The slots taken from now on are those of the next layer."""
+        """Start the next layer."""
         self.tile_room = tile_room
         self._declared = []
 
     def declare(self, buffer: Buffer) -> None:
-        """Add ``buffer``, a result that stays, to the present layer."""
+        """Add ``buffer``, a resident result, to the current layer."""
         self._declared.append(buffer)
 
     @property
     def declared(self) -> list[Buffer]:
-        """The buffers that the present layer has added."""
+        """The buffers of the current layer."""
         return self._declared
 
     @property
@@ -51,7 +51,7 @@ class LocalMemories:
         return self._accumulators
 
     def take(self, space: Space, slots: Sequence[Slot]) -> list[Buffer]:
-        """``slots``, adjacent in memory ``space``."""
+        """Return buffers for ``slots``, adjacent in memory ``space``."""
         made = [shaped(slot.name, space, slot.shape, slot.element) for slot in slots]
         self._declared += made
         return made
@@ -66,12 +66,12 @@ class TilePart(NamedTuple):
 
     @classmethod
     def dense(cls, place: Place, pixel_bytes: int, columns: int) -> Self:
-        """Rows of ``columns`` pixels without anything between them."""
+        """Return rows of ``columns`` adjacent pixels."""
         return cls(place, pixel_bytes, columns * pixel_bytes)
 
     @classmethod
     def resident(cls, tensor: LayerTensor, row: int, column: int, channel: int) -> Self:
-        """Part of an image that stays in the tile buffer."""
+        """Return part of an image that stays in the tile buffer."""
         layout = tensor.layout
         assert layout is not None, "plans without slots are made for resident tensors"
         first = layout.offset(row, column) + channel * layout.item_bytes
@@ -79,7 +79,7 @@ class TilePart(NamedTuple):
 
 
 class Slots:
-    """Buffers used in turn. What a slot holds is remembered, so that nothing is loaded twice in a row."""
+    """Buffers used in turn, with their contents, so that nothing is loaded twice in a row."""
 
     def __init__(self, buffers: list[Buffer]) -> None:
         self.buffers = buffers
@@ -87,7 +87,7 @@ class Slots:
         self._next = 0
 
     def get(self, key: object) -> tuple[Buffer, bool]:
-        """The slot that holds ``key``, and whether it has to be filled first."""
+        """Return the slot that holds ``key``, and whether it has to be filled first."""
         if key in self._keys:
             return self.buffers[self._keys.index(key)], False
         index = self._next
@@ -96,5 +96,5 @@ class Slots:
         return self.buffers[index], True
 
     def take(self) -> Buffer:
-        """The next slot, whatever it holds."""
+        """Return the next slot, regardless of its contents."""
         return self.get(object())[0]

@@ -39,12 +39,12 @@ _INT16 = np.iinfo(np.int16)
 def lstm_commands(
     layer: Layer[npu.LstmOp], target: Target, memories: LocalMemories, pool: ConstantPool
 ) -> Iterator[Command]:
-    """The commands of an LSTM cell."""
+    """Return the commands of an LSTM cell."""
     return _LstmEmitter(layer, target, memories, pool).commands()
 
 
 class _LstmEmitter:
-    """One operation with its slots."""
+    """Emission of the commands of one LSTM cell."""
 
     def __init__(self, layer: Layer[npu.LstmOp], target: Target, memories: LocalMemories, pool: ConstantPool) -> None:
         self.layer, self.op, self.pool, self.memories = layer, layer.op, pool, memories
@@ -74,7 +74,7 @@ class _LstmEmitter:
         return Slots(self.memories.take(Space.WEIGHT, [Slot(name, (rows, columns))] * (1 if stay else 2)))
 
     def commands(self) -> Iterator[Command]:
-        """All commands."""
+        """Yield all commands."""
         x, hidden, cell = self.layer.sources
         out, last_hidden, last_cell = self.layer.results
         step_bytes = self.batch * self.units
@@ -94,7 +94,7 @@ class _LstmEmitter:
         yield flat_store((last_cell.buffer, 0), (self.cell, 0), STATE_BYTES * step_bytes)
 
     def _first_output(self, before: Place | None, target: Place, hidden: LayerTensor) -> Command:
-        """What brings the output before a block to its place: from the block before, or the state."""
+        """Yield the copy of the output before a block to its place, from the block before or from the state."""
         size = self.batch * self.units
         if before is None:
             return flat_load((hidden.buffer, 0), target, size)
@@ -102,12 +102,12 @@ class _LstmEmitter:
                        a=before, a_stride0=1, output=target)  # fmt: skip
 
     def _sequence(self, mnemonic: str, tensor: LayerTensor, first: int, count: int, item: int, tile: Place) -> Command:
-        """The transfer of ``count`` time steps from step ``first`` on; the tile has time outside."""
+        """Return the transfer of ``count`` time steps from step ``first``; in the tile, time is the outer dimension."""
         memory = (tensor.buffer, first * item * (self.batch if self.op.time_major else 1))
         source, target = (tile, memory) if mnemonic == "store" else (memory, tile)
         if self.op.time_major or self.batch == 1:
             runs = flat_runs(count * self.batch * item)
-        else:  # what is written has its outer dimension outside
+        else:  # a store has its outer dimension outside
             levels = [(self.batch, self.steps * item, item), (count, item, self.batch * item)]
             (size1, memory1, tile1), (size2, memory2, tile2) = levels[::-1] if mnemonic == "store" else levels
             runs = {"size0": item, "size1": size1, "memory_stride1": memory1, "tile_stride1": tile1}
@@ -115,7 +115,7 @@ class _LstmEmitter:
         return command(mnemonic, source=source, target=target, **runs)
 
     def _input_products(self, inputs: Buffer, count: int) -> Iterator[Command]:
-        """What ``count`` steps of inputs add to all gates."""
+        """Yield the products of ``count`` steps of inputs for all gates."""
         order = np.array(list(unit_rows(self.units, self.gates, self.groups)))
         weights = np.frombuffer(self.op.input_weights.bytes, np.int8).reshape(self.rows, self.features)[order]
         bias = np.array(self.op.bias.values)[order]
@@ -143,7 +143,7 @@ class _LstmEmitter:
             )
 
     def _load_weights(self, slot: Buffer, offset: int, rows: NDArray[np.int8], shape: int) -> Command:
-        """Decode ``rows`` for the array shape ``shape``."""
+        """Yield the loads that decode ``rows`` for the array shape ``shape``."""
         packed = packed_channels(rows.reshape(len(rows), 1, 1, -1), self.shapes[shape][1])
         data = self.pool.get("weights", packed)
         size = len(packed)
@@ -152,7 +152,7 @@ class _LstmEmitter:
     def _product_fields(
         self, source: Buffer, offset: int, weights: Place, shape: int, pixels: int, depth: int, channels: int
     ) -> dict[str, int | str | Place]:
-        """Fields of a matrix product with int8 ``pixels`` that lie side by side; results are a step's gates apart."""
+        """Return fields of a product with adjacent int8 ``pixels``; results are one step of gates apart."""
         return {
             "in_type": "i8", "weight_type": "i8", "shape": shape, "multiplier": 1, "input": (source, offset),
             "in_stride_x": depth, "in_stride_y": depth, "in_channels": depth, "out_width": pixels,
@@ -162,7 +162,7 @@ class _LstmEmitter:
         }  # fmt: skip
 
     def _step(self, outputs: Buffer, step: int) -> Iterator[Command]:
-        """One time step: for each group of units its products, then its gates."""
+        """Yield one time step: for each group of units its products, then its gates."""
         batch, units, gates = self.batch, self.units, self.gates
         for number, (first, count) in enumerate(self.groups):
             weights, loads = self._recurrent_weights(number)
@@ -190,7 +190,7 @@ class _LstmEmitter:
                 )
 
     def _recurrent_weights(self, number: int) -> tuple[Place, list[Command]]:
-        """Where the recurrent weights of a group are, and what brings them there."""
+        """Return the place of a group's recurrent weights, and the loads that bring them there."""
         first, count = self.groups[number]
         slot, empty = self.recurrent.get(0 if self.plan.recurrent_stays else number)
         offset = self.gates * first * self.units if self.plan.recurrent_stays else 0
@@ -217,18 +217,18 @@ class _LstmEmitter:
         return fields
 
 
-STATE_BYTES, GATE_BYTES = 2, 2  # of a cell state, and of what the inputs add to a gate
-MOST_GROUPS = 8  # of units whose weights all stay: more only cost starts
+STATE_BYTES, GATE_BYTES = 2, 2  # of a cell state, and of an input product
+MOST_GROUPS = 8  # of units if all weights stay: more groups only cost starts
 _TILE_SLOTS = 6  # inputs and outputs twice, gates, cell state
 
 
 @dataclass(frozen=True, slots=True)
 class LstmPlan:
-    """``block``: time steps whose inputs lie in the tile buffer together.
+    """Plan of an LSTM cell. ``block``: time steps whose inputs lie in the tile buffer together.
 
-    ``input_rows``: rows of the input weights that are multiplied by one instruction; ``group``: units whose recurrent
-    weights are. Either are loaded once where all of them fit (``*_stay``), else again and again. ``*_shape``: array
-    shapes. ``cycles``: an estimate for the whole sequence; ``program_bytes`` likewise.
+    ``input_rows``: rows of the input weights that one instruction multiplies; ``group``: units whose recurrent weights
+    one instruction multiplies. Either weights are loaded once if all of them fit (``*_stay``), else repeatedly.
+    ``*_shape``: array shapes. ``cycles``, ``program_bytes``: estimates for the whole sequence.
     """
 
     block: int
@@ -242,7 +242,7 @@ class LstmPlan:
     program_bytes: float
 
     def groups(self, units: int) -> list[tuple[int, int]]:
-        """(first, count) of the units of each group."""
+        """Yield (first, count) of the units of each group."""
         return list(parts(units, self.group))
 
 
@@ -260,7 +260,7 @@ class _LstmSizes:
 
 
 def plan_lstm(op: npu.LstmOp, target: Target, room: int) -> LstmPlan:
-    """The plan of ``op`` with ``room`` bytes of the tile buffer; CompileError where a local memory is too small."""
+    """Return the plan of ``op`` with ``room`` bytes of the tile buffer; raise CompileError if a memory is too small."""
     s = _LstmSizes(*op.sizes, op.gates)
     block = _block(s, target, room)
     total = target.local.weight_bytes
@@ -294,7 +294,7 @@ def plan_lstm(op: npu.LstmOp, target: Target, room: int) -> LstmPlan:
 
 
 def _block(s: _LstmSizes, target: Target, room: int) -> int:
-    """Time steps of a block; all where they fit."""
+    """Return the time steps of a block; all if they fit."""
     held = s.batch * (STATE_BYTES + 2) * s.units + _TILE_SLOTS * TILE_ALIGNMENT
     step = s.batch * (2 * s.features + GATE_BYTES * s.rows + 2 * s.units)
     most = min((room - held) // step, MAX_RUNS // s.batch)
@@ -307,7 +307,7 @@ def _block(s: _LstmSizes, target: Target, room: int) -> int:
 
 
 def _rows(s: _LstmSizes, room: int, target: Target) -> int:
-    """Rows of the input weights that one instruction multiplies: all, or as many as two slots of ``room`` hold."""
+    """Return the rows of the input weights per instruction: all, or as many as fit in two slots of ``room`` bytes."""
     entries = target.local.param_entries
     if s.rows * s.features <= room and s.rows <= entries:
         return s.rows
@@ -318,7 +318,7 @@ def _rows(s: _LstmSizes, room: int, target: Target) -> int:
 
 
 def _most_units(s: _LstmSizes, target: Target, slot: int | None) -> int:
-    """Units of a group: as many as accumulators hold twice, and ``slot`` bytes of weights where they do not stay."""
+    """Return the most units of a group: accumulators hold two groups, and ``slot`` bytes the weights of one."""
     most = target.local.accumulators // (2 * s.batch * s.gates)
     if slot is not None:
         most = min(most, slot // (s.gates * s.units))
@@ -329,13 +329,13 @@ def _most_units(s: _LstmSizes, target: Target, slot: int | None) -> int:
 
 
 def _group_sizes(units: int, most: int) -> list[int]:
-    """Sizes to try: the largest that fits, and some smaller ones, which let array and vector engine overlap."""
+    """Return sizes to try: the largest that fits, and smaller ones, which let array and vector engine overlap."""
     fewest = -(-units // most)
     return [-(-units // count) for count in range(fewest, fewest + MOST_GROUPS) if count <= units]
 
 
 def _step(s: _LstmSizes, target: Target, group: int, *, stays: bool) -> tuple[int, int, float]:
-    """(group, array shape, cycles of a time step): products and gates of groups overlap, but for the first and last."""
+    """Return (group, array shape, cycles of a time step); products and gates of groups overlap, except at the ends."""
     shape, product = _product(target, s.batch, s.gates * group, s.units, emit=False)
     if not stays:
         product = max(product, s.gates * group * s.units / target.sram.bytes_per_cycle)
@@ -345,7 +345,7 @@ def _step(s: _LstmSizes, target: Target, group: int, *, stays: bool) -> tuple[in
 
 
 def _product(target: Target, pixels: int, channels: int, depth: int, *, emit: bool) -> tuple[int, float]:
-    """The fastest array shape for a matrix product, and its cycles."""
+    """Return the fastest array shape for a matrix product, and its cycles."""
     work = ArrayWork(pixels, channels, depth, depth, 1, emit=emit, accumulate=not emit)
     found = [(conv_cycles(target, shape, work), shape) for shape in range(len(target.array.shapes))]
     cycles, shape = min(found)
@@ -353,14 +353,14 @@ def _product(target: Target, pixels: int, channels: int, depth: int, *, emit: bo
 
 
 def gates_cycles(target: Target, units: int, gates: int) -> float:
-    """Cycles of one ``gates`` instruction."""
+    """Return the cycles of one ``gates`` instruction."""
     vector = target.vector
     functions = 2 * (gates + 1) * units / vector.softmax_elements_per_cycle
     return vector.softmax_start_cycles + max(functions, (gates + 3) * units / vector.requant_lanes)
 
 
 def unit_rows(units: int, gates: int, groups: list[tuple[int, int]]) -> Iterator[int]:
-    """Rows of the weights in the order ``[group][gate][unit]``, in which sums lie side by side."""
+    """Return the rows of the weights in the order ``[group][gate][unit]``, so that the sums of a group are adjacent."""
     for first, count in groups:
         for gate in range(gates):
             yield from range(gate * units + first, gate * units + first + count)

@@ -29,7 +29,7 @@ ROLLED_TRANSFERS = 12  # of a copy that remain in the program once loops are rol
 
 
 class Transfer(NamedTuple):
-    """One load or store: offsets from the tile's first element where it writes and where it reads, then its loops.
+    """One load or store: offsets of writing and reading from the first element of a tile, then its loops.
 
     ``size`` elements are contiguous on both sides; each loop is (count, distance written, distance read), the first
     inside the second.
@@ -41,7 +41,7 @@ class Transfer(NamedTuple):
     loops: tuple[tuple[int, int, int], tuple[int, int, int]]
 
     def fields(self, *, load: bool) -> dict[str, int]:
-        """The size and stride fields of the instruction."""
+        """Return the size and stride fields of the instruction."""
         (count1, *steps1), (count2, *steps2) = self.loops
         tile, memory = (0, 1) if load else (1, 0)
         return {
@@ -55,7 +55,7 @@ class Transfer(NamedTuple):
         }
 
     def runs(self, *, load: bool) -> StridedRuns:
-        """The memory side, for costs; runs that continue each other are one."""
+        """Return the memory side, for costs; adjacent runs are one."""
         (count1, *steps1), (count2, *steps2) = self.loops
         stride1, stride2 = (steps1[1], steps2[1]) if load else (steps1[0], steps2[0])
         size = self.size
@@ -65,7 +65,7 @@ class Transfer(NamedTuple):
 
 
 class CopyTile(NamedTuple):
-    """Codes of one copy that are in the tile buffer at a time; offsets are in the source and in the result."""
+    """Codes of one copy in the tile buffer at a time; offsets are in the source and in the result."""
 
     source: int
     start: int
@@ -76,13 +76,13 @@ class CopyTile(NamedTuple):
 
 
 def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
-    """``copy`` in tiles of at most ``room`` bytes, those that read the same one after another.
+    """Cut ``copy`` into tiles of at most ``room`` bytes; tiles that read the same codes are adjacent.
 
-    In the tile, codes, of ``item`` bytes each, lie in the order in which they are read.
+    A tile holds codes of ``item`` bytes each in the order of reading.
     """
     axes = sorted(zip(copy.sizes, copy.reads, copy.writes, strict=True), key=lambda loop: (abs(loop[2]), loop[1]))
     counts = _tile_counts(axes, room // item, LARGEST_RUN // item)
-    order = sorted(range(len(axes)), key=lambda i: axes[i][1] == 0)  # what is read once only varies fastest
+    order = sorted(range(len(axes)), key=lambda i: axes[i][1] == 0)  # loops that read the same codes again vary fastest
     for firsts in product(*(range(0, axes[i][0], counts[i]) for i in order)):
         first = dict(zip(order, firsts, strict=True))
         times = [min(counts[i], axes[i][0] - first[i]) for i in range(len(axes))]
@@ -103,10 +103,10 @@ def tiles(copy: StridedCopy, room: int, item: int = 1) -> Iterator[CopyTile]:
 
 
 def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) -> list[int]:
-    """For each loop the iterations of a tile: first some for whole bursts on both sides, then as many as fit.
+    """Return the iterations of each loop in a tile: first some for whole bursts on both sides, then as many as fit.
 
-    ``room`` and ``longest``, the run of a transfer, are in elements.
-    A loop that reads the same again takes no room; at most two loops beside the contiguous one fit a transfer.
+    ``room`` and ``longest``, the run of a transfer, are in elements. A loop that reads the same codes again takes no
+    room; a transfer has at most two loops beside the contiguous one.
     """
     counts = [1] * len(axes)
     able = [i for i, (_, read, write) in enumerate(axes) if read >= 0 and write >= 0]
@@ -130,7 +130,7 @@ def _tile_counts(axes: Sequence[tuple[int, int, int]], room: int, longest: int) 
 
 
 def _transfers(loops: Sequence[tuple[int, int, int]], item: int) -> Iterator[Transfer]:
-    """Transfers that together run through ``loops`` of (count, distance written, distance read), in elements."""
+    """Yield transfers that together run through ``loops`` of (count, distance written, distance read), in elements."""
     ordered = sorted((loop for loop in loops if loop[0] > 1), key=lambda loop: abs(loop[1]))
     size = 1
     if ordered and ordered[0][1:] == (1, 1):
@@ -155,7 +155,7 @@ def _transfers(loops: Sequence[tuple[int, int, int]], item: int) -> Iterator[Tra
 def move_cycles(
     copies: Sequence[StridedCopy], filled: int, room: int, target: Target, item: int = 1
 ) -> tuple[float, float]:
-    """(cycles, program bytes) of moving ``copies`` through ``room`` bytes after filling ``filled`` bytes.
+    """Return (cycles, program bytes) of moving ``copies`` through ``room`` bytes after filling ``filled`` bytes.
 
     ``item``: bytes of an element.
     """
@@ -175,12 +175,12 @@ def move_cycles(
 
 
 def tile_room(room: int) -> int:
-    """Bytes of one slot when slots share ``room`` bytes of the tile buffer."""
+    """Return the bytes of one slot if slots share ``room`` bytes of the tile buffer."""
     return max(room // BUFFERS // TILE_ALIGNMENT * TILE_ALIGNMENT, 1)
 
 
 def _in_words(copy: StridedCopy, words: int) -> StridedCopy:
-    """The copy of elements that each are ``words`` neighbours."""
+    """Return the copy of elements that are ``words`` neighbours each."""
     if words == 1:
         return copy
     reads, writes = ((*(step * words for step in steps), 1) for steps in (copy.reads, copy.writes))
@@ -188,7 +188,7 @@ def _in_words(copy: StridedCopy, words: int) -> StridedCopy:
 
 
 def move_commands(layer: Layer[npu.MoveOp], memories: LocalMemories) -> Iterator[Command]:
-    """The commands of a move: the fill code where nothing else goes, then every copy."""
+    """Yield the commands of a move: the fill code for elements without a source, then every copy."""
     room, item_bytes = tile_room(memories.tile_room), layer.result.item_bytes
     words = npu.item_bytes(layer.op.output) // item_bytes  # two of a number of 64 bits
     copies = [_in_words(copy, words) for copy in layer.op.strided_copies()]

@@ -33,8 +33,8 @@ from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, com
 SMALLEST_CHUNK = 512
 LARGEST_CHUNK = 16_384
 CHUNKS_AT_A_TIME = 4  # in a small arena: while some are read, others arrive
-GROWTH = 4  # a chunk is at most 1/GROWTH of what comes before it and after it: layers start early and end early
-SPILL = 4  # what is at most 1/SPILL of a chunk may be the one that exceeds it: alone it would waste part of a burst
+GROWTH = 4  # a chunk is at most 1/GROWTH of the bytes before and after it: layers start early and end early
+SPILL = 4  # an item of at most 1/SPILL of a chunk may exceed its limit: alone it would waste part of a burst
 FEW_COPIES, MANY_COPIES = 0.25, 0.625  # of the copy queue's depth: when a batch starts and ends
 
 
@@ -44,9 +44,9 @@ Room = Literal["best", "all", "rest"]  # of the arena, for constants
 class PrefetchedConstant(NamedTuple):
     """A constant and the commands that read it.
 
-    ``first_use``: its own, or that of one that is copied after it and used before it. ``settled``: end of the layers
-    that use it: reusing its SRAM earlier would make later layers wait for it.
-    ``required``: read by an instruction that cannot reach off-chip memory.
+    ``first_use``: its first use, or an earlier first use of a constant that is copied later. ``settled``: end of the
+    layers that use it; reusing its SRAM earlier would make later layers wait for it. ``required``: read by an
+    instruction that cannot reach off-chip memory.
     """
 
     buffer: Buffer
@@ -60,7 +60,7 @@ class PrefetchedConstant(NamedTuple):
 class Chunk:
     """Constants that are copied together: at least one.
 
-    ``earliest``, ``held_until``: in the program, from where until where its SRAM is free for it.
+    ``earliest``, ``held_until``: the positions in the program between which its SRAM is free for it.
     """
 
     items: list[PrefetchedConstant]
@@ -86,7 +86,7 @@ class Chunk:
         return any(item.required for item in self.items)
 
     def halves(self) -> list[Chunk]:
-        """Two chunks in place of this one, which has several items."""
+        """Divide the chunk, which has several items, into two."""
         middle = len(self.items) // 2
         return [Chunk(self.items[:middle]), Chunk(self.items[middle:])]
 
@@ -100,15 +100,15 @@ def prefetch_constants(
     *,
     room: Room = "best",
 ) -> list[Command]:
-    """``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena they may use.
+    """Return ``commands`` with copies of constants to SRAM; ``sram_bytes``: size of the arena for them.
 
-    ``before``: what each of ``commands`` depends on. ``held_bytes`` of inputs and outputs lie beside the arena.
-    ``room`` "rest": only where they make the arena no larger than tensors do, but for constants that cannot be read
-    where they are; "best": the better estimate of that and of "all".
+    ``before``: dependences of each of ``commands``. ``held_bytes`` of inputs and outputs lie beside the arena. ``room``
+    "rest": the arena is no larger than tensors make it, except for constants that cannot be read off-chip; "best": the
+    better estimate of that and of "all".
 
-    Room in the arena is planned here, because free room at each time decides what can be copied when; addresses are
-    given later, to buffers that say how long they live. Constants for which SRAM has no room stay off-chip and are
-    read from there; AllocationError where that is impossible or the tensors alone exceed the arena.
+    Room in the arena is planned here, because free room at each time decides when constants can be copied. Addresses
+    come later, and the buffers of copies have lifetimes until then. Constants without room stay off-chip and are read
+    from there. Raises AllocationError if that is impossible, or if tensors alone exceed the arena.
     """
     intervals = live_intervals(commands, target.sram.burst_bytes)
     used = allocate(intervals)
@@ -142,14 +142,14 @@ def prefetch_constants(
 
 
 def too_small(message: str, needed_bytes: int, allowed_bytes: int) -> AllocationError:
-    """The error of SRAM that does not do; both amounts are with inputs and outputs."""
+    """Return the error for too little SRAM; both amounts include inputs and outputs."""
     error = AllocationError(message, hint=f"raise the SRAM limit (--sram-limit) to {needed_bytes} bytes")
     error.needed_bytes, error.allowed_bytes = needed_bytes, allowed_bytes
     return error
 
 
 def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: int) -> AllocationError:
-    """The error that names the largest tensors at the busiest time; ``held`` bytes are of inputs and outputs."""
+    """Return the error with the largest tensors at the busiest time; ``held``: bytes of inputs and outputs."""
     busiest = max(intervals, key=lambda i: sum(o.size for o in intervals if o.first <= i.first <= o.last))
     alive = sorted((o for o in intervals if o.first <= busiest.first <= o.last), key=lambda o: -o.size)
     largest = ", ".join(f"{o.buffer.name!r} ({o.buffer.size} bytes)" for o in alive[:3])
@@ -159,7 +159,7 @@ def arena_too_small(intervals: Sequence[Interval], used: int, limit: int, held: 
 
 
 def _chunks(items: Sequence[PrefetchedConstant], largest: int) -> list[Chunk]:
-    """Constants merged in order, none of the merged ones larger than its limit and an item beyond.
+    """Merge constants in order; a merged chunk exceeds its limit by at most one item.
 
     ``largest``: the highest limit, in bytes.
     """
@@ -195,7 +195,7 @@ def _reads(commands: Sequence[Command]) -> Reads:
 
 
 def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[PrefetchedConstant]:
-    """The constants in the order of layers' ends, but for tables of which few rows are read: copying is more."""
+    """Return the constants in the order of layers' ends, except tables with a copy larger than all their reads."""
     uses: dict[Buffer, list[int]] = {}
     layer_end = {item.layer: index for index, item in enumerate(commands)}
     required: set[Buffer] = set()
@@ -218,7 +218,7 @@ def _items(commands: Sequence[Command], reads: Reads, burst: int) -> list[Prefet
 
 
 def _read_bytes(read: Command, buffer: Buffer, burst: int) -> float:
-    """Bytes of ``buffer`` that ``read`` makes cross the off-chip port; inf for all but rows that data say."""
+    """Return the bytes of ``buffer`` that ``read`` moves through the off-chip port; inf unless it picks rows."""
     for area in read.immediates.effects.reads:
         if area.picked is not None and read.places[area.field][0] is buffer:
             return cost.picked_bytes(*area.picked, burst)
@@ -228,10 +228,12 @@ def _read_bytes(read: Command, buffer: Buffer, burst: int) -> float:
 def _place(
     chunks: Sequence[Chunk], tensors: Sequence[Interval], limits: tuple[int, int], held_bytes: int, alignment: int
 ) -> list[Chunk]:
-    """The chunks that find room, with a buffer and the earliest program position from which their SRAM is free until
-    their last use. What finds no room as a whole is divided; what finds none alone stays off-chip.
+    """Return the chunks with room, each with a buffer and the earliest position at which its SRAM is free.
 
-    ``limits``: bytes of the arena that chunks may take, and that those may take that have to be in SRAM.
+    The SRAM is free from there until the last use. A chunk without room is divided; an item without room stays
+    off-chip.
+
+    ``limits``: bytes of the arena for chunks, and for chunks that have to be in SRAM.
     """
     sram_bytes = limits[1]
     taken = [(i.buffer.address or 0, (i.buffer.address or 0) + i.size, i.first, i.last) for i in tensors]
@@ -244,7 +246,7 @@ def _place(
         size = -(-chunk.size // alignment) * alignment
         if size * CHUNKS_AT_A_TIME > sram_bytes and len(chunk.items) == 1 and not chunk.required:
             continue  # alone in the arena: nothing would arrive while it is read
-        if start > pruned:  # copies come in order: what is over by now is over for all that follow
+        if start > pruned:  # copies come in order: ranges that end before this one matter to none that follows
             taken, pruned = [t for t in taken if t[3] >= start], start
         wanted = product(limits if chunk.required else limits[:1], (chunk.settled, chunk.last_use))
         for limit, last in wanted:
@@ -272,7 +274,7 @@ def _place(
 def _earliest_gap(
     taken: Sequence[tuple[int, int, int, int]], start: int, first_use: int, last_use: int, size: int, limit: int
 ) -> tuple[int, int] | None:
-    """(position, address): from ``start`` on, the earliest at which ``size`` bytes are free until ``last_use``."""
+    """Return (position, address): the earliest from ``start`` with ``size`` bytes free until ``last_use``."""
     relevant = [(s, e, last) for s, e, first, last in taken if first <= last_use and last >= start]
 
     def gap(position: int) -> int:
@@ -297,7 +299,7 @@ def _earliest_gap(
 
 
 class _CopyQueue:
-    """The copies of chunks in order, and estimates of when they run."""
+    """The copies of chunks in order, with estimates of their times."""
 
     def __init__(self, chunks: Sequence[Chunk], target: Target, timeline: EstimatedTimeline) -> None:
         self.chunks, self.target, self.timeline = chunks, target, timeline
@@ -308,7 +310,7 @@ class _CopyQueue:
         self._filling = False
 
     def take(self, index: int) -> None:
-        """Put the chunks whose copies stand before command ``index`` there."""
+        """Issue the chunks whose copies come before command ``index``."""
         while len(self.starts) < len(self.chunks):
             chunk = self.chunks[len(self.starts)]
             waiting = len(self.starts) - bisect_right(self.starts, self.timeline.fetched)
@@ -328,7 +330,7 @@ class _CopyQueue:
 
 
 class _Schedule(NamedTuple):
-    """Chunks with the commands in front of which they are copied, and the estimated times of everything."""
+    """Chunks with the commands that their copies precede, and the estimated times of all commands."""
 
     chunks: list[Chunk]
     positions: list[int]
@@ -337,14 +339,14 @@ class _Schedule(NamedTuple):
 
     @property
     def end(self) -> float:
-        """When the last command is done."""
+        """The end of the last command."""
         return max(self.finish, default=0.0)
 
 
 def _schedule(
     commands: Sequence[Command], before: Sequence[Latest], reads: Reads, chunks: list[Chunk], target: Target
 ) -> _Schedule:
-    """When the copies of ``chunks`` run; ``before``: what each of ``commands`` depends on."""
+    """Return the times of the copies of ``chunks``; ``before``: dependences of each of ``commands``."""
     homes = {item.buffer: chunk for chunk in chunks for item in chunk.items}
     timeline = EstimatedTimeline(target)
     queue = _CopyQueue(chunks, target, timeline)
@@ -362,9 +364,9 @@ def _schedule(
 def _insert_copies(
     commands: Sequence[Command], reads: Reads, schedule: _Schedule, alignment: int
 ) -> tuple[list[Command], list[Interval]]:
-    """The program with a copy per chunk and commands reading the copies, and when the copies' SRAM is in use.
+    """Return the program with a copy per chunk and redirected reads, and the live intervals of the copies.
 
-    That is from the first command that may still run when the copy starts, in positions of ``commands``.
+    An interval starts at the first command that may still run when the copy starts, in positions of ``commands``.
     """
     homes: dict[Buffer, tuple[Chunk, int]] = {}
     for chunk in schedule.chunks:
@@ -396,14 +398,14 @@ def _copy(chunk: Chunk, layer: int) -> Command:
 
 
 def _redirected(item: Command, homes: dict[Buffer, tuple[Chunk, int]]) -> Command:
-    """``item`` reading prefetched constants."""
+    """Redirect ``item`` to the copies of the constants that it reads."""
     if any(buffer in homes for buffer, _ in item.places.values()):
         item.places = {name: _redirected_place(place, homes) for name, place in item.places.items()}
     return item
 
 
 def _redirected_place(place: Place, homes: dict[Buffer, tuple[Chunk, int]]) -> Place:
-    """``place`` in the copy of its buffer, if there is one."""
+    """Return ``place`` in the copy of its buffer, if there is one."""
     home = homes.get(place[0])
     if home is None:
         return place
@@ -415,11 +417,11 @@ TRANSFERS = frozenset({Queue.LOAD, Queue.STORE, Queue.WEIGHT})
 
 
 class EstimatedTimeline:
-    """Start and finish of commands, visited in program order."""
+    """Estimated start and end of commands, visited in program order."""
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.offchip_free = 0.0  # when the off-chip port has carried all that it was asked for
+        self.offchip_free = 0.0  # the end of all transfers on the off-chip port
         self.finish: list[float] = []
         self._queue_free = dict.fromkeys(Queue, 0.0)
         self._waiting: dict[Queue, deque[float]] = {queue: deque() for queue in Queue}
@@ -456,7 +458,7 @@ class EstimatedTimeline:
         finish.append(end)
 
     def _cycles(self, of: Callable[[Target, Immediates], float], immediates: Immediates) -> float:
-        """What ``of`` says, asked once."""
+        """Return the result of ``of``, cached."""
         found = self._known.get(id(immediates))
         if found is None:
             found = self._known[id(immediates)] = of(self.target, immediates)
@@ -464,7 +466,7 @@ class EstimatedTimeline:
 
 
 def transfer_cycles(target: Target, immediates: Immediates) -> float:
-    """Cycles that a transfer occupies the SRAM port or, for weights, the decoder."""
+    """Return the cycles that a transfer occupies the SRAM port or, for weights, the decoder."""
     v = immediates.values
     burst, width = target.sram.burst_bytes, target.sram.bytes_per_cycle
     if immediates.mnemonic in ("load", "store"):
@@ -481,13 +483,13 @@ def transfer_cycles(target: Target, immediates: Immediates) -> float:
 
 
 def read_bytes(immediates: Immediates, burst: int) -> int:
-    """Bytes that a transfer reads; of rows that data say, the bursts of ``burst`` bytes around them."""
+    """Return the bytes that a transfer reads; for picked rows, the bursts of ``burst`` bytes around them."""
     areas = immediates.effects.reads
     return sum(cost.picked_bytes(*area.picked, burst) if area.picked else area.size for area in areas)
 
 
 def compute_cycles(target: Target, immediates: Immediates) -> float:
-    """Cycles of a command of the array or the vector engine, as charged where no estimate of its own is kept here."""
+    """Return the cycles of a command of the array or the vector engine."""
     v, mnemonic = immediates.values, immediates.mnemonic
     if mnemonic == "conv":
         return _conv_cycles(target, v)

@@ -12,11 +12,11 @@ from odc_mlir.isa.fields import Queue, Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 
-MOST_LAYER_COMMANDS = 1 << 14  # of one layer: ten times what layers of real networks take on the smallest target
+MOST_LAYER_COMMANDS = 1 << 14  # of one layer: ten times as many as in real networks on the smallest target
 
 
 def local_sizes(target: Target) -> dict[Space, int]:
-    """Size of each local memory in its own unit: bytes, accumulators or parameter entries."""
+    """Return the size of each local memory in its own unit: bytes, accumulators or parameter entries."""
     local = target.local
     return {
         Space.TILE: local.tile_bytes,
@@ -31,12 +31,12 @@ def local_sizes(target: Target) -> dict[Space, int]:
 class Buffer:
     """A range of one memory, compared by identity.
 
-    ``size`` is in the unit of the space (bytes; accumulators; parameter entries), ``shape`` in elements of the type
-    named ``element``; without them it is a row of units. ``address`` is the offset in the
-    region or local memory, None before allocation. ``data`` is the content of a constant, ``binds`` the numbers of the
-    inputs or outputs that it holds, ``takes`` and ``gives`` those that a buffer of the arena holds. ``live``: the first
-    and the last command, copies of constants not counted, between which a buffer of the arena keeps its bytes, whoever
-    uses it. ``is_memory``: it is a whole memory, and means whichever buffers lie where an instruction touches it.
+    ``size`` is in the unit of the space: bytes, accumulators or parameter entries. ``shape`` is in elements of the type
+    named ``element``; a buffer without them is a row of units. ``address`` is the offset in the region or local memory,
+    None before allocation. ``data`` is the content of a constant, ``binds`` the numbers of the inputs or outputs that
+    it holds, ``takes`` and ``gives`` the numbers of those in a buffer of the arena. ``live``: the first and the last
+    command, copies of constants not counted, between which a buffer of the arena keeps its bytes even without uses.
+    ``is_memory``: a whole memory, which may be any buffer that an instruction touches.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Buffer:
 
     @property
     def type(self) -> BufferType:
-        """What the dialect calls it."""
+        """The type of the buffer in the dialect."""
         if not self.shape:
             return flat_type(self.space, self.size)
         return buffer_type(self.space, self.shape, self.element)
@@ -63,7 +63,7 @@ class Buffer:
 def shaped(
     name: str, space: Space, shape: tuple[int, ...], element: str = "i8", *, binds: tuple[int, ...] = ()
 ) -> Buffer:
-    """A buffer of elements of a type of the instruction set, of accumulators, or of records."""
+    """Return a buffer of elements of an instruction-set type, of accumulators, or of records."""
     size = math.prod(shape) * element_bytes(element)
     return Buffer(name, space, size, binds=binds, shape=shape, element=element)
 
@@ -79,8 +79,8 @@ BufferRange = tuple[Buffer, int, int]
 class Command:
     """One instruction before encoding.
 
-    ``places`` holds the address fields, ``layer`` is the index of the tensor operation it belongs to (-1: none). It is
-    not changed in place: operations compare it with what they were read as.
+    ``places`` holds the address fields, ``layer`` is the index of its tensor operation, -1 without one. Another
+    dictionary of places marks a command whose places have changed.
     """
 
     immediates: Immediates
@@ -96,12 +96,12 @@ class Command:
 
     @property
     def values(self) -> Mapping[str, int]:
-        """The fields that are no addresses; those that are 0 may be missing."""
+        """The fields that are not addresses; fields that are 0 may be missing."""
         return self.immediates.values
 
 
 def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> Command:
-    """A command; places as (buffer, offset) tuples, enum values by name, everything else as integers."""
+    """Return a command; places are (buffer, offset) tuples, enum values are names, all others are integers."""
     places: dict[str, Place] = {}
     values: dict[str, int | str] = {}
     for name, value in fields.items():
@@ -113,20 +113,20 @@ def command(mnemonic: str, layer: int = -1, /, **fields: int | str | Place) -> C
 
 
 def placed(immediates: Immediates, places: dict[str, Place], layer: int = -1) -> Command:
-    """A command with these fields."""
+    """Return a command with these fields."""
     queue = immediates.spec.queue
     return Command(immediates, places, layer, Queue.FETCH if queue is None else queue)
 
 
 def sync(queue: Queue) -> Command:
-    """A command that only waits and posts."""
+    """Return a command that only waits and posts."""
     made = command("sync")
     made.queue = queue
     return made
 
 
 def buffers_of(commands: Sequence[Command]) -> Iterator[Buffer]:
-    """Every buffer once, in order of first use."""
+    """Yield every buffer once, in order of first use."""
     seen: set[int] = set()
     for item in commands:
         for buffer, _ in item.places.values():
@@ -136,7 +136,7 @@ def buffers_of(commands: Sequence[Command]) -> Iterator[Buffer]:
 
 
 def spans(places: Mapping[str, Place], area: Area) -> Iterator[BufferRange]:
-    """Where ``area`` lies; in a ring, that is up to two ranges."""
+    """Yield the ranges of ``area``; in a ring, there may be two."""
     buffer, start = places[area.field]
     size, ring = area.size, area.ring
     if ring is not None:

@@ -26,15 +26,15 @@ def _types(job: TargetedProgram, space: Space) -> Sequence[Attribute]:
 
 
 def _bytes(type_: Attribute) -> int:
-    """Bytes of a tensor of codes."""
+    """Return the bytes of a tensor of codes."""
     assert isinstance(type_, TensorType), "inputs and outputs are tensors"
     return math.prod(type_.get_shape()) * DTYPES[tensor_facts(type_).dtype].numpy.itemsize
 
 
 def _bound(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, Buffer]:
-    """The buffer of each input or output by number, in its own region or in the arena.
+    """Return the buffer of each input or output by number, in its own region or in the arena.
 
-    CompileError for a number that does not exist.
+    Raise CompileError for a number that does not exist.
     """
     found: dict[int, Buffer] = {}
     for buffer in program.buffers:
@@ -47,7 +47,7 @@ def _bound(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[
 
 
 def _own_offsets(job: TargetedProgram, program: DecodedProgram, space: Space) -> dict[int, int]:
-    """Where each input or output that is not in the arena begins; those that are one buffer share a place."""
+    """Return the offset of each input or output outside of the arena; those in one buffer share a place."""
     bound, places = _bound(job, program, space), dict[Buffer, int]()
     offsets, end = {}, 0
     for number, type_ in enumerate(_types(job, space)):
@@ -65,7 +65,7 @@ def _own_offsets(job: TargetedProgram, program: DecodedProgram, space: Space) ->
 
 
 def bind(job: TargetedProgram, program: DecodedProgram) -> None:
-    """Give inputs and outputs their addresses, and note them on the program; those in the arena have theirs."""
+    """Give inputs and outputs outside of the arena their addresses, and record all offsets on the program."""
     for space, name in _ATTRIBUTES.items():
         offsets, bound = _own_offsets(job, program, space), _bound(job, program, space)
         for number, offset in offsets.items():
@@ -76,7 +76,7 @@ def bind(job: TargetedProgram, program: DecodedProgram) -> None:
 
 
 def region_bytes(job: TargetedProgram, program: DecodedProgram) -> dict[Space, int]:
-    """Bytes of the input and the output region."""
+    """Return the bytes of the input and the output region."""
     found = {}
     for space in _ATTRIBUTES:
         types, offsets = _types(job, space), _own_offsets(job, program, space)
@@ -85,7 +85,7 @@ def region_bytes(job: TargetedProgram, program: DecodedProgram) -> dict[Space, i
 
 
 def arena_bytes(job: TargetedProgram, program: DecodedProgram) -> int:
-    """SRAM that is left for the arena; AllocationError where inputs and outputs leave none."""
+    """Return the SRAM left for the arena; raise AllocationError if inputs and outputs leave none."""
     held = sum(region_bytes(job, program).values())
     if held > job.sram_bytes:
         used = allocate(live_intervals(program.commands, job.target.sram.burst_bytes))

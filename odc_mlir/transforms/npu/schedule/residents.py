@@ -23,13 +23,13 @@ class PaddingBorder(NamedTuple):
     right: int = 0
 
     def union(self, other: PaddingBorder) -> PaddingBorder:
-        """The larger of the two on every side."""
+        """Return the larger border on every side."""
         return PaddingBorder(*map(max, self, other))
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the pixels of a resident ``[1, H, W, C]`` tensor are, in bytes from the start of its buffer."""
+    """Layout of the pixels of a resident ``[1, H, W, C]`` tensor, in bytes from the start of its buffer."""
 
     height: int
     width: int
@@ -49,11 +49,11 @@ class Layout:
 
     @property
     def origin(self) -> int:
-        """The first pixel of the image."""
+        """Offset of the first pixel of the image."""
         return self.offset(0, 0)
 
     def offset(self, row: int, col: int) -> int:
-        """A pixel, which may lie in the border."""
+        """Return the offset of a pixel, which may lie in the border."""
         return (self.border.top + row) * self.pitch + (self.border.left + col) * self.pixel_bytes
 
     @property
@@ -91,7 +91,7 @@ class Resident:
 
 
 class Placed(Protocol):
-    """Something in the tile buffer from layer ``first`` to layer ``last``."""
+    """A tensor or a slot in the tile buffer from layer ``first`` to layer ``last``."""
 
     first: int
     last: int
@@ -103,9 +103,9 @@ class Placed(Protocol):
 
 
 def place_residents(residents: Sequence[Placed]) -> int:
-    """Give every tensor an address so that those alive together do not overlap; returns the bytes used.
+    """Give every tensor an address so that those alive together do not overlap; return the bytes used.
 
-    First fit in order of falling size, which serves chains well: a tensor's neighbours in time are its only rivals.
+    First fit in order of falling size works well for chains: a tensor overlaps in time with its neighbours only.
     """
     used = 0
     placed: dict[int, list[Placed]] = defaultdict(list)  # by layer
@@ -126,12 +126,12 @@ def place_residents(residents: Sequence[Placed]) -> int:
 
 
 def largest_gap(residents: Sequence[Placed], layer: int, total: int) -> int:
-    """The largest range of ``total`` bytes that no resident tensor occupies at ``layer``."""
+    """Return the largest range of ``total`` bytes that no resident tensor occupies at ``layer``."""
     return max((end - start for start, end in gaps(residents, layer, total)), default=0)
 
 
 def gaps(residents: Sequence[Placed], layer: int, total: int) -> list[tuple[int, int]]:
-    """(start, end) of the free ranges of ``total`` bytes at ``layer``, in order."""
+    """Return (start, end) of the free ranges of ``total`` bytes at ``layer``, in order."""
     free: list[tuple[int, int]] = []
     start = 0
     for resident in sorted((r for r in residents if r.first <= layer <= r.last), key=lambda r: r.address or 0):

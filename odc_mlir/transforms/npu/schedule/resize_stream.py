@@ -31,12 +31,12 @@ _LANE_TURNS = {npu.ResizeKind.NEAREST: 1, npu.ResizeKind.BILINEAR: 3}
 
 
 def lane_turns(op: npu.ResizeOp) -> int:
-    """Turns of a lane that a result takes."""
+    """Return the turns of a lane for one result."""
     return _LANE_TURNS[op.kind.data]
 
 
 class PixelSpan(NamedTuple):
-    """``results`` of an axis from ``first`` on, and the ``pixels`` from ``pixel`` on that they are made of."""
+    """``results`` of an axis from ``first`` on, and the ``pixels`` from ``pixel`` on that they are computed from."""
 
     first: int
     results: int
@@ -45,7 +45,7 @@ class PixelSpan(NamedTuple):
 
 
 class ResizeAxis:
-    """One axis of a resized image: the pixels that any of its results need."""
+    """One axis of a resized image: the pixels that each result needs."""
 
     def __init__(self, op: npu.ResizeOp, axis: int) -> None:
         self.line: Line = op.lines[axis]
@@ -57,11 +57,11 @@ class ResizeAxis:
             self.low, self.high, _ = neighbours(self.line, self.results, self.size)
 
     def moved(self, first: int, pixel: int) -> Line:
-        """The positions of results from ``first`` on, counted from ``pixel``."""
+        """Return the positions of results from ``first`` on, counted from ``pixel``."""
         return self.line.moved(first, pixel, self.bits)
 
     def spans(self, most: int) -> list[PixelSpan]:
-        """The axis in parts of at most ``most`` results."""
+        """Yield the axis in parts of at most ``most`` results."""
         found = []
         for first, count in parts(self.results, most):
             low, high = int(self.low[first]), int(self.high[first + count - 1])
@@ -69,7 +69,7 @@ class ResizeAxis:
         return found
 
     def longest(self, most: int) -> int:
-        """Most pixels that ``most`` results need."""
+        """Return the most pixels that ``most`` results need."""
         return max(span.pixels for span in self.spans(most))
 
 
@@ -88,15 +88,15 @@ class ResizePlan:
 def plan_resize(
     op: npu.ResizeOp, target: Target, room: int, *, source_stays: bool = False, result_stays: bool = False
 ) -> ResizePlan:
-    """The plan of ``op`` with ``room`` bytes of the tile buffer; CompileError where one pixel does not fit.
+    """Return the plan of ``op`` with ``room`` bytes of the tile buffer; raise CompileError if one pixel does not fit.
 
-    ``source_stays``, ``result_stays``: which images are in the tile buffer as a whole, and need no slots.
+    ``source_stays``, ``result_stays``: images that are resident and need no slots.
     """
     batch, height, width, channels = npu.shape_of(op.output)
     axes, item = (ResizeAxis(op, 0), ResizeAxis(op, 1)), npu.item_bytes(op.input)
 
     def tile_bytes(rows: int, columns: int, pixel: int) -> int:
-        """Bytes of slots that the largest tile of ``rows`` x ``columns`` results and what it is made of take."""
+        """Return the slot bytes of the largest tile of ``rows`` x ``columns`` results and of its source."""
         source = 0 if source_stays else axes[0].longest(rows) * axes[1].longest(columns)
         return aligned(source * pixel) + (0 if result_stays else aligned(rows * columns * pixel))
 
@@ -129,7 +129,7 @@ def plan_resize(
 
 
 def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple[int, int], burst: int) -> float:
-    """Bytes on the SRAM port of an image of ``width`` in tiles of these sizes, of which there are so many.
+    """Return the bytes on the SRAM port of an image of ``width``; heights and widths of tiles have occurrences.
 
     ``pixel``: bytes of a pixel that are moved, and from pixel to pixel.
     """
@@ -143,7 +143,7 @@ def _moved(heights: Counter[int], widths: Counter[int], width: int, pixel: tuple
 
 
 def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
-    """The largest even part of at most ``limit`` results that ``fits``; 1 does."""
+    """Return the largest even part of at most ``limit`` results that ``fits``; 1 does."""
     low, high = 1, min(limit, _LARGEST_COUNT)
     while low < high:
         middle = (low + high + 1) // 2
@@ -155,7 +155,7 @@ def _most(axis: ResizeAxis, limit: int, fits: Callable[[int], bool]) -> int:
 
 
 def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
-    """The commands of a resized image, tile by tile."""
+    """Yield the commands of a resized image, tile by tile."""
     op, stays = layer.op, (layer.source.layout is not None, layer.result.layout is not None)
     plan = plan_resize(op, target, memories.tile_room, source_stays=stays[0], result_stays=stays[1])
     rows, columns = ResizeAxis(op, 0), ResizeAxis(op, 1)
@@ -199,7 +199,7 @@ def resize_commands(layer: Layer[npu.ResizeOp], target: Target, memories: LocalM
 
 
 def _tiles(layer: Layer[npu.ResizeOp], plan: ResizePlan) -> Iterator[tuple[_Pixels, _Pixels]]:
-    """What each tile is made of, and what it is."""
+    """Yield the source pixels and the results of each tile."""
     batch, _, _, channels = layer.source.shape
     rows, columns = ResizeAxis(layer.op, 0), ResizeAxis(layer.op, 1)
     for image in range(batch):
@@ -213,7 +213,7 @@ def _tiles(layer: Layer[npu.ResizeOp], plan: ResizePlan) -> Iterator[tuple[_Pixe
 
 
 def _line_fields(name: str, axis: ResizeAxis, first: int, pixel: int) -> dict[str, int]:
-    """Positions of results from ``first`` on, counted from ``pixel``."""
+    """Return the position fields of results from ``first`` on, counted from ``pixel``."""
     line = axis.moved(first, pixel)
     return {f"start_{name}": line.start, f"step_{name}": line.step}
 
@@ -230,7 +230,7 @@ class _Pixels(NamedTuple):
     columns: int
 
     def transfer(self, mnemonic: str, tensor: LayerTensor, place: Place) -> Command:
-        """The load or store between ``tensor`` and ``place``, where they are dense."""
+        """Return the load or store between ``tensor`` and ``place``, where the pixels are dense."""
         _, height, width, channels = tensor.shape
         item = tensor.item_bytes
         pixel = (self.image * height + self.row) * width + self.column

@@ -24,9 +24,9 @@ _MOST_ROWS = field_range("reduce", "width")[1]
 
 
 def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int, int]:
-    """(rows of a tile, slots) with ``room`` bytes of the tile buffer; CompileError where a row does not fit.
+    """Return (rows of a tile, slots) with ``room`` bytes of the tile buffer; raise CompileError if a row does not fit.
 
-    ``row_bytes``: 0 of rows that are there already; ``number``: bytes of a result.
+    ``row_bytes``: 0 if the rows are resident; ``number``: bytes of a result.
     """
     each, least = row_bytes + number + (_WORD if number > _WORD else 0), aligned(row_bytes) + 2 * aligned(2 * _WORD)
     buffers = BUFFERS if BUFFERS * least <= room else 1
@@ -37,7 +37,7 @@ def argmax_rows(rows: int, row_bytes: int, number: int, room: int) -> tuple[int,
 
 
 def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iterator[Command]:
-    """The commands, some rows at a time; CompileError where a row does not fit in the tile buffer."""
+    """Yield the commands, some rows at a time; raise CompileError if a row does not fit in the tile buffer."""
     columns, item, number = layer.source.shape[-1], layer.source.item_bytes, npu.item_bytes(layer.op.output)
     rows, row_bytes, words = layer.source.elements // columns, columns * item, number // _WORD
     stays = layer.source.layout is not None
@@ -89,7 +89,7 @@ def argmax_commands(layer: Layer[npu.ArgMaxOp], memories: LocalMemories) -> Iter
 
 
 def position_commands(layer: Layer[npu.PositionOp], memories: LocalMemories) -> Iterator[Command]:
-    """The commands that limit one number to a code."""
+    """Yield the commands that clamp one number to a code."""
     source, result = memories.take(Space.TILE, [Slot("number", (1,), "i32"), Slot("position", (1,), "i16")])
     yield flat_load(layer.source.at(layer.op.index.value.data * _WORD), (source, 0), _WORD)
     yield command(
@@ -116,7 +116,7 @@ _WIDE_BYTES = 8  # of a number of 64 bits
 
 
 def gather_commands(layer: Layer[npu.GatherOp]) -> Iterator[Command]:
-    """One command for each table: all rows that its list of numbers asks for."""
+    """Yield one command for each table, for all rows in its list of indices."""
     table, indices = layer.sources
     batches, tables, rows, _ = table.shape
     count, row_bytes, number = indices.shape[1], layer.op.row_bytes, npu.item_bytes(layer.op.indices)
@@ -134,14 +134,14 @@ def gather_commands(layer: Layer[npu.GatherOp]) -> Iterator[Command]:
 
 
 def gathered_bytes(op: npu.GatherOp, port: MemoryPort) -> int:
-    """Bytes of tables behind ``port`` that cross it, at most all of them: those are copied as a whole."""
+    """Return the bytes of tables that cross ``port``, at most all of them, which are then copied as a whole."""
     batches, tables, _, _ = npu.shape_of(op.table)
     count = batches * tables * npu.shape_of(op.indices)[1]
     return min(npu.size_bytes(op.table), cost.picked_bytes(count, op.row_bytes, port.burst_bytes))
 
 
 def gather_choice(op: npu.GatherOp, target: Target) -> TilingChoice:
-    """The only choice: what the commands cost where the tables lie in SRAM."""
+    """Return the only choice, with its cost if the tables lie in SRAM."""
     batches, tables, _, _ = npu.shape_of(op.table)
     commands, sram = batches * tables, target.sram
     moved = gathered_bytes(op, sram) + npu.size_bytes(op.indices) * tables + npu.size_bytes(op.output)

@@ -36,11 +36,11 @@ LONGEST_CHAIN = 24
 BUDGETS = 16  # up to half more than the least one
 MOST_HEIGHTS = 64  # of stripes that are tried per chain
 STEP = 0.98  # of memory, at most, from one plan to the next where several are tried
-SLOWDOWN = 1.1  # of the estimate: what less memory may cost where memory is preferred
+SLOWDOWN = 1.1  # of the estimate, if memory is preferred
 
 
 class Chain(NamedTuple):
-    """Layers ``[first, last]``, for ``rows`` rows of the last one's result at a time (0: one layer as it is)."""
+    """Layers ``[first, last]``, computed for ``rows`` rows of the last result at a time (0: one whole layer)."""
 
     first: int
     last: int
@@ -48,7 +48,7 @@ class Chain(NamedTuple):
 
 
 class CostedChain(NamedTuple):
-    """A chain with the bytes and cycles that it takes."""
+    """A chain with its bytes and cycles."""
 
     chain: Chain
     needed_bytes: int
@@ -57,7 +57,7 @@ class CostedChain(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StripePlan:
-    """Chains that cover a program in order, what the arena needs for its tensors, and the estimated cycles."""
+    """Chains that cover a program in order, the arena bytes of its tensors, and the estimated cycles."""
 
     chains: tuple[Chain, ...]
     arena_bytes: int
@@ -65,12 +65,12 @@ class StripePlan:
 
     @property
     def is_plain(self) -> bool:
-        """Nothing is cut."""
+        """Whether nothing is cut."""
         return not any(chain.rows for chain in self.chains)
 
 
 def stripe_rows(graph: RowGraph, chain: Chain, rows: Rows) -> dict[int, Rows]:
-    """The rows of each layer's result that ``rows`` of the last one's need."""
+    """Return the rows of each layer's result that ``rows`` of the last result need."""
     needed = {chain.last: rows}
     for number in range(chain.last, chain.first - 1, -1):
         for source in graph.layers[number].sources:
@@ -81,16 +81,15 @@ def stripe_rows(graph: RowGraph, chain: Chain, rows: Rows) -> dict[int, Rows]:
 
 
 def stripes(graph: RowGraph, chain: Chain) -> Iterator[dict[int, Rows]]:
-    """:func:`stripe_rows` of all stripes of a chain, from the top."""
+    """Yield :func:`stripe_rows` of all stripes of a chain, from the top."""
     for first, count in parts(graph.layers[chain.last].rows, chain.rows):
         yield stripe_rows(graph, chain, Rows(first, first + count))
 
 
 class StripePlanner:
-    """Plans one program. ``alignment``: bytes of an SRAM burst.
+    """Planner of one program. ``alignment``: bytes of an SRAM burst.
 
-    ``residents``: results that stay in the tile buffer while neither the layer that computes them nor one that reads
-    them is cut.
+    ``residents``: results that stay in the tile buffer unless their layer or one that reads them is cut.
     """
 
     def __init__(self, graph: RowGraph, alignment: int, residents: Collection[SSAValue] = ()) -> None:
@@ -102,11 +101,11 @@ class StripePlanner:
 
     @cached_property
     def plain(self) -> StripePlan:
-        """The program as it is."""
+        """Return the plan without stripes."""
         return self._plan([CostedChain(Chain(k, k), 0, self._plain_cycles(k)) for k in range(len(self.graph.layers))])
 
     def within(self, limit: int) -> StripePlan | None:
-        """The fastest plan found whose tensors fit in ``limit`` bytes, None where there is none."""
+        """Return the fastest plan found whose tensors fit in ``limit`` bytes, or None."""
         budget = limit
         while (options := self._fastest(budget)) is not None:
             plan = self._plan(options)
@@ -117,7 +116,7 @@ class StripePlanner:
 
     @cached_property
     def smallest(self) -> StripePlan:
-        """The plan with the least memory of those for budgets from the least one on: some leave fewer gaps."""
+        """Return the plan with the least memory, of plans for budgets from the least one on: some leave fewer gaps."""
         least, found = self._least_bytes(), [self.plain]
         for step in range(BUDGETS):
             options = self._fastest(least + least * step // (2 * BUDGETS))
@@ -127,9 +126,9 @@ class StripePlanner:
 
     @cached_property
     def front(self) -> list[StripePlan]:
-        """Plans from the plain one to the smallest, each the fastest found for a little less than the one before takes.
+        """Return plans from the plain one to the smallest, each the fastest found for less memory than the one before.
 
-        They are at least STEP apart, if not in what they take then in the memory that they were looked for in.
+        Their memory, or else the budgets of their searches, are at least STEP apart.
         """
         found, budget = [self.plain], self.plain.arena_bytes
         while (plan := self.within(min(int(STEP * budget), found[-1].arena_bytes - self.alignment))) is not None:
@@ -138,7 +137,7 @@ class StripePlanner:
         return found if found[-1].arena_bytes <= self.smallest.arena_bytes else [*found, self.smallest]
 
     def frugal(self) -> StripePlan:
-        """A plan that takes little memory without being much slower than the plain one."""
+        """Return a plan with little memory that is not much slower than the plain one."""
         best, low, high = self.plain, self.smallest.arena_bytes, self.plain.arena_bytes
         while high - low > high // 32:
             middle = (low + high) // 2
@@ -155,7 +154,7 @@ class StripePlanner:
 
     @cached_property
     def _fronts(self) -> list[list[list[CostedChain]]]:
-        """What may begin at each layer, by its last one: what is faster than all with less memory, the least first."""
+        """Return chains by their first and last layers: the front of cycles and memory, least memory first."""
         found = []
         for options in self._options:
             fronts: list[list[CostedChain]] = []
@@ -170,7 +169,7 @@ class StripePlanner:
 
     @cached_property
     def _options(self) -> list[list[CostedChain]]:
-        """What may begin at each layer, for every chain from the fastest to the one with the least memory."""
+        """Return chains by their first layer, from the fastest to the one with the least memory."""
         found: list[list[CostedChain]] = []
         for first in range(len(self.graph.layers)):
             plain = Chain(first, first)
@@ -184,7 +183,7 @@ class StripePlanner:
         return found
 
     def _is_chain(self, first: int, last: int) -> bool:
-        """Whether only the last of these layers is used behind them, and every other one is needed by them."""
+        """Return whether only the last of these layers is used behind them, and they need every other one."""
         for number in range(first, last):
             value = self.graph.layers[number].op.results[0]
             if number in self.graph.escapes or not number < self.graph.last_use[value] <= last:
@@ -192,7 +191,7 @@ class StripePlanner:
         return last > first
 
     def _cuts(self, first: int, last: int) -> Iterator[CostedChain]:
-        """The chain with stripes of different heights, those left out that cost more than one with less memory."""
+        """Yield the chain with stripes of different heights on the front of cycles and memory."""
         height, least = self.graph.layers[last].rows, -1
         held = self._live(Chain(first, last, height))
         for rows in even_splits(height, -(-height // 2), MOST_HEIGHTS):
@@ -203,7 +202,7 @@ class StripePlanner:
                 yield CostedChain(chain, needed, self._cycles(chain))
 
     def _live(self, chain: Chain) -> int:
-        """Bytes of the tensors that are in memory while these layers run: all but those between them."""
+        """Return the bytes of the tensors in memory while these layers run, without tensors between them."""
         graph, (first, last, rows) = self.graph, chain
         cut = set(range(first, last + 1)) if rows else set()
         return sum(
@@ -216,12 +215,12 @@ class StripePlanner:
         )
 
     def _stays(self, value: SSAValue, cut: Set[int]) -> bool:
-        """Whether a tensor stays in the tile buffer when the layers ``cut`` are cut."""
+        """Return whether a tensor stays in the tile buffer if the layers ``cut`` are cut."""
         graph = self.graph
         return value in self._residents and graph.defined[value] not in cut and not graph.readers[value] & cut
 
     def _inner_bytes(self, chain: Chain) -> int:
-        """The most bytes between the layers of a stripe; one in the middle has the most rows."""
+        """Return the most bytes between the layers of a stripe; one in the middle has the most rows."""
         graph, most = self.graph, 0
         height = graph.layers[chain.last].rows
         first = min(height - chain.rows, max(0, (height - chain.rows) // 2))
@@ -247,7 +246,7 @@ class StripePlanner:
         return total
 
     def _fastest(self, budget: int) -> list[CostedChain] | None:
-        """The chains with the least cycles that each fit in ``budget`` bytes."""
+        """Return the chains with the fewest cycles that each fit in ``budget`` bytes."""
         count = len(self.graph.layers)
         best: list[tuple[float, CostedChain | None]] = [(0.0, None), *[(float("inf"), None)] * count]
         for first, fronts in enumerate(self._fronts):
@@ -260,7 +259,7 @@ class StripePlanner:
         return _path(best)
 
     def _least_bytes(self) -> int:
-        """The least budget that covers the program."""
+        """Return the least budget that covers the program."""
         least: list[int] = [0, *[-1] * len(self.graph.layers)]
         for first, options in enumerate(self._options):
             for option in options:
@@ -276,7 +275,7 @@ class StripePlanner:
         return StripePlan(chains, used, sum(option.cycles for option in options))
 
     def _intervals(self, chains: Sequence[Chain]) -> Iterator[Interval]:
-        """The tensors of a plan with the times at which they are in use."""
+        """Return the tensors of a plan with their live ranges."""
         graph, clock = self.graph, 0
         starts: dict[int, int] = {}
         ends: dict[int, int] = {-1: 0}
@@ -301,7 +300,7 @@ class StripePlanner:
                 yield Interval(Buffer("tensor", Space.ARENA, size), first, ends[graph.last_use[value]], self.alignment)
 
     def _stripe(self, chain: Chain, needed: dict[int, Rows], clock: int) -> Iterator[Interval]:
-        """The tensors between the layers of one stripe, which begins at ``clock``."""
+        """Yield the tensors between the layers of one stripe, which begins at ``clock``."""
         for number in range(chain.first, chain.last):
             layer = self.graph.layers[number]
             buffer = Buffer("stripe", Space.ARENA, needed[number].count * layer.row_bytes)
@@ -310,7 +309,7 @@ class StripePlanner:
 
 
 def _path(best: Sequence[tuple[float, CostedChain | None]]) -> list[CostedChain] | None:
-    """The options that lead to the last entry, None where nothing does."""
+    """Return the options that lead to the last entry, or None."""
     found: list[CostedChain] = []
     position = len(best) - 1
     while position > 0:
@@ -333,7 +332,7 @@ _BY_ROWS = (
     | npu.SoftmaxOp
     | npu.ArgMaxOp
 )
-START_CYCLES = 256  # of an operation: its first load and last store, which nothing of it hides
+START_CYCLES = 256  # of an operation: its first load and last store overlap with nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,17 +347,17 @@ class Rows:
         return self.end - self.first
 
     def union(self, other: Rows) -> Rows:
-        """The rows from the first to the last of both."""
+        """Return the rows from the first to the last of both."""
         return Rows(min(self.first, other.first), max(self.end, other.end))
 
 
 @dataclass(frozen=True, slots=True)
 class RowSource:
-    """An operand: ``layer`` computes it (None: nothing in reach), ``root`` holds its bytes.
+    """An operand: ``layer`` computes it (None: an input), ``root`` holds its bytes.
 
-    ``stride``, ``span``, ``before``: a row of the result needs ``span`` rows from ``row * stride - before`` on; those
-    outside of the image are padding. ``stride`` 0: it needs all rows. ``resized``: the rows that it needs of an image
-    that gets another size.
+    ``stride``, ``span``, ``before``: a row of the result needs ``span`` rows from ``row * stride - before`` on; rows
+    outside of the image are padding. ``stride`` 0: it needs all rows. ``resized``: the rows that it needs of a resized
+    image.
     """
 
     value: SSAValue
@@ -371,7 +370,7 @@ class RowSource:
     resized: ResizeAxis | None = None
 
     def needed(self, rows: Rows) -> Rows:
-        """The rows of the operand that ``rows`` of the result need."""
+        """Return the rows of the operand that ``rows`` of the result need."""
         if not self.stride:
             return Rows(0, self.rows)
         if self.resized is not None:
@@ -383,7 +382,7 @@ class RowSource:
 
 @dataclass(slots=True)
 class RowLayer:
-    """An operation. ``rows``: those of its result where it may be computed for some of them, else 0."""
+    """An operation. ``rows``: rows of its result, 0 if it cannot be computed for some of them."""
 
     op: Operation
     sources: tuple[RowSource, ...]
@@ -407,7 +406,7 @@ class RowGraph:
 
 
 def read_rows(block: Block, target: Target, memory: MemoryMode) -> RowGraph:
-    """The graph of a body of tensor operations."""
+    """Return the graph of a body of tensor operations."""
     graph, ops = RowGraph(), layer_ops(block)
     index: dict[SSAValue, int] = {op.results[0]: number for number, op in enumerate(ops)}
     for argument in block.args:
@@ -463,7 +462,7 @@ def _layer(op: Operation, sources: tuple[RowSource, ...], target: Target, memory
 
 
 def _computing(op: Operation, target: Target) -> float:
-    """Cycles of the vector engine that the results of ``op`` take."""
+    """Return the cycles of the vector engine for the results of ``op``."""
     count = math.prod(npu.shape_of(op.results[0]))
     if isinstance(op, npu.ArgMaxOp):
         return math.prod(npu.shape_of(op.input)) / target.vector.reduce_lanes
@@ -478,7 +477,7 @@ def _is_constant(value: SSAValue) -> bool:
 
 
 def _rows(op: Operation, sources: tuple[RowSource, ...]) -> int:
-    """Rows of the result of an operation that may be computed for some of them, 0 of one that may not."""
+    """Return the rows of the result of an operation, 0 if it cannot be computed for some of them."""
     if not isinstance(op, _BY_ROWS):
         return 0
     result = npu.shape_of(op.results[0])

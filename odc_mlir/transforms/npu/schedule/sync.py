@@ -24,7 +24,7 @@ WORKING: tuple[Queue, ...] = tuple(queue for queue in Queue if queue is not Queu
 
 
 def semaphore(source: Queue, target: Queue) -> int:
-    """The semaphore that ``source`` posts and ``target`` waits on."""
+    """Return the semaphore that ``source`` posts and ``target`` waits on."""
     others = [queue for queue in WORKING if queue is not source]
     return WORKING.index(source) * len(others) + others.index(target)
 
@@ -33,14 +33,14 @@ SEMAPHORE_OF: dict[tuple[Queue, Queue], int] = {(s, t): semaphore(s, t) for s in
 
 
 def join(clock: Clock, other: Clock) -> None:
-    """Add to ``clock`` what ``other`` knows."""
+    """Add the knowledge of ``other`` to ``clock``."""
     for queue, known in enumerate(other):
         if known > clock[queue]:
             clock[queue] = known
 
 
 def insert_sync(commands: Sequence[Command]) -> list[Command]:
-    """``commands`` with waits and posts, and ``sync`` commands for what an instruction cannot hold itself."""
+    """Return ``commands`` with waits and posts, and ``sync`` commands for tokens beyond an instruction's limit."""
     # Of the command about to start in each queue, and of each command when it is complete: commands of a queue that
     # wait for nothing between them share a clock, which does not count the queue itself.
     known = {queue: [-1] * len(Queue) for queue in Queue}

@@ -29,19 +29,19 @@ NOTHING_COMPUTED = (npu.ReshapeOp, npu.ConstantOp, YieldOp)
 
 
 def layer_ops(block: Block) -> list[Operation]:
-    """The operations that become instructions, in order."""
+    """Return the operations that become instructions, in order."""
     return [op for op in block.ops if becomes_instructions(op)]
 
 
 def becomes_instructions(op: Operation) -> bool:
-    """Whether ``op`` computes or moves anything."""
+    """Return whether ``op`` computes or moves anything."""
     return not isinstance(op, NOTHING_COMPUTED) and VIEW not in op.attributes
 
 
 def window_of(
     op: npu.ConvOp | npu.PoolOp | npu.MatmulOp, *, source_resident: bool, result_resident: bool
 ) -> WindowGeometry:
-    """Geometry of a window operation; the flags say which of its tensors lie in the tile buffer."""
+    """Return the geometry of a window operation; the flags name its resident tensors."""
     if isinstance(op, npu.MatmulOp):
         return make_window(
             npu.shape_of(op.a),
@@ -78,7 +78,7 @@ def _pair(values: Ints) -> tuple[int, int]:
 
 
 def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
-    """``shape`` as ``[H, W, C]``, None where there are several images."""
+    """Return ``shape`` as ``[H, W, C]``, or None for several images."""
     padded = (1,) * (4 - len(shape)) + shape
     if math.prod(padded[:-3]) != 1:
         return None
@@ -87,14 +87,14 @@ def image_shape(shape: tuple[int, ...]) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class ResidentImage:
-    """A scratchpad-resident result as its attribute describes it."""
+    """Layout and fill code of a resident result, from its attribute."""
 
     layout: Layout
     fill: int | None
 
 
 def resident_image(op: Operation) -> ResidentImage | None:
-    """How the result of ``op`` stays in the tile buffer, None where it does not; CompileError for several images."""
+    """Return the layout of the result of ``op`` in the tile buffer, or None; raise CompileError for several images."""
     attribute = op.attributes.get(RESIDENT)
     if attribute is None:
         return None
@@ -107,7 +107,7 @@ def resident_image(op: Operation) -> ResidentImage | None:
 
 
 def tiling_of(op: Operation, target: Target) -> WindowTiling:
-    """How ``op`` is cut; raises CompileError where nothing says so, or the target has no such array shape."""
+    """Return the tiling of ``op``; raise CompileError if it has none, or the target lacks its array shape."""
     attribute = op.attributes.get(TILING)
     if not isinstance(attribute, TilingAttr):
         raise CompileError(
@@ -124,7 +124,7 @@ def tiling_of(op: Operation, target: Target) -> WindowTiling:
 
 
 def slot_bytes(op: Operation, target: Target) -> int:
-    """Bytes of the tile buffer that the slots of ``op`` may take."""
+    """Return the bytes of the tile buffer for the slots of ``op``."""
     attribute = op.attributes.get(SLOT_BYTES)
     if attribute is None:
         return target.local.tile_bytes
@@ -136,21 +136,21 @@ def slot_bytes(op: Operation, target: Target) -> int:
 def output_fields(
     op: npu.ConvOp | npu.MatmulOp | npu.PoolOp | npu.ElementwiseOp | npu.ScaleOp | npu.ReduceOp,
 ) -> dict[str, int]:
-    """How finished results become codes, as fields of an instruction."""
+    """Return the instruction fields that turn finished results into codes."""
     fields = {"act_min": op.act_min.value.data, "act_max": op.act_max.value.data}
     return fields if isinstance(op, npu.PoolOp) else {"out_zero": op.out_zero.value.data, **fields}
 
 
 def scale_fields(name: str, scale: npu.ScaleAttr | None) -> dict[str, int]:
-    """A scale as the two fields of an instruction, 0 where there is none."""
+    """Return a scale as the two fields of an instruction, 0 without one."""
     multiplier, exponent = (0, 0) if scale is None else scale.values
     return {f"{name}_multiplier": multiplier, f"{name}_exponent": exponent}
 
 
 class ViewSources:
-    """Whose bytes every value of a program shows, as its views and the moves marked as views say.
+    """The tensors that the values of a program show, by views and by moves that are marked as views.
 
-    Raises CompileError for a marked move that is none.
+    Raises CompileError for a marked move that is not a view.
     """
 
     def __init__(self, block: Block) -> None:
@@ -163,7 +163,7 @@ class ViewSources:
                     self._joined[viewed(op.inputs[copy.source])] = (op.output, copy.to * npu.item_bytes(op.output))
 
     def place(self, value: SSAValue) -> tuple[SSAValue, int]:
-        """The value whose bytes ``value`` shows, and its first byte there."""
+        """Return the value whose bytes ``value`` shows, and its first byte there."""
         start = 0
         while True:
             value = viewed(value)
@@ -180,7 +180,7 @@ class ViewSources:
 
 
 def viewed(value: SSAValue) -> SSAValue:
-    """The value that ``value`` shows with another shape."""
+    """Return the value that ``value`` shows with another shape."""
     while isinstance(value, OpResult) and isinstance(value.op, npu.ReshapeOp):
         value = value.op.input
     return value
@@ -201,7 +201,7 @@ def is_slice_view(op: Operation) -> bool:
 
 
 def slice_of(op: npu.MoveOp) -> StridedCopy | None:
-    """The only copy of a move that takes neighbouring elements of one tensor in order, None for all others."""
+    """Return the only copy of a move of neighbouring elements of one tensor in order, or None."""
     copies = list(op.strided_copies())
     if op.fill is not None or len(copies) != 1 or len(op.inputs) != 1 or not is_run(copies[0]):
         return None
@@ -209,7 +209,7 @@ def slice_of(op: npu.MoveOp) -> StridedCopy | None:
 
 
 def joins_whole(op: npu.MoveOp) -> bool:
-    """Whether a move puts whole tensors, each once, one behind the other."""
+    """Return whether a move joins whole tensors, each once."""
     sources, copies = [viewed(value) for value in op.inputs], list(op.strided_copies())
     if op.fill is not None or len(set(sources)) != len(sources) or len(copies) != len(sources):
         return False
@@ -219,7 +219,7 @@ def joins_whole(op: npu.MoveOp) -> bool:
 
 
 def is_run(copy: StridedCopy) -> bool:
-    """Whether ``copy`` moves neighbours to neighbours in order."""
+    """Return whether ``copy`` moves neighbours to neighbours in order."""
     distance = 1
     for size, read, write in reversed(list(zip(copy.sizes, copy.reads, copy.writes, strict=True))):
         if size > 1 and not read == write == distance:

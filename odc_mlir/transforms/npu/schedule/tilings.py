@@ -29,7 +29,7 @@ _SOURCES = ("odc_mlir.transforms.npu.schedule", "odc_mlir.dialects", "odc_mlir.i
 
 
 class Tilings:
-    """The searches of one target; ``quick``: among few sizes of tiles."""
+    """Tilings of one target, searched once; ``quick``: only few sizes of tiles are tried."""
 
     def __init__(self, target: Target, memo: Memo | None = None, *, quick: bool = False) -> None:
         self.target, self.quick = target, quick
@@ -37,7 +37,7 @@ class Tilings:
         self._found: dict[tuple[WindowGeometry, Room, bool], tuple[TilingChoice, ...]] = {}
 
     def choices(self, window: WindowGeometry, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
-        """As :func:`window_choices`."""
+        """Return the tilings of a window; see :func:`window_choices`."""
         key = (window, room, weighted)
         if key not in self._found:
             self._found[key] = self._looked_up(*key)
@@ -46,7 +46,7 @@ class Tilings:
         return self._found[key]
 
     def _looked_up(self, window: WindowGeometry, room: Room, weighted: bool) -> tuple[TilingChoice, ...]:
-        """Tilings of an earlier run, else of a search now; none where none fits."""
+        """Return the tilings of an earlier run, or search now; nothing if none fits."""
         key = ",".join(str(int(value)) for value in (*astuple(window), *room, weighted))
         if (known := _decoded(self._memo.get(key))) is not None:
             return known
@@ -58,12 +58,12 @@ class Tilings:
         return found
 
     def save(self) -> None:
-        """Keep what was found for later runs."""
+        """Save the tilings for later runs."""
         self._memo.save()
 
 
 def _decoded(kept: Any) -> tuple[TilingChoice, ...] | None:
-    """What was kept, None for what was not."""
+    """Return the tilings of a cache entry, or None for a damaged one."""
     try:
         return tuple(TilingChoice(fields and _tiling(fields), *estimates) for *estimates, fields in kept)
     except (KeyError, TypeError, ValueError):
@@ -75,7 +75,7 @@ def _tiling(fields: dict[str, Any]) -> WindowTiling:
 
 
 def tilings_of(context: Context, target: Target, *, quick: bool = False) -> Tilings:
-    """The tilings that ``context`` holds for ``target``; those of a context of ours serve all its passes."""
+    """Return the tilings of ``context`` for ``target``; all passes of a context share them."""
     held: Tilings | None = getattr(context, "tilings", None)
     if held is not None and (held.target, held.quick) == (target, quick):
         return held
@@ -89,7 +89,7 @@ def tilings_of(context: Context, target: Target, *, quick: bool = False) -> Tili
 
 @cache
 def sources_digest() -> str:
-    """A digest of everything that decides about tilings: versions are not always counted up."""
+    """Return a digest of all sources that decide about tilings, because versions are not always increased."""
     digest = hashlib.sha256()
     for package in _SOURCES:
         for file in sorted(resources.files(package).iterdir(), key=lambda item: item.name):

@@ -25,7 +25,7 @@ class Region2D(NamedTuple):
 def load_region(
     source: LayerTensor, window: WindowGeometry, image: int, region: Region2D, target: Place, zero: int
 ) -> Command:
-    """Load part of an image, padded with ``zero`` outside it; dense in the tile buffer."""
+    """Return the load of part of an image, padded with ``zero`` outside of it; dense in the tile buffer."""
     rows = clip(region.row, region.rows, window.in_height)
     cols = clip(region.col, region.cols, window.in_width)
     pixel = region.channels * window.item_bytes
@@ -43,9 +43,9 @@ def load_region(
 def _padded_load(
     down: tuple[int, int, int], across: tuple[int, int, int], pixel: int, pixel_stride: int, row_stride: int, zero: int
 ) -> Immediates:
-    """The fields of a load of ``pixel`` bytes from each of some pixels.
+    """Return the fields of a load of ``pixel`` bytes from each of some pixels.
 
-    ``down``, ``across``: rows and columns of padding before, of pixels, of padding behind them.
+    ``down``, ``across``: rows and columns of padding before, of pixels, and of padding behind.
     """
     above, rows, below = down
     left, cols, right = across
@@ -69,7 +69,7 @@ def _padded_load(
 def store_tile(
     result: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, source: Place
 ) -> Command:
-    """Store result channels ``[channel, channel + channels)`` of a tile that is dense in the tile buffer."""
+    """Return the store of result channels ``[channel, channel + channels)`` of a tile, dense in the tile buffer."""
     fields, place = _result_runs("store", result, window, tile, channel, channels)
     return placed(fields, {"target": place, "source": source})
 
@@ -77,7 +77,7 @@ def store_tile(
 def load_tile(
     tensor: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int, target: Place
 ) -> Command:
-    """Load from ``tensor``, which is formed like the result, what :func:`store_tile` would store."""
+    """Return the load from ``tensor``, which has the shape of the result, of the elements of :func:`store_tile`."""
     fields, place = _result_runs("load", tensor, window, tile, channel, channels)
     return placed(fields, {"source": place, "target": target})
 
@@ -85,7 +85,7 @@ def load_tile(
 def _result_runs(
     mnemonic: str, tensor: LayerTensor, window: WindowGeometry, tile: Tile, channel: int, channels: int
 ) -> tuple[Immediates, Place]:
-    """The fields of a transfer of channels of a tile, and where they begin in a tensor formed like the result."""
+    """Return the fields of a transfer of channels of a tile, and their place in a tensor of the result's shape."""
     item = window.item_bytes
     pixel = (tile.image * window.out_height + tile.y) * window.out_width + tile.x
     fields = _dense_transfer(
@@ -96,7 +96,7 @@ def _result_runs(
 
 @lru_cache(maxsize=4096)
 def _dense_transfer(mnemonic: str, rows: int, cols: int, size: int, pixel: int, width: int) -> Immediates:
-    """The fields of a transfer of ``size`` of the ``pixel`` bytes of each of some pixels.
+    """Return the fields of a transfer of ``size`` of the ``pixel`` bytes of each of some pixels.
 
     They are dense in the tile buffer, and part of an image with rows of ``width`` pixels.
     """
@@ -113,15 +113,15 @@ def _dense_transfer(mnemonic: str, rows: int, cols: int, size: int, pixel: int, 
 
 
 def flat_load(source: Place, target: Place, size: int) -> Command:
-    """Load contiguous bytes."""
+    """Return the load of contiguous bytes."""
     return command("load", source=source, target=target, **flat_runs(size))
 
 
 def flat_store(target: Place, source: Place, size: int) -> Command:
-    """Store contiguous bytes."""
+    """Return the store of contiguous bytes."""
     return command("store", target=target, source=source, **flat_runs(size))
 
 
 def flat_runs(size: int) -> dict[str, int]:
-    """Sizes and strides of a transfer of contiguous bytes."""
+    """Return sizes and strides of a transfer of contiguous bytes."""
     return {"size0": size, "size1": 1, "size2": 1, "tile_stride1": size, "tile_stride2": size}

@@ -28,8 +28,10 @@ SLOTS = 2  # of the tile buffer for each operand
 
 
 class VectorWork(NamedTuple):
-    """What an operation does in ``tiles`` equal parts: bytes loaded and stored, transfers of a tile, and ``cycles`` of
-    one instruction. ``table_bytes``: what is read before the first one.
+    """Work of an operation in ``tiles`` equal parts.
+
+    Bytes loaded and stored, transfers of a tile, and ``cycles`` of one instruction. ``table_bytes``: bytes read before
+    the first instruction.
     """
 
     tiles: int
@@ -41,7 +43,7 @@ class VectorWork(NamedTuple):
 
 
 def vector_choice(mnemonic: str, work: VectorWork, target: Target) -> tuple[TilingChoice, ...]:
-    """The only choice of an operation: its loads, instructions and stores overlap, but for the first and the last."""
+    """Return the only choice of an operation: loads, instructions and stores overlap, except at the ends."""
     port, issue = target.sram, target.fetch.issue_cycles + target.fetch.semaphore_cycles
     width, latency = port.bytes_per_cycle, port.read_latency_cycles
     moved = (work.loaded + work.stored) / width
@@ -63,10 +65,10 @@ def vector_choice(mnemonic: str, work: VectorWork, target: Target) -> tuple[Tili
 def vector_choices(
     op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool
 ) -> tuple[TilingChoice, ...]:
-    """The choice of an element-wise operation, a reduction or a softmax; CompileError where ``room`` bytes of the tile
-    buffer are too few.
+    """Return the choice of an element-wise operation, a reduction or a softmax.
 
-    ``sources``, ``result``: which operands are in the tile buffer already, and whether the result stays there.
+    Raise CompileError if ``room`` bytes of the tile buffer are too few. ``sources``, ``result``: flags of resident
+    operands and of a resident result.
     """
     loaded = [npu.size_bytes(value) for value, stays in zip(op.operands, sources, strict=True) if not stays]
     stored = [] if result else [npu.size_bytes(op.results[0])]
@@ -86,7 +88,7 @@ def vector_choices(
 def _instructions(
     op: Operation, target: Target, room: int, sources: Sequence[bool], *, result: bool
 ) -> tuple[int, float, str]:
-    """How many instructions there are, the cycles of one, and its mnemonic."""
+    """Return the number of instructions, the cycles of one, and its mnemonic."""
     shape, item = npu.shape_of(op.operands[0]), npu.item_bytes(op.operands[0])
     if isinstance(op, npu.ReduceOp):
         channels, pixels = reduced_slice(shape, item, target, room, resident=sources[0])

@@ -47,7 +47,7 @@ class Dims:
 
 
 def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dims:
-    """Dimensions of a broadcast operation, outermost first, at least three."""
+    """Return the dimensions of a broadcast operation, outermost first, at least three."""
     rank = len(shape)
     operands = [(1,) * (rank - len(s)) + tuple(s) for s in (a, b)]
     groups: list[tuple[int, tuple[bool, ...]]] = []
@@ -70,7 +70,7 @@ def merged_dims(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> Dim
 
 
 def tile_sizes(dims: Dims, capacity: int, wanted: int) -> tuple[int, ...]:
-    """Result elements of a tile along each dimension: whole inner dimensions, one cut, single elements outside.
+    """Return the elements of a tile along each dimension: whole inner ones, one cut, single elements outside.
 
     As many as ``wanted`` and ``capacity`` allow.
     """
@@ -92,7 +92,7 @@ class _Operand:
         self.slots = Slots(slots)
 
     def block(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int]]:
-        """Where a block of a resident tensor is, and its stride fields."""
+        """Return the place of a block of a resident tensor, and its stride fields."""
         layout = self.tensor.layout
         assert layout is not None, "asked of resident tensors only"
         if layout.is_dense:
@@ -104,7 +104,7 @@ class _Operand:
         return (self.tensor.buffer, offset), {**fields, f"{self.name}_stride0": 1}
 
     def load(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int], list[Command]]:
-        """Where a block of the operand is, its stride fields, and the loads that bring it there."""
+        """Return the place of a block of the operand, its stride fields, and the loads that bring it there."""
         if self.tensor.layout is not None:
             return *self.block(first, count), []
         offset = sum(f * s for f, s in zip(first, self.strides, strict=True))
@@ -117,7 +117,7 @@ class _Operand:
 
 
 def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, pool: ConstantPool) -> Iterator[Command]:
-    """The commands of an element-wise operation."""
+    """Yield the commands of an element-wise operation."""
     tensors = [*layer.sources, layer.result]
     names = ("a", "output") if len(layer.sources) == 1 else ("a", "b", "output")
     dims = _dims(layer)
@@ -161,14 +161,14 @@ def elementwise_commands(layer: Layer[Elementwise], memories: LocalMemories, poo
 
 
 def _table_load(table: BlobAttr, memories: LocalMemories, pool: ConstantPool) -> tuple[Command, Buffer]:
-    """The load of a table, and the buffer that it fills."""
+    """Return the load of a table, and the buffer that it fills."""
     data = pool.get("table", bytes(table.bytes))
     (slot,) = memories.take(Space.TABLE, [Slot("table", (data.size,))])
     return command("table", source=(data, 0), target=(slot, 0), bytes=data.size), slot
 
 
 def _dims(layer: Layer[Elementwise]) -> Dims:
-    """Dimensions to loop over; rows stay apart where a border lies between them."""
+    """Return the dimensions to loop over; rows stay apart if a border lies between them."""
     shape = layer.result.shape
     layouts = [t.layout for t in (*layer.sources, layer.result)]
     bordered = next((layout for layout in layouts if layout is not None and not layout.is_dense), None)
@@ -179,7 +179,7 @@ def _dims(layer: Layer[Elementwise]) -> Dims:
 
 
 def elementwise_sizes(dims: Dims, moved: int, room: int) -> tuple[int, ...]:
-    """Tile sizes when ``moved`` bytes of each element go through slots in ``room`` bytes."""
+    """Return tile sizes if ``moved`` bytes of each element go through slots in ``room`` bytes."""
     total = math.prod(dims.sizes)
     if not moved:
         return tile_sizes(dims, total, total)
@@ -188,7 +188,7 @@ def elementwise_sizes(dims: Dims, moved: int, room: int) -> tuple[int, ...]:
 
 
 def vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
-    """The fields of a ``vop`` that do not depend on the tile."""
+    """Return the fields of a ``vop`` that do not depend on the tile."""
     op = layer.op
     fields: dict[str, int | str] = {
         "a_type": layer.source.type,
@@ -211,7 +211,7 @@ def vop_fields(layer: Layer[Elementwise]) -> dict[str, int | str]:
 
 
 def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], item: int) -> dict[str, int]:
-    """Stride fields of a densely loaded block along the three innermost dimensions."""
+    """Return stride fields of a densely loaded block along the three innermost dimensions."""
     step, fields = item, {}
     for level in range(3):
         here = strides[-1 - level] != 0
@@ -221,7 +221,7 @@ def _block_strides(name: str, strides: tuple[int, ...], count: tuple[int, ...], 
 
 
 def _block_load(source: Place, target: Place, strides: tuple[int, ...], shape: tuple[int, ...], item: int) -> Command:
-    """``strides`` and ``shape`` count elements of ``item`` bytes."""
+    """Return the load of a block; ``strides`` and ``shape`` count elements of ``item`` bytes."""
     size0, size1, size2 = shape[-1] * item, shape[-2], shape[-3]
     return command(
         "load",
@@ -259,7 +259,7 @@ def _store_block(
 
 
 class _ReducedPart(NamedTuple):
-    """Some pixels and channels of one image: where they are, how they are laid out, what brings them there."""
+    """Some pixels and channels of one image: their place and layout, and the loads that bring them there."""
 
     place: Place
     width: int
@@ -272,7 +272,7 @@ class _ReducedPart(NamedTuple):
 def _reduced_parts(
     layer: Layer[npu.ReduceOp], image: int, channel: int, count: int, pixels: int, slots: Slots
 ) -> Iterator[_ReducedPart]:
-    """The pixels of an image in parts; all at once where the source is resident."""
+    """Yield the pixels of an image in parts; all at once if the source is resident."""
     _, height, width, channels = layer.source.shape
     layout, item = layer.source.layout, layer.source.item_bytes
     if layout is not None:
@@ -287,7 +287,7 @@ def _reduced_parts(
 
 
 def reduced_slice(shape: Sequence[int], item: int, target: Target, room: int, *, resident: bool) -> tuple[int, int]:
-    """(channels, pixels) of an image that one instruction reduces, with ``room`` bytes of the tile buffer."""
+    """Return (channels, pixels) of an image that one instruction reduces, with ``room`` bytes of the tile buffer."""
     _, height, width, channels = shape
     slot = room // (2 * BUFFERS * item) // TILE_ALIGNMENT * TILE_ALIGNMENT  # elements
     channels = min(channels, target.local.accumulators)
@@ -298,7 +298,7 @@ def reduced_slice(shape: Sequence[int], item: int, target: Target, room: int, *,
 
 
 def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, int]:
-    """(rows of a tile, slots) of a softmax with ``room`` bytes of the tile buffer; 0 rows where none fits."""
+    """Return (rows of a tile, slots) of a softmax with ``room`` bytes of the tile buffer; 0 rows if none fits."""
     row_bytes = columns * item
     buffers = BUFFERS if BUFFERS * aligned(row_bytes) <= room else 1
     room //= buffers
@@ -309,7 +309,7 @@ def softmax_rows(rows: int, columns: int, item: int, room: int) -> tuple[int, in
 
 
 def reduce_commands(layer: Layer[npu.ReduceOp], target: Target, memories: LocalMemories) -> Iterator[Command]:
-    """The commands of a reduction over the pixels of each image: channel slices, pixels in parts."""
+    """Yield the commands of a reduction over the pixels of each image: channel slices, pixels in parts."""
     batch, height, width, channels = layer.source.shape
     item = layer.source.item_bytes
     resident = layer.source.layout is not None
@@ -368,7 +368,7 @@ def _reduce_command(
 def softmax_commands(
     layer: Layer[npu.SoftmaxOp], target: Target, memories: LocalMemories, pool: ConstantPool
 ) -> Iterator[Command]:
-    """The commands of a softmax: some rows at a time, computed in place; CompileError for a row that does not fit."""
+    """Yield the commands of a softmax, some rows at a time in place; raise CompileError if a row does not fit."""
     columns, item = layer.source.shape[-1], layer.source.item_bytes
     rows, row_bytes = layer.source.elements // columns, columns * item
     in_place, table = layer.source.layout is None and layer.result.layout is None, None
@@ -393,7 +393,7 @@ def softmax_commands(
 def _resident_softmax(
     layer: Layer[npu.SoftmaxOp], memories: LocalMemories, rows: int, columns: int, table: Buffer | None
 ) -> Iterator[Command]:
-    """All rows at once, source or result or both in the tile buffer."""
+    """Yield commands for all rows at once, with source, result or both in the tile buffer."""
     source, result = layer.source, layer.result
     slot = Slot("rows", (rows, columns), source.type)
     slots = memories.take(Space.TILE, [slot] if source.layout is None or result.layout is None else [])

@@ -28,8 +28,7 @@ def verify_program(
 ) -> None:
     """Raise CompileError, naming the instruction, unless the program is safe on ``target``.
 
-    ``region_bytes``: size of each region that is bound at run time. ``layers``: name of the layer that a buffer
-    was made for.
+    ``region_bytes``: size of each region that is bound at run time. ``layers``: name of each buffer's layer.
     """
     names = _Names(commands, layers or {})
     last_uses = {buffer: index for index, command in enumerate(commands) for buffer, _ in command.places.values()}
@@ -43,18 +42,18 @@ def verify_program(
 
 
 class _Names:
-    """What errors call instructions and buffers."""
+    """Names of instructions and buffers in errors."""
 
     def __init__(self, commands: Sequence[Command], layers: Mapping[Buffer, str]) -> None:
         self.commands, self.layers = commands, layers
 
     def command(self, index: int) -> str:
-        """An instruction, by its place in the program."""
+        """Return the name of an instruction, by its place in the program."""
         command = self.commands[index]
         return f"instruction {index} ({command.mnemonic} in queue {command.queue.name.lower()})"
 
     def buffer(self, buffer: Buffer) -> str:
-        """A buffer, its layer and where it lies."""
+        """Return the name of a buffer, its layer and its place."""
         layer = self.layers.get(buffer, "")
         of = f" of {layer!r}" if layer and layer != buffer.name else ""
         first = buffer.address or 0
@@ -87,7 +86,7 @@ def _verify_arena(commands: Sequence[Command], alignment: int, names: _Names) ->
 
 
 def _verify_values(hazards: Hazards, names: _Names) -> None:
-    """Nothing is overwritten that is still to be read, in any memory."""
+    """Check that nothing is overwritten before its last read, in any memory."""
     if (lost := hazards.missed) is not None:
         raise CompileError(
             f"buffers {names.buffer(lost.buffer)} and {names.buffer(lost.by)} share bytes while both are in use: "

@@ -45,9 +45,9 @@ WEIGHT_BYTES = cost.instruction_bytes("wload")
 
 
 class TilingChoice(NamedTuple):
-    """A tiling (None: the layer has only one way) with its estimates: cycles of the layer, bytes of its program.
+    """A tiling with its estimates: cycles of the layer, bytes of its program. None: the layer has only one way.
 
-    ``lead``: cycles more where the layer before does not hide how its first weights arrive.
+    ``lead``: extra cycles if the layer before does not hide the load of the first weights.
     """
 
     tiling: WindowTiling | None
@@ -57,11 +57,11 @@ class TilingChoice(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a layer may use of the tile buffer, and which of its tensors are there as a whole already.
+    """The room of a layer in the tile buffer, and its resident tensors.
 
     ``quick``: few sizes of tiles are tried, the largest ones. ``fused``: an element-wise operation of two operands is
-    computed with each tile, and the other operand loaded for it. ``uncopied_bytes`` of the weights have no room in
-    SRAM: they come through the off-chip port each time they are used.
+    computed with each tile, and its other operand is loaded. ``uncopied_bytes`` of the weights have no room in SRAM:
+    they come through the off-chip port at each use.
     """
 
     tile_bytes: int
@@ -74,7 +74,7 @@ class Room(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def window_choices(window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> tuple[TilingChoice, ...]:
-    """Tilings from the fastest to the one with the shortest program; CompileError where none fits.
+    """Return tilings from the fastest to the one with the shortest program; raise CompileError if none fits.
 
     No tiling left out is both as fast and as short as one of them. ``weighted``: a convolution, not pooling.
     """
@@ -93,7 +93,7 @@ def window_choices(window: WindowGeometry, target: Target, room: Room, *, weight
 
 
 def too_large(window: WindowGeometry, target: Target) -> CompileError:
-    """Why there is no tiling."""
+    """Return the reason for a layer without a tiling."""
     return CompileError(
         f"no tile of a {window.kernel_height}x{window.kernel_width} window with dilation {window.dilation_y}x"
         f"{window.dilation_x} fits in the local memories of {target.name}, or too many tiles would be needed"
@@ -101,7 +101,7 @@ def too_large(window: WindowGeometry, target: Target) -> CompileError:
 
 
 class _Cut(NamedTuple):
-    """Sizes of tiles in result pixels. Those of a tiling are set when it has been chosen, as most are not."""
+    """Sizes of tiles in result pixels; only a chosen tiling gets them, because most are not chosen."""
 
     rows: int
     cols: int
@@ -125,7 +125,7 @@ class _AxisTile(NamedTuple):
 
 @dataclass(slots=True)
 class _Traffic:
-    """What all tiles of a layer move and compute."""
+    """Bytes that all tiles of a layer move, and sizes of the tiles."""
 
     tiles: int
     load_bytes: float
@@ -135,7 +135,7 @@ class _Traffic:
 
 
 class _TilingSearch:
-    """Candidates of one layer and their costs, with caches of what candidates share."""
+    """Candidates of one layer and their costs, with caches of shared parts."""
 
     def __init__(self, window: WindowGeometry, target: Target, room: Room, *, weighted: bool) -> None:
         self.window, self.target, self.room, self.weighted = window, target, room, weighted
@@ -146,10 +146,10 @@ class _TilingSearch:
         self._traffics: dict[tuple[Hashable, int, float], _Traffic] = {}
         self._computes: dict[tuple[int, ...], float] = {}
         self._instructions: dict[tuple[StepKind, Hashable, int], float] = {}
-        self._front: list[Estimate] = []  # that no other beats, of those found so far
+        self._front: list[Estimate] = []  # tilings that no other one found so far beats
 
     def choices(self, plans: Iterable[WindowTiling]) -> tuple[TilingChoice, ...]:
-        """The tilings of all sizes of ``plans`` that no other beats in cycles and program bytes, fastest first."""
+        """Return the tilings of all sizes of ``plans`` on the front of cycles and program bytes, fastest first."""
         front = self._front = []
         for plan in plans:
             for tiling, cut in self._sized(plan):
@@ -165,11 +165,11 @@ class _TilingSearch:
         )
 
     def _is_beaten(self, cycles: float, program: float) -> bool:
-        """Whether a tiling with these estimates, or higher ones, is of no use beside those found so far."""
+        """Return whether a tiling found so far is at least as good as these estimates."""
         return any(found[0] <= cycles and found[1] <= program for found in self._front)
 
     def _sized(self, plan: WindowTiling) -> Iterator[tuple[WindowTiling, _Cut]]:
-        """``plan`` with slots and tile sizes that fit, whole rows first."""
+        """Yield ``plan`` with slots and tile sizes that fit, whole rows first."""
         window, used = self.window, 0
         widest = 1 if self.room.quick else 12 if window.out_height == 1 else 3
         if max(window.pad_left, window.span_x) > MAX_PAD or max(window.pad_top, window.span_y) > MAX_PAD:
@@ -191,7 +191,7 @@ class _TilingSearch:
                 return
 
     def _variants(self, plan: WindowTiling) -> Iterator[WindowTiling]:
-        """Double buffered, single buffered, and with a row ring where rows are shared."""
+        """Yield the plan double buffered, single buffered, and with a row ring if rows are shared."""
         window = self.window
         if self.room.result_resident:
             plan = replace(plan, out_slots=0)
@@ -209,7 +209,7 @@ class _TilingSearch:
             yield replace(plan, ring=True)
 
     def _most_rows(self, plan: WindowTiling, cols: int) -> int:
-        """Largest tile height that fits, 0 where none does."""
+        """Return the largest tile height that fits, 0 if none does."""
         low, high = 0, self.window.out_height
         while low < high:
             middle = (low + high + 1) // 2
@@ -221,14 +221,14 @@ class _TilingSearch:
         return low
 
     def _axis(self, step: int, *, vertical: bool, ring: bool) -> list[_AxisTile]:
-        """The tiles along one axis, most frequent first."""
+        """Return the tiles along one axis, most frequent first."""
         key = (step, vertical, ring)
         if key not in self._tiles:
             self._tiles[key] = _axis_tiles(self.window, step, vertical=vertical, ring=ring)
         return self._tiles[key]
 
     def _traffic(self, tiling: WindowTiling, cut: _Cut) -> _Traffic:
-        """Totals over all tiles and result channels."""
+        """Return totals over all tiles and result channels."""
         window = self.window
         channels = tiling.tile_channels(window)
         passes = 1.0  # how often the input is read
@@ -244,7 +244,7 @@ class _TilingSearch:
         return self._traffics[key, channels, passes]
 
     def _count_traffic(self, tiling: WindowTiling, cut: _Cut, channels: int, passes: float) -> _Traffic:
-        """What tiles of ``channels`` input channels move that read the input ``passes`` times."""
+        """Return the traffic of tiles of ``channels`` input channels that read the input ``passes`` times."""
         window, burst, item = self.window, self.target.sram.burst_bytes, self.window.item_bytes
         total = _Traffic(0, 0.0, 0.0, 0.0, {})
         for row in self._axis(cut.rows, vertical=True, ring=tiling.ring):
@@ -269,7 +269,7 @@ class _TilingSearch:
         return total
 
     def _store_bytes(self, rows: int, cols: int, channels: int) -> float:
-        """Bytes that cross the port for ``channels`` results of each pixel of a tile."""
+        """Return the bytes that cross the port for ``channels`` results of each pixel of a tile."""
         window, item = self.window, self.window.item_bytes
         pixel = window.out_channels * item
         return transfer_bytes(
@@ -277,10 +277,10 @@ class _TilingSearch:
         )
 
     def _estimates(self, tiling: WindowTiling, cut: _Cut) -> Iterator[Estimate]:
-        """What the layer costs with each shape of the array.
+        """Yield the cost of the layer with each shape of the array.
 
-        Nothing where there were too many instructions, or where what is moved takes longer than a tiling found already.
-        Tiles are as large as ``cut`` says, whatever ``tiling`` does.
+        Nothing if there are too many instructions, or if transfers alone take longer than a tiling found already. Tile
+        sizes come from ``cut``, not from ``tiling``.
         """
         window, target, traffic = self.window, self.target, self._traffic(tiling, cut)
         kinds = self._kinds(tiling)
@@ -345,7 +345,7 @@ class _TilingSearch:
             yield cycles, program, (shape, cut), tiling, lead
 
     def _ring_starts(self, tiling: WindowTiling, cut: _Cut, turns: int) -> float:
-        """Cycles in which the first rows of strips arrive in a ring that the strip before needed whole until then.
+        """Return the cycles to load the first rows of strips into a ring that the last strip has just left.
 
         ``turns``: how often all strips are computed.
         """
@@ -359,10 +359,10 @@ class _TilingSearch:
         return starts * (transfer_bytes(loaded, sram.burst_bytes) / sram.bytes_per_cycle + 2 * sram.read_latency_cycles)
 
     def _in_turns(self, tiling: WindowTiling, traffic: _Traffic, shape: int) -> float:
-        """Cycles of tiles whose last group of result channels is smaller than the others; 0.0 where none is.
+        """Return the cycles of tiles whose last group of result channels is smaller than the others, else 0.0.
 
-        A group is computed into one of two slots while the one before is stored from the other. What is short in one
-        turn does not make up for what is long in the next.
+        A group is computed into one of two slots while the one before is stored from the other. Time that is left in
+        one turn does not shorten the next.
         """
         sizes = group_sizes(self.window, tiling)
         if len(sizes) == 1 or tiling.out_slots != 2 or tiling.outer is Outer.GROUPS:
@@ -384,7 +384,7 @@ class _TilingSearch:
         return total
 
     def _fused_cycles(self, instructions: int) -> tuple[float, float]:
-        """Cycles of an element-wise operation that takes ``instructions``, and those in which all lanes are busy."""
+        """Return the cycles of a fused operation of ``instructions``, and the cycles that keep all lanes busy."""
         if not instructions:
             return 0.0, 0.0
         vector, window = self.target.vector, self.window
@@ -392,7 +392,7 @@ class _TilingSearch:
         return results + instructions * vector.start_cycles, 2 * results
 
     def _kinds(self, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
-        """:func:`step_kinds`, the same list for tilings that cut the channels alike."""
+        """Return :func:`step_kinds`, the same list for tilings that cut the channels alike."""
         key = (tiling.group, tiling.block, tiling.k_slice)
         if key not in self._steps:
             self._steps[key] = step_kinds(self.window, tiling)
@@ -401,7 +401,7 @@ class _TilingSearch:
     def _compute(
         self, tiling: WindowTiling, cut: _Cut, traffic: _Traffic, kinds: Sequence[tuple[StepKind, int]], shape: int
     ) -> float:
-        """Cycles of all compute instructions, which slots and the order of transfers do not change."""
+        """Return the cycles of all compute instructions, regardless of slots and of the order of transfers."""
         key = (*cut, tiling.group, tiling.block, tiling.k_slice, shape)
         if key not in self._computes:
             self._computes[key] = sum(
@@ -412,7 +412,7 @@ class _TilingSearch:
         return self._computes[key]
 
     def _weights(self, tiling: WindowTiling, tiles: int, steps: int) -> tuple[float, int, float]:
-        """(bytes, transfers) of weights and parameters, and cycles of the decoder."""
+        """Return (bytes, transfers) of weights and parameters, and cycles of the decoder."""
         if not self.weighted:
             return 0.0, 0, 0.0
         uses = (self.window.batch if self.window.weights_per_image else 1) if tiling.resident else tiles
@@ -426,12 +426,12 @@ class _TilingSearch:
         return float(moved), loads, decode
 
     def _again(self, tiling: WindowTiling, tiles: int) -> float:
-        """Cycles of the off-chip port in which weights without a copy in SRAM come again; the first time all have."""
+        """Return the cycles of the off-chip port for repeated reads of weights without a copy in SRAM."""
         uses = 1 if tiling.resident else tiles
         return (uses - 1) * self.room.uncopied_bytes / self.target.offchip.bytes_per_cycle
 
     def _cycles(self, kind: StepKind, rows: int, cols: int, shape: int) -> float:
-        """Cycles of one compute instruction."""
+        """Return the cycles of one compute instruction."""
         is_array = self.weighted and not self.window.depthwise
         key = (kind, rows * cols if is_array else (rows, cols), shape)
         if key not in self._instructions:

@@ -59,22 +59,22 @@ class WeightLoads(ABC, Generic[Product]):
 
     @abstractmethod
     def owner(self, tile: Tile) -> int:
-        """Tiles with the same number share weights."""
+        """Return the number of a tile's weights: tiles with the same number share weights."""
 
     @abstractmethod
     def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
-        """The command that brings the weights of ``step`` to ``target``."""
+        """Return the command that loads the weights of ``step`` to ``target``."""
 
     @abstractmethod
     def parameters(self, first: int, count: int, target: Place) -> Command:
-        """The command that brings the parameters of ``count`` result channels to ``target``."""
+        """Return the command that loads the parameters of ``count`` result channels to ``target``."""
 
     def unit(self, group: tuple[int, int]) -> tuple[int, int]:
-        """Result channels (first, count) that stay resident together."""
+        """Return result channels (first, count) that stay resident together."""
         return group if self.tiling.outer is Outer.GROUPS else (0, self.layer.window.out_channels)
 
     def weights_for(self, tile: Tile, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
-        """Where the weights of ``step`` are, and the loads that bring them there."""
+        """Return the place of the weights of ``step``, and the loads that bring them there."""
         owner = self.owner(tile)
         if not self.tiling.resident:
             slot, empty = self.weights.get((owner, step.first, step.k_first))
@@ -86,7 +86,7 @@ class WeightLoads(ABC, Generic[Product]):
         return (slot, steps[step.first, step.k_first][1]), loads
 
     def _unit_steps(self, unit: tuple[int, int]) -> dict[tuple[int, int], tuple[ComputeStep, int]]:
-        """The steps of ``unit`` by their first channels, each with the offset of its weights."""
+        """Return the steps of ``unit`` by their first channels, each with the offset of its weights."""
         found = self._units.get(unit)
         if found is None:
             found, offset = self._units.setdefault(unit, {}), 0
@@ -101,7 +101,7 @@ class WeightLoads(ABC, Generic[Product]):
         return window.taps * step.channels * (1 if window.depthwise else step.k_count) * window.weight_item_bytes
 
     def params_for(self, step: ComputeStep, group: tuple[int, int]) -> tuple[Place, list[Command]]:
-        """Where the parameter records of ``step`` are, and the load that brings them there."""
+        """Return the place of the parameter records of ``step``, and the load that brings them there."""
         first, count = self.unit(group) if self.tiling.params_resident else (step.first, step.channels)
         slot, empty = self.params.get((first, count))
         return (slot, step.first - first), [self.parameters(first, count, (slot, 0))] if empty else []
@@ -142,7 +142,7 @@ class _Inputs:
         self.next_row = 0  # ring: the first input row of the strip that is not loaded yet
 
     def load(self, tile: Tile, channel: int, channels: int) -> tuple[TilePart, list[Command]]:
-        """Where input channels ``[channel, channel + channels)`` of a tile are, and the loads that bring them there."""
+        """Return the place of input channels ``[channel, channel + channels)`` of a tile, and their loads."""
         window = self.window
         top, left = tile.y * window.stride_y - window.pad_top, tile.x * window.stride_x - window.pad_left
         if not self.tiling.in_slots:
@@ -160,8 +160,10 @@ class _Inputs:
         return load_region(self.layer.source, self.window, tile.image, region, target, self.zero)
 
     def _load_ring(self, tile: Tile, region: Region2D) -> tuple[Place, list[Command]]:
-        """Rows that are new with this tile. Input row ``r`` of a strip lies at ``(r - overlap) mod ring``: so the new
-        rows of every tile but the first are adjacent, because the ring is a multiple of them.
+        """Yield the loads of the new rows of a tile.
+
+        Input row ``r`` of a strip lies at ``(r - overlap) mod ring``: the new rows of every tile but the first are
+        adjacent, because the ring is a multiple of them.
         """
         ring, overlap = self.slots.buffers[0], self.window.overlap_y
         total = ring_rows(self.window, self.tiling.rows)
@@ -190,7 +192,7 @@ class _Outputs:
         self.slots = Slots(slots)
 
     def take(self, tile: Tile, group: tuple[int, int]) -> tuple[TilePart, list[Command]]:
-        """Where result channels ``group`` (first, count) of a tile go, and the stores that move them on."""
+        """Return the place of result channels ``group`` (first, count) of a tile, and the stores of that tile."""
         tensor = self.layer.result
         if tensor.layout is not None:
             return TilePart.resident(tensor, tile.y, tile.x, group[0]), []
@@ -222,7 +224,7 @@ class _Tiles:
 
 
 def _jobs(window: WindowGeometry, tiling: WindowTiling) -> Iterator[tuple[Tile, tuple[int, int]]]:
-    """(tile, result channels (first, count)) in the order of ``tiling.outer``."""
+    """Yield (tile, result channels (first, count)) in the order of ``tiling.outer``."""
     groups = list(parts(window.out_channels, tiling.group))
     grid = list(tiles(window, tiling.rows, tiling.cols, strips=tiling.ring))
     if tiling.outer is Outer.TILES:
@@ -238,7 +240,7 @@ def _jobs(window: WindowGeometry, tiling: WindowTiling) -> Iterator[tuple[Tile, 
 def _input_channels(
     window: WindowGeometry, tiling: WindowTiling, step: ComputeStep, group: tuple[int, int]
 ) -> tuple[int, int]:
-    """(first, count) of the input channels that lie together in the tile buffer when ``step`` runs."""
+    """Return (first, count) of the input channels that are in the tile buffer together during ``step``."""
     if window.depthwise:
         return group[0] // window.multiplier, group[1] // window.multiplier
     return (step.k_first, step.k_count) if tiling.sliced else (0, window.in_channels)
@@ -252,9 +254,9 @@ def conv_commands(
     pool: ConstantPool,
     follower: Layer[npu.ElementwiseOp] | None = None,
 ) -> Iterator[Command]:
-    """The commands of a convolution in plain order.
+    """Return the commands of a convolution in plain order.
 
-    ``follower``: is computed with each tile; its commands are those of layer 1, the others those of layer 0.
+    ``follower``: a layer that is computed with each tile; its commands have layer 1, the others layer 0.
     """
     op, element = layer.op, layer.op.weight_type.data.value
     constant: dict[str, int | str] = {
@@ -277,9 +279,9 @@ def product_commands(
     integers: Mapping[str, int | str],
     follower: Layer[npu.ElementwiseOp] | None = None,
 ) -> Iterator[Command]:
-    """The commands of anything that the array computes, in plain order; ``integers``: fields of all its instructions.
+    """Yield the commands of a product in plain order; ``integers``: fields of all its instructions.
 
-    Slots of ``weights`` are those that were taken first. ``follower``: as in :func:`conv_commands`.
+    Slots of ``weights`` are taken before. ``follower``: see :func:`conv_commands`.
     """
     window = layer.window
     zero = integers["in_zero"]
@@ -290,7 +292,7 @@ def product_commands(
         first = follower.op.a is layer.op.output
         fused = FusedElementwise(follower, window, tiling, memories, first, number=1)
     constant = _conv_fields(layer, tiling) | dict(integers)
-    known: dict[tuple[object, ...], Immediates] = {}  # by what the fields that tiles have of their own are made of
+    known: dict[tuple[object, ...], Immediates] = {}  # by the sizes that decide the fields of a tile
     for tile, group in _jobs(window, tiling):
         output, stores = slots.outputs.take(tile, group)
         for step in group_steps(window, tiling, *group):
@@ -330,7 +332,7 @@ def _accumulators(tiling: WindowTiling, tile: Tile, step: ComputeStep, group: tu
 
 
 def _conv_fields(layer: WindowLayer[Product], tiling: WindowTiling) -> dict[str, int | str]:
-    """Fields that all compute instructions of a product share, but for its integers."""
+    """Return the fields that all compute instructions of a product share, except its integers."""
     window = layer.window
     return {
         "depthwise": int(window.depthwise),
@@ -354,7 +356,7 @@ def _kernel_fields(window: WindowGeometry) -> dict[str, int | str]:
 
 
 def _tile_fields(tile: Tile, step: ComputeStep, source: TilePart, output: TilePart) -> dict[str, int | str]:
-    """Fields of one compute instruction: its part of the tile."""
+    """Return the fields of one compute instruction: its part of the tile."""
     return {
         "init": "bias" if step.is_first else "keep",
         "emit": int(step.is_last),
@@ -370,7 +372,7 @@ def _tile_fields(tile: Tile, step: ComputeStep, source: TilePart, output: TilePa
 
 
 def pool_commands(layer: Pooling, tiling: WindowTiling, memories: LocalMemories) -> Iterator[Command]:
-    """The commands of a pooling operation in plain order."""
+    """Yield the commands of a pooling operation in plain order."""
     window = layer.window
     slots = _Tiles(layer, tiling, memories, 0, weighted=False)
     constant: dict[str, int | str] = {
@@ -435,7 +437,7 @@ class _Matrix(WeightLoads[npu.MatmulOp]):
 def matmul_commands(
     layer: Matmul, tiling: WindowTiling, target: Target, memories: LocalMemories, pool: ConstantPool
 ) -> Iterator[Command]:
-    """The commands of a matrix product in plain order."""
+    """Return the commands of a matrix product in plain order."""
     op, weights = layer.op, layer.sources[1].type
     constant: dict[str, int | str] = {
         "weight_type": weights,
@@ -449,9 +451,9 @@ def matmul_commands(
 
 
 class FusedElementwise:
-    """``layer`` reads the result of a convolution with ``window`` and ``tiling``, and a tensor of the same form.
+    """An element-wise layer of the result of a convolution and of a tensor of the same shape.
 
-    ``number``: the layer that its commands say they are of.
+    ``window``, ``tiling``: of the convolution. ``number``: the layer number of the commands.
     """
 
     def __init__(
@@ -472,7 +474,7 @@ class FusedElementwise:
         self.fields = vop_fields(layer)
 
     def commands(self, tile: Tile, group: tuple[int, int], output: Place) -> Iterator[Command]:
-        """Load, computation and store for result channels ``group`` (first, count) of a tile that is at ``output``."""
+        """Yield load, computation and store for result channels ``group`` (first, count) of a tile at ``output``."""
         slot = self.slots.take()
         yield self._own(load_tile(self.other, self.window, tile, *group, (slot, 0)))
         elements = tile.rows * tile.cols * group[1]

@@ -20,10 +20,10 @@ TILE_ALIGNMENT = 16
 
 @dataclass(frozen=True, slots=True)
 class WindowTiling(Tiling):
-    """A tiling that is asked about windows."""
+    """A tiling with facts that depend on the window."""
 
     def tile_channels(self, window: WindowGeometry) -> int:
-        """Input channels of a tile in the tile buffer."""
+        """Return the input channels of a tile in the tile buffer."""
         if window.depthwise:
             return self.group // window.multiplier
         return self.k_slice if self.sliced else window.in_channels
@@ -48,7 +48,7 @@ class Footprint(NamedTuple):
         return self.input_bytes * self.input_slots + self.output_bytes * (self.output_slots + self.operand_slots)
 
     def fits(self, target: Target, tile_bytes: int) -> bool:
-        """Whether ``tile_bytes`` of the tile buffer and all other local memories are enough."""
+        """Return whether ``tile_bytes`` of the tile buffer and all other local memories are enough."""
         local = target.local
         return (
             self.tile_bytes <= tile_bytes
@@ -59,14 +59,14 @@ class Footprint(NamedTuple):
 
 
 def aligned(size: int) -> int:
-    """``size`` rounded up to the alignment of tile-buffer slots."""
+    """Return ``size`` rounded up to the alignment of tile-buffer slots."""
     return -(-size // TILE_ALIGNMENT) * TILE_ALIGNMENT
 
 
 def footprint(
     window: WindowGeometry, tiling: WindowTiling, cut: tuple[int, int] | None = None, *, weighted: bool = True
 ) -> Footprint:
-    """What ``tiling`` occupies, or would with tiles of the rows and columns of ``cut``.
+    """Return the footprint of ``tiling``, with tiles of the rows and columns of ``cut`` if given.
 
     Without ``weighted`` (pooling) there are no weights and parameters.
     """
@@ -109,8 +109,11 @@ def footprint(
 
 
 class ComputeStep(NamedTuple):
-    """One compute instruction of a tile: result channels ``[first, first + channels)``, input channels
-    ``[k_first, k_first + k_count)``, the first and the last of its accumulation."""
+    """One compute instruction of a tile.
+
+    Result channels ``[first, first + channels)``, input channels ``[k_first, k_first + k_count)``, and flags for the
+    first and the last instruction of an accumulation.
+    """
 
     first: int
     channels: int
@@ -121,7 +124,7 @@ class ComputeStep(NamedTuple):
 
 
 def group_steps(window: WindowGeometry, tiling: WindowTiling, first: int, channels: int) -> Iterator[ComputeStep]:
-    """The compute instructions of one tile and one group of result channels, in order."""
+    """Yield the compute instructions of one tile and one group of result channels, in order."""
     blocks = list(parts(channels, tiling.block))
     if window.depthwise:
         for start, count in blocks:
@@ -145,18 +148,18 @@ class StepKind(NamedTuple):
 
 
 def group_sizes(window: WindowGeometry, tiling: WindowTiling) -> list[tuple[int, int]]:
-    """(result channels, occurrences) of the groups of a tile: the last one has what is left."""
+    """Return (result channels, occurrences) of the groups of a tile; the last one may be smaller."""
     full, rest = divmod(window.out_channels, tiling.group)
     return [(size, times) for size, times in ((tiling.group, full), (rest, 1)) if size and times]
 
 
 def step_kinds(window: WindowGeometry, tiling: WindowTiling) -> list[tuple[StepKind, int]]:
-    """The compute instructions of one tile over all result channels, as (kind, occurrences)."""
+    """Return the compute instructions of one tile over all result channels, as (kind, occurrences)."""
     return _kinds_of_groups(window, tiling, group_sizes(window, tiling))
 
 
 def kinds_of_group(window: WindowGeometry, tiling: WindowTiling, size: int) -> list[tuple[StepKind, int]]:
-    """The compute instructions of one tile for a group of ``size`` result channels, as (kind, occurrences)."""
+    """Return the compute instructions of one tile for a group of ``size`` result channels, as (kind, occurrences)."""
     return _kinds_of_groups(window, tiling, [(size, 1)])
 
 
@@ -174,7 +177,7 @@ def _kinds_of_groups(
 
 
 def _slice_kinds(total: int, size: int) -> list[tuple[tuple[int, bool, bool], int]]:
-    """((input channels, is first, is last), occurrences) of the slices of ``total`` input channels."""
+    """Return ((input channels, is first, is last), occurrences) of the slices of ``total`` input channels."""
     if size >= total:
         return [((total, True, True), 1)]
     count = -(-total // size)
@@ -189,13 +192,13 @@ K_SLICES = (256, 64, 16, 4, 1)
 
 
 def pool_plans(window: WindowGeometry) -> Iterator[WindowTiling]:
-    """Channel slices of a pooling operation."""
+    """Yield channel slices of a pooling operation."""
     for group in _channel_counts(window.out_channels, 1):
         yield WindowTiling(1, 1, group, group, group, outer=Outer.GROUPS)
 
 
 def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
-    """All channels at once, or slices with their own weights and parameters."""
+    """Yield all channels at once, or slices with their own weights and parameters."""
     entries, cap = target.local.param_entries, _most_weights(window, target)
     for group in _channel_counts(window.out_channels, window.multiplier):
         single = group == window.out_channels
@@ -207,7 +210,7 @@ def depthwise_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTi
 
 
 def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
-    """All channels of a tile at once although weights or parameters come in blocks."""
+    """Yield all channels of a tile at once with weights or parameters in blocks."""
     cap = _most_weights(window, target)
     resident = window.weight_bytes <= target.local.weight_bytes
     block = target.local.param_entries // 2 // window.multiplier * window.multiplier
@@ -228,7 +231,7 @@ def _depthwise_blocks(window: WindowGeometry, target: Target) -> Iterator[Window
 
 
 def conv_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
-    """Weights resident where they fit, else streamed per tile or kept per group of result channels."""
+    """Yield plans with resident weights if they fit, weights streamed per tile, or kept per group of channels."""
     local, channels = target.local, window.out_channels
     if window.weight_bytes <= local.weight_bytes:
         fits = channels <= local.param_entries
@@ -254,14 +257,14 @@ def conv_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]
 
 
 def fills_weight_buffer(window: WindowGeometry, target: Target) -> bool:
-    """Whether all weights of a layer fit, but nothing can be loaded beside them while they are used."""
+    """Return whether all weights of a layer fit, but nothing can be loaded beside them during their use."""
     return window.weight_bytes <= target.local.weight_bytes < 2 * window.weight_bytes
 
 
 def _by_groups(
     window: WindowGeometry, target: Target, block: int, weight_slots: Iterable[int]
 ) -> Iterator[WindowTiling]:
-    """Weights of ``block`` result channels at a time, those of the next group meanwhile if there are two slots."""
+    """Yield plans with the weights of ``block`` channels at a time; a second slot holds the next group."""
     most, entries = _most_weights(window, target), target.local.param_entries
     for slots in weight_slots:
         fits = window.depth * block * slots <= most and block * slots <= entries
@@ -270,7 +273,7 @@ def _by_groups(
 
 
 def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[WindowTiling]:
-    """Weights of ``block`` result channels at a time, all of them for each tile."""
+    """Yield plans with the weights of ``block`` result channels at a time, all of them for each tile."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     k_slice, slots = window.in_channels, min(4, cap // (window.depth * block))
@@ -293,7 +296,7 @@ def _streamed(window: WindowGeometry, target: Target, block: int) -> Iterator[Wi
 
 
 def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTiling]:
-    """For inputs of which not one tile holds all channels."""
+    """Yield plans for inputs that have too many channels for one tile."""
     cap, half = _most_weights(window, target), target.local.param_entries // 2
     channels = window.out_channels
     for block in _blocks(channels, target):
@@ -316,26 +319,26 @@ def sliced_plans(window: WindowGeometry, target: Target) -> Iterator[WindowTilin
 
 
 def _most_weights(window: WindowGeometry, target: Target) -> int:
-    """How many weights the weight buffer holds."""
+    """Return the number of weights that the weight buffer holds."""
     return target.local.weight_bytes // window.weight_item_bytes
 
 
 def _blocks(channels: int, target: Target) -> list[int]:
-    """Result channels of one instruction worth trying: array widths, some multiples, all."""
+    """Return numbers of result channels of one instruction to try: array widths, some multiples, all."""
     widths = sorted({columns for _, columns in target.array.shapes})
     sizes = {width * factor for width in widths for factor in (1, 3)} | {2 * widths[-1], channels}
     return sorted(size for size in sizes if size <= channels) or [channels]
 
 
 def _groups(channels: int) -> Iterator[int]:
-    """Channel groups that are stored separately."""
+    """Return sizes of channel groups that are stored separately."""
     for size in STORE_GROUPS:
         if size < channels:
             yield size
 
 
 def _channel_counts(channels: int, multiplier: int) -> Iterator[int]:
-    """Channel counts worth handling at a time: all, then bursts and array widths."""
+    """Return numbers of channels to try: all, then bursts and array widths."""
     yield channels
     for size in CHANNEL_COUNTS:
         if size < channels and size % multiplier == 0:
