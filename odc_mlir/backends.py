@@ -77,7 +77,7 @@ class Failed(NamedTuple):
 
 
 class DefectError(CompileError):
-    """An unexpected exception while a segment was compiled: a bug of this compiler."""
+    """An unexpected exception while a segment was compiled."""
 
     def __init__(self, defect: Defect) -> None:
         super().__init__(defect.reason)
@@ -139,7 +139,7 @@ class CompilerBackend(ABC):
 
 @dataclass(frozen=True)
 class NpuBackend(CompilerBackend):
-    """NPUs described by a target file. Operators that cannot be scheduled go to the host one by one."""
+    """NPUs described by a target file. Operators that cannot be scheduled go to the host, at first one by one."""
 
     partitioned = "partition"
     last = "npu-alloc"
@@ -198,7 +198,7 @@ class NpuBackend(CompilerBackend):
         return targets.load(self.target).host
 
     def _least_limit(self, context: Context, module: ModuleOp, error: AllocationError) -> AllocationError:
-        """Return ``error`` with the smallest SRAM limit at which all segments are scheduled, found by scheduling."""
+        """Return ``error`` with an SRAM limit at which all segments are scheduled, found by scheduling."""
         choice = target_of(module)
         assert choice is not None, "a partitioned module has a target"
         limit, needed = choice.sram_limit or 0, error.needed_bytes
@@ -359,6 +359,11 @@ def backend_of(module: ModuleOp) -> CompilerBackend:
         raise CompileError("no target is chosen", hint="run odc-set-target or native-set-target first")
     if is_cpu(choice.target):
         return NativeBackend(choice.target, resolve(choice.target))
+    if choice.target not in targets.names() and not choice.target.endswith(".toml"):
+        raise CompileError(
+            f"the IR is partitioned for {choice.target!r}, a target of another package",
+            hint="compile the model itself for it: odc-compile MODEL --target NAME",
+        )
     return NpuBackend(choice.target, choice.memory, choice.prefer, choice.sram_limit, choice.allow_host)
 
 
@@ -394,7 +399,7 @@ def _configured(kind: type[ModulePass], values: Mapping[str, Any]) -> ModulePass
 
 
 def _text(segment: SegmentOp) -> str:
-    """Text of a segment's operators, equal for segments whose programs differ in their names only."""
+    """Text of a segment's operators, without the name of its program."""
     program = make_program(segment)
     program.properties["sym_name"] = StringAttr("any")
     return module_text(program, constants="elide")
@@ -409,7 +414,7 @@ def _emit(segment: SegmentOp, program: ProgramOp, choice: TargetChoice) -> bytes
 
 
 def _culprits(segment: SegmentOp, error: OdcError, *, single: bool) -> list[CircleOp]:
-    """Choose operators to evict: the one that ``error`` names, the largest when memory is short, else all."""
+    """Choose operators to evict: all, or if ``single`` the one that ``error`` names or the largest, if known."""
     members = list(operators(segment))
     if single:
         known = zip(members, distinct_names(segment.circle_block), strict=True)

@@ -1,4 +1,4 @@
-"""The driver of the compiler: import a model, run the pipeline of a backend, make binaries, write the package.
+"""The driver of the compiler: import a model, run the pipeline of a backend, make binaries, build the package.
 
 One loop serves NPUs, processors and targets of other packages; :mod:`odc_mlir.backends` holds their differences.
 Nothing here prints or exits. ``odc_mlir.compile`` wraps the result of :func:`compile` for running and reporting.
@@ -143,10 +143,11 @@ def compile(
 ) -> PackageFiles:
     """Compile a model for an NPU or a processor; the same model and options give the same bytes.
 
-    ``target``: an NPU's name or file, a processor's name, or ``cpu`` for this machine; ``memory`` to ``placement`` are
-    for NPUs. Operators that the target cannot run, that cost less on the host, or that cannot be scheduled stay on the
-    host with the reason; ``strict`` makes that an error. An ``sram_limit`` that is too small is an error that names a
-    sufficient one; with ``allow_host`` operators go to the host instead.
+    ``target``: an NPU's name or file, a processor's name, or ``cpu`` for this machine. ``memory``, ``prefer``,
+    ``sram_limit``, ``allow_host`` and ``placement`` are for NPUs. Operators that the target cannot run, that cost less
+    on the host, or that cannot be scheduled stay on the host with the reason; ``strict`` makes that an error. An
+    ``sram_limit`` that is too small is an error that names a sufficient one; with ``allow_host`` operators go to the
+    host instead.
 
     Keys of ``placement``: ``host``, ``npu`` (lists of opcodes and result names), ``file`` (a partition file),
     ``strategy`` (``cost``, or ``supported`` for everything that the NPU can run), ``min_operators``, ``min_macs`` and
@@ -177,15 +178,15 @@ def compile(
 def compile_with(
     backend: CompilerBackend, context: Context, model: ModelSource | ModuleOp, *, strict: bool = False
 ) -> PackageFiles:
-    """Compile ``model`` with ``backend``: partition, make binaries, write the plan; see :func:`compile`.
+    """Compile ``model`` with ``backend``: partition, make binaries, make the plan; see :func:`compile`.
 
-    IR with segments goes on from its stage, with the target in the IR; see :func:`package`.
+    IR with segments goes on from its stage, with the target and the options in the IR; see :func:`package`.
     """
     options = backend.passes()
     tell(context, "reading the model")
     module = copied(model)
     if pipelines.first_segment(module) is not None:
-        return package(module)
+        return _package_lowered(context, module, strict=strict)
     pipelines.run(context, module, backend.partitioned, options=options)
     if strict:
         refuse_host_operators(module)
@@ -205,12 +206,18 @@ def package(module: ModuleOp, *, time_limit: float | None = None) -> PackageFile
     """
     if pipelines.first_segment(module) is None:
         return compile(module, time_limit=time_limit)
-    backend, stage = backend_of(module), pipelines.stage_of(module)
+    return _package_lowered(make_context(time_limit=time_limit), clone_module(module))
+
+
+def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = False) -> PackageFiles:
+    """Make the package of a module with segments, which is used up; ``strict``: no operator may stay on the host."""
+    backend, stage = backend_of(lowered), pipelines.stage_of(lowered)
     if stage is None:
         raise CompileError("the IR is between stages", hint="run the other passes of the stage first, with run_passes")
-    context, lowered = make_context(time_limit=time_limit), module.clone()
+    if strict:
+        refuse_host_operators(lowered)
     if stage.name == backend.partitioned:
-        return package_of(context, lowered, backend)
+        return package_of(context, lowered, backend, strict=strict)
     if stage.name not in (backend.last, PACKAGED):
         pipelines.run(context, lowered, backend.last, after=stage.name, options=backend.passes())
     binaries = {segment: backend.emit(lowered, segment) for segment in segments(lowered)}
@@ -222,7 +229,7 @@ def run_passes(module: ModuleOp, pipeline: str, *, time_limit: float | None = No
 
     Names of stages mean their passes. The result of each pass is verified. Raises OdcError.
     """
-    copy = module.clone()
+    copy = clone_module(module)
     context = make_context(time_limit=time_limit, verify_each=True)
     pipelines.run_passes(context, copy, pipelines.passes_of(pipeline))
     return copy

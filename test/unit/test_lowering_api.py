@@ -14,7 +14,8 @@ import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir import pipelines
 from odc_mlir.dialects import npu
-from odc_mlir.errors import CompileError, OptionError, UnsupportedError
+from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice
+from odc_mlir.errors import CompileError, OptionError, TimeLimitError, UnsupportedError
 
 DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
 F = "tensor<4xf32>"
@@ -105,3 +106,19 @@ def test_a_model_for_the_host_has_no_cycles() -> None:
     text = f"func.func @main(%x: {F}) -> {F} {{\n%y = circle.tanh(%x) : ({F}) -> {F}\nfunc.return %y : {F}\n}}".encode()
     with pytest.raises(UnsupportedError, match="no NPU program"):
         odc_mlir.simulate(odc_mlir.load(text))
+
+
+def test_options_hold_for_lowered_ir() -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), "npu", placement={"host": ["SOFTMAX"]})
+    assert odc_mlir.compile(lowered).report["host_op_count"] == 1
+    with pytest.raises(UnsupportedError, match="1 operator stays on the host"):
+        odc_mlir.compile(lowered, strict=True)
+    with pytest.raises(TimeLimitError):
+        odc_mlir.compile(lowered, time_limit=1e-6)
+
+
+def test_ir_for_a_target_of_another_package_is_refused() -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), "partition")
+    lowered.attributes[TARGET] = TargetAttr(TargetChoice("mya"))
+    with pytest.raises(CompileError, match="'mya', a target of another package"):
+        odc_mlir.package(lowered)
