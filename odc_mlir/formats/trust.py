@@ -126,7 +126,11 @@ def _is_trusted(files: PackageFiles, step: SegmentStep, cache: Path | None) -> b
 def _check_folder(folder: Path) -> None:
     """Raise CacheError unless only this user can make records in the folder."""
     found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or not is_ours(found) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if not stat.S_ISDIR(found.st_mode):
+        raise CacheError("the folder of records is a link or a file", location=str(folder), hint="remove it")
+    if not is_ours(found):
+        raise CacheError("the folder of records belongs to another user", location=str(folder), hint="remove it")
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise CacheError("other users can write to the folder of records", location=str(folder), hint="remove it")
 
 

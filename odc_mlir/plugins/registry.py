@@ -147,6 +147,22 @@ def unreadable_metadata() -> Iterator[tuple[Path, str, bool]]:
                 yield info, f"{type(error).__name__}: {error}", concerns_us
 
 
+def ignored_entries() -> Iterator[tuple[PluginSource, str]]:
+    """Yield entries of other packages that no search finds, with the reason: names that are malformed or ours."""
+    for folder in (*_variable_folders(), *sys.path):
+        for group, own in OWN_ENTRIES.items():
+            form = _TARGET if group == GROUP else _NAME
+            for entry in _in_packages(folder or os.curdir, group, re.compile(".*", re.DOTALL)):
+                if not form.fullmatch(entry.target):
+                    expected = f"<extension>{SUFFIX}" if group == GROUP else "a name"
+                    yield (
+                        entry,
+                        f"its name is {entry.target!r}, expected {expected} of lower-case letters, digits and _",
+                    )
+                elif entry.target in own and group != DEVICES:
+                    yield entry, f"{entry.target!r} is a name of {OURS}"
+
+
 def _variable_folders() -> list[str]:
     return [folder for folder in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if folder]
 

@@ -142,8 +142,11 @@ def _plugins() -> Iterator[SystemFact]:
 
 def _metadata() -> Iterator[SystemFact]:
     """Yield packages whose metadata cannot be read; if it mentions our groups, the package is a broken plugin."""
-    from odc_mlir.plugins.registry import unreadable_metadata
+    from odc_mlir.plugins.registry import ignored_entries, unreadable_metadata
 
+    for entry, reason in ignored_entries():
+        where = f"entry of {entry.group} of {entry.origin}"
+        yield SystemFact("packages", where, f"ignored: {reason}", "problem", "rename the entry in its package")
     for folder, reason, concerns_us in unreadable_metadata():
         status: Status = "problem" if concerns_us else "note"
         yield SystemFact("packages", folder.stem, reason, status, f"reinstall it, or delete {folder}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from importlib import metadata
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.formats import private
+from odc_mlir.plugins import registry
 from odc_mlir.tools import diagnosis
 from odc_mlir.tools.odc_doctor import main
 
@@ -121,3 +123,30 @@ def test_a_cache_folder_that_others_can_change(
     monkeypatch.setattr(private, "is_ours", lambda found: False)
     assert main([]) == 1
     assert re.search(r"access .*(everyone can write to the cache folder|it belongs to user)", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("group", "entry", "reason"),
+    [
+        ("codegen", "foo = a:b", "its name is 'foo', expected <extension>-gen"),
+        ("codegen", "npu-gen = a:b", "'npu-gen' is a name of odc-mlir"),
+        ("targets", "MyT = a:b", "its name is 'MyT', expected a name"),
+        ("devices", "x\\u001b = a:b", "its name is 'x"),
+        ("devices", "npu = a:b", None),
+    ],
+)
+def test_entries_that_no_search_finds_are_named(
+    group: str,
+    entry: str,
+    reason: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    info = tmp_path / "site" / "xpkg-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: xpkg\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[odc_mlir.{group}]\n{entry}\n".encode().decode("unicode_escape"))
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
+    found = [reason for source, reason in registry.ignored_entries() if source.origin.startswith("xpkg 1.0")]
+    assert len(found) == (reason is not None)
+    assert reason is None or found[0].startswith(reason)
