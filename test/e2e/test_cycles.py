@@ -18,7 +18,7 @@ from cycle_table import Key, Value
 from helpers.compiled import Compiled
 from odc_mlir.formats.package import read_package
 from odc_mlir.transforms.npu import npu_hoist_transfers
-from odc_mlir.transforms.npu.schedule import balance, prefetch, resident_plan, window_search
+from odc_mlir.transforms.npu.schedule import layer_plan, prefetch, residents, window_search
 
 # These rows run in the quick suite; together they notice every mutation below.
 QUICK = (
@@ -108,12 +108,12 @@ def _single_buffers(patch: pytest.MonkeyPatch) -> None:
 
 def _nothing_resident(patch: pytest.MonkeyPatch) -> None:
     """Every tensor goes through SRAM."""
-    patch.setattr(resident_plan.ResidentPlanner, "_fitting", lambda _self: frozenset())
+    patch.setattr(residents.ResidentPlanner, "_fitting", lambda _self: frozenset())
 
 
 def _worst_tiling(patch: pytest.MonkeyPatch) -> None:
     """The slowest of the tilings that are worth a look."""
-    patch.setattr(balance, "_cheapest", lambda front, _price: max(front, key=lambda choice: choice.cycles))
+    patch.setattr(layer_plan, "_cheapest", lambda front, _price: max(front, key=lambda choice: choice.cycles))
 
 
 def _late_constants(patch: pytest.MonkeyPatch) -> None:

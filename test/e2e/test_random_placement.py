@@ -10,6 +10,7 @@ import pytest
 import odc_mlir
 from helpers.networks import RANGES, RandomNetwork
 from odc_mlir import compiler, pipelines
+from odc_mlir.backends import NpuBackend
 from odc_mlir.formats.plan import SegmentStep
 from odc_mlir.runtime.package import Package
 from odc_mlir.transforms.common.placement import operators, place_on_host
@@ -33,7 +34,7 @@ def divided(model: bytes, seed: int) -> Package:
             place_on_host(op, "test: chance")
     last = (NpuFormSegmentsPass(), NpuOutlineSegmentsPass())
     pipelines.run_passes(context, module, [("test", item) for item in last])
-    return Package(compiler.package_of(context, module, options, strict=True))
+    return Package(compiler.package_of(context, module, NpuBackend("npu-256"), strict=True))
 
 
 @pytest.mark.parametrize("seed", SEEDS)

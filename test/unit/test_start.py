@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -56,19 +57,30 @@ start.run("deaf", "odc-deaf")
 """
 
 
+def _default_interrupts() -> None:
+    """Do not inherit that SIGINT is ignored, as in the background of a script."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("at", [1, 3, 10, 30, 100, 300, 1000, 2000])
 @pytest.mark.parametrize("command", ["lint", "compile"])
 def test_an_interrupt_while_modules_load(command: str, at: int, tmp_path: Path) -> None:
     words = [str(MODEL), *(["-o", str(tmp_path / "package")] if command == "compile" else [])]
     done = subprocess.run(
-        [sys.executable, "-c", AT_IMPORT, str(at), command, *words], capture_output=True, text=True, check=False
+        [sys.executable, "-c", AT_IMPORT, str(at), command, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=_default_interrupts,
     )
     assert (done.returncode, done.stderr) == (EXIT_INTERRUPTED, f"odc-{command}: interrupted\n"), done.stdout
 
 
 def test_an_interrupt_that_gets_lost() -> None:
     """What takes no notice of the exception is ended by a thread."""
-    with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", DEAF]
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, preexec_fn=_default_interrupts) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         process.send_signal(2)

@@ -101,6 +101,10 @@ def _check_order(subgraph: SubGraph, constants: Iterable[int]) -> None:
     """
     defined = {LEFT_OUT, *constants, *subgraph.inputs}
     defined |= {index for index, tensor in enumerate(subgraph.tensors) if tensor.is_variable}
+    computed = {index for operator in subgraph.operators for index in operator.outputs}
+    # Custom operators of other compilers have scratch buffers as operands, which nothing computes.
+    customs = [operator for operator in subgraph.operators if operator.name == "CUSTOM"]
+    defined |= {index for operator in customs for index in operator.inputs if index not in computed}
     for position, operator in enumerate(subgraph.operators):
         for index in operator.inputs:
             if index not in defined:

@@ -138,6 +138,7 @@ class LowerFunction(LoweringPattern[func.FuncOp]):
             body=op.detach_region(op.body),
             extra_attrs=op.attributes,
         )
+        function.location = op.location
         rewriter.replace(op, function)
 
 

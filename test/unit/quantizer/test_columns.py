@@ -98,11 +98,11 @@ def test_channels_behind_what_computes_are_not_known() -> None:
 
 def test_a_column_gets_the_room_that_the_farthest_of_them_has_needed_but_codes_to_go_with_it() -> None:
     even, far = np.array([-1.0, 1.0] * 8), np.r_[np.zeros(14), -3.0, 3.0]
-    low, high = Columns.of([row.reshape(1, 2) for row in np.stack([10.0 + even, far], axis=1)]).with_output_room
+    low, high = Columns.of([row.reshape(1, 2) for row in np.stack([10.0 + even, far], axis=1)]).wider_ranges
     np.testing.assert_allclose(
         [low, high], [[10.0 - 2.0, -3.0], [10.0 + 2.0, 3.0]]
     )  # sqrt(8) deviations, twice at most
-    low, high = Columns.of([row.reshape(1, 2) for row in np.stack([even, np.full(16, 5.0)], axis=1)]).with_output_room
+    low, high = Columns.of([row.reshape(1, 2) for row in np.stack([even, np.full(16, 5.0)], axis=1)]).wider_ranges
     np.testing.assert_allclose([low, high], [[-1.0, 5.0], [1.0, 5.0]])  # what never varies tells nothing
 
 

@@ -178,15 +178,15 @@ def test_in_program_order_nothing_is_gained() -> None:
 
 def test_without_memory_only_the_array_is_left() -> None:
     """Infinitely wide memories without latency and an instant fetch: the array's own formula remains."""
-    wide = {"bytes_per_cycle": 1 << 40, "read_latency_cycles": 0, "write_latency_cycles": 0}
+    wide = {"bytes_per_cycle": 1 << 16, "read_latency_cycles": 0, "write_latency_cycles": 0}
     npu = dataclasses.replace(
         NPU,
         name="ideal",
         sram=dataclasses.replace(NPU.sram, **wide),
         offchip=dataclasses.replace(NPU.offchip, **wide),
-        tile_ports=dataclasses.replace(NPU.tile_ports, read_bytes_per_cycle=1 << 40, write_bytes_per_cycle=1 << 40),
-        vector=dataclasses.replace(NPU.vector, requant_lanes=1 << 20, reduce_lanes=1 << 20, start_cycles=0),
-        decoder=dataclasses.replace(NPU.decoder, symbols_per_cycle=1 << 40, start_cycles=0),
+        tile_ports=dataclasses.replace(NPU.tile_ports, read_bytes_per_cycle=1 << 16, write_bytes_per_cycle=1 << 16),
+        vector=dataclasses.replace(NPU.vector, requant_lanes=1 << 16, reduce_lanes=1 << 20, start_cycles=0),
+        decoder=dataclasses.replace(NPU.decoder, symbols_per_cycle=1 << 16, start_cycles=0),
         fetch=dataclasses.replace(NPU.fetch, issue_cycles=0, semaphore_cycles=0),
     )
     cycles = simulate(load(listing.packed(target=npu)), execute=False).counters.cycles

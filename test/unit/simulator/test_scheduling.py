@@ -39,7 +39,7 @@ def tiles(count: int, extra: str = "") -> str:
 def flat(**changes: Any) -> Target:
     """npu-256 with instructions that arrive and issue at once, so that other times stand out."""
     fetch = dataclasses.replace(FETCH, issue_cycles=0, semaphore_cycles=0, **changes)
-    offchip = dataclasses.replace(NPU.offchip, bytes_per_cycle=1 << 30, read_latency_cycles=0)
+    offchip = dataclasses.replace(NPU.offchip, bytes_per_cycle=1 << 16, read_latency_cycles=0)
     return dataclasses.replace(NPU, name="flat", fetch=fetch, offchip=offchip)
 
 
