@@ -185,7 +185,7 @@ def test_without_memory_only_the_array_is_left() -> None:
         sram=dataclasses.replace(NPU.sram, **wide),
         offchip=dataclasses.replace(NPU.offchip, **wide),
         tile_ports=dataclasses.replace(NPU.tile_ports, read_bytes_per_cycle=1 << 16, write_bytes_per_cycle=1 << 16),
-        vector=dataclasses.replace(NPU.vector, requant_lanes=1 << 16, reduce_lanes=1 << 20, start_cycles=0),
+        vector=dataclasses.replace(NPU.vector, requant_lanes=1 << 16, reduce_lanes=1 << 16, start_cycles=0),
         decoder=dataclasses.replace(NPU.decoder, symbols_per_cycle=1 << 16, start_cycles=0),
         fetch=dataclasses.replace(NPU.fetch, issue_cycles=0, semaphore_cycles=0),
     )
