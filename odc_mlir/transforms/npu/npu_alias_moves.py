@@ -22,8 +22,8 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_tiling import VIEW
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
+from odc_mlir.transforms.common.rewriting import apply_patterns_to
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
 from odc_mlir.transforms.npu.schedule.tensor_ir import (
     NOTHING_COMPUTED,
     is_slice_view,
@@ -53,7 +53,7 @@ class AliasConcatenation(RewritePattern):
 
 
 @dataclass(frozen=True)
-class NpuAliasMovesPass(ProgramPass, PatternPass):
+class NpuAliasMovesPass(ProgramPatternPass):
     """Mark; see the module's text."""
 
     name = "npu-alias-moves"

@@ -33,15 +33,15 @@ from odc_mlir.isa.fields import Space
 from odc_mlir.isa.table.transfers import CODINGS
 from odc_mlir.isa.weight_coding import Coded, encode
 from odc_mlir.support.deadline import in_time
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
+from odc_mlir.transforms.common.rewriting import apply_patterns_to
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
 
 _WLOAD = INSTRUCTIONS["wload"]
 _SOURCE = _WLOAD.SPEC.place_names.index("source")
 
 
 @dataclass(frozen=True)
-class NpuEncodeWeightsPass(ProgramPass, PatternPass):
+class NpuEncodeWeightsPass(ProgramPatternPass):
     """Encode; see the module's text."""
 
     name = "npu-encode-weights"
@@ -56,7 +56,7 @@ class NpuEncodeWeightsPass(ProgramPass, PatternPass):
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         if unknown := sorted(set(self.codings) - set(CODINGS)):
             raise OptionError(f"there is no weight coding {unknown[0]!r}", hint=f"use some of {', '.join(CODINGS)}")
-        ProgramPass.apply(self, ctx, op)
+        super().apply(ctx, op)
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         buffers = [item for item in job.block.ops if type(item) is BufferOp and item.data is not None]

@@ -24,8 +24,8 @@ which the program records in ``npu.fused``: the name of the convolution, by that
 Buffers of memory regions are at the top, those of a layer's slots before its first instruction. No buffer has an
 address; ``binds`` says which inputs or outputs a buffer is.
 
-There is a pattern for each kind of operation. Rejects operations of another level, and softmax over rows that do not
-fit in the tile buffer.
+There is a pattern for each kind of operation; xDSL's ``PatternRewriteWalker`` applies them in program order. Rejects
+operations of another level, and softmax over rows that do not fit in the tile buffer.
 """
 
 from __future__ import annotations
@@ -52,9 +52,13 @@ from odc_mlir.support.deadline import in_time
 from odc_mlir.support.locations import op_name
 from odc_mlir.targets import Target
 from odc_mlir.transforms.common.conversion import LoweringPattern, apply_conversion
-from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.npu.schedule.constants import ConstantPool
-from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram, make_buffer, make_instruction
+from odc_mlir.transforms.npu.schedule.instruction_ir import (
+    ProgramPatternPass,
+    TargetedProgram,
+    make_buffer,
+    make_instruction,
+)
 from odc_mlir.transforms.npu.schedule.layer_plan import follower_of
 from odc_mlir.transforms.npu.schedule.layers import Layer, WindowLayer, read_layers
 from odc_mlir.transforms.npu.schedule.local import LocalMemories
@@ -301,7 +305,7 @@ class EndProgram(LoweringPattern[YieldOp]):
 
 
 @dataclass(frozen=True)
-class NpuLowerToTilesPass(ProgramPass, PatternPass):
+class NpuLowerToTilesPass(ProgramPatternPass):
     """Lower; see the module's text."""
 
     name = "npu-lower-to-tiles"

@@ -26,12 +26,12 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from odc_mlir.dialects.npu_isa import BOUND_SPACES, BufferOp
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type
 from odc_mlir.isa.fields import Space
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
+from odc_mlir.transforms.common.rewriting import apply_patterns_to
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
 
 
 @dataclass(frozen=True)
-class NpuShareArenaPass(ProgramPass, PatternPass):
+class NpuShareArenaPass(ProgramPatternPass):
     """Share; see the module's text."""
 
     name = "npu-share-arena"

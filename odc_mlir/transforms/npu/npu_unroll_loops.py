@@ -29,12 +29,12 @@ from xdsl.context import Context
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass, TargetedProgram
+from odc_mlir.transforms.common.rewriting import apply_patterns_to
+from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPatternPass, TargetedProgram
 
 
 @dataclass(frozen=True)
-class NpuUnrollLoopsPass(ProgramPass, PatternPass):
+class NpuUnrollLoopsPass(ProgramPatternPass):
     """Unroll; see the module's text."""
 
     name = "npu-unroll-loops"

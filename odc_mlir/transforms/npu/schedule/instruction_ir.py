@@ -31,6 +31,7 @@ from odc_mlir.errors import CompileError
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.support.locations import hint_of, op_name
 from odc_mlir.targets import MemoryMode, Target
+from odc_mlir.transforms.common.rewriting import PatternPass
 from odc_mlir.transforms.npu.schedule.program import Buffer, Command, Place, buffers_of
 
 
@@ -277,3 +278,8 @@ class ProgramPass(ModulePass):
     @abstractmethod
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
         """Run on one program."""
+
+
+@dataclass(frozen=True)
+class ProgramPatternPass(ProgramPass, PatternPass):
+    """A pass that applies patterns to each program of a module."""
