@@ -1,4 +1,4 @@
-"""Executes models and compiled packages on host kernels and devices; knows nothing of the compiler's IR."""
+"""Execution of models and compiled packages on host kernels and devices, independent of the compiler's IR."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The public functions of ``odc_mlir``: run, compile and inspect models.
 
-Only this module of the runtime imports the compiler, inside the functions that need it: running
-a model file or a package loads none of it.
+Only this module of the runtime imports the compiler, inside the functions that need it: running a model file or a
+package loads none of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from odc_mlir.codegen.features import has_code_generator
 from odc_mlir.codegen.machine import resolve, why_not_here
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
-from odc_mlir.formats.circle.model import Model
+from odc_mlir.formats.circle.model import Model, Signature
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
@@ -29,13 +29,10 @@ from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.codegen import compile_by, not_for_plugins, plugin_for
 from odc_mlir.runtime.backends import graph_executor
-from odc_mlir.runtime.choices import check_choice, check_threads, subgraph_of
-from odc_mlir.runtime.execution.capture import Capture
-from odc_mlir.runtime.execution.executor import Executor
-from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.runtime.execution.linking import linked_files
+from odc_mlir.runtime.execution.executor import Capture, Executor
+from odc_mlir.runtime.execution.graph import Graph, build_graph, linked_files
+from odc_mlir.runtime.execution.team import MAX_THREADS
 from odc_mlir.runtime.package import Package, holds_model
-from odc_mlir.runtime.peak_memory import peak_rss_bytes
 from odc_mlir.targets.cpu import HERE, is_cpu
 
 if TYPE_CHECKING:
@@ -169,7 +166,7 @@ def open_executor(
     signature: str | None = None,
     all_tensors: bool = False,
 ) -> Executor:
-    """An executor for many calls of what :func:`run` does once.
+    """Return an executor, for many runs with the options of :func:`run`.
 
     ``resize`` also accepts inputs that change static dimensions; ``signature`` runs the subgraph of that signature, on
     the host if it is not the first. ``numerics`` "litert" follows LiteRT where its results differ from ours (fully
@@ -281,7 +278,7 @@ def _native_package(
     before: Mapping[str, Sequence[Any]] | None = None,
     verdict: dict[str, Any] | None = None,
 ) -> Package:
-    """The package of native code for ``source``, which is the model at ``model``."""
+    """Compile ``source``, the model at ``model``, to a package of native code."""
     from odc_mlir import compiler
 
     start = time.perf_counter()
@@ -563,7 +560,7 @@ _quantize = quantize  # a parameter of `compile` has the same name
 
 
 def _model_of(source: Any) -> Any:
-    """``source``, or the bytes of its primary model when it is a package."""
+    """Return ``source``, or the bytes of the primary model of a package."""
     if isinstance(source, (str, os.PathLike)) and is_package(Path(source)):
         source = Package.from_path(source)
     if isinstance(source, Package):
@@ -572,6 +569,39 @@ def _model_of(source: Any) -> Any:
 
 
 def _linked_files(source: Any) -> dict[str, bytes]:
-    """Files that the model at ``source`` runs beside itself, by path in the package that it becomes part of."""
+    """Return the model files that the model at ``source`` runs, by path in its package."""
     is_model = isinstance(source, Package) or (isinstance(source, (str, os.PathLike)) and holds_model(Path(source)))
     return linked_files(_model_records(source)) if is_model else {}
+
+
+def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
+    """Raise OptionError for a value that is not allowed."""
+    if value not in allowed:
+        raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(allowed)}")
+
+
+def check_threads(count: int) -> None:
+    """Raise OptionError for an invalid number of threads."""
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_THREADS:
+        raise OptionError(f"threads is {count!r}", hint=f"use a number from 1 to {MAX_THREADS}")
+
+
+def subgraph_of(signatures: Sequence[Signature], key: str) -> int:
+    """Return the subgraph of the signature ``key``; raise OptionError that lists the known ones."""
+    for record in signatures:
+        if record.key == key:
+            return record.subgraph
+    known = ", ".join(repr(record.key) for record in signatures) or "none"
+    raise OptionError(f"the model has no signature {key!r}", hint=f"it has {known}")
+
+
+def peak_rss_bytes() -> int | None:
+    """Return the largest resident size of this process so far, None if unknown."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    import sys
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -34,8 +34,7 @@ from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.validity import PackageState, check
-from odc_mlir.runtime.verification import verify_package
+from odc_mlir.runtime.validity import PackageState, check, verify_package
 
 _RUNS = 4
 _DAMAGES = 24

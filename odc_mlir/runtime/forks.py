@@ -1,4 +1,4 @@
-"""Locks in a process that was forked: what another thread held at that moment nobody would ever let go of."""
+"""Repair of objects in a forked process, where locks of other threads would stay held for ever."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from typing import Any, Protocol
 
 
 class Forked(Protocol):
-    """What holds something that a child process cannot go on with as it is."""
+    """An object with locks or threads that a child process must replace."""
 
     def after_fork(self) -> None:
-        """Mend it: in the child, in its only thread, before anything else is done there."""
+        """Repair the object: in the child's only thread, before anything else."""
 
 
 _known: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def mend_after_fork(item: Forked) -> None:
-    """Let :meth:`Forked.after_fork` of ``item`` be called in every child of this process, as long as it is in use."""
+    """Call ``item.after_fork`` in every child of this process while ``item`` exists."""
     _known.add(item)
 
 
 def is_stuck(lock: RLock) -> bool:
-    """Whether ``lock`` was held at the fork by a thread that is not here; the thread that forked still has its own."""
+    """Return whether another thread held ``lock`` at the fork; the forking thread keeps its own locks."""
     if not lock.acquire(blocking=False):
         return True
     lock.release()
@@ -36,5 +36,5 @@ def _mend() -> None:
         item.after_fork()
 
 
-if hasattr(os, "register_at_fork"):  # where there is none, nothing is forked
+if hasattr(os, "register_at_fork"):  # other systems have no fork
     os.register_at_fork(after_in_child=_mend)

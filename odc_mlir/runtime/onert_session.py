@@ -1,4 +1,4 @@
-"""The interface of onert's Python package, by our runtime: a script changes one import.
+"""The interface of onert's Python package on our runtime: a script changes one import.
 
 ::
 
@@ -28,11 +28,11 @@ class session(Session):  # onert's name
 
     @property
     def session(self) -> session:
-        """The session of the C interface, which is this one."""
+        """The session of the C interface: this object."""
         return self
 
     def infer(self, inputs_array: Any, *, measure: bool = False) -> Any:
-        """Outputs of one run, and with ``measure`` times in milliseconds; also kept as ``outputs``."""
+        """Run once and return the outputs, with ``measure`` also times in milliseconds; keep them as ``outputs``."""
         found = super().infer(inputs_array, measure=True)
         self.inputs, (self.outputs, metrics) = list(inputs_array), found
         return (self.outputs, metrics) if measure else self.outputs

@@ -1,8 +1,8 @@
-"""Records the ranges of a model's float tensors while it runs.
+"""Recording of the ranges of a model's float tensors during runs.
 
-Small tensors are copied aside and looked at together, many tensors and runs at a time: one by one, numpy's overhead
-would take longer than the model. Tensors of subgraphs that control flow calls are recorded as well; however often a run
-computes one, it counts as one run.
+Small tensors are copied and evaluated together, many tensors and runs at a time: numpy's overhead for single tensors
+would exceed the time of the model. Tensors of called subgraphs are recorded too; a run counts once, however often it
+computes them.
 """
 
 from __future__ import annotations
@@ -32,37 +32,36 @@ from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.units import Observer, Values, Watcher
 
-if TYPE_CHECKING:  # sessions record without it
+if TYPE_CHECKING:  # sessions do not import it
     from odc_mlir.calibration.records import RecordStore
 
 Progress = Callable[[int, int | None], None]
-"""Is told how many samples are done, and of how many, where that is known."""
+"""Function that receives the number of recorded samples, and the total or None."""
 
-# A tensor's values are looked at when this many elements have come together, or fewer where there are many tensors.
+# Elements of a tensor that are evaluated together; fewer if there are many tensors.
 _BUFFER_ELEMENTS = 1 << 15
 _ALL_BUFFERS_ELEMENTS = 1 << 23
-# Elements of all tensors that wait for a look in detail.
+# Elements of all tensors that wait for a detailed evaluation.
 _DETAIL_ELEMENTS = 1 << 22
-# Runs and seconds after which what was found goes to the store: what is lost at most when the process dies. Small
-# models run so often that each hundred of runs would take less than writing them.
+# Runs and seconds after which records are stored: the most that is lost if the process dies. A hundred runs of a small
+# model take less time than storing them.
 _RUNS_PER_APPEND = 128
 _SECONDS_PER_APPEND = 1.0
 _OTHER_MODEL = "RUN_MODEL"
 
 
 class Recorder:
-    """Records what executors of ``graph`` compute: give each run to :meth:`run`, and ask for :meth:`take` at the end.
+    """Records tensors that executors of ``graph`` compute: call :meth:`run` for each run, and :meth:`take` at the end.
 
-    It can also be given to ``executor.run`` itself, as ``watch`` with :meth:`watch_call` as ``watch_calls`` and
-    :meth:`watch_together`, after :meth:`begin`. Of tensors that a segment keeps to itself nothing is seen. Not for
-    several threads at a time.
+    Alternatively call :meth:`begin` and pass it to ``executor.run`` as ``watch``, with :meth:`watch_call` and
+    :meth:`watch_together`. Tensors inside segments are not visible. It is not thread-safe.
     """
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.inputs, self.expected = float_tensors(graph)
         room = max(1, min(_BUFFER_ELEMENTS, _ALL_BUFFERS_ELEMENTS // max(1, len(self.expected))))
-        # Subgraphs of other model files have indices and names of their own, and nobody here quantises them.
+        # Subgraphs of other model files have their own indices and names, and are not quantised.
         self._graphs = _own_graphs(graph)
         self._begin({id(found): _slots(found, room) for found in self._graphs})
         self._float_inputs = [
@@ -72,20 +71,20 @@ class Recorder:
         ]
         self._facts = {name: InputFacts() for _, name in self._float_inputs}
         self._run = 0
-        self._seen = 0  # the last run that gave anything
+        self._seen = 0  # the last run with values
         self._taken = 0
 
     def _begin(self, slots: dict[int, list[TensorGatherer | None]]) -> None:
-        """With nothing gathered, in these slots by graph."""
+        """Start with empty ``slots``, by graph."""
         self._slots = slots
         self._main = slots[id(self.graph)]
         self._groups: dict[tuple[int, ...], _Group] = {}
-        self._grouped = self._single = False  # what came since values were looked at last
+        self._grouped = self._single = False  # kinds of values that wait for evaluation
 
     def run(self, executor: Executor, inputs: Sequence[Any], observe: Observer | None = None) -> list[Array]:
-        """``executor.run(inputs, observe=observe)``, recorded; raises what that raises.
+        """Run ``executor`` on ``inputs``, record, and return the outputs; raise the executor's errors.
 
-        A run that fails counts only if it has computed something.
+        A failed run counts only if it has computed a tensor.
         """
         self._run += 1
         try:
@@ -106,7 +105,7 @@ class Recorder:
         return outputs
 
     def begin(self, inputs: Sequence[Any]) -> None:
-        """A new run begins, on ``inputs``."""
+        """Start recording a run on ``inputs``."""
         self._run += 1
         self._note(inputs)
 
@@ -116,7 +115,7 @@ class Recorder:
                 self._facts[name].add(np.asarray(inputs[place]))
 
     def __call__(self, index: int, value: Array) -> None:
-        """Take in tensor ``index`` of the graph."""
+        """Record tensor ``index`` of the graph."""
         self._seen = self._run
         if self._grouped:
             self._flush_groups()
@@ -126,7 +125,7 @@ class Recorder:
             slot.add(value, self._run)
 
     def watch_together(self, indices: tuple[int, ...], values: Values) -> None:
-        """Take in the tensors ``indices`` of the graph, whose values are among ``values``."""
+        """Record the tensors ``indices`` of the graph, whose values are among ``values``."""
         self._seen = self._run
         if self._single:
             self._single = False
@@ -142,7 +141,7 @@ class Recorder:
         group.add(values, detail=detailed(self._run - 1))
 
     def watch_call(self, graph: Graph) -> Watcher | None:
-        """What takes in the tensors of one call of a subgraph; None for the subgraph of another model."""
+        """Return a watcher for one call of a subgraph; None for the subgraph of another model."""
         slots = self._slots.get(id(graph))
         if slots is None:
             return None
@@ -160,11 +159,11 @@ class Recorder:
             group.flush()
 
     def take(self, digest: str = "") -> Records:
-        """What the runs since the last call gave; ``digest`` is the model's, where it is known."""
+        """Return the records of the runs since the last call; ``digest`` is the model's, if known."""
         return self.leave(digest).records()
 
     def leave(self, digest: str = "") -> Gathered:
-        """What the runs since the last call gave, for whoever has the time to look at it, in any thread."""
+        """Return the values of the runs since the last call, for evaluation in any thread."""
         slots = [
             ((graph.subgraph, graph.tensors[index].name), slot)
             for graph in self._graphs
@@ -179,9 +178,9 @@ class Recorder:
 
 
 class Gathered:
-    """Values that some runs gave, in ``slots`` by tensor and in ``groups`` of these, most of them not looked at yet.
+    """Values of some runs, in ``slots`` by tensor and in ``groups`` of slots, mostly not evaluated yet.
 
-    ``records`` knows all else of these runs.
+    ``records`` has all other facts about the runs.
     """
 
     def __init__(self, records: Records, slots: list[tuple[TensorKey, TensorGatherer]], groups: list[_Group]) -> None:
@@ -190,11 +189,11 @@ class Gathered:
 
     @property
     def nbytes(self) -> int:
-        """Of the values that wait to be looked at."""
+        """Bytes of values that wait for evaluation."""
         return sum(slot.nbytes for _, slot in self._slots) + sum(group.nbytes for group in self._groups)
 
     def records(self, between: Between = bool) -> Records:
-        """What the values say; not in two threads at a time. What is looked at once is not kept."""
+        """Evaluate the values, drop them and return the records; it is not thread-safe."""
         for group in self._groups:
             group.flush(between)
         for key, slot in self._slots:
@@ -205,7 +204,7 @@ class Gathered:
 
 
 class _Group:
-    """The tensors of ``slots``, by index, which runs show together. ``room`` is what a block of them gets."""
+    """Tensors in ``slots``, by index, that runs show together; ``room`` is the number of elements in a block."""
 
     def __init__(self, slots: Mapping[int, TensorGatherer], room: int) -> None:
         self._slots = slots
@@ -215,7 +214,7 @@ class _Group:
         self._block: Block | None = None
 
     def add(self, values: Values, *, detail: bool) -> None:
-        """Take in one run's values."""
+        """Add the values of one run."""
         found = [values[index] for index in self._slots]
         shapes = [value.shape for value in found]
         if shapes != self._shapes:
@@ -239,17 +238,17 @@ class _Group:
 
     @property
     def nbytes(self) -> int:
-        """Of the values that wait."""
+        """Bytes of values that wait for evaluation."""
         return 0 if self._block is None else self._block.nbytes
 
     def flush(self, between: Between = bool) -> None:
-        """Hand all to the statistics of the slots."""
+        """Evaluate all values into the statistics of the slots."""
         if self._block is not None:
             self._block.flush(between)
 
 
 def _enter(records: Records, key: TensorKey, statistics: TensorStatistics) -> None:
-    """Put a tensor's statistics into ``records``, if there are any."""
+    """Add a tensor's statistics to ``records``, if there are any."""
     if statistics.runs_seen:
         # Tensors may share a name: then each must find its values within the range.
         known = records.tensors.get(key)
@@ -268,13 +267,13 @@ def record(
     max_runs: int | None = None,
     keep_state: bool = False,
 ) -> Records:
-    """The records of running ``model`` on ``samples``, each a list of arrays in graph input order.
+    """Run ``model`` on ``samples``, each a list of arrays in graph input order, and return the records.
 
-    ``model``: a model file or its bytes, an nnpackage, a model's records, or an executor, which then runs. At most
-    ``max_runs`` samples are taken. Variables and other state begin anew with each sample, or with ``keep_state`` only
-    with the first. What is found is also added to ``store`` (or to the file of that name), a while at a time, together
-    with the last raw inputs. ``findings`` of the result tell what is wrong with the data, and what no run has shown.
-    Raises InputError when there is no sample or one does not fit, and other OdcErrors.
+    ``model``: a model file or its bytes, an nnpackage, a model's records, or an executor. ``max_runs`` limits the
+    number of samples. Variables and other state are reset before each sample, or only once with ``keep_state``.
+    Records are also added to ``store``, a store or its path, from time to time, with the last raw inputs. ``findings``
+    of the result describe defects of the data and tensors without values. Raises InputError if there is no sample or
+    one does not fit, and other OdcErrors.
     """
     from odc_mlir.calibration.records import RecordStore
 
@@ -297,7 +296,7 @@ def record(
             if progress is not None:
                 progress(done, total)
     except BaseException:
-        # What went well before stays in the store, as when the process dies.
+        # Earlier runs stay in the store, as if the process had died.
         with suppress(OdcError):
             batch.finish()
         raise
@@ -309,7 +308,7 @@ def record(
 
 
 class _Batch:
-    """Runs on inputs of one set of shapes, which go to ``found`` and to the store together."""
+    """Runs on inputs of the same shapes, which are added to ``found`` and to the store together."""
 
     def __init__(self, recorder: Recorder, store: RecordStore | None, found: Records) -> None:
         self._recorder, self._store, self._found = recorder, store, found
@@ -319,7 +318,7 @@ class _Batch:
         self._inputs: deque[list[Array]] = deque(maxlen=0 if store is None else store.max_inputs)
 
     def prepare(self, shapes: Shapes) -> None:
-        """The next run is on inputs of these shapes."""
+        """Expect a run on inputs of ``shapes``."""
         if shapes != self._shapes or (
             self._store is not None
             and self._runs >= _RUNS_PER_APPEND
@@ -329,13 +328,13 @@ class _Batch:
             self._shapes = shapes
 
     def keep(self, inputs: Sequence[Any]) -> None:
-        """That run is done."""
+        """Count the run, and keep its inputs."""
         self._runs += 1
         if self._store is not None:
             self._inputs.append([np.array(value) for value in inputs])
 
     def finish(self) -> None:
-        """Hand over what has been recorded."""
+        """Store the records of the batch."""
         if self._runs:
             records = self._recorder.take(self._found.digest)
             if self._store is not None:
@@ -354,7 +353,7 @@ class _Batch:
 
 
 def _opened(model: str | os.PathLike[str] | bytes | Model | Executor) -> tuple[Executor, str]:
-    """What runs ``model``, and the digest of its file, empty where that is not known."""
+    """Return an executor of ``model``, and the digest of its file or an empty string."""
     if isinstance(model, Executor):
         return model, ""
     if isinstance(model, Model):
@@ -365,14 +364,14 @@ def _opened(model: str | os.PathLike[str] | bytes | Model | Executor) -> tuple[E
 
 
 def float_tensors(graph: Graph) -> tuple[list[TensorKey], list[TensorKey]]:
-    """The float inputs of ``graph``, and all float tensors that a run of it can show, subgraphs included."""
+    """Return the float inputs of ``graph``, and all float tensors visible in a run, subgraphs included."""
     inputs = [(graph.subgraph, info.name) for info in graph.input_infos() if info.info.kind == "float"]
     shown = [(found.subgraph, found.tensors[i].name) for found in _own_graphs(graph) for i in _shown(found)]
     return inputs, list(dict.fromkeys(shown))
 
 
 def _shown(graph: Graph) -> list[int]:
-    """The float tensors of one subgraph that its watcher sees."""
+    """Return the float tensors of one subgraph that are visible to a watcher."""
     every = [*graph.inputs]
     for item in graph.nodes:
         every += item.outputs
@@ -381,7 +380,7 @@ def _shown(graph: Graph) -> list[int]:
 
 
 def _slots(graph: Graph, room: int) -> list[TensorGatherer | None]:
-    """A slot for each tensor that is recorded, by index."""
+    """Return a slot for each recorded tensor, by index."""
     result: list[TensorGatherer | None] = [None] * len(graph.tensors)
     for index in _shown(graph):
         result[index] = TensorGatherer(room)
@@ -389,7 +388,7 @@ def _slots(graph: Graph, room: int) -> list[TensorGatherer | None]:
 
 
 def _own_graphs(graph: Graph) -> list[Graph]:
-    """``graph`` and the subgraphs of the same model that it calls, directly or not."""
+    """Return ``graph`` and the subgraphs of the same model that it calls, directly or not."""
     found, waiting = {id(graph): graph}, [graph]
     while waiting:
         for item in waiting.pop().nodes:
@@ -407,5 +406,5 @@ def _known_length(samples: Iterable[Any], most: int | None) -> int | None:
 
 
 def _first(samples: Iterable[Sequence[Any]], most: int | None) -> Iterator[Sequence[Any]]:
-    """The first samples, without taking one more from an iterator than is asked for."""
+    """Return the first samples, without consuming more of an iterator."""
     return iter(samples) if most is None else islice(samples, most)

@@ -1,28 +1,35 @@
-"""Check whether a package runs on this machine as it is, without loading or compiling anything.
+"""Checks of packages that neither load nor compile anything.
 
-Compared are versions of formats, compiler and target, features of the processor, host kernels, checksums of binaries,
-and the origin of machine code. The integrity of all other members is checked by verification.py.
+:func:`check` tests whether a package runs on this machine as it is: versions of formats, compiler and target, features
+of the processor, host kernels, checksums of binaries, and the origin of machine code. :func:`verify_package` tests the
+integrity of all members.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from odc_mlir import ops
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.formats.circle.reader import read_operator_codes
+from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
+from odc_mlir.formats.native_segment import parse_native_segment
 from odc_mlir.formats.package import PackageFiles, read_package
+from odc_mlir.formats.package_update import original_of
 from odc_mlir.formats.plan import Plan
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import contained
 from odc_mlir.plugins.target import Chosen, choose
 from odc_mlir.runtime.devices import MissingDevice, open_device
-from odc_mlir.runtime.devices.base import ExaminingDevice
+from odc_mlir.runtime.devices.base import ExaminingDevice, runs_code
+from odc_mlir.runtime.execution.plan import check_plan
 from odc_mlir.runtime.package import Package
+from odc_mlir.targets.cpu import HERE
 
 
 class PackageState(StrEnum):
@@ -35,7 +42,7 @@ class PackageState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """Result of :func:`check`: ``reason`` explains ``state``; ``target`` is what it was compiled for, None: nothing."""
+    """Result of :func:`check`: ``state`` with its ``reason``, and the ``target`` of the package or None."""
 
     state: PackageState
     reason: str
@@ -47,7 +54,7 @@ _NOTHING_COMPILED = "nothing in it is compiled: host kernels run it"
 
 
 def check(package: str | os.PathLike[str] | PackageFiles | Package, target: str | None = None) -> Validity:
-    """Return whether ``package`` runs here, on ``target`` (None: on what it was compiled for).
+    """Check whether ``package`` runs here, on ``target`` (default: the target of the package).
 
     Raises OptionError if there is no such target, and no other error.
     """
@@ -111,7 +118,7 @@ def _findings(package: Package, plan: Plan, chosen: Chosen | None) -> Iterator[_
 
 
 def _no_compiler(codegen: str) -> _Finding | None:
-    """Return what is missing to compile for it here, None if nothing is."""
+    """Return the obstacle to compiling here, or None."""
     try:
         source = registry.find(codegen)
     except OdcError as error:
@@ -135,3 +142,57 @@ def _unknown_kernels(model: bytes) -> str | None:
         if version > spec.max_version:
             return f"{name} is of version {version}, the newest kernel here is of {spec.max_version}"
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Result of one check: the ``problem`` found in ``what``, or None."""
+
+    what: str
+    problem: str | None = None
+
+
+def verify_package(files: PackageFiles) -> Iterator[Check]:
+    """Yield the checks of members, models, plan, segments, and the manifest that a rollback would restore."""
+    package = Package(files)
+    for name in sorted({*files.members, *files.manifest.files}):
+        yield _checked(f"member {name}", partial(_check_member, files, name))
+    yield _checked("model", lambda: package.graph)
+    if files.plan is not None:
+        plan = files.plan
+        yield _checked("plan", lambda: check_plan(plan, package.graph, str(files.manifest.plan)))
+        for step in plan.segments:
+            yield _checked(f"segment {step.file}", partial(_check_segment, files, plan.extension, step.file))
+    yield _checked("original", lambda: original_of(files))
+
+
+def _checked(what: str, look: Callable[[], object]) -> Check:
+    try:
+        look()
+    except OdcError as error:
+        return Check(what, str(error))
+    return Check(what)
+
+
+def _check_member(files: PackageFiles, name: str) -> None:
+    """Compare a member with its digest in the manifest, if that has any: packages of other tools have none."""
+    data, listed = files.read(name), files.manifest.files
+    if not listed:
+        return
+    if name == MANIFEST_PATH:
+        if not recognised_files(data):
+            raise PackageError("it was changed after it was written: its own digest differs")
+    elif name not in listed:
+        raise PackageError(f"it was added: {MANIFEST_PATH} does not list it")
+    elif digest_of(data) != listed[name]:
+        raise PackageError(f"it was changed: its digest is not the one in {MANIFEST_PATH}")
+
+
+def _check_segment(files: PackageFiles, extension: str, segment: str) -> None:
+    """Parse native code, which may be for another machine, and let devices load binaries that are data."""
+    data, device = files.segment(segment), open_device(extension)
+    if extension == HERE:
+        parse_native_segment(data)
+    elif not runs_code(device):
+        with contained(PackageError, "the device failed"):
+            device.load(data)

@@ -159,7 +159,7 @@ def _unpack(arguments: argparse.Namespace) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int | None:
     from odc_mlir.formats.package import read_package
-    from odc_mlir.runtime.verification import verify_package
+    from odc_mlir.runtime.validity import verify_package
 
     checks = list(verify_package(read_package(arguments.package)))
     problems = [check for check in checks if check.problem is not None]

@@ -408,7 +408,7 @@ def _run_once(
 
 def _tensors(arguments: argparse.Namespace, executor: Executor, samples: Samples) -> list[dict[str, Array]]:
     """For every sample the tensors that --dump-tensor names, from a run of their own."""
-    from odc_mlir.runtime.execution.capture import Capture
+    from odc_mlir.runtime.execution.executor import Capture
 
     known = {info.name for info in executor.graph.tensors}
     texts = arguments.dump_tensor

@@ -1,4 +1,4 @@
-"""What can run the operators that stay on the host, all behind the protocol of base.py."""
+"""Backends that run whole graphs on the host: our kernels, LiteRT and onert."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def graph_executor(
     max_bytes: int | None = None,
     resize: bool = False,
 ) -> Executor:
-    """What runs all of ``graph`` by the backend ``host``, ``litert`` or ``onert``.
+    """Return an executor of ``graph`` on the backend ``host``, ``litert`` or ``onert``.
 
-    ``context`` are choices for our kernels; with ``all_tensors`` a backend that joins operators still shows what each
-    of them computes; ``strict`` makes it an error when our kernels have to stand in. Raises OptionError when a backend
-    is not installed.
+    ``context`` has the choices for our kernels; ``all_tensors`` makes intermediate results visible in a backend that
+    joins operators; ``strict`` makes a fallback to our kernels an error. Raises OptionError if a backend is not
+    installed.
     """
     context = Context(custom_ops=graph.custom_ops) if context is None else context
     if backend == "host":

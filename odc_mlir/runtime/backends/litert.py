@@ -1,8 +1,8 @@
-"""Operators run by LiteRT, where it has them: its built-in optimised kernels on one thread, without delegates.
-Where all tensors are to be seen, so as to compare them, its reference kernels compute what they have.
+"""LiteRT as a backend: its built-in optimised kernels on one thread, without delegates.
 
-Runs of operators that LiteRT takes become interpreters of their own, prepared once; what lies between them stays with
-our kernels. Results are LiteRT's, which may differ from ours by rounding. Needs the package ai-edge-litert.
+Each run of consecutive operators that LiteRT accepts becomes an interpreter, prepared once; our kernels run the other
+operators. If all tensors must be visible, for comparisons, LiteRT's reference kernels are used where it has them. Its
+results may differ from ours by rounding. Needs the package ai-edge-litert.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit, Unit, o
 
 _log = logging.getLogger(__name__)
 
-# What LiteRT raises when it refuses a model, a shape or a value.
+# Exceptions of LiteRT for a rejected model, shape or value.
 _REFUSALS = (RuntimeError, ValueError)
 
 
 class LitertBackend:
-    """LiteRT as a backend; ``all_tensors`` lets every computed tensor be seen, computed by LiteRT's
-    reference kernels, where it offers and they take the operators: the optimised ones may round otherwise.
+    """LiteRT as a backend; ``all_tensors`` makes every computed tensor visible.
 
-    Raises OptionError when ai-edge-litert is not installed.
+    LiteRT's reference kernels then run all operators that they accept, since optimised ones may round differently.
+    Raises OptionError if ai-edge-litert is not installed.
     """
 
     name = "litert"
@@ -46,7 +46,7 @@ class LitertBackend:
         self._litert = _import_litert()
 
     def units(self, graph: Graph, operators: Sequence[int]) -> list[Unit]:
-        """One unit for each longest run of operators that LiteRT takes, and one for each other operator."""
+        """Return a unit for each longest run of operators that LiteRT accepts, and one for each other operator."""
         tensors = _known_tensors(graph)
         result: list[Unit] = []
         for wanted, group in groupby(operators, lambda index: _may_take(graph.nodes[index], tensors)):
@@ -57,7 +57,7 @@ class LitertBackend:
         return result
 
     def _taken(self, graph: Graph, tensors: Sequence[TensorInfo], operators: list[int]) -> list[Unit]:
-        """Units for consecutive ``operators``; those that LiteRT refuses stay with our kernels."""
+        """Return units for consecutive ``operators``; our kernels run those that LiteRT rejects."""
         try:
             return [self._unit(graph, tensors, operators)]
         except (OdcError, *_REFUSALS) as error:
@@ -65,7 +65,7 @@ class LitertBackend:
                 _log.info("%s stays with our kernels: %s", graph.nodes[operators[0]].node.name, _first_line(error))
                 return list(operator_units(graph, operators))
         alone = [self._is_taken_alone(graph, tensors, index) for index in operators]
-        if all(alone):  # a matter of how they go together
+        if all(alone):  # LiteRT rejects only the combination
             half = len(operators) // 2
             return [unit for part in (operators[:half], operators[half:]) for unit in self._taken(graph, tensors, part)]
         result: list[Unit] = []
@@ -83,7 +83,7 @@ class LitertBackend:
         return True
 
     def _unit(self, graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int]) -> LitertUnit:
-        """Raises OdcError when TFLite has no form for the operators, and what LiteRT raises when it refuses them."""
+        """Return one unit for ``operators``; raise OdcError if TFLite cannot express them, and LiteRT's exceptions."""
         part = cut_out(graph, tensors, operators, all_tensors=self._all_tensors)
         content = write_tflite(part.model)
         shapes = [tensors[index].shape for index in part.inputs]
@@ -97,7 +97,7 @@ class LitertBackend:
         return self._prepared(part, content, known, kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
 
     def _prepared(self, part: Part, content: bytes, shapes: list[tuple[int, ...]] | None, kernels: Any) -> LitertUnit:
-        """The unit with these kernels of LiteRT's, ready for inputs of ``shapes`` where they are known."""
+        """Return the unit with these kernels of LiteRT, prepared for inputs of ``shapes`` if known."""
         interpreter = self._litert.Interpreter(
             model_content=content, num_threads=1, experimental_op_resolver_type=kernels
         )
@@ -108,10 +108,10 @@ class LitertBackend:
 
 
 class LitertUnit:
-    """A part of the graph in an interpreter of its own.
+    """A part of the graph in its own interpreter.
 
-    ``failure`` is why our kernels last had to stand in for LiteRT, None if they never had to; with ``strict`` that is
-    an error.
+    ``failure`` is the last reason why our kernels ran the part, None if they never did; with ``strict`` that is an
+    error.
     """
 
     def __init__(self, part: Part, interpreter: Any, *, strict: bool) -> None:
@@ -126,7 +126,7 @@ class LitertUnit:
         self._shapes: list[tuple[int, ...]] | None = None
 
     def resize(self, shapes: list[tuple[int, ...]]) -> None:
-        """Make ready for inputs of these shapes; raises what LiteRT raises when it cannot."""
+        """Prepare for inputs of these shapes; raise LiteRT's exceptions."""
         if shapes != self._shapes:
             self._shapes = None  # until all of it has worked
             for index, shape in zip(self._inputs, shapes, strict=True):
@@ -135,7 +135,7 @@ class LitertUnit:
             self._shapes = shapes
 
     def prepare(self, shaped: SpecializedGraph) -> None:
-        """Resize to what is known of the shapes; where LiteRT refuses, prepare our kernels."""
+        """Resize to the known shapes; prepare our kernels if LiteRT rejects them."""
         if all(is_static(shaped.tensors[index].shape) for index in self.reads):
             try:
                 self.resize([shaped.tensors[index].static_shape for index in self.reads])
@@ -144,7 +144,7 @@ class LitertUnit:
                     shaped.prepare(index)
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """What our kernels would need inside: LiteRT lays tensors over each other as they do."""
+        """Return the peak of our kernels inside, in bytes: LiteRT reuses memory as they do."""
         items = [shaped.graph.nodes[index] for index in self.operators]
         last = {tensor: item.index for item in items for tensor in (*item.inputs, *item.outputs)}
         inner = {tensor for item in items for tensor in item.outputs} - set(self.writes)
@@ -157,7 +157,7 @@ class LitertUnit:
         return peak
 
     def run(self, frame: Frame) -> None:
-        """Run in LiteRT; where it refuses, run our kernels and keep the reason."""
+        """Run in LiteRT; if it rejects the inputs, run our kernels and keep the reason."""
         start = time.perf_counter()
         inputs = [frame.value(index) for index in self.reads]
         try:
@@ -183,7 +183,7 @@ class LitertUnit:
 
 
 class LitertExecutor(Executor):
-    """Runs ``graph`` by LiteRT as far as it goes; see :class:`LitertBackend`."""
+    """Runs ``graph`` with LiteRT where it accepts operators; see :class:`LitertBackend`."""
 
     def __init__(
         self,
@@ -200,7 +200,7 @@ class LitertExecutor(Executor):
 
     @property
     def parts(self) -> tuple[LitertUnit, ...]:
-        """What LiteRT runs."""
+        """The units that LiteRT runs."""
         return tuple(unit for unit in self.units if isinstance(unit, LitertUnit))
 
     @property
@@ -209,7 +209,7 @@ class LitertExecutor(Executor):
 
 
 def _check_all(graph: Graph, units: Sequence[Unit]) -> None:
-    """Raises UnsupportedError unless LiteRT runs every operator."""
+    """Raise UnsupportedError unless LiteRT runs every operator."""
     for unit in units:
         if isinstance(unit, OperatorUnit):
             node = graph.nodes[unit.index].node
@@ -227,7 +227,7 @@ def _import_litert() -> Any:
 
 
 def _known_tensors(graph: Graph) -> Sequence[TensorInfo]:
-    """The graph's tensors with shapes inferred from those of its inputs, where these are known."""
+    """Return the graph's tensors with inferred shapes if the input shapes are known."""
     infos = graph.input_infos()
     if all(is_static(info.shape) for info in infos):
         try:
@@ -238,7 +238,7 @@ def _known_tensors(graph: Graph) -> Sequence[TensorInfo]:
 
 
 def _may_take(item: GraphNode, tensors: Sequence[TensorInfo]) -> bool:
-    """Whether it makes sense to ask LiteRT: no state, no subgraphs, an operator of TFLite's, arrays as operands."""
+    """Return whether LiteRT may accept it: an operator of TFLite on arrays, without state and subgraphs."""
     spec = item.node.spec
     if spec.traits & {Trait.STATEFUL, Trait.CONTROL_FLOW} or item.node.mutated or item.calls:
         return False
@@ -251,7 +251,7 @@ def _may_take(item: GraphNode, tensors: Sequence[TensorInfo]) -> bool:
 
 
 def _is_plain(info: TensorInfo) -> bool:
-    """Whether LiteRT holds such tensors as we do: elements of whole bytes, in the type that the model says."""
+    """Return whether LiteRT stores the tensor as we do: whole bytes per element, in the model's type."""
     plain = info.info.kind in ("float", "int", "uint", "bool", "complex")
     return plain and info.info.bits == 8 * info.info.numpy.itemsize
 

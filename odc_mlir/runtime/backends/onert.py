@@ -1,6 +1,6 @@
-"""Whole models run by onert's interpreter of Circle files, beside ours. Needs the package onert (extra ``onert``).
+"""onert's interpreter of Circle files as a backend for whole models. Needs the package onert (extra ``onert``).
 
-onert takes a model as a whole or not at all: what it refuses is an error that says why, and nothing falls back.
+onert runs a model as a whole or not at all: a rejected model is an error with its reason, without a fallback.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KERNELS = "cpu"
 
 
 class OnertUnit:
-    """All operators of a graph, in a session of onert's; results have the shapes that operators define."""
+    """All operators of a graph in a session of onert; results have the shapes that operators define."""
 
     def __init__(self, graph: Graph, part: Part) -> None:
         self.name = graph.name
@@ -40,16 +40,16 @@ class OnertUnit:
         self._results: list[tuple[int, ...] | None] = [None] * len(part.outputs)
 
     def prepare(self, shaped: SpecializedGraph) -> None:
-        """Keep the shapes of results; onert drops dimensions of some."""
+        """Keep the shapes of results, since onert drops dimensions of some."""
         known = [shaped.tensors[index] for index in self.writes]
         self._results = [info.static_shape if is_static(info.shape) else None for info in known]
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """onert does not tell what it needs."""
+        """Return 0: onert does not report its memory."""
         return 0
 
     def run(self, frame: Frame) -> None:
-        """Run; raises UnsupportedError with what onert says."""
+        """Run the model; raise UnsupportedError with onert's message."""
         start = time.perf_counter()
         inputs = [np.ascontiguousarray(frame.value(index)) for index in self.reads]
         try:
@@ -73,7 +73,7 @@ class OnertUnit:
         ]
 
     def _opened(self) -> Any:
-        """A session; the file is mapped into memory when it is made."""
+        """Open a session, which maps the file into memory."""
         with tempfile.TemporaryDirectory(prefix="odc-onert-") as folder:
             path = Path(folder, "model.circle")
             path.write_bytes(self._model)
@@ -81,7 +81,7 @@ class OnertUnit:
 
 
 class OnertExecutor(Executor):
-    """Runs ``graph`` by onert. Only outputs can be seen: it lays other tensors over each other, outputs or not."""
+    """Runs ``graph`` with onert. Only outputs are visible: other tensors share memory."""
 
     def __init__(
         self,

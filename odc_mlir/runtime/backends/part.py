@@ -1,4 +1,4 @@
-"""A run of a graph's operators as a model of its own, for programs that take model files."""
+"""Part of a graph as a separate model, for programs that run model files."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from odc_mlir.runtime.execution.graph import Graph, GraphNode
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Consecutive ``operators``; ``inputs`` and ``outputs`` are the graph's tensors that go in and out.
+    """Consecutive ``operators``; ``inputs`` and ``outputs`` are tensors of the graph.
 
-    ``model`` is the part alone, its tensors numbered by ``local``.
+    ``model`` is the part alone, with tensors numbered by ``local``.
     """
 
     operators: tuple[int, ...]
@@ -27,9 +27,9 @@ class Part:
 
 
 def cut_out(graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int], *, all_tensors: bool) -> Part:
-    """The part of ``graph`` that ``operators`` make up, with the shapes of ``tensors``.
+    """Return ``operators`` of ``graph`` as a part, with the shapes of ``tensors``.
 
-    Outputs are what others need, or with ``all_tensors`` everything that the part computes. Constants belong to the
+    Outputs are the results that other operators read, or all results with ``all_tensors``. Constants belong to the
     part. An unknown dimension is written as 1 with -1 in the signature, an unknown rank as no dimension.
     """
     nodes = [graph.nodes[index] for index in operators]

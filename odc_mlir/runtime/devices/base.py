@@ -1,4 +1,4 @@
-"""What the runtime asks of a device. A driver for real hardware implements these two protocols and nothing else."""
+"""Interface of devices: a driver for hardware implements Device and DeviceProgram; other protocols are optional."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odc_mlir.runtime.execution.units import Step
 from odc_mlir.targets import Target
 
 MemoryModel = Literal["parity", "strict"]
-"""How a simulating device limits outstanding memory accesses: as its peers are modelled, or more strictly."""
+"""Limit on outstanding memory accesses in a simulator: as comparable machines are modelled, or stricter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class DeviceResult:
-    """``outputs`` in program order (empty when only time was asked for), measured ``counters`` and ``trace`` events."""
+    """Result of a run: ``outputs`` in program order (empty for measurements), ``counters`` and ``trace`` events."""
 
     outputs: tuple[Array, ...]
     counters: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
@@ -36,56 +36,58 @@ class DeviceResult:
 
 
 class DeviceProgram(Protocol):
-    """A binary that is loaded and can run any number of times."""
+    """A loaded binary, which can run any number of times."""
 
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
 
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once; raises OdcError when the device fails."""
+        """Execute once; raise OdcError if the device fails."""
 
 
 @runtime_checkable
 class ModelledProgram(DeviceProgram, Protocol):
-    """A program of a machine that is modelled: its cycles follow from the program alone."""
+    """A program of a modelled machine, whose cycles follow from the program alone."""
 
     target: Target
 
     def measure(self, memory_model: MemoryModel = "parity") -> DeviceResult:
-        """Counters of one execution, which do not depend on data; raises UnsupportedError where none are kept."""
+        """Return counters of one execution, which do not depend on data; raise UnsupportedError without counters."""
 
 
 @runtime_checkable
 class ExplainedProgram(ModelledProgram, Protocol):
-    """A modelled program whose cycles can be divided by what they were waited for."""
+    """A modelled program that attributes its cycles to causes."""
 
     def explain(self) -> Mapping[str, Any]:
-        """Causes of the cycles of a run and of every operator, and what would make them fewer."""
+        """Return the causes of cycles, of a run and by operator, and changes that would save some."""
 
 
 @runtime_checkable
 class DirectProgram(DeviceProgram, Protocol):
-    """A program that cannot fail once its inputs fit, and runs in this process."""
+    """A program that runs in this process and cannot fail if its inputs fit."""
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
-        """What runs it on the values of a run: ``reads`` and ``writes`` are tensors of the graph, in order of ports."""
+        """Return the step that runs it: ``reads`` and ``writes`` are tensors of the graph, in order of ports."""
 
 
 @runtime_checkable
 class DivisibleProgram(DeviceProgram, Protocol):
-    """A program that runs in this process, and that several threads can run together."""
+    """A program that several threads of this process can run together."""
 
     def divide(self, team: Team) -> None:
-        """Let the threads of ``team`` run it from now on, where that helps; results stay the same."""
+        """Run with the threads of ``team`` from now on, if that helps; results stay the same."""
 
 
 @runtime_checkable
 class ExaminingDevice(Protocol):
-    """A device that can tell whether a binary is for it without loading it."""
+    """A device that can check a binary without loading it."""
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
-        """Why ``data``, of a package with ``plan``, is not for what is here (``machine``: which one is meant, None: any
-        that runs it); None where it is. Raises PackageError where it is damaged or of another version."""
+        """Return the reason why ``data``, of a package with ``plan``, does not run on ``machine`` (None: any), or None.
+
+        Raises PackageError for data that are damaged or of another version.
+        """
 
 
 @runtime_checkable
@@ -101,10 +103,10 @@ class Device(Protocol):
     """Whether it is much slower than the hardware that it simulates, so that others should compute in its place."""
 
     def attached(self) -> Sequence[str]:
-        """The targets that hardware is there for, best first: what a session compiles for where none is named."""
+        """Return the targets with hardware present, best first; sessions without ODC_TARGET compile for the first."""
 
     def load(self, data: bytes) -> DeviceProgram:
-        """Check and load a binary; raises OdcError when it is damaged or made for something else."""
+        """Check and load a binary; raise OdcError if it is damaged or for another machine."""
 
 
 def runs_code(device: Device) -> bool:

@@ -1,4 +1,4 @@
-"""The running machine as a device: segments of object code, called in this process."""
+"""This machine as a device: segments of object code, called in this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NOT_ALLOWED = "an index that the model computes or is given is outside the tens
 
 
 class NativeProgram:
-    """A loaded segment with memory of its own; one run at a time."""
+    """A loaded segment with its memory; only one run at a time."""
 
     def __init__(self, segment: NativeSegment) -> None:
         self.inputs = tuple(Port(port.name, port.dtype, port.shape) for port in segment.inputs)
@@ -37,7 +37,7 @@ class NativeProgram:
             constants, arena = (_buffer(size, segment) for size in (len(segment.constants), segment.arena_bytes))
         constants[: len(segment.constants)] = np.frombuffer(segment.constants, np.uint8)
         memory = [*buffers, arena, constants]
-        self._memory = memory  # what the addresses below point to
+        self._memory = memory  # keeps the buffers at the addresses below
         self._segment = segment
         self._addresses = tuple(ctypes.c_void_p(part.ctypes.data) for part in memory)
         function = ctypes.CFUNCTYPE(ctypes.c_int32, *[ctypes.c_void_p] * len(memory))(self._object.address)
@@ -49,12 +49,12 @@ class NativeProgram:
         self._ins, self._outs = views[: len(segment.inputs)], views[len(segment.inputs) :]
 
     def divide(self, team: Team) -> None:
-        """Let the threads of ``team`` run it from now on; without effect where no layer is large enough."""
+        """Run with the threads of ``team`` from now on, if any layer is large enough."""
         if self._segment.part_entry:
             self._compute = _Parts(self._segment, self._object.addresses[1], self._addresses, team)
 
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
-        """Execute once; nothing is counted."""
+        """Execute once, without counters."""
         for target, value in zip(self._ins, inputs, strict=True):
             np.copyto(target, value)
         if self._compute():
@@ -62,7 +62,7 @@ class NativeProgram:
         return DeviceResult(tuple(view.copy() for view in self._outs))
 
     def step(self, reads: Sequence[int], writes: Sequence[int]) -> Step:
-        """What runs the segment on the values of a run, as directly as can be."""
+        """Return the step that runs the segment on the values of a run."""
         compute = self._compute
         ins, outs = list(zip(self._ins, reads, strict=True)), list(zip(writes, self._outs, strict=True))
         copyto = np.copyto
@@ -79,7 +79,7 @@ class NativeProgram:
 
 
 class _Parts:
-    """A segment's function for several threads, with the memory that they need beside the segment's own."""
+    """A segment's function for several threads, with their scratch memory."""
 
     def __init__(self, segment: NativeSegment, address: int, addresses: Sequence[ctypes.c_void_p], team: Team) -> None:
         pointers = [ctypes.c_void_p] * (len(addresses) + 2)
@@ -96,7 +96,7 @@ class _Parts:
         self._team = team
 
     def __call__(self) -> int:
-        """The status of a run."""
+        """Run all parts and return the status."""
         self._barrier[0] = 0
         return self._team.run(self._part, self._break)
 
@@ -105,7 +105,7 @@ class _Parts:
         return status
 
     def _break(self) -> None:
-        """Let nobody wait for a part that will not come."""
+        """Release parts that wait for a missing one."""
         self._barrier[0] = BROKEN
 
 
@@ -114,25 +114,25 @@ def _port_bytes(port: NativePort) -> int:
 
 
 def _buffer(size: int, segment: NativeSegment) -> Array:
-    """Zeroed bytes, aligned, with the gap behind them that kernels may reach into."""
+    """Return zeroed, aligned bytes with the slack behind them that kernels may access."""
     raw = np.zeros(size + segment.slack_bytes + segment.alignment_bytes, np.uint8)
     first = -raw.ctypes.data % segment.alignment_bytes
     return raw[first : first + size + segment.slack_bytes]
 
 
 class NativeDevice:
-    """Loads ``.cpu`` files that are made for what the running machine can do."""
+    """Loads ``.cpu`` files for the features of this machine."""
 
     name = "native"
     simulated = False
     runs_code = True
 
     def attached(self) -> Sequence[str]:
-        """The processor that runs this, where code for it can be made."""
+        """Return this processor, if the code generator is installed."""
         return (cpu.HERE,) if has_code_generator() else ()
 
     def examine(self, data: bytes, plan: Plan, machine: str | None) -> str | None:
-        """By architecture and features of the processor, as the system tells them, and the checksum."""
+        """Check architecture, features of the processor and the checksum."""
         target, triple, features = read_stamps(data)
         if (reason := why_not_known_here(triple.partition("-")[0], features)) is not None:
             return f"it was compiled for {target}: {reason}"
@@ -144,14 +144,14 @@ class NativeDevice:
         return None
 
     def load(self, data: bytes) -> NativeProgram:
-        """Check and load a segment; raises PackageError where it is damaged or made for another machine."""
+        """Check and load a segment; raise PackageError if it is damaged or for another machine."""
         segment = parse_native_segment(data)
         if not has_code_generator():
             raise OptionError(f"native code needs the package {EXTRA}", hint=HINT)
         wanted = segment.triple.partition("-")[0], segment.features
         reason = why_not_known_here(*wanted)
         if reason is not None or known_features() is None:
-            # LLVM knows better, but asking it takes longer than all the rest of loading.
+            # LLVM knows more features, but asking it takes longer than the rest of loading.
             from odc_mlir.codegen.machine import why_not_here
 
             reason = why_not_here(*wanted)

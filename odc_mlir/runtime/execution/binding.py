@@ -1,4 +1,4 @@
-"""Checks arrays against the tensors that they are meant for, before anything runs."""
+"""Checks of input arrays before a run, and conversion between codes and real values."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from odc_mlir.ops.spec import Array, QuantParams, ResultType, Shape, TensorInfo
 
 
 class InputBinder:
-    """Takes the arrays of one run after another for the graph inputs ``infos``, whose tensor indices are ``indices``.
+    """Binds the arrays of each run to the graph inputs ``infos``, whose tensor indices are ``indices``.
 
     Element types must be the model's own and static dimensions must agree; unknown dimensions take any size, and with
-    ``resize`` static ones too. ``shapes`` are those last bound: the same object for as long as they stay the same.
+    ``resize`` static ones too. ``shapes`` are the last bound shapes: the same object as long as they do not change.
     """
 
     def __init__(self, infos: Sequence[TensorInfo], *, indices: Sequence[int] = (), resize: bool = False) -> None:
@@ -31,10 +31,7 @@ class InputBinder:
         ]
 
     def __call__(self, inputs: Sequence[Any]) -> dict[int, Array]:
-        """``inputs`` as read-only C-contiguous arrays by tensor index.
-
-        Raises InputError that names the input and what is expected.
-        """
+        """Return ``inputs`` as read-only C-contiguous arrays by tensor index; raise InputError."""
         if not isinstance(inputs, (list, tuple)) and not _is_sequence(inputs):
             raise InputError(
                 f"inputs must be a list of arrays, not {type(inputs).__name__}", hint="pass [array] for a single input"
@@ -54,7 +51,7 @@ class InputBinder:
                     if not fits(self._infos[position].shape, value.shape, resize=self._resize):
                         raise _misfit(position, self._infos[position], value)
                 array = value.view()
-                array.setflags(False)  # type: ignore[call-arg]  # by name it takes twice the time
+                array.setflags(False)  # type: ignore[call-arg]  # a keyword argument takes twice the time
             else:
                 array = _bind(position, self._infos[position], value, self._resize)
                 changed = changed or array.shape != shape
@@ -64,13 +61,13 @@ class InputBinder:
         return arrays
 
     def _remember(self, arrays: dict[int, Array]) -> None:
-        """Let the shapes of ``arrays``, which fit, be those that are expected."""
+        """Expect the shapes of ``arrays``, which fit, from now on."""
         self.shapes = tuple(array.shape for array in arrays.values())
         self._expected = [(index, dtype, arrays[index].shape) for index, dtype, _ in self._expected]
 
 
 def _plain_dtype(info: TensorInfo) -> np.dtype[Any] | None:
-    """The dtype of arrays whose elements need no look; None where they do."""
+    """Return the dtype of arrays whose elements need no check, else None."""
     narrow = info.info.is_integer and info.info.bits < 8
     return None if narrow or info.info.kind == "string" else info.info.numpy
 
@@ -80,7 +77,7 @@ def _is_sequence(inputs: Any) -> bool:
 
 
 def bind_inputs(infos: Sequence[TensorInfo], inputs: Sequence[Any], *, resize: bool = False) -> list[Array]:
-    """``inputs`` as read-only C-contiguous arrays, one per graph input; see :class:`InputBinder`."""
+    """Return ``inputs`` as read-only C-contiguous arrays, one per graph input; see :class:`InputBinder`."""
     return list(InputBinder(infos, resize=resize)(inputs).values())
 
 
@@ -89,7 +86,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
         array = np.asarray(value)
     except (ValueError, TypeError, OverflowError) as error:
         raise InputError(f"input {position} cannot be made an array: {error}", tensor=info.name) from error
-    if not array.dtype.isnative:  # HDF5 and NPY files keep the byte order of where they were made
+    if not array.dtype.isnative:  # HDF5 and NPY files keep the byte order of the machine that wrote them
         array = array.astype(array.dtype.newbyteorder("="))
     if info.info.kind == "string" and array.dtype.kind in "SUO":
         array = _strings(position, info, array)
@@ -107,7 +104,7 @@ def _bind(position: int, info: TensorInfo, value: Any, resize: bool) -> Array:
 
 
 def _strings(position: int, info: TensorInfo, array: Array) -> Array:
-    """Strings as the bytes that constants hold, text in UTF-8; raises InputError for anything else."""
+    """Encode strings as bytes, as in constants, text in UTF-8; raise InputError for other objects."""
     encoded = np.empty(array.shape, object)
     for place, value in enumerate(array.ravel().tolist()):
         if not isinstance(value, (str, bytes)):
@@ -117,7 +114,7 @@ def _strings(position: int, info: TensorInfo, array: Array) -> Array:
 
 
 def conversion(info: TensorInfo, array: Array) -> str:
-    """How ``array`` becomes one of the tensor's type; real numbers are not codes."""
+    """Return the hint how to convert ``array`` to the tensor's type; real values need quantisation."""
     if info.quant is None or array.dtype.kind != "f":
         return f"convert it with astype({info.info.numpy.name!r})"
     if not info.quant.per_tensor:
@@ -126,7 +123,7 @@ def conversion(info: TensorInfo, array: Array) -> str:
 
 
 def _is_stacked(shape: Shape | None, given: tuple[int, ...]) -> bool:
-    """Whether ``given`` holds several samples where ``shape`` has room for one."""
+    """Return whether ``given`` holds several samples and ``shape`` one."""
     if not shape or not given:
         return False
     return shape[0] == 1 < given[0] and shape[1:] == given[1:]
@@ -141,7 +138,7 @@ def _misfit(position: int, info: TensorInfo, array: Array, hint: str | None = No
 
 
 def check_holds(info: TensorInfo, values: Array, what: str, hint: str | None = None) -> None:
-    """Raise InputError, told of ``what``, for whole ``values`` that the integer type of an input cannot hold."""
+    """Raise InputError about ``what`` for ``values`` outside the integer type of an input."""
     low, high = info.info.range
     outside = values[(values < low) | (values > high)]
     if outside.size:
@@ -151,7 +148,7 @@ def check_holds(info: TensorInfo, values: Array, what: str, hint: str | None = N
 
 
 def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False) -> bool:
-    """True when an array of ``shape`` may be bound to a tensor declared with the shape ``declared``."""
+    """Return whether an array of ``shape`` may be bound to a tensor of the shape ``declared``."""
     if declared is None:
         return True
     if len(declared) != len(shape):
@@ -160,7 +157,7 @@ def fits(declared: Shape | None, shape: tuple[int, ...], *, resize: bool = False
 
 
 def to_codes(info: TensorInfo, value: Array) -> Array:
-    """Real values as codes of a quantised tensor, saturating; any other tensor's values unchanged.
+    """Quantise real values to codes of a tensor, saturating; return values of other tensors unchanged.
 
     ``q = clamp(round_half_away(x / scale) + zero_point)``, scales and zero points along the tensor's quantised axis.
     NaN gives the lowest code, as in QUANTIZE.
@@ -176,17 +173,17 @@ def to_codes(info: TensorInfo, value: Array) -> Array:
 
 
 def to_reals(info: TensorInfo, codes: Array) -> Array:
-    """Codes of a quantised tensor as float32, ``x = scale * (q - zero_point)``; any other tensor's values unchanged."""
+    """Dequantise codes to float32, ``x = scale * (q - zero_point)``; return values of other tensors unchanged."""
     if not info.info.is_integer or info.quant is None:
         return codes
     scale, zero_point = _affine(info.quant, codes.ndim)
-    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is infinite
+    with np.errstate(over="ignore", invalid="ignore"):  # larger values become infinite
         reals: Array = (scale * (codes.astype(np.float64) - zero_point)).astype(np.float32)
     return reals
 
 
 def _affine(quant: QuantParams, rank: int) -> tuple[Array, Array]:
-    """Scales (float64) and zero points (int64) that broadcast against a tensor of this rank."""
+    """Return scales (float64) and zero points (int64) that broadcast against a tensor of this rank."""
     shape = [-1 if axis == quant.axis else 1 for axis in range(rank)] if not quant.per_tensor else []
     scales, zero_points = np.asarray(quant.scales, np.float64), np.asarray(quant.zero_points, np.int64)
     return scales.reshape(shape), zero_points.reshape(shape)

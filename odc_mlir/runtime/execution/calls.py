@@ -1,4 +1,4 @@
-"""Subgraphs that operators call: their executors, how deep calls may go, and how much memory all of them take."""
+"""Calls of subgraphs: their executors, and the limits on depth, number and memory of calls."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from odc_mlir.runtime.execution.units import WatchCalls
 
 MAX_BYTES_VARIABLE = "ODC_MAX_ACTIVATION_BYTES"
-MAX_DEPTH = 32  # calls within calls; more are taken for a model that calls itself without end
+MAX_DEPTH = 32  # nested calls; deeper ones are treated as endless recursion
 
-# Subgraphs that one operator may run, in all loops and calls within it: some seconds' worth of doing nothing. Calls
-# within calls would otherwise multiply without end, however short the file.
+# Subgraphs that one operator may run, in all loops and calls within it: some seconds of empty calls. Without it a short
+# file could multiply nested calls without end.
 MAX_CALLS = 1 << 17
 
 
 class MakeExecutor(Protocol):
-    """How the executor of a subgraph is made."""
+    """Function that makes the executor of a subgraph."""
 
     def __call__(self, graph: Graph, *, calls: Calls) -> Executor: ...
 
 
 class Calls:
-    """What the executor of a model and those of its subgraphs share.
+    """Data shared by the executors of a model and of its subgraphs.
 
-    Executors of subgraphs are made when first called; ``context`` holds the state that all of them see, ``max_bytes``
-    bounds the activations of all calls that are under way.
+    Executors of subgraphs are made at their first call; ``context`` holds the shared state; ``max_bytes`` bounds the
+    activations of all active calls.
     """
 
     def __init__(self, context: Context, max_bytes: int, make: MakeExecutor) -> None:
@@ -45,22 +45,22 @@ class Calls:
         self._depth = 0
         self._count = 0
         self._outer_bytes = 0
-        self._watch: WatchCalls | None = None  # of the run that is under way
+        self._watch: WatchCalls | None = None  # of the current run
 
     def reset(self) -> None:
-        """Let the state of all subgraphs begin anew."""
+        """Reset the state of all subgraphs."""
         self.context.state.reset()
         for executor in self._executors.values():
             executor.clear_variables()
 
     def abandon(self) -> None:
-        """Forget the run that is under way, of which nothing more will come."""
+        """Drop the current run, whose thread does not exist in this process."""
         self._depth = self._count = self._outer_bytes = 0
         self._watch = None
         self._executors = {}
 
     def callables(self, graphs: Mapping[int, Graph]) -> Mapping[int, Execute]:
-        """The functions that run ``graphs``, under the same indices."""
+        """Return functions that run ``graphs``, by the same indices."""
         return {index: partial(self._call, graph) for index, graph in graphs.items()}
 
     def _call(self, graph: Graph, values: Sequence[Array | None]) -> Sequence[Array]:
@@ -75,7 +75,7 @@ class Calls:
 
     @contextmanager
     def watched(self, watch: WatchCalls | None) -> Iterator[None]:
-        """Around a run, all of whose calls ``watch`` is asked for watchers of."""
+        """Ask ``watch`` for a watcher of each call during a run."""
         before, self._watch = self._watch, watch
         try:
             yield
@@ -84,7 +84,7 @@ class Calls:
 
     @contextmanager
     def below(self, live_bytes: int) -> Iterator[None]:
-        """Around an operator that calls: ``live_bytes`` of activations wait for it. Raises ModelError at the limit."""
+        """Enter an operator that calls, while ``live_bytes`` of activations are live; raise ModelError at the limit."""
         if self._depth >= MAX_DEPTH:
             raise ModelError(f"subgraphs call one another more than {MAX_DEPTH} times deep")
         self._count = self._count if self._depth else 0
@@ -97,9 +97,9 @@ class Calls:
             self._outer_bytes -= live_bytes
 
     def check_memory(self, live_bytes: int, name: str) -> None:
-        """Refuse to run what needs more than ``max_bytes`` for activations at any one time.
+        """Raise AllocationError if live activations exceed ``max_bytes``.
 
-        ``live_bytes`` are those of the innermost call, ``name`` is what is about to be made.
+        ``live_bytes`` are those of the innermost call; ``name`` is the tensor that is computed next.
         """
         total = live_bytes + self._outer_bytes
         if total > self.max_bytes:

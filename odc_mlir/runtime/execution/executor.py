@@ -1,25 +1,24 @@
-"""Runs a graph over and over: values flow from unit to unit."""
+"""Execution of a graph: values flow from unit to unit, run after run."""
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from odc_mlir.errors import AllocationError, ModelError, OptionError
+from odc_mlir.errors import AllocationError, ModelError, OdcError, OptionError
 from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.execution.batches import StepBatches, WatchTogether
 from odc_mlir.runtime.execution.binding import InputBinder
 from odc_mlir.runtime.execution.calls import MAX_BYTES_VARIABLE, Calls
-from odc_mlir.runtime.execution.decoding import decode_constants, units_to_run
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.specialization import SpecializedGraph, Variants
 from odc_mlir.runtime.execution.units import (
@@ -38,19 +37,19 @@ from odc_mlir.runtime.forks import is_stuck, mend_after_fork
 DEFAULT_MAX_BYTES = 768 << 20
 Shapes = tuple[tuple[int, ...], ...]
 
-# Graphs prepared for this many different input shapes are kept; another one replaces the longest unused.
+# Number of input shapes whose prepared graphs are kept; the longest unused is replaced.
 _SHAPES_KEPT = 4
 
 
 class Executor:
-    """Runs ``units`` of ``graph`` over and over; kernels are prepared once for each set of input shapes.
+    """Runs ``units`` of ``graph``; kernels are prepared once for each set of input shapes.
 
-    ``max_bytes`` bounds the activations that live at one time (default: the variable ODC_MAX_ACTIVATION_BYTES, else
+    ``max_bytes`` bounds the activations that are live at one time (default: the variable ODC_MAX_ACTIVATION_BYTES, else
     768 MiB); ``resize`` accepts inputs whose static dimensions differ from the model's. Variable tensors start at real
-    zero, and they, resource variables, hash tables and random number generators go on from run to run, until
-    :meth:`reset`. ``context`` are choices for the whole run; ``calls`` is given to the executors of subgraphs only.
-    Several threads may share an executor, and then wait for one another; each with its own they run side by side. In a
-    process that was forked while another thread was in a run the state begins anew: nothing is used that is half done.
+    zero. They, resource variables, hash tables and random number generators keep their state from run to run, until
+    :meth:`reset`. ``context`` has the choices for all kernels; ``calls`` is for executors of subgraphs only. Threads
+    that share an executor take turns; executors of their own run in parallel. In a process that was forked during a run
+    of another thread, the state is reset.
     """
 
     def __init__(
@@ -87,7 +86,7 @@ class Executor:
         mend_after_fork(self)
 
     def after_fork(self) -> None:
-        """In a child process: let go of a run in a thread that is not here, and of what that may have half done."""
+        """In a child process, abandon the run of a thread of the parent and reset the state."""
         if is_stuck(self._lock):
             self._lock = RLock()
             self._prepared, self._recent = OrderedDict(), (None, None)
@@ -96,20 +95,20 @@ class Executor:
 
     @property
     def fallbacks(self) -> dict[str, str]:
-        """Why our kernels stand in for something else, by name of that; empty while all works."""
+        """Reasons why host kernels replace segments or other backends, by name; empty if all work."""
         return {}
 
     def close(self) -> None:
-        """End what runs have begun in the background: the threads of native code. Another run begins it anew."""
+        """End the threads of native code; another run starts them again."""
 
     def reset(self) -> None:
-        """Let all state begin anew; raises AllocationError when the variables need more than ``max_bytes``."""
+        """Reset all state; raise AllocationError if the variables need more than ``max_bytes``."""
         with self._lock:
             self.clear_variables()
             self._calls.reset()
 
     def clear_variables(self) -> None:
-        """Set the variables of this graph, not of its subgraphs, to real zero; raises AllocationError."""
+        """Set the variables of this graph, not of its subgraphs, to real zero; raise AllocationError."""
         variables = self._variable_infos
         total = sum(math.prod(info.static_shape) * info.info.numpy.itemsize for info in variables.values())
         if total > self.max_bytes:
@@ -117,7 +116,7 @@ class Executor:
         self._variables = {index: initial_contents(info) for index, info in variables.items()}
 
     def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> SpecializedGraph:
-        """The graph ready to run inputs of these shapes (default: the model's own); raises OdcError."""
+        """Prepare the graph for inputs of these shapes (default: the model's own); raise OdcError."""
         with self._lock:
             shapes = [info.static_shape for info in self._input_infos] if input_shapes is None else input_shapes
             return self._prepare(tuple(shapes)).shaped
@@ -131,7 +130,7 @@ class Executor:
             steps = [unit.prepare(shaped) for unit in self.units]
             program = tuple(zip(self.units, steps, self._last_uses, strict=True))
             straight = _straight(program)
-            # as a decorator this costs half of what the statement costs; nothing warns where numpy does not compute
+            # A decorator costs half as much as the statement. Programs without host kernels need neither.
             computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
             quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
             prepared = self._prepared[shapes] = _Prepared(
@@ -153,12 +152,12 @@ class Executor:
         watch_calls: WatchCalls | None = None,
         watch_together: WatchTogether | None = None,
     ) -> list[Array]:
-        """The graph's outputs for ``inputs`` (arrays in graph input order, which are not changed).
+        """Run on ``inputs``, arrays in graph input order, which are not changed, and return the outputs.
 
-        ``watch`` sees the inputs and what every unit computes; segments give it no tensor that stays inside them.
-        ``watch_calls`` gives the watchers of subgraphs that control flow runs, one for each call. ``watch_together``
-        sees what ``watch`` sees, in its place, in runs that can show many tensors at a time, which takes less.
-        Raises InputError for arrays that do not fit, and other OdcErrors that name the operator that failed.
+        ``watch`` sees the inputs and the results of every unit; tensors inside segments are not available.
+        ``watch_calls`` returns a watcher for each call of a subgraph. ``watch_together`` replaces ``watch`` in runs
+        that can show many tensors at a time, which is faster. Raises InputError for arrays that do not fit, and other
+        OdcErrors that name the operator that failed.
         """
         with self._lock:
             values = self._bind(inputs)
@@ -166,7 +165,7 @@ class Executor:
             if self._bind.shapes is not shapes or prepared is None:
                 prepared = self._prepare(self._bind.shapes or ())
                 self._recent = self._bind.shapes, prepared
-            quietly = prepared.quietly if observe is None else None  # then nothing calls subgraphs
+            quietly = prepared.quietly if observe is None else None  # such programs call no subgraphs
             if quietly is not None and watch_together is not None:
                 prepared.batches.run(values, watch_together)
             elif quietly is not None and watch is None:
@@ -181,7 +180,7 @@ class Executor:
             return results
 
     def call(self, values: Sequence[Array | None], watch: Watcher | None = None) -> list[Array]:
-        """As a subgraph of control flow: the outputs for arrays of any shape; they may be views of ``values``."""
+        """Run as a subgraph of control flow, on arrays of any shape; outputs may be views of ``values``."""
         arrays = [value for value in values if value is not None]
         if len(arrays) != len(self._input_infos):
             raise ModelError(
@@ -222,12 +221,12 @@ class Executor:
         return frame
 
     def _stored(self, index: int) -> Array:
-        """What a graph output holds that no unit computes: a variable, or a constant."""
+        """Return a graph output that no unit computes: a variable, or a constant."""
         variable = self._variables.get(index)
         return self.graph.tensors[index].array() if variable is None else variable
 
     def _detached(self, value: Array) -> Array:
-        """``value`` as an array that the caller owns: no constant of the model, no view of an input or of its state.
+        """Return ``value``, copied if it is a constant, a view of an input, or part of the state.
 
         Constants and inputs are read-only, and so are views of them.
         """
@@ -239,7 +238,7 @@ class Executor:
         return value if flags.c_contiguous else np.ascontiguousarray(value)
 
     def _releases(self) -> list[tuple[int, ...]]:
-        """For each unit the values that nothing reads afterwards."""
+        """Return for each unit the values that no later unit reads."""
         tensors = self.graph.tensors
         keep = {*self.graph.outputs, *(i for i, info in enumerate(tensors) if info.is_variable or info.is_const)}
         result: list[tuple[int, ...]] = []
@@ -250,13 +249,13 @@ class Executor:
         return result[::-1]
 
     def _written_variables(self, unit: Unit) -> tuple[int, ...]:
-        """The variables that the operator of ``unit`` writes."""
+        """Return the variables that the operator of ``unit`` writes."""
         if not isinstance(unit, OperatorUnit):
-            return ()  # what else writes variables says so in its writes
+            return ()  # other units list variables in their writes
         return tuple(index for index in self.graph.nodes[unit.index].written if index in self._variable_infos)
 
     def _find_peak(self, shaped: SpecializedGraph) -> None:
-        """Tell the graph how many bytes of activations live at the worst moment."""
+        """Compute the peak of live activations in bytes."""
         live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.inputs)
         for unit, dead in zip(self.units, self._last_uses, strict=True):
             live += sum(shaped.nbytes(index) for index in unit.writes if index not in self._variable_infos)
@@ -267,10 +266,10 @@ class Executor:
 
 
 class _Prepared(NamedTuple):
-    """A graph for some input shapes, and for each unit how it runs and which values nothing reads afterwards.
+    """A graph for some input shapes: for each unit its step and the values that no later unit reads.
 
-    Where no unit needs a frame ``straight`` runs all of it, ``quietly`` does so without a word from numpy, and
-    ``batches`` shows what is computed on the way.
+    If no unit needs a frame, ``straight`` runs all of them, ``quietly`` does so without numpy's warnings, and
+    ``batches`` also shows intermediate results.
     """
 
     shaped: SpecializedGraph
@@ -281,7 +280,7 @@ class _Prepared(NamedTuple):
 
 
 def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> Step | None:
-    """One step for all of ``program``, None where a unit has none. Not for several threads at once."""
+    """Return one step for all of ``program``, None if a unit has none; it is not thread-safe."""
     steps = [(step, dead) for _, step, dead in program if step is not None]
     if len(steps) < len(program):
         return None
@@ -296,7 +295,7 @@ def _straight(program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]]) -> S
 
 
 class HostExecutor(Executor):
-    """Runs every operator of ``graph`` by host kernels, in stored order."""
+    """Runs every operator of ``graph`` with host kernels, in stored order."""
 
     def __init__(
         self,
@@ -327,3 +326,131 @@ def _limit_from_environment() -> int:
     if limit < 0:
         raise OptionError(f"the variable {MAX_BYTES_VARIABLE} is {text!r}, expected a number of bytes")
     return limit
+
+
+def decode_constants(graph: Graph) -> None:
+    """Compute every DEQUANTIZE of a constant once, so that kernels prepare its result as a constant.
+
+    An operator that the kernel rejects is left for the run.
+    """
+
+    for item in graph.nodes:
+        node = item.node
+        source = node.operands[0] if node.spec.name == "DEQUANTIZE" else None
+        if source is None or not source.is_const or node.results[0].is_const:
+            continue
+        try:
+            (array,) = node.spec.kernel_function(node)([source.array()])
+        except OdcError:
+            continue
+        result = node.results[0]
+        contents = np.ascontiguousarray(array, result.info.numpy)
+        contents.flags.writeable = False
+        result.shape, result.data = contents.shape, memoryview(contents.tobytes())
+
+
+def units_to_run(graph: Graph, units: Iterable[Unit]) -> tuple[Unit, ...]:
+    """Return ``units`` without those that only compute constants."""
+    return tuple(unit for unit in units if not unit.writes or not all(graph.tensors[i].is_const for i in unit.writes))
+
+
+WatchTogether = Callable[[tuple[int, ...], Values], None]
+"""Function that receives indices of several computed tensors, and values by index, which may include others.
+
+It must neither change nor keep the values. Each position in a program always passes the same indices.
+"""
+
+# Bytes that a batch computes: they live longer than without batches, and are shown while they are still in the cache.
+_BATCH_BYTES = 1 << 18
+
+_Batch = tuple[tuple[Step, ...], tuple[int, ...], tuple[int, ...]]  # steps, tensors written, tensors not read later
+
+
+class StepBatches:
+    """A program whose units all have steps, run in batches that show their results together to save time."""
+
+    def __init__(
+        self,
+        program: Sequence[tuple[Unit, Step | None, tuple[int, ...]]],
+        shaped: SpecializedGraph,
+        inputs: Sequence[int],
+    ) -> None:
+        self._program = program
+        self._shaped = shaped
+        self._inputs = inputs
+        self._batches: list[_Batch] = []
+
+    def run(self, values: Values, watch: WatchTogether) -> None:
+        """Run on the inputs in ``values``; ``watch`` sees the inputs and the results of every unit."""
+        if not self._batches:
+            self._batches = self._divide()
+        with np.errstate(all="ignore"):
+            for steps, written, dead in self._batches:
+                for step in steps:
+                    step(values)
+                watch(written, values)
+                for index in dead:
+                    del values[index]
+
+    def _divide(self) -> list[_Batch]:
+        found: list[_Batch] = []
+        steps: list[Step] = []
+        written, dead = list(self._inputs), list[int]()
+        size = sum(map(self._shaped.nbytes, written))
+        for unit, step, unused in self._program:
+            if size >= _BATCH_BYTES:
+                found.append((tuple(steps), tuple(dict.fromkeys(written)), tuple(dead)))
+                steps, written, dead, size = [], [], [], 0
+            if step is not None:
+                steps.append(step)
+            written += unit.writes
+            dead += unused
+            size += sum(map(self._shaped.nbytes, unit.writes))
+        found.append((tuple(steps), tuple(dict.fromkeys(written)), tuple(dead)))
+        return found
+
+
+_MOST_SUGGESTIONS = 3
+
+
+class Capture:
+    """Watcher for ``executor.run`` that keeps the tensors called ``names``.
+
+    Inputs and constants are allowed; of several tensors with one name it keeps the first. Raises OptionError for an
+    unknown name, and for a tensor that never leaves its segment.
+    """
+
+    def __init__(self, executor: Executor, names: Iterable[str]) -> None:
+        graph = executor.graph
+        indices: dict[str, int] = {}
+        for index, info in enumerate(graph.tensors):
+            indices.setdefault(info.name, index)
+        shown = {*graph.inputs, *(tensor for unit in executor.units for tensor in unit.writes)}
+        self._wanted = tuple(names)
+        self._found: dict[str, Array] = {}
+        self._names: dict[int, str] = {}
+        for name in self._wanted:
+            if name not in indices:
+                close = difflib.get_close_matches(name, indices, _MOST_SUGGESTIONS)
+                hint = f"close to it are {', '.join(map(repr, close))}" if close else "odc-dump lists its tensors"
+                raise OptionError(f"the model has no tensor {name!r}", hint=hint)
+            info = graph.tensors[indices[name]]
+            if info.is_const:
+                self._found[name] = info.array().copy()
+            elif indices[name] not in shown:
+                raise OptionError(
+                    "the tensor is internal to the segment that computes it", tensor=name, hint="use the backend host"
+                )
+            else:
+                self._names[indices[name]] = name
+
+    def __call__(self, index: int, value: Array) -> None:
+        """Keep a copy of tensor ``index`` if it was requested."""
+        name = self._names.get(index)
+        if name is not None:
+            self._found[name] = value.copy()
+
+    @property
+    def values(self) -> dict[str, Array]:
+        """The tensors of the last run, in the requested order."""
+        return {name: self._found[name] for name in self._wanted}

@@ -1,20 +1,22 @@
-"""A subgraph of a model file as nodes of the operator table: what the runtime executes.
+"""Graphs for execution: a subgraph of a model file as nodes of the operator table.
 
-The reader guarantees that indices are in range. Building the graph proves that each operator is known and fits its
-table entry, and that operators stand in an order in which each operand exists before it is read. Subgraphs that control
-flow calls become graphs too.
+The reader guarantees that indices are in range. Building the graph checks that each operator is known and fits its
+table entry, and that each operand exists before it is read. Subgraphs that control flow calls become graphs too, as do
+other models that RUN_MODEL names. The location of such a model is relative to the folder of the calling model and stays
+inside that folder, so that a foreign model cannot make the runtime read other files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import PurePath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import Any
 
 from odc_mlir import ops
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, SubGraph, Tensor
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import called_subgraphs, default_options
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.custom import spec_of_code
@@ -22,14 +24,13 @@ from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.control import RUN_MODEL_CALLEE
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Blockwise, Callee, Node, OpSpec, TensorInfo
-from odc_mlir.runtime.execution.linking import ModelLocation, entry_of, read_linked
 
 
 @dataclass(slots=True)
 class GraphNode:
-    """An operator with the tensor indices of its operands (-1 where one is left out) and results.
+    """An operator with the tensor indices of its operands (-1 for an omitted one) and results.
 
-    ``calls`` are the graphs that control flow may run, by the index under which the operator knows them.
+    ``calls`` are the graphs that control flow may run, by the index that the operator uses.
     """
 
     index: int
@@ -40,7 +41,7 @@ class GraphNode:
 
     @property
     def written(self) -> tuple[int, ...]:
-        """The operands that the operator writes, variables or not."""
+        """Tensor indices of the operands that the operator writes, variables or not."""
         return tuple(self.inputs[position] for position in self.node.mutated)
 
 
@@ -65,9 +66,9 @@ class Graph:
 
 
 def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None = None) -> Graph:
-    """The graph of one subgraph of ``model``; raises ModelError or UnsupportedError naming operator and tensor.
+    """Build the graph of one subgraph of ``model``; raise ModelError or UnsupportedError with operator and tensor.
 
-    ``custom_ops``: who computes custom operators that we do not know, the default registry unless given.
+    ``custom_ops``: the registry of custom operators, by default the global one.
     """
     return _GraphBuilder(ModelLocation.of(model), default_custom_ops() if custom_ops is None else custom_ops, {}).graph(
         model, subgraph
@@ -75,9 +76,9 @@ def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None
 
 
 class _GraphBuilder:
-    """Builds the graphs of one model, each once; ``site`` says where the model lies.
+    """Builds the graphs of one model, each once; ``site`` is the location of the model.
 
-    ``linked`` are the graphs of other models' files, which RUN_MODEL calls, by file and subgraph.
+    ``linked`` are the graphs of other model files, which RUN_MODEL calls, by file and subgraph.
     """
 
     def __init__(self, site: ModelLocation, custom_ops: CustomOps, linked: dict[tuple[PurePath, int], Graph]) -> None:
@@ -87,7 +88,7 @@ class _GraphBuilder:
         self._graphs: dict[int, Graph] = {}
 
     def graph(self, model: Model, subgraph: int) -> Graph:
-        """The graph of ``subgraph``, and of everything that it calls."""
+        """Build the graph of ``subgraph``, and of everything that it calls."""
         if model.unknown:
             raise UnsupportedError(
                 f"the model uses parts of a newer schema: {', '.join(model.unknown[:3])}",
@@ -111,7 +112,7 @@ class _GraphBuilder:
         return self._graphs[subgraph]
 
     def _bare_graph(self, model: Model, index: int) -> Graph:
-        """One subgraph, nothing of which is checked but the order of its operators."""
+        """Build one subgraph, and check only the order of its operators."""
         record, constants = model.subgraphs[index], model.constants(index)
         named = record.named()
         tensors = tuple(tensor_info(named, constants, i) for i in range(len(named)))
@@ -144,7 +145,7 @@ class _GraphBuilder:
         return GraphNode(place[1], node, operator.inputs, operator.outputs)
 
     def _spec(self, operator: Operator, name: str) -> OpSpec:
-        """The table's entry for an operator; raises UnsupportedError where there is none for this version."""
+        """Return the table entry of an operator; raise UnsupportedError if there is none for this version."""
         if operator.name == "CUSTOM":
             return spec_of_code(operator.custom_code, self._custom_ops)
         try:
@@ -160,7 +161,7 @@ class _GraphBuilder:
         return spec
 
     def _link(self, item: GraphNode, operator: Operator) -> None:
-        """Give an operator the graphs that it calls."""
+        """Link an operator to the graphs that it calls."""
         item.calls = {index: self._graphs[index] for index in _called([operator])}
         if operator.name == "RUN_MODEL":
             try:
@@ -173,7 +174,7 @@ class _GraphBuilder:
         }
 
     def _other_model(self, node: Node) -> Graph:
-        """The graph of the model file that RUN_MODEL's options name."""
+        """Build the graph of the model file that RUN_MODEL names."""
         site = self._site.target(option(node, "location"))
         model = read_linked(site)
         key = site.chain[-1], entry_of(model, node.options)
@@ -183,9 +184,9 @@ class _GraphBuilder:
 
 
 def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -> None:
-    """Where subgraphs call one another, let a run tell the shapes of tensors for which the file gives no dimension.
+    """Make shapes unknown for tensors without dimensions in the file, if subgraphs call one another; a run infers them.
 
-    What a model takes and gives stays as it is declared.
+    Inputs and outputs of the model keep their declared shapes.
     """
     settled = {*graph.inputs, *graph.outputs} if is_entry else set()
     for index, (info, tensor) in enumerate(zip(graph.tensors, record.tensors, strict=True)):
@@ -194,19 +195,19 @@ def _forget_doubtful_shapes(graph: Graph, record: SubGraph, *, is_entry: bool) -
 
 
 def _called(operators: Iterable[Operator]) -> list[int]:
-    """The subgraphs that the options of ``operators`` name."""
+    """Return the subgraphs that the options of ``operators`` name."""
     named = (index for item in operators for index in called_subgraphs(item.options_type, item.options))
     return list(dict.fromkeys(named))
 
 
 def tensor_info(tensors: Sequence[Tensor], constants: Mapping[int, memoryview], index: int) -> TensorInfo:
-    """Tensor ``index`` of a subgraph's ``tensors``, which have names, as operators see it.
+    """Return the description for operators of tensor ``index`` of a subgraph's named ``tensors``.
 
-    Raises ModelError where its quantisation cannot be.
+    Raises ModelError for an invalid quantisation.
     """
     tensor, data = tensors[index], constants.get(index)
-    # A constant without a shape is a scalar, and none has open dimensions, whatever its signature says; anything else
-    # without a shape has one that only a run can tell.
+    # A constant without a shape is a scalar, and its dimensions are known, whatever its signature says. Any other
+    # tensor without a shape gets it in a run.
     shape = (tensor.shape or ()) if data is not None else tensor.effective_shape
     info = TensorInfo(
         name=tensor.name,
@@ -234,7 +235,7 @@ def tensor_info(tensors: Sequence[Tensor], constants: Mapping[int, memoryview], 
 def _code_by_blocks(
     info: TensorInfo, details: Mapping[str, Any], tensors: Sequence[Tensor], constants: Mapping[int, memoryview]
 ) -> None:
-    """Make ``info`` the real constant that its codes and their block scales stand for."""
+    """Turn ``info`` into a real constant of codes and block scales."""
 
     def parameter(name: str) -> TensorInfo:
         index = details[name]
@@ -250,7 +251,7 @@ def _code_by_blocks(
 
 
 def _check_operators(graph: Graph) -> None:
-    """Each operator fits its table entry."""
+    """Raise ModelError unless each operator fits its table entry."""
     computed = {index for item in graph.nodes for index in item.outputs}
     for item in graph.nodes:
         # Declared shapes of computed tensors do not count: files exist where they are stale, and runs infer them.
@@ -258,7 +259,7 @@ def _check_operators(graph: Graph) -> None:
 
 
 def _without_shapes(item: GraphNode, computed: set[int]) -> Node:
-    """The operator with unknown shapes for operands that are ``computed``."""
+    """Return the operator with unknown shapes for ``computed`` operands."""
     pairs = zip(item.inputs, item.node.operands, strict=True)
     operands = tuple(
         replace(info, shape=None) if info is not None and index in computed else info for index, info in pairs
@@ -267,7 +268,11 @@ def _without_shapes(item: GraphNode, computed: set[int]) -> Node:
 
 
 def _check_order(graph: Graph) -> None:
-    """Each operand is a graph input, constant, variable or an earlier result; nothing is produced twice."""
+    """Raise ModelError if an operand is read too early or a tensor is produced twice.
+
+    Operands are graph inputs, constants, variables or earlier results.
+    """
+
     available = {i for i, tensor in enumerate(graph.tensors) if tensor.is_const or tensor.is_variable}
     produced = set(graph.inputs)
     if len(produced) != len(graph.inputs):
@@ -283,3 +288,110 @@ def _check_order(graph: Graph) -> None:
     for output in graph.outputs:
         if output not in available and output not in produced:
             raise ModelError("nothing produces this graph output", tensor=graph.tensors[output].name)
+
+
+MAX_CHAIN = 16  # models that run one another in a row
+
+_SUFFIXES = (".circle", ".tflite")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLocation:
+    """Location of a model: the ``chain`` of files from the user's model to this one; empty for bytes.
+
+    With ``siblings`` they are members of the package that has those files.
+    """
+
+    chain: tuple[PurePath, ...] = ()
+    siblings: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
+
+    @staticmethod
+    def of(model: Model) -> ModelLocation:
+        """Return the location of the user's model."""
+        if model.path is None:
+            return ModelLocation()
+        if model.siblings is not None:
+            return ModelLocation((PurePosixPath(model.path),), model.siblings)
+        return ModelLocation((Path(model.path).resolve(),))
+
+    def target(self, location: str) -> ModelLocation:
+        """Return the location of the model that RUN_MODEL names; raise ModelError if it must not be opened."""
+        if not self.chain:
+            raise UnsupportedError(
+                f"the model {location!r} is relative to this model's folder, which is unknown",
+                hint="run the model from its file, not from bytes",
+            )
+        if ";" in location:
+            raise UnsupportedError(f"the list of model files {location!r} is for accelerators; one file is supported")
+        if PurePosixPath(location).suffix.lower() not in _SUFFIXES:
+            raise UnsupportedError(
+                f"the model {location!r} has an unsupported format; supported are {', '.join(_SUFFIXES)}"
+            )
+        if "\\" in location or ".." in PurePosixPath(location).parts or PurePosixPath(location).is_absolute():
+            raise ModelError(f"the location {location!r} leads out of the model's folder")
+        path = self._resolved(location)
+        if path in self.chain:
+            raise ModelError(f"the model {location!r} runs itself: {' -> '.join(p.name for p in (*self.chain, path))}")
+        if len(self.chain) >= MAX_CHAIN:
+            raise ModelError(f"more than {MAX_CHAIN} models run one another")
+        return ModelLocation((*self.chain, path), self.siblings)
+
+    def _resolved(self, location: str) -> PurePath:
+        folder = self.chain[-1].parent
+        if self.siblings is not None:
+            return folder / location
+        path = Path(folder / location).resolve()
+        if folder not in path.parents:
+            raise ModelError(f"the location {location!r} leads out of the model's folder")
+        return path
+
+
+def entry_of(model: Model, options: Mapping[str, Any]) -> int:
+    """Return the subgraph of RUN_MODEL's signature, or the first one; raise ModelError."""
+    key = options["signature"]
+    if not key:
+        return 0
+    for signature in model.signatures:
+        if signature.key == key:
+            return signature.subgraph
+    known = ", ".join(repr(signature.key) for signature in model.signatures) or "none"
+    raise ModelError(f"the model {options['location']!r} has no signature {key!r}; it has {known}")
+
+
+def read_linked(site: ModelLocation) -> Model:
+    """Read the model at ``site``; raise ModelError."""
+    path = site.chain[-1]
+    if site.siblings is None:
+        return read_model(str(path))
+    try:
+        return read_model(site.siblings[path.as_posix()])
+    except KeyError:
+        raise ModelError(f"the package has no model {path.as_posix()!r}") from None
+
+
+def linked_files(model: Model) -> dict[str, bytes]:
+    """Return the models that RUN_MODEL operators of ``model`` name, recursively, by location beside ``model``.
+
+    Raises ModelError for a model that cannot be opened.
+    """
+    found: dict[str, bytes] = {}
+    _collect(model, ModelLocation.of(model), found)
+    return found
+
+
+def _collect(model: Model, site: ModelLocation, found: dict[str, bytes]) -> None:
+    for operator in (operator for graph in model.subgraphs for operator in graph.operators):
+        location = operator.options.get("location") if operator.name == "RUN_MODEL" else None
+        if not location:
+            continue
+        target = site.target(location)
+        name = target.chain[-1].relative_to(target.chain[0].parent).as_posix()
+        if name not in found:
+            linked = read_linked(target)
+            found[name] = _bytes_at(target)
+            _collect(linked, target, found)
+
+
+def _bytes_at(site: ModelLocation) -> bytes:
+    path = site.chain[-1]
+    return Path(path).read_bytes() if site.siblings is None else site.siblings[path.as_posix()]

@@ -1,10 +1,10 @@
-"""Which inputs of a graph are indices into tables, and how large they may be: for inputs that are made up."""
+"""Limits on graph inputs that are indices into tables, for random inputs."""
 
 from __future__ import annotations
 
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 
-# Operators whose results hold numbers of these operands, unchanged.
+# Operators that copy numbers of these operands to their results.
 _PASSED_ON = {
     **dict.fromkeys(("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "CAST", "TRANSPOSE", "SLICE", "STRIDED_SLICE"), (0,)),
     **dict.fromkeys(("TILE", "BROADCAST_TO", "REVERSE_V2", "UNPACK", "SPLIT_V", "GATHER", "GATHER_ND"), (0,)),
@@ -14,7 +14,7 @@ _JOINED = ("CONCATENATION", "PACK")  # all operands
 
 
 def index_limits(graph: Graph) -> tuple[int | None, ...]:
-    """One more than the largest index that each input may hold; None for inputs that are no indices."""
+    """Return the exclusive limit on indices in each input; None for inputs that are not indices."""
     limits: dict[int, int] = {}
     for item in reversed(graph.nodes):
         for place, tensor in enumerate(item.inputs):
@@ -25,7 +25,7 @@ def index_limits(graph: Graph) -> tuple[int | None, ...]:
 
 
 def _limit(item: GraphNode, place: int, limits: dict[int, int]) -> int | None:
-    """How large numbers of one operand may be: as indices, or because a result holds them."""
+    """Return the limit on numbers of one operand: as indices, or as copies in a limited result."""
     name = item.node.spec.name
     if place == (0 if name == "EMBEDDING_LOOKUP" else 1) and name in ("GATHER", "GATHER_ND", "EMBEDDING_LOOKUP"):
         return _extent(item, name)
@@ -35,7 +35,7 @@ def _limit(item: GraphNode, place: int, limits: dict[int, int]) -> int | None:
 
 
 def _extent(item: GraphNode, name: str) -> int | None:
-    """The extent of the table's dimensions that are indexed, of several the smallest."""
+    """Return the smallest extent of the indexed dimensions of the table."""
     table = item.node.operands[1 if name == "EMBEDDING_LOOKUP" else 0]
     shape = None if table is None else table.shape
     if not shape:

@@ -1,4 +1,4 @@
-"""Executes a package's plan: segments on a device, the rest, and what a device fails to do, by host kernels."""
+"""Execution of a package's plan: segments on a device, other operators and failed segments by host kernels."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ SegmentReader = Callable[[str], bytes]
 
 
 def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
-    """Compare a plan with the model that it plans; raises PackageError.
+    """Check that a plan fits its model; raise PackageError.
 
-    Inputs and outputs are the graph's; every operator runs in exactly one step, after what it reads; a segment takes
-    everything that its operators read from outside and gives everything that others read from them.
+    Inputs and outputs are the graph's; every operator runs in exactly one step, after its operands exist; a segment is
+    bound to everything that its operators read from outside and that others read from them.
     """
 
     def error(message: str) -> PackageError:
@@ -87,7 +87,7 @@ def _check_segment(step: SegmentStep, graph: Graph, error: Callable[[str], Packa
 
 
 def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
-    """Tensors that ``operators``, run in this order, read before one of them has produced it."""
+    """Return the tensors that ``operators`` read from outside, if they run in this order."""
     produced: set[int] = set()
     reads: dict[int, None] = {}
     for index in operators:
@@ -98,7 +98,7 @@ def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
 
 
 class SegmentUnit:
-    """One segment on ``device``. ``failure`` is the reason why host kernels stand in for it, None while it works."""
+    """A segment on ``device``; ``failure`` is the reason why host kernels run it instead, None if it works."""
 
     def __init__(self, step: SegmentStep, graph: Graph, device: Device, read: SegmentReader, *, strict: bool) -> None:
         self.step = step
@@ -133,7 +133,7 @@ class SegmentUnit:
                         f"{self._graph.tensors[tensor].dtype}",
                         tensor=port.name,
                     )
-                # nobody looks at what a step gives; what others give is compared at every run
+                # results of steps are not checked; those of other programs are, in every run
                 direct = isinstance(program, DirectProgram)
                 if direct and not _may_have(self._graph.tensors[tensor].shape, port.shape):
                     raise PackageError(
@@ -142,7 +142,7 @@ class SegmentUnit:
                     )
 
     def cycles(self) -> int | None:
-        """Of one run on the device, which do not depend on data; None for host kernels and what is not modelled."""
+        """Return the cycles of one run on the device; None for host kernels and machines without a model."""
         if not isinstance(self.program, ModelledProgram) or self.failure is not None:
             return None
         try:
@@ -152,7 +152,7 @@ class SegmentUnit:
         return counters.get("cycles")
 
     def prepare(self, shaped: SpecializedGraph) -> Step | None:
-        """For a loaded program that has one, its step; host kernels where they have to stand in."""
+        """Return the step of the loaded program if it has one, else prepare host kernels if they run the segment."""
         if self.failure is not None:
             for index in self.step.operators:
                 shaped.prepare(index)
@@ -160,27 +160,27 @@ class SegmentUnit:
         if self.failure is not None or not isinstance(program, DirectProgram):
             return None
         if any(shaped.tensors[tensor].is_variable for tensor in (*self.reads, *self.writes)):
-            return None  # what goes on from run to run is not among the values of one
+            return None  # state is not among the values of a run
         fits = all(
             shaped.tensors[tensor].shape == port.shape for port, tensor in zip(program.inputs, self.reads, strict=True)
         )
         return program.step(self.reads, self.writes) if fits else None
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Nothing: a device has memory of its own."""
+        """Return 0: a device has its own memory."""
         return 0
 
     def run(self, frame: Frame) -> None:
-        """Run on the device; on any failure run the segment's operators by host kernels and keep the reason.
+        """Run on the device; after a failure run the segment's operators by host kernels and keep the reason.
 
-        A value that the segment refuses is no failure of it.
+        A rejected input value is not a failure of the segment.
         """
         misfit = self._misfit(frame)
         if self.program is not None and self.failure is None and misfit is None:
             try:
                 self._run_on_device(frame, self.program)
                 return
-            except InputError:  # of a value that was given: the host's kernels refuse it too, in terms of the model
+            except InputError:  # host kernels reject the value too, and name the operator
                 if self.strict:
                     raise
             except OdcError as error:
@@ -239,7 +239,7 @@ def _log_failures(segments: Iterable[SegmentUnit]) -> None:
 
 
 def _may_have(known: Shape | None, shape: tuple[int, ...]) -> bool:
-    """Whether a tensor of which ``known`` is known may have the shape ``shape``."""
+    """Return whether a tensor of the partial shape ``known`` may have the shape ``shape``."""
     return known is None or (
         len(known) == len(shape) and all(want in (None, dim) for want, dim in zip(known, shape, strict=True))
     )
@@ -250,11 +250,11 @@ def _port_text(port: Port) -> str:
 
 
 class PlanExecutor(Executor):
-    """Runs ``plan`` of ``graph``; ``read`` gives the bytes of a segment's file.
+    """Runs ``plan`` of ``graph``; ``read`` returns the bytes of a segment's file.
 
-    A segment that cannot be loaded or run is replaced by host kernels, which compute the same, and the reason is kept
-    in :attr:`fallbacks`; with ``strict`` it is an error. ``threads`` run segments of native code together; host kernels
-    and other devices take no notice. Raises PackageError for a plan that does not fit the model.
+    Host kernels replace a segment that cannot be loaded or run, with the same results; the reason is in
+    :attr:`fallbacks`, or an error with ``strict``. ``threads`` run segments of native code together; host kernels and
+    other devices ignore them. Raises PackageError for a plan that does not fit the model.
     """
 
     def __init__(
@@ -286,7 +286,7 @@ class PlanExecutor(Executor):
         _log_failures(self.segments)
 
     def close(self) -> None:
-        """End the threads that segments are divided among."""
+        """End the threads of native code."""
         if self._team is not None:
             self._team.close()
 
@@ -296,5 +296,5 @@ class PlanExecutor(Executor):
 
     @property
     def fallbacks(self) -> dict[str, str]:
-        """Why host kernels stand in, by segment name; empty while every segment works."""
+        """Reasons why host kernels run segments, by segment name; empty if every segment works."""
         return {unit.step.name: unit.failure for unit in self.segments if unit.failure is not None}

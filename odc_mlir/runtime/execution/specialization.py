@@ -1,7 +1,7 @@
-"""A graph made ready for the shapes of one set of inputs: all shapes that follow from them, and prepared kernels.
+"""Specialisation of a graph for one set of input shapes: inferred shapes and prepared kernels.
 
-Operators are prepared once for each set of operand shapes and shared by all that need them: by graphs for different
-inputs, and by runs that find out only on the way what shapes an operator gets.
+Operators are prepared once for each set of operand shapes. Graphs for different inputs share them, as do runs that
+learn operand shapes on the way.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ T = TypeVar("T")
 
 OperandShapes = tuple[Shape | None, ...]
 
-# Of each operator, the preparations for this many sets of operand shapes are kept.
+# Number of operand shapes for which an operator stays prepared.
 _VARIANTS_KEPT = 4
 
 
 class Variant:
-    """One operator for operands of certain shapes; its kernel is prepared when first asked for."""
+    """An operator for certain operand shapes; its kernel is prepared at the first access."""
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -35,7 +35,7 @@ class Variant:
 
     @property
     def kernel(self) -> Execute:
-        """The prepared kernel; raises OdcError when it cannot be prepared."""
+        """The prepared kernel; raises OdcError if it cannot be prepared."""
         if self._kernel is None:
             self._kernel = guarded(self.node, "prepare", lambda: prepare_kernel(self.node))
         return self._kernel
@@ -44,7 +44,7 @@ class Variant:
 class Variants:
     """The operators of ``graph`` by index and operand shapes.
 
-    ``context`` and ``callables``, the subgraphs that an operator may call, are what their kernels get.
+    Their kernels receive ``context``, and ``callables`` for the subgraphs that an operator may call.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Variants:
         self._kept: list[OrderedDict[OperandShapes, Variant]] = [OrderedDict() for _ in graph.nodes]
 
     def get(self, index: int, shapes: OperandShapes) -> Variant:
-        """Operator ``index`` for operands of ``shapes``; raises ModelError where it refuses them."""
+        """Return operator ``index`` for operands of ``shapes``; raise ModelError if it rejects them."""
         kept = self._kept[index]
         variant = kept.get(shapes)
         if variant is None:
@@ -93,12 +93,11 @@ class Variants:
 
 
 class SpecializedGraph:
-    """``graph`` with its inputs fixed to ``input_shapes``; raises ModelError where an operator refuses its operands.
+    """``graph`` with inputs of ``input_shapes``; raises ModelError if an operator rejects its operands.
 
     ``tensors[i]`` and ``nodes[i]`` are the graph's with inferred shapes; dimensions that depend on values stay None.
-    Operators in ``open`` have operands of unknown shape: a run prepares them anew for the shapes that it finds.
-    ``peak_bytes`` is the largest sum of activations that live at one time, as far as shapes are known, ``peak_name``
-    what is made then; whoever knows the order of execution sets them.
+    Operators in ``open`` have operands of unknown shape, and are prepared in each run. ``peak_bytes`` is the peak of
+    live activations, as far as shapes are known, and ``peak_name`` the tensor computed then; the executor sets them.
     """
 
     def __init__(self, graph: Graph, input_shapes: Sequence[tuple[int, ...]], variants: Variants | None = None) -> None:
@@ -124,35 +123,35 @@ class SpecializedGraph:
         return variant
 
     def kernel(self, index: int) -> Execute:
-        """The prepared kernel of operator ``index``; raises OdcError when it cannot be prepared."""
+        """Return the prepared kernel of operator ``index``; raise OdcError if it cannot be prepared."""
         return self._chosen[index].kernel
 
     def prepare(self, index: int) -> None:
-        """Prepare the kernel of operator ``index``, if it is known what for; raises OdcError where it cannot be."""
+        """Prepare the kernel of operator ``index`` if its operand shapes are known; raise OdcError."""
         if index not in self.open:
             self.kernel(index)
 
     def variant(self, index: int) -> Variant:
-        """Operator ``index`` as its operands' shapes are known before the run."""
+        """Return operator ``index`` for the operand shapes known before the run."""
         return self._chosen[index]
 
     def nbytes(self, index: int) -> int:
-        """Bytes of tensor ``index`` in memory; 0 while its shape is unknown."""
+        """Return the bytes of tensor ``index`` in memory; 0 if its shape is unknown."""
         return known_nbytes(self.tensors[index])
 
 
 def is_static(shape: Shape | None) -> bool:
-    """Whether every dimension is known."""
+    """Return whether every dimension is known."""
     return shape is not None and None not in shape
 
 
 def known_nbytes(info: TensorInfo) -> int:
-    """Bytes of a tensor in memory; 0 while its shape is unknown."""
+    """Return the bytes of a tensor in memory; 0 if its shape is unknown."""
     return math.prod(info.static_shape) * info.info.numpy.itemsize if is_static(info.shape) else 0
 
 
 def guarded(node: Node, action: str, call: Callable[[], T]) -> T:
-    """The result of ``call()``; every exception leaves as an OdcError that names the operator."""
+    """Return the result of ``call()``; turn every exception into an OdcError that names the operator."""
     try:
         return call()
     except OdcError as error:
@@ -163,13 +162,13 @@ def guarded(node: Node, action: str, call: Callable[[], T]) -> T:
 
 
 def name_operator(node: Node, error: OdcError) -> None:
-    """Let an error say which operator it is about, unless it does."""
+    """Add operator and tensor to an error without them."""
     error.op = error.op or node.spec.name
     error.tensor = error.tensor or node.name
 
 
 def foreign_error(node: Node, action: str, error: Exception) -> OdcError:
-    """The OdcError for another exception that an operator raised."""
+    """Return the OdcError for another exception of an operator."""
     where = {"op": node.spec.name, "tensor": node.name}
     if isinstance(error, MemoryError):
         return AllocationError(f"not enough memory to {action} this operator", **where)

@@ -1,4 +1,4 @@
-"""Threads that run the parts of one computation at the same time, and wait in between."""
+"""Threads that compute parts of a segment in parallel, and sleep between runs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from dataclasses import dataclass, field
 from threading import Semaphore, Thread
 
 MAX_THREADS = 64
-"""More than any processor here has cores: what is larger is a mistake."""
+"""Largest number of threads that is accepted."""
 
 TeamTask = Callable[[int], int]
-"""Computes the part of this number; parts may wait for one another."""
+"""Function that computes the part with a number; parts may wait for one another."""
 
 
 class Team:
-    """``size`` threads: the caller's, and others that begin with the first run and end with :meth:`close`, or when
-    nobody holds the team any more. One run at a time; a process that was forked has threads of its own.
+    """``size`` threads: the caller's and others, which start with the first run.
+
+    They end with :meth:`close`, or when the team is garbage-collected. Only one run is possible at a time. A forked
+    process starts its own threads.
     """
 
     def __init__(self, size: int) -> None:
@@ -25,9 +27,9 @@ class Team:
         self._crew: _Crew | None = None
 
     def run(self, work: TeamTask, give_up: Callable[[], None]) -> int:
-        """What part 0 gives, when all parts have ended.
+        """Run all parts and return the result of part 0.
 
-        ``give_up`` is called where not all parts will come, as after an interrupt: then none may wait for another.
+        ``give_up`` is called if a part is missing, as after an interrupt, so that no part waits for it.
         """
         crew = self._crew
         if crew is None or crew.process != os.getpid():
@@ -48,7 +50,7 @@ class Team:
         return result
 
     def close(self) -> None:
-        """End the threads, when what they run has ended; another run begins new ones."""
+        """End the threads after their current parts; another run starts new ones."""
         crew, self._crew = self._crew, None
         if crew is not None and crew.process == os.getpid():
             crew.dismiss()
@@ -58,7 +60,7 @@ class Team:
 
 @dataclass
 class _Crew:
-    """The threads beside the caller's, which know nothing of the team: it may go before them."""
+    """The other threads; they have no reference to the team, so that it can be collected."""
 
     count: int
     work: TeamTask | None = None
@@ -85,7 +87,7 @@ class _Crew:
             self.done.release()
 
     def dismiss(self) -> None:
-        """Let every thread end when it has nothing to do. A child process has none of them."""
+        """End every idle thread; a child process has none."""
         if self.process != os.getpid():
             return
         self.is_dismissed = True

@@ -1,4 +1,4 @@
-"""What an execution consists of: units, each one operator or (see plan.py) one compiled segment, and a run's values."""
+"""Units of an execution, each an operator or a compiled segment (see plan.py), and the values of a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from odc_mlir.runtime.execution.specialization import (
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One unit's execution: ``kind`` is host or segment, times are of ``time.perf_counter``, in seconds."""
+    """Execution of one unit: ``kind`` is host or segment; times are from ``time.perf_counter``, in seconds."""
 
     name: str
     op: str
@@ -36,20 +36,20 @@ class Event:
 Observer = Callable[[Event], None]
 
 Watcher = Callable[[int, Array], None]
-"""Is shown each tensor that a run computes, by index, as soon as it is there; must neither change nor keep it.
+"""Function that receives each computed tensor, by index; it must neither change nor keep it.
 
-Variables that an operator writes are shown after it.
+Variables are shown after the operator that writes them.
 """
 
 WatchCalls = Callable[[Graph], Watcher | None]
-"""Gives the watcher of one call of a subgraph; None where nothing of it is of interest."""
+"""Function that returns the watcher for a call of a subgraph, or None."""
 
 
 Values = dict[int, Array]
-"""Tensors of a run by index: the inputs and what has been computed so far."""
+"""Tensors of a run by index: the inputs and the results so far."""
 
 Step = Callable[[Values], None]
-"""Takes what a unit reads from the values of a run, by tensor index, and puts what it writes into them."""
+"""Function that runs a unit on the values of a run: it reads operands there and writes results."""
 
 
 class Unit(Protocol):
@@ -59,21 +59,18 @@ class Unit(Protocol):
     writes: tuple[int, ...]
 
     def prepare(self, shaped: SpecializedGraph) -> Step | None:
-        """Do now what would make the first run slower.
-
-        The result runs the unit in every run of ``shaped`` that nobody observes; None where it needs the frame.
-        """
+        """Prepare kernels, and return the step that runs the unit without a frame; None if it needs the frame."""
 
     def inner_bytes(self, shaped: SpecializedGraph) -> int:
-        """Most bytes of activations that live inside at any one time, beside what it reads and writes."""
+        """Return the peak of live activations inside, without operands and results, in bytes."""
 
     def run(self, frame: Frame) -> None:
-        """Take ``reads`` from the frame, put ``writes`` into it, and tell the observer."""
+        """Read ``reads`` from the frame, write ``writes`` to it, and call the observer."""
 
 
 @dataclass(slots=True)
 class OperatorUnit:
-    """Operator ``index`` of the graph, by its host kernel."""
+    """Operator ``index`` of the graph, run by its host kernel."""
 
     index: int
     reads: tuple[int, ...]
@@ -95,7 +92,7 @@ class OperatorUnit:
 
 
 def _step(item: GraphNode, variant: Variant) -> Step:
-    """An operator whose operands are constants and values, as directly as can be."""
+    """Return the step of an operator whose operands are constants and values."""
     node, kernel = variant.node, variant.kernel
     gather = _gather(item)
     outputs = item.outputs
@@ -113,7 +110,7 @@ def _step(item: GraphNode, variant: Variant) -> Step:
 
     def step_of_one(values: Values) -> None:
         try:
-            (values[only],) = kernel(gather(values))  # without the loop it takes half of the time
+            (values[only],) = kernel(gather(values))  # without a loop it takes half the time
         except OdcError as error:
             name_operator(node, error)
             raise
@@ -127,7 +124,7 @@ def _step(item: GraphNode, variant: Variant) -> Step:
 
 
 def _gather(item: GraphNode) -> Callable[[Values], Sequence[Array | None]]:
-    """What gives an operator's operands, of which those are None that are left out."""
+    """Return the function that collects an operator's operands; omitted ones are None."""
     constants: list[Array | None] = [
         info.array() if info is not None and info.is_const else None for info in item.node.operands
     ]
@@ -149,13 +146,13 @@ def _gather(item: GraphNode) -> Callable[[Values], Sequence[Array | None]]:
 
 
 def operator_units(graph: Graph, operators: Iterable[int]) -> list[OperatorUnit]:
-    """Units for ``operators``, in the order given."""
+    """Return units for ``operators``, in the given order."""
     nodes = (graph.nodes[index] for index in operators)
     return [OperatorUnit(node.index, tuple(i for i in node.inputs if i >= 0), node.outputs) for node in nodes]
 
 
 class Frame:
-    """The values of one run. ``values`` holds what graph inputs and finished units have produced.
+    """The values of one run: ``values`` of graph inputs and finished units.
 
     ``variables`` are the contents of variable tensors, which outlive the run.
     """
@@ -175,17 +172,17 @@ class Frame:
         self.observe = observe
 
     def value(self, index: int) -> Array:
-        """Tensor ``index``: a value produced so far, the contents of a variable, or a constant."""
+        """Return tensor ``index``: a value, the contents of a variable, or a constant."""
         found = self.values.get(index)
         if found is None:
             found = self.variables.get(index)
         return self.shaped.tensors[index].array() if found is None else found
 
     def _operand(self, index: int, *, writable: bool) -> Array | None:
-        """What an operator gets for tensor ``index``.
+        """Return tensor ``index`` as an operand.
 
-        A variable itself is only seen by operators that write it: results may be views of operands, and must not
-        change with the variable. Of anything else a writer gets a copy; constants it copies itself, if it writes them.
+        Only operators that write a variable receive it itself: results may be views of operands, and must not change
+        with the variable. Of other values a writer receives a copy; constants are copied by the operator.
         """
         if writable and self.shaped.tensors[index].is_const:
             return None
@@ -193,7 +190,7 @@ class Frame:
         return value.copy() if writable != (index in self.variables) else value
 
     def run_operator(self, index: int) -> None:
-        """Run operator ``index`` by its host kernel; raises OdcError that names it."""
+        """Run operator ``index`` by its host kernel; raise OdcError that names it."""
         item = self.shaped.graph.nodes[index]
         written = item.node.mutated
         operands = [
@@ -214,7 +211,7 @@ class Frame:
             self.observe(Event(node.name, node.spec.name, "host", start, seconds))
 
     def stand_in(self, operators: Sequence[int], writes: Sequence[int]) -> None:
-        """Run ``operators`` by host kernels in place of a unit that computes them all and leaves only ``writes``."""
+        """Run ``operators`` by host kernels in place of a unit, and keep only ``writes`` of their results."""
         for index in operators:
             self.run_operator(index)
         for index in operators:
@@ -223,7 +220,7 @@ class Frame:
                     self.values.pop(tensor, None)
 
     def _variant(self, item: GraphNode, operands: Sequence[Array | None]) -> Variant:
-        """The operator, prepared for what it gets where only the run can tell the shapes of that."""
+        """Return the operator for the shapes of ``operands``, which may be known only in the run."""
         if item.index not in self.shaped.open:
             return self.shaped.variant(item.index)
         shapes = tuple(

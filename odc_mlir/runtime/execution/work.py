@@ -1,8 +1,8 @@
-"""How much work every operator of a graph is for the host, what it calls included.
+"""Work of every operator of a graph on the host, including the subgraphs that it calls.
 
-Shapes are those that a run most likely finds: inferred from the inputs, else declared by the model, else 1. A branch
-counts as the more expensive one unless the condition is constant. A loop counts as often as it runs where that follows
-from constants alone, which is found out by running what decides it and nothing else; else it counts once.
+Unknown dimensions are likely ones: inferred from the inputs, else declared by the model, else 1. A branch counts as the
+more expensive one unless the condition is constant. A loop counts once per trip if constants determine the number of
+trips, which is found by running only the operators that decide it; else it counts once.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from odc_mlir.runtime.execution.calls import MAX_DEPTH
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.execution.specialization import Variants, is_static
 
-MAX_TRIPS = 4096  # of a loop that are counted
+MAX_TRIPS = 4096  # of a loop; more are not counted
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Multiply-accumulates, and modelled nanoseconds of host kernels; ``trips`` of a loop, None where not known."""
+    """Multiply-accumulates and modelled nanoseconds of host kernels; ``trips`` of a loop, None if unknown."""
 
     macs: int = 0
     host_ns: float = 0.0
@@ -40,7 +40,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A graph with likely shapes: its tensors, its operators, and the work of each."""
+    """A graph with likely shapes: tensors, operators, and the work of each operator."""
 
     tensors: Sequence[TensorInfo]
     nodes: Sequence[Node]
@@ -48,7 +48,7 @@ class Measured:
 
 
 def graph_work(graph: Graph, rates: HostRates, input_shapes: Sequence[Shape | None] | None = None) -> Measured:
-    """Shapes and work of ``graph`` for inputs of these shapes, the model's own unless given."""
+    """Return shapes and work of ``graph`` for inputs of these shapes, by default the model's own."""
     shapes = [info.shape for info in graph.input_infos()] if input_shapes is None else input_shapes
     return _Counter(rates).graph(graph, tuple(map(_likely, shapes)), 0)
 
@@ -93,7 +93,7 @@ class _Counter:
         return Measured(tensors, nodes, works)
 
     def _called(self, item: GraphNode, tensors: Sequence[TensorInfo], depth: int) -> dict[int, tuple[Graph, Measured]]:
-        """What an operator calls, for the arguments that it passes on."""
+        """Return the called graphs with their work, for the operator's arguments."""
         first = 1 if item.node.spec.name == "IF" else 0
         given = [tensors[i].shape if i >= 0 else None for i in item.inputs[first:]]
         called = {}
@@ -113,10 +113,10 @@ class _Counter:
         called: Mapping[int, tuple[Graph, Measured]],
         tensors: Sequence[TensorInfo],
     ) -> TensorInfo:
-        """A result whose shape only a run can tell, as likely as can be."""
+        """Return a result with a likely shape."""
         declared = tensors[index]
         shape = declared.shape
-        for graph, found in called.values():  # a loop's condition gives one truth value, its body the state
+        for graph, found in called.values():  # a loop's condition has one result, its body the state
             if not is_static(shape) and position < len(graph.outputs):
                 inner = found.tensors[graph.outputs[position]]
                 shape = inner.shape if inner.dtype == declared.dtype else shape
@@ -156,7 +156,7 @@ def _sum(works: Iterable[Work]) -> Work:
 
 
 def _inferred(variants: Variants, item: GraphNode, tensors: Sequence[TensorInfo]) -> Node:
-    """The operator for operands of these shapes, as declared where it refuses them."""
+    """Return the operator for operands of these shapes, or as declared if it rejects them."""
     operands = tuple(None if i < 0 else tensors[i] for i in item.inputs)
     try:
         return variants.get(item.index, tuple(None if info is None else info.shape for info in operands)).node
@@ -165,7 +165,7 @@ def _inferred(variants: Variants, item: GraphNode, tensors: Sequence[TensorInfo]
 
 
 def trip_count(item: GraphNode, tensors: Sequence[TensorInfo]) -> int | None:
-    """How often a WHILE runs its body, None where that depends on data, on effects, or is more than MAX_TRIPS."""
+    """Return the number of trips of a WHILE; None if it depends on data or effects, or exceeds MAX_TRIPS."""
     condition, body = (item.calls.get(option(item.node, f"{which}_subgraph_index")) for which in ("cond", "body"))
     if condition is None or body is None:
         return None
@@ -173,7 +173,7 @@ def trip_count(item: GraphNode, tensors: Sequence[TensorInfo]) -> int | None:
     if test is None:
         return None
     deciding, waiting = set[int](), set(test.inputs)
-    while waiting:  # what decides: what the condition reads, and what the next values of that are made of
+    while waiting:  # state that the condition reads, and state that determines its next values
         deciding |= waiting
         step = _Slice.of(body, sorted(deciding))
         if step is None:
@@ -198,7 +198,7 @@ def trip_count(item: GraphNode, tensors: Sequence[TensorInfo]) -> int | None:
 
 
 class _Slice:
-    """The operators of a graph that some of its outputs need, none of which has effects; ``inputs``: by position."""
+    """The operators of a graph that some outputs need, all without effects; ``inputs``: positions of their inputs."""
 
     def __init__(self, graph: Graph, outputs: Sequence[int], operators: Sequence[int], inputs: Sequence[int]) -> None:
         self.inputs = inputs
@@ -207,7 +207,7 @@ class _Slice:
 
     @classmethod
     def of(cls, graph: Graph, outputs: Sequence[int]) -> _Slice | None:
-        """What outputs at these positions need; None where an operator has effects or a tensor keeps state."""
+        """Return the operators for outputs at these positions; None if one has effects or a tensor keeps state."""
         if any(position >= len(graph.outputs) for position in outputs):
             return None
         needed = {graph.outputs[position] for position in outputs}
@@ -225,7 +225,7 @@ class _Slice:
         return cls(graph, outputs, operators[::-1], inputs)
 
     def run(self, state: Mapping[int, Array]) -> list[Array]:
-        """The outputs for the arrays at the positions of ``inputs``; raises OdcError."""
+        """Run on the arrays at the positions of ``inputs`` and return the outputs; raise OdcError."""
         graph = self._graph
         values = {graph.inputs[position]: state[position] for position in self.inputs}
 

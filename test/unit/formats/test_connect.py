@@ -17,8 +17,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.manifest import MANIFEST_PATH, Connection, IoIndex, Manifest
 from odc_mlir.formats.package import PackageFiles, write_package
 from odc_mlir.runtime.execution.executor import HostExecutor
-from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.execution.linking import linked_files
+from odc_mlir.runtime.execution.graph import build_graph, linked_files
 
 
 def _index(text: str) -> IoIndex:

@@ -11,7 +11,6 @@ from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import InputError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.ops.spec import Array
-from odc_mlir.runtime.execution import batches
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.units import Values
@@ -31,7 +30,7 @@ def _chain(length: int = 5) -> Model:
 
 @pytest.mark.parametrize("size", [1, 64, 1 << 20])
 def test_all_is_shown_once_and_released(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batches, "_BATCH_BYTES", size)
+    monkeypatch.setattr("odc_mlir.runtime.execution.executor._BATCH_BYTES", size)
     executor = HostExecutor(build_graph(_chain()))
     one_by_one: dict[int, Array] = {}
     executor.run([X], watch=lambda index, value: one_by_one.__setitem__(index, value.copy()))

@@ -8,8 +8,7 @@ import pytest
 from helpers.models import ModelBuilder, add_model
 from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.formats.circle.model import Model
-from odc_mlir.runtime.execution.capture import Capture
-from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.executor import Capture, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.reporting.comparison import compare
 from odc_mlir.runtime.reporting.metrics import Tolerance
