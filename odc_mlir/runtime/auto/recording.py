@@ -330,7 +330,7 @@ class RunRecorder:
     def _prune(self) -> None:
         """Reduce the cache to its limit, once: the records of each model are bounded."""
         if not self._has_pruned and self.place.cache_bytes is not None:
-            from odc_mlir.runtime.auto.pruning import prune
+            from odc_mlir.runtime.auto.artefacts import prune
 
             self._has_pruned = True
             prune(self.place.root, self.place.cache_bytes, keep=frozenset({self.place.digest}))

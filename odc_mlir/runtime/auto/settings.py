@@ -97,8 +97,13 @@ class AutoSettings:
     shadow_share: float
 
     @property
+    def budget(self) -> dict[str, float]:
+        """The limits of a compile process, as results remember them."""
+        return {"seconds": self.timeout_seconds, "bytes": float(self.memory_bytes)}
+
+    @property
     def told(self) -> dict[str, Any]:
-        """What a status says of them."""
+        """The settings in a status."""
         return {
             "target": self.target,
             "scheme": self.scheme,

@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Thread
@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.calibration.recorded import Shapes, shapes_of
+from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import OdcError
-from odc_mlir.ops.spec import Array
+from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit, check_text
-from odc_mlir.runtime.auto.saturation import EndCounter, InputRange, excess, input_ranges
 from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Watcher
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
 
@@ -46,6 +47,12 @@ _RUNS_PER_COUNT, _COUNTS_TOGETHER = 16, 8
 _ALONE_SHARE = 0.25
 # Credit for this many shadow runs is kept at most: a session that served for a day is not followed by a day of them.
 _MOST_CREDIT = 4.0
+# Ranges are chosen to cut off a little where that makes codes finer; beyond this share of the range, inputs are not
+# what the ranges were made from.
+_MARGIN = 0.1
+# Tensors with more codes at the ends than is normal, by this share, have lost information.
+EXCESS_SHARE = 0.05
+_SAMPLES = 16
 _SPENT = 0.9  # of the time allowed: a shadow run may take longer than it was expected to
 _NEWS = 0.25  # how much the last shadow run counts in what the next one is expected to take
 
@@ -351,3 +358,110 @@ def _worst(limit: Limit, errors: Sequence[Errors]) -> float | None:
     if not values:
         return None
     return min(values) if HIGHER_IS_BETTER[limit.metric] else max(values)
+
+
+# Saturation: values beyond the range of codes, which can be counted exactly, and cheaply.
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange:
+    """What codes can hold of the input at ``place``, and a margin around it."""
+
+    place: int
+    name: str
+    low: float
+    high: float
+
+    def outside(self, value: Array) -> int:
+        """How many elements are outside, or no numbers; a value of codes themselves has none."""
+        if not value.size or value.dtype.kind != "f":
+            return 0
+        # NaN fails both comparisons.
+        if np.minimum.reduce(value, axis=None) >= self.low and np.maximum.reduce(value, axis=None) <= self.high:
+            return 0
+        return value.size - int(np.count_nonzero((value >= self.low) & (value <= self.high)))
+
+
+def input_ranges(graph: Graph) -> tuple[InputRange, ...]:
+    """Of the inputs whose values become codes, and nothing else, before they are used."""
+    found = []
+    for place, index in enumerate(graph.inputs):
+        for info in _codes_of(graph, index):
+            low, high = _reals(info)
+            margin = _MARGIN * (high - low)
+            found.append(InputRange(place, info.name, low - margin, high + margin))
+    return tuple(found)
+
+
+def _codes_of(graph: Graph, index: int) -> Iterator[TensorInfo]:
+    """What holds the codes of the input ``index``: itself, or what all operators that read it make of it."""
+    if _is_coded(graph.tensors[index]):
+        yield graph.tensors[index]
+        return
+    readers = [item for item in graph.nodes if index in item.inputs]
+    if all(item.node.spec.name == "QUANTIZE" for item in readers):
+        yield from (info for item in readers if _is_coded(info := graph.tensors[item.outputs[0]]))
+
+
+def _is_coded(info: TensorInfo) -> bool:
+    return info.info.is_integer and info.quant is not None and info.quant.per_tensor and info.info.bits in (8, 16)
+
+
+def _reals(info: TensorInfo) -> tuple[float, float]:
+    """The real values of the lowest and the highest code."""
+    quant, (low, high) = info.quant, info.info.range
+    if quant is None:
+        raise TypeError(f"{info.name!r} is not quantised")
+    return quant.scale * (low - quant.zero_point), quant.scale * (high - quant.zero_point)
+
+
+class EndCounter:
+    """Counts codes at the lowest and the highest end; given to ``executor.run`` of ``graph`` as ``watch``."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._ends = {
+            index: (info.name, *info.info.range)
+            for item in graph.nodes
+            if not item.node.spec.quant.table  # a softmax fills its range
+            for index in item.outputs
+            if _is_coded(info := graph.tensors[index])
+        }
+        self._counts: dict[str, list[int]] = {}
+
+    def __call__(self, index: int, value: Array) -> None:
+        ends = self._ends.get(index)
+        if ends is not None and value.size:
+            name, low, high = ends
+            counts = self._counts.setdefault(name, [0, 0, 0])
+            counts[0] += int(np.count_nonzero(value == low))
+            counts[1] += int(np.count_nonzero(value == high))
+            counts[2] += value.size
+
+    def take(self) -> dict[str, tuple[float, float]]:
+        """The shares at both ends by tensor name, of what was seen since the last call."""
+        counts, self._counts = self._counts, {}
+        return {name: (low / size, high / size) for name, (low, high, size) in counts.items()}
+
+
+def excess(shares: Mapping[str, Sequence[float]], normal: Mapping[str, Sequence[float]]) -> tuple[str, float] | None:
+    """The tensor that has most more codes at an end than is normal, and the share; None where all are as usual."""
+    found = [
+        (max(ours - theirs for ours, theirs in zip(share, normal[name], strict=True)), name)
+        for name, share in shares.items()
+        if name in normal
+    ]
+    most, name = max(found, default=(0.0, ""))
+    return (name, most) if most > EXCESS_SHARE else None
+
+
+def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[str, list[float]]:
+    """The shares of codes at both ends by tensor name, over some of ``samples``, runs of a quantised model."""
+    counter = EndCounter(executor.graph)
+    for sample in spread(samples, _SAMPLES):
+        executor.run(sample, watch=counter)
+    return {name: [round(share, 4) for share in shares] for name, shares in counter.take().items()}
+
+
+def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
+    """At most ``most`` of ``samples``, from all over."""
+    return [samples[place] for place in stratified(min(most, len(samples)), len(samples))]

@@ -55,12 +55,11 @@ from odc_mlir.runtime.auto.artefacts import (
     Artefacts,
     JobResult,
     is_final,
+    prune,
 )
-from odc_mlir.runtime.auto.coverage import CoverageError
-from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Milestone, progress_line
+from odc_mlir.runtime.auto.build import LEAST_GAIN, CoverageError
+from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Milestone, progress_line
 from odc_mlir.runtime.auto.locks import file_lock, is_locked
-from odc_mlir.runtime.auto.measuring import LEAST_GAIN
-from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.auto.status import Level
 
 # Who got less of the time than this was kept waiting, by a machine with too much to do or by something that hangs.

@@ -343,11 +343,11 @@ class Switcher:
                     outputs = self._by(original, arrays, is_original=True, wanted=wanted)
                 else:
                     fitted = self._fitted(candidate)
-                    if not candidate.proven and not self._loader.choices.strict:
-                        auto.prove(shapes, candidate, fitted.encoded(arrays))
+                    if not candidate.verified and not self._loader.choices.strict:
+                        auto.verify(shapes, candidate, fitted.encoded(arrays))
                         continue
-                    if not candidate.proven:
-                        candidate.prove(fitted.encoded(arrays))
+                    if not candidate.verified:
+                        candidate.verify(fitted.encoded(arrays))
                     watch = None if candidate.level is Level.DIRECT else auto.watch
                     outputs = self._by_candidate(watch, fitted, arrays)
             except OdcError as error:
