@@ -63,16 +63,16 @@ Progress = Callable[[str, int, int | None], None]
 
 
 class QuantizedModel(NamedTuple):
-    """The bytes of a Circle file, and how close it is to the float model."""
+    """A quantised Circle file and its verdict."""
 
     model: bytes
     verdict: dict[str, Any]
 
 
 def recorded_inputs(records: Path | None, shapes: Shapes | None = None) -> list[list[Array]]:
-    """The raw inputs of ``shapes`` (None: of any) in the store at ``records``, oldest first; raises RecordsError.
+    """Return the finite raw inputs of ``shapes`` (None: any) in the store, oldest first; raises RecordsError.
 
-    There are none where there is no store. Those with NaN or infinities, of which no range can be made, are left out.
+    Without a store there are none.
     """
     if records is None or not records.is_file():
         return []
@@ -92,11 +92,11 @@ def quantize(
     target: str | None = None,
     progress: Progress | None = None,
 ) -> QuantizedModel:
-    """``model`` quantised by ``samples`` of its inputs, as ``target`` likes it, and the verdict; raises OdcError.
+    """Quantise ``model`` by ``samples`` of its inputs for ``target``; raises OdcError.
 
-    Where ``records``, a store, is of many more runs than there are samples, its ranges are taken instead, and the
-    samples only check the result. Schemes that quantise weights alone can do without any. Samples are all of the same
-    shapes; where the model says others, it is quantised in theirs and then has its own again.
+    With few samples, ranges come from ``records``, a store of more runs, and the samples only check the result. Schemes
+    that quantise weights alone need no samples. All samples have the same shapes; a model with other input shapes is
+    quantised in these, and then gets its own shapes back.
     """
     if not samples and not scheme_of(scheme).weights_only:
         raise SessionError(
@@ -124,16 +124,16 @@ def quantize(
 
 
 def _records_of(path: Path | None) -> Records:
-    """The records of the store, of whatever shapes the model was run in."""
+    """Return the records of the store, for all input shapes."""
     assert path is not None
     found = RecordStore(path, create=False).records()
-    found.digest = ""  # the store was looked up by it; a model with other shapes has another one
+    found.digest = ""  # a model with other shapes has another digest
     return found
 
 
 @contextmanager
 def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[Path, Shapes | None]]:
-    """A file of ``model`` that takes ``samples``, and the input shapes to give back to what is made of another one."""
+    """Provide a file of ``model`` that takes ``samples``, and the input shapes to restore if it is another file."""
     shapes = shapes_of(samples[0]) if samples else ()
     declared = [info.shape for info in build_graph(read_model(model)).input_infos()] if samples else []
     if len(declared) != len(shapes) or all(map(fits, declared, shapes)):
@@ -151,9 +151,9 @@ def _runs(records: Path) -> int:
 
 
 def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
-    """The model file with inputs of ``shapes``, and all other shapes of its first subgraph as follows from them.
+    """Return the model file with inputs of ``shapes``, and the shapes that follow in its first subgraph.
 
-    Raises OdcError where the model does not take them.
+    Raises OdcError if the model does not take them.
     """
     records = read_model(model)
     shaped = SpecializedGraph(build_graph(records), [tuple(shape) for shape in shapes])
@@ -167,14 +167,13 @@ def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
 
 
 class CoverageError(AccuracyError):
-    """The records do not show enough."""
+    """The records vary too little to judge a quantised model by."""
 
 
 def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
-    """Raise CoverageError when raw inputs are alike, so that more of them must be waited for.
+    """Raise CoverageError if less than half of the ``wanted`` raw inputs differ, by more than noise.
 
-    Half of those that are ``wanted`` must differ, by more than noise. Several processes that are fed the same give
-    more, all alike, and show what one of them would.
+    Several processes that run the same inputs record many, but no more distinct ones than a single process.
     """
     if len(samples) < 2:
         return
@@ -188,7 +187,7 @@ def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
 
 
 def check_channels(executor: Executor, samples: Sequence[Sequence[Array]]) -> None:
-    """Raise CoverageError when most channels of ``executor``, the float model, hardly move over ``samples``."""
+    """Raise CoverageError if many channels of the float model ``executor`` hardly vary over ``samples``."""
     if len(samples) < 2:
         return
     ranges = _ChannelRanges(executor)
@@ -201,7 +200,7 @@ def check_channels(executor: Executor, samples: Sequence[Sequence[Array]]) -> No
 
 
 class _ChannelRanges:
-    """The range of every channel of the float tensors that a graph computes."""
+    """Ranges of all channels of the float tensors that a graph computes."""
 
     def __init__(self, executor: Executor) -> None:
         graph = executor.graph
@@ -221,7 +220,7 @@ class _ChannelRanges:
         self._ranges[index] = low, high
 
     def moved_share(self) -> float:
-        """The share of channels that moved, the mean over tensors; 1 where there are none."""
+        """Return the share of channels that moved, as the mean over tensors; 1 without tensors."""
         shares = []
         for low, high in self._ranges.values():
             with np.errstate(invalid="ignore", over="ignore"):
@@ -236,18 +235,18 @@ def _moves(arrays: Sequence[Array]) -> bool:
 
 
 def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: int, channels: bool) -> None:
-    """Raise CoverageError when ``samples``, of which so many were ``wanted``, show too little of ``model``.
+    """Raise CoverageError if ``samples`` vary too little; so many were ``wanted``.
 
-    ``channels``: of what is inside it, too.
+    With ``channels``, values inside the model must vary, too.
     """
     check_samples(samples, wanted)
     if channels:
-        with suppress(UnsupportedError):  # who quantises it says so
+        with suppress(UnsupportedError):  # the quantiser reports it
             check_channels(HostExecutor(build_graph(read_model(model)), resize=True), samples)
 
 
 def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[str, list[float]]:
-    """The shares of codes at both ends by tensor name, of a quantised model on ``samples``, where that can run."""
+    """Return the shares of codes at both ends by tensor name, on ``samples``; none if the model cannot run."""
     try:
         return normal_shares(HostExecutor(build_graph(read_model(model)), resize=True), samples)
     except OdcError:
@@ -259,9 +258,9 @@ def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What a run takes ``before`` and ``after``, in microseconds.
+    """Times of a run ``before`` and ``after``, in microseconds.
 
-    ``least``: the part of the time that is saved at least, in all likelihood; negative where more may be taken.
+    ``least``: lower bound of the share of the time that is saved; negative if the run may be slower.
     """
 
     before: float
@@ -270,15 +269,15 @@ class Gain:
 
     @property
     def is_sure(self) -> bool:
-        """Whether it is more than chance makes of so many rounds, and enough to be of use."""
+        """Whether the gain is significant and large enough."""
         return self.least > 0 and self.after <= self.before * (1 - LEAST_GAIN)
 
 
 def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
-    """What was gained, by the times that both took in the same rounds.
+    """Return the gain, by times of both measured in the same rounds.
 
-    The lower end of the interval of the median of what single rounds gain, by ranks: of times some are far too long,
-    and whatever slows a round down slows down both.
+    Its lower bound is that of the median gain of a round, by ranks: some times are far too long, and a busy machine
+    slows down both.
     """
     saved = sorted(1 - later / max(earlier, 1e-12) for earlier, later in zip(before, after, strict=True))
     place = max(0, math.floor((len(saved) - _STANDARD_ERRORS * math.sqrt(len(saved))) / 2))
@@ -286,10 +285,10 @@ def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
 
 
 def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list[list[float]]:
-    """The processor time of one run of each in every round, in microseconds; they take turns to be the first."""
+    """Return the processor times of one run of each executor by round, in microseconds; they take turns."""
     runs = [partial(executor.run, inputs) for executor in executors]
     with one_blas_thread():  # only this thread's time is counted
-        for run in runs:  # what is prepared once is no part of it
+        for run in runs:  # preparation is not measured
             run()
         counts = [max(1, int(_RUN_SECONDS / max(1e-7, _timed(run, 1)))) for run in runs]
         taken: list[list[float]] = [[] for _ in runs]
@@ -303,7 +302,7 @@ def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list
 
 
 def _timed(run: Callable[[], object], count: int) -> float:
-    """By the clock of this thread: that of a process with a limit of processor time only counts whole ticks."""
+    """Return the mean time by the thread's clock; the process's has no resolution under a limit of processor time."""
     start = time.thread_time()
     for _ in range(count):
         run()
@@ -311,13 +310,13 @@ def _timed(run: Callable[[], object], count: int) -> float:
 
 
 def some_inputs(executor: Executor, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    """Inputs where none are recorded: zeros."""
+    """Return zeros as inputs."""
     infos = executor.graph.input_infos()
     return [np.zeros(shape, numpy_dtype(info.dtype)) for info, shape in zip(infos, shapes, strict=True)]
 
 
 def gained(models: Mapping[Level, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> Gain:
-    """What a run on ``inputs`` (None: zeros) takes of two models or packages, by level, measured side by side."""
+    """Measure the time of a run on ``inputs`` (None: zeros) of two models or packages side by side."""
     executors = [_opened(path) for path in models.values()]
     for executor in executors:
         executor.prepare(shapes)

@@ -83,7 +83,7 @@ class ExecutorCandidate:
         return None
 
     def failures(self) -> list[Fallback]:
-        """Return the reasons why host kernels stand in for segments."""
+        """Return the failures of segments, which host kernels run instead."""
         executors = [item for item in (self.simulation, self.executor) if item is not None]
         failed = {name: reason for executor in executors for name, reason in executor.fallbacks.items()}
         return [*self.notes, *(Fallback(f"segment {name}", "run", reason) for name, reason in failed.items())]

@@ -241,11 +241,8 @@ class AutoCompiler:
         failure = None
         try:
             candidate.verify(inputs)
-        except OdcError as error:
-            failure = error
         except Exception as error:  # whoever waits must hear of an end
-            _log.exception("a result cannot be verified")
-            failure = OdcError(f"{type(error).__name__}: {error}")
+            failure = error if isinstance(error, OdcError) else OdcError(f"{type(error).__name__}: {error}")
         with self._changed:
             state = track.state
             if isinstance(state, Verifying) and state.candidate is candidate:  # it may have left the limits meanwhile
@@ -282,7 +279,7 @@ class AutoCompiler:
                     self.artefacts.discard(item.key)
             if self._base is not None and track.state.serving.artefact is self._base.artefact:
                 self._base = None
-            self._restart(spec, None)
+            spec.restart(None)
             self._begin(spec)
 
     def wait(self, seconds: float | None = None) -> bool:
@@ -370,14 +367,13 @@ class AutoCompiler:
         self.recorder.forget(spec.shapes)
 
     def _look(self, spec: Specialization, track: Track) -> None:
-        serving = track.state.serving
-        if track is spec.quantized and not serving.candidates:
-            serving = self._borrowed(spec)
-        track.on(Event.LOOK, Opening(reason=track.state.reason, serving=serving))
-        self._later(lambda: self._open_stored(spec, track))
+        track.on(Event.LOOK, Opening(reason=track.state.reason, serving=self._serving(spec, track)))
+        self._later(partial(self._open_stored, spec, track))
 
-    def _borrowed(self, spec: Specialization) -> Serving:
-        """Return the quantised model of other shapes, which serves these on the host until they have a result."""
+    def _serving(self, spec: Specialization, track: Track) -> Serving:
+        """Return what serves on, or else the quantised model of other shapes, which serves these on the host."""
+        if track is spec.direct or track.state.serving.candidates:
+            return track.state.serving
         base = NOTHING if self._base is None else self._base
         for candidate in base.candidates:
             try:
@@ -396,13 +392,6 @@ class AutoCompiler:
     def _needs_no_records(self) -> bool:
         """Whether there is nothing to quantise."""
         return self._is_quantized or self._base is not None
-
-    def _restart(self, spec: Specialization, reason: str | None) -> None:
-        """Let the next run begin as if nothing had been made; with a ``reason`` nothing serves until then."""
-        spec.direct = None
-        serving = NOTHING if reason is not None else replace(spec.quantized.state.serving, artefact=None)
-        if not isinstance(spec.quantized.state, New):
-            spec.quantized.on(Event.RESTART, New(reason=reason, serving=serving))
 
     def _later(self, task: Callable[[], None]) -> None:
         self.background.submit(task, always=True)
@@ -438,17 +427,17 @@ class AutoCompiler:
         return self._needs_no_records or self.recorder.runs(spec.shapes) >= self._records_needed(spec)
 
     def _try_again(self, spec: Specialization) -> None:
-        """Repeat what has failed for a reason that may be gone."""
+        """Try again after a temporary failure."""
         if self._closed or self._is_busy:
             return
         if isinstance(spec.quantized.state, Active):
             self._start(spec, spec.quantized, again=True)
         elif isinstance(spec.quantized.state, Rejected):
-            self._restart(spec, None)
+            spec.restart(None)
             self._begin(spec)
 
     def start_if_idle(self) -> bool:
-        """Start what may be started if nothing has run for a while; return whether there will be more to start."""
+        """Start processes if the application is idle; return whether more may have to be started later."""
         with self._lock:
             waiting = [spec for spec in self.specializations.values() if spec.goes_on]
             if self._closed or not waiting:
@@ -493,7 +482,7 @@ class AutoCompiler:
         self._go_on(spec)
 
     def _go_on(self, spec: Specialization) -> None:
-        """Something has ended in the background: start what is next, and notify whoever waits."""
+        """Start the next process and notify waiting threads, after background work has ended."""
         with self._changed:
             if spec.asked or self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
                 self._start_next(spec)
@@ -640,18 +629,13 @@ class AutoCompiler:
             track.attempts = result.attempts
             self._collect(spec, track)
             return
-        retry_at = None if seconds is None else time.monotonic() + seconds
-        self._take(spec, track, found, retry_at)
+        self._take(spec, track, found, None if seconds is None else time.monotonic() + seconds)
 
     def _collect(self, spec: Specialization, track: Track, reason: str | None = None, **facts: Any) -> None:
         """Nothing can be opened: begin to collect, or wait for the turn of the direct track."""
         with self._lock:
-            state = track.state
-            assert isinstance(state, Opening)
-            serving = state.serving
-            if track is spec.quantized and not serving.candidates:
-                serving = self._borrowed(spec)
-            track.on(Event.WAIT, Collecting(reason=reason or state.reason, serving=serving, **facts))
+            reason, serving = reason or track.state.reason, self._serving(spec, track)
+            track.on(Event.WAIT, Collecting(reason=reason, serving=serving, **facts))
             if self.settings.trigger is Trigger.IDLE and (self._idler is None or not self._idler.is_alive()):
                 self._idler = poll(weakly(self.start_if_idle), _IDLE_POLL_SECONDS, "odc-idle")
 
@@ -762,8 +746,7 @@ class AutoCompiler:
         if aim is None or not aim.others or serves or kind in _OF_RECORDS:
             return False
         try:
-            original, folder = self._original, self.settings.folder
-            following = aim_at_best(aim.others, lambda: original.file(folder))
+            following = aim_at_best(aim.others, partial(self._original.file, self.settings.folder))
         except OdcError as error:
             _log.info("%s: %s", ", ".join(aim.others), error)
             return False
@@ -771,7 +754,7 @@ class AutoCompiler:
             self._aim = following
             self._notes += [f"{aim.name} is not compiled for: {reason}", *following.passed_over]
             for item in (spec, *(other for other in others if not other.is_busy)):
-                self._restart(item, f"{aim.name}: {reason}")
+                item.restart(f"{aim.name}: {reason}")
         return True
 
     # Watching.

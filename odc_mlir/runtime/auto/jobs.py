@@ -42,7 +42,7 @@ _WORKER = "odc_mlir.runtime.auto.worker"
 
 
 class Milestone(StrEnum):
-    """What the process says when it gets there, in this order; some may be left out."""
+    """Steps that the process announces, in this order; some may be omitted."""
 
     STARTED = "started"
     LOCKED = "locked"
@@ -72,11 +72,11 @@ PHASES: Mapping[Milestone, Phase] = MappingProxyType(
         Milestone.COMPILING: Phase.COMPILING,
     }
 )
-"""The phase that begins with a step."""
+"""Phases by the step that begins them."""
 
 
 TIMES_ENOUGH = 4
-"""At so many times the runs that are needed nothing more is expected of records."""
+"""Records of so many times the needed runs are accepted, however little they vary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,25 +134,25 @@ class Job:
 
     @property
     def budget(self) -> dict[str, float]:
-        """The limits as a result remembers them."""
+        """The limits, as a result remembers them."""
         return {"seconds": self.seconds, "bytes": float(self.memory_bytes), "runs": float(self.runs)}
 
     def to_json(self) -> str:
-        """One line that :meth:`from_json` reads."""
+        """Return one line for :meth:`from_json`."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str) -> Job:
-        """The job that :meth:`to_json` wrote."""
+        """Return the job that :meth:`to_json` wrote."""
         return cls(**json.loads(text))
 
 
 def key_of(
     settings: AutoSettings, digest: str, shapes: Shapes, facts_of_target: Sequence[str], *, direct: bool = False
 ) -> str:
-    """The key of what these settings make of the model with ``digest`` for inputs of ``shapes``.
+    """Return the key of the result for the model with ``digest`` and inputs of ``shapes``.
 
-    ``direct``: of the model itself, so that nothing of quantising counts.
+    ``direct``: the result is native code of the float model, so settings of the quantiser do not count.
     """
     choices = {"scheme": settings.scheme, "metric": settings.metric, "limit": settings.limit}
     facts: dict[str, Any] = {
@@ -169,9 +169,9 @@ def key_of(
 def make_job(
     settings: AutoSettings, aim: Aim, original: Original, base: Artefact | None, shapes: Shapes, **facts: Any
 ) -> Job:
-    """The job that ``settings`` ask for; ``facts`` are its other fields. Raises OdcError.
+    """Return a job for ``original``, or the quantised model of ``base``; raises OdcError.
 
-    It is about ``original``, or the quantised model of ``base``, for inputs of ``shapes``.
+    ``facts`` are fields that do not follow from the settings.
     """
     quantized = None if base is None else base.model
     if quantized is not None:
@@ -180,7 +180,7 @@ def make_job(
         model, digest = original.file(settings.folder), original.digest
     others = original.other_shapes(shapes)
     fixed = None if others is None else [list(shape) for shape in others]
-    # The model itself as code is a beginning: a package that holds it would look compiled, and stay as it is.
+    # A package with native code of the float model would look compiled, and never get a quantised one.
     package = None if facts.get("direct") else original.package
     return Job(
         folder=str(settings.folder),
@@ -209,12 +209,12 @@ def make_job(
 
 
 def progress_line(step: str, **facts: Any) -> bytes:
-    """A line by which the process tells what it is doing."""
+    """Return a line that announces a step."""
     return json.dumps({"step": step, **facts}).encode() + b"\n"
 
 
 def read_progress(line: bytes) -> dict[str, Any] | None:
-    """What such a line says; None for anything else that the process prints."""
+    """Return the facts of such a line, None for other text that the process prints."""
     try:
         found = json.loads(line)
     except (ValueError, RecursionError):

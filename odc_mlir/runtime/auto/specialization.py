@@ -75,7 +75,7 @@ class New(State):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening(State):
-    """A result is read, opened and verified in the background: a stored one, or that of a process.
+    """A result, stored or just made, is read, opened and verified in the background.
 
     The process had ``runs`` records. ``leaving``: answers have left the limits, so the result must not be used.
     """
@@ -314,7 +314,7 @@ class Track:
 
 @dataclass(slots=True)
 class Specialization:
-    """The model for inputs of ``shapes``: its tracks, and what is known of its runs.
+    """The model for inputs of ``shapes``: its tracks, and facts about its runs.
 
     ``direct`` is the track to native code of the float model, for targets that run it. ``fallbacks`` is the log of
     failures, ``sample`` are inputs that were run, ``served`` computed the last answer. ``asked``: the user wants the
@@ -331,7 +331,7 @@ class Specialization:
     settled: ExecutorCandidate | None = None
 
     def keep_sample(self, inputs: Sequence[Array]) -> None:
-        """Remember inputs, by which results are verified."""
+        """Keep inputs for the verification of results."""
         self.sample = [np.array(value) for value in inputs]
 
     @property
@@ -393,6 +393,13 @@ class Specialization:
         if candidates:
             return candidates[0].level
         return Level.ORIGINAL if self.direct_candidate is None else Level.DIRECT
+
+    def restart(self, reason: str | None) -> None:
+        """Let the next run begin as if nothing had been made; with a ``reason`` nothing serves until then."""
+        serving = NOTHING if reason is not None else replace(self.quantized.state.serving, artefact=None)
+        self.direct = None
+        if not isinstance(self.quantized.state, New):
+            self.quantized.on(Event.RESTART, New(reason=reason, serving=serving))
 
     def give_up(self, candidate: ExecutorCandidate, stage: str, reason: str) -> None:
         """Do not use ``candidate`` any more."""

@@ -376,7 +376,7 @@ class Switcher:
         return fitted
 
     def _by_candidate(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array]:
-        """Run a proven candidate, observed by the watch."""
+        """Run a verified candidate, observed by the watch."""
         if watch is None:
             return self._by(fitted, arrays, is_original=False)
         start = time.perf_counter()
