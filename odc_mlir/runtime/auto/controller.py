@@ -55,13 +55,13 @@ from odc_mlir.runtime.auto.specialization import (
     NOTHING,
     Active,
     Collecting,
-    Event,
     New,
     Opening,
     Rejected,
     Serving,
     Specialization,
     Track,
+    TrackEvent,
     Verifying,
     Working,
 )
@@ -217,7 +217,7 @@ class AutoCompiler:
                 self._try_again(spec)
             refused = None if self._needs_no_records else self.recorder.refused
             if isinstance(spec.quantized.state, Collecting) and refused is not None:
-                spec.quantized.on(Event.REFUSE, Rejected(reason=refused, serving=spec.quantized.state.serving))
+                spec.quantized.on(TrackEvent.REFUSE, Rejected(reason=refused, serving=spec.quantized.state.serving))
             elif self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
                 self._start_next(spec)
 
@@ -363,11 +363,11 @@ class AutoCompiler:
             self._look(spec, spec.direct)
 
     def _reject(self, spec: Specialization, reason: str | None) -> None:
-        spec.quantized.on(Event.REFUSE, Rejected(reason=reason))
+        spec.quantized.on(TrackEvent.REFUSE, Rejected(reason=reason))
         self.recorder.forget(spec.shapes)
 
     def _look(self, spec: Specialization, track: Track) -> None:
-        track.on(Event.LOOK, Opening(reason=track.state.reason, serving=self._serving(spec, track)))
+        track.on(TrackEvent.LOOK, Opening(reason=track.state.reason, serving=self._serving(spec, track)))
         self._later(partial(self._open_stored, spec, track))
 
     def _serving(self, spec: Specialization, track: Track) -> Serving:
@@ -513,7 +513,7 @@ class AutoCompiler:
         heard, ended = weakly(self._heard), weakly(self._ended)
         with self._lock:  # which the callbacks need too
             assert isinstance(track.state, Working)
-            track.on(Event.PROGRESS, replace(track.state, runs=job.runs))
+            track.on(TrackEvent.PROGRESS, replace(track.state, runs=job.runs))
             self._supervisors[:] = [item for item in self._supervisors if not item.is_over]
             self._supervisors.append(
                 Supervisor(job, lambda facts: heard(spec, track, facts), lambda end: ended(spec, track, end, before))
@@ -530,7 +530,7 @@ class AutoCompiler:
                 if track is spec.direct or _WORK.index(phase) < _WORK.index(state.phase):
                     phase = state.phase  # a model that was to be compiled only may have to be quantised again
                 scheme = str(facts["scheme"]) if step == Milestone.TARGET_ASKED else state.scheme
-                track.on(Event.PROGRESS, replace(state, is_queued=step == QUEUED, scheme=scheme, phase=phase))
+                track.on(TrackEvent.PROGRESS, replace(state, is_queued=step == QUEUED, scheme=scheme, phase=phase))
 
     def _ended(self, spec: Specialization, track: Track, ending: Ending, before: JobResult | None) -> None:
         """Conclude a process: in a thread of its supervisor. ``before``: the stored result when it began."""
@@ -546,7 +546,7 @@ class AutoCompiler:
             _log.exception("a result cannot be used")
             with self._lock:
                 if isinstance(track.state, Opening):
-                    track.on(Event.REFUSE, Rejected(reason=f"{type(error).__name__}: {error}"))
+                    track.on(TrackEvent.REFUSE, Rejected(reason=f"{type(error).__name__}: {error}"))
         finally:
             self._go_on(spec)
 
@@ -582,11 +582,11 @@ class AutoCompiler:
             if state.leaving is not None:
                 self._leave(spec, state.leaving)
             elif state.serving.artefact is not None and state.serving.candidates:
-                track.on(Event.KEEP, Active(reason=reason, serving=state.serving, retry_at=retry_at))
+                track.on(TrackEvent.KEEP, Active(reason=reason, serving=state.serving, retry_at=retry_at))
             elif passing and isinstance(state, Working):
-                track.on(Event.WAIT, Collecting(reason=reason, serving=state.serving, retry_at=retry_at))
+                track.on(TrackEvent.WAIT, Collecting(reason=reason, serving=state.serving, retry_at=retry_at))
             else:
-                track.on(Event.REFUSE, Rejected(reason=reason, serving=state.serving, retry_at=retry_at))
+                track.on(TrackEvent.REFUSE, Rejected(reason=reason, serving=state.serving, retry_at=retry_at))
 
     def _lose(self, spec: Specialization, model: Path) -> None:
         """The quantised model of other shapes has been deleted, so these shapes are recorded as the first ones."""
@@ -595,11 +595,13 @@ class AutoCompiler:
             if isinstance(state, Working) and state.leaving is not None:
                 self._leave(spec, state.leaving)
             else:
-                spec.quantized.on(Event.WAIT, Collecting(reason=f"{model} has been deleted", serving=state.serving))
+                spec.quantized.on(
+                    TrackEvent.WAIT, Collecting(reason=f"{model} has been deleted", serving=state.serving)
+                )
             for other in self.specializations.values():
                 state = other.quantized.state
                 if isinstance(state, Collecting) and not other.is_busy:  # a borrowed model would answer unrecorded
-                    other.quantized.on(Event.WAIT, replace(state, serving=NOTHING))
+                    other.quantized.on(TrackEvent.WAIT, replace(state, serving=NOTHING))
 
     # Results.
 
@@ -635,7 +637,7 @@ class AutoCompiler:
         """Nothing can be opened: begin to collect, or wait for the turn of the direct track."""
         with self._lock:
             reason, serving = reason or track.state.reason, self._serving(spec, track)
-            track.on(Event.WAIT, Collecting(reason=reason, serving=serving, **facts))
+            track.on(TrackEvent.WAIT, Collecting(reason=reason, serving=serving, **facts))
             if self.settings.trigger is Trigger.IDLE and (self._idler is None or not self._idler.is_alive()):
                 self._idler = poll(weakly(self.start_if_idle), _IDLE_POLL_SECONDS, "odc-idle")
 
@@ -697,10 +699,10 @@ class AutoCompiler:
                 on_host = next((item for item in serving.candidates if item.level is Level.QUANTIZED), None)
                 if artefact.model is not None and on_host is not None:
                     self._base = Serving((on_host,), None, artefact)
-                track.on(Event.SERVE, Active(reason=reason, serving=serving, retry_at=retry_at))
+                track.on(TrackEvent.SERVE, Active(reason=reason, serving=serving, retry_at=retry_at))
             elif track is not spec.direct:
                 reason = reason or "nothing was made"
-                track.on(Event.REFUSE, Rejected(reason=reason, result=artefact.result, retry_at=retry_at))
+                track.on(TrackEvent.REFUSE, Rejected(reason=reason, result=artefact.result, retry_at=retry_at))
         if track is spec.direct and not serving.candidates:
             self._refuse_direct(spec, track, reason or "nothing was made", None, artefact.result)
 
@@ -721,14 +723,14 @@ class AutoCompiler:
             else:
                 more = "; the next session records more" if result.waits_for_records else ""
                 facts: dict[str, Any] = {"serving": state.serving, "result": result, "retry_at": retry_at}
-                track.on(Event.REFUSE, Rejected(reason=f"{result.reason or 'nothing was made'}{more}", **facts))
+                track.on(TrackEvent.REFUSE, Rejected(reason=f"{result.reason or 'nothing was made'}{more}", **facts))
 
     def _refuse_direct(
         self, spec: Specialization, track: Track, reason: str, kind: str | None, result: JobResult | None = None
     ) -> None:
         """There is no native code of the float model: go on to the next target if this one runs nothing else."""
         with self._lock:
-            track.on(Event.REFUSE, Rejected(reason=reason, result=result))
+            track.on(TrackEvent.REFUSE, Rejected(reason=reason, result=result))
             if result is None or result.level is None:
                 stage = "compile" if result is None else result.stage or "compile"
                 spec.fallbacks.append(Fallback(str(Level.DIRECT), stage, reason))
@@ -772,11 +774,7 @@ class AutoCompiler:
             _log.warning("back to the original model: %s", reason)
             self._base = None
             for spec in self.specializations.values():
-                state = spec.quantized.state
-                if isinstance(state, (Opening, Working)):  # its result is made from what has failed
-                    serving = replace(state.serving, candidates=())
-                    spec.quantized.on(Event.LEAVE, replace(state, serving=serving, leaving=state.leaving or reason))
-                elif state.serving.candidates:
+                if not spec.quantized.leave_at_end(reason) and spec.quantized.state.serving.candidates:
                     self._leave(spec, reason)
 
     def _leave(self, spec: Specialization, reason: str, result: JobResult | None = None) -> None:
@@ -787,7 +785,7 @@ class AutoCompiler:
         track.records_needed = self.recorder.runs(spec.shapes) + (self.settings.records << track.departures)
         track.departures += 1
         spec.fallbacks.append(Fallback(str(spec.best), "watch", reason))
-        event = Event.WAIT if isinstance(track.state, (Opening, Working)) else Event.LEAVE
+        event = TrackEvent.WAIT if isinstance(track.state, (Opening, Working)) else TrackEvent.LEAVE
         track.on(event, Collecting(reason=reason))
         if result is not None:
             item = Withdrawal(track.key, result, track.records_needed, reason)

@@ -1,8 +1,8 @@
 """States of a specialisation: the model for one set of input shapes, on its way to a compiled result.
 
 A :class:`Track` leads from the model to one kind of result: a quantised and compiled model, or native code of the float
-model (the direct track). Its state is an object that holds the data of that state alone. An :class:`Event` leads to the
-state that TRANSITIONS names; docs/design/on_device.md has the diagram.
+model (the direct track). Its state is an object that holds the data of that state alone. TRANSITIONS names the state
+that each :class:`TrackEvent` leads to; docs/design/on_device.md has the diagram.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ NOTHING = Serving()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class TrackState:
     """Any state: ``reason`` explains it if necessary, ``serving`` answers meanwhile."""
 
     PHASE: ClassVar[Phase] = Phase.FLOAT
@@ -69,12 +69,12 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class New(State):
+class New(TrackState):
     """Nothing is known yet; the next run begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening(State):
+class Opening(TrackState):
     """A result, stored or just made, is read, opened and verified in the background.
 
     The process had ``runs`` records. ``leaving``: answers have left the limits, so the result must not be used.
@@ -87,7 +87,7 @@ class Opening(State):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collecting(State):
+class Collecting(TrackState):
     """Runs are recorded until there are enough, and until ``retry_at`` on the monotonic clock, if that is set.
 
     ``result``: a refusal that asks for more records.
@@ -99,7 +99,7 @@ class Collecting(State):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Working(State):
+class Working(TrackState):
     """A compile process works, or waits for its turn (``is_queued``). ``runs`` and ``leaving``: see Opening."""
 
     phase: Phase
@@ -110,7 +110,7 @@ class Working(State):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Active(State):
+class Active(TrackState):
     """A result answers. At ``retry_at`` another process tries to make a better one."""
 
     PHASE: ClassVar[Phase] = Phase.ACTIVE
@@ -125,7 +125,7 @@ class Verifying(Active):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected(State):
+class Rejected(TrackState):
     """There is no result, for a reason that lasts, or is worth another try at ``retry_at``."""
 
     PHASE: ClassVar[Phase] = Phase.REJECTED
@@ -133,7 +133,7 @@ class Rejected(State):
     retry_at: float | None = None
 
 
-class Event(StrEnum):
+class TrackEvent(StrEnum):
     """Causes of a change of state."""
 
     LOOK = "look"  # for a stored result
@@ -151,44 +151,44 @@ class Event(StrEnum):
     RESTART = "restart"  # another target, another try, or the user's wish
 
 
-TRANSITIONS: Mapping[tuple[type[State], Event], type[State]] = MappingProxyType(
+TRANSITIONS: Mapping[tuple[type[TrackState], TrackEvent], type[TrackState]] = MappingProxyType(
     {
-        (New, Event.LOOK): Opening,
-        (New, Event.REFUSE): Rejected,
-        (Opening, Event.WAIT): Collecting,
-        (Opening, Event.SERVE): Active,
-        (Opening, Event.KEEP): Active,
-        (Opening, Event.REFUSE): Rejected,
-        (Opening, Event.GIVE_UP): Opening,
-        (Opening, Event.LEAVE): Opening,
-        (Opening, Event.RESTART): New,
-        (Collecting, Event.START): Working,
-        (Collecting, Event.WAIT): Collecting,
-        (Collecting, Event.REFUSE): Rejected,
-        (Collecting, Event.GIVE_UP): Collecting,
-        (Collecting, Event.LEAVE): Collecting,
-        (Collecting, Event.RESTART): New,
-        (Working, Event.PROGRESS): Working,
-        (Working, Event.END): Opening,
-        (Working, Event.WAIT): Collecting,
-        (Working, Event.KEEP): Active,
-        (Working, Event.REFUSE): Rejected,
-        (Working, Event.GIVE_UP): Working,
-        (Working, Event.LEAVE): Working,
-        (Active, Event.START): Working,
-        (Active, Event.VERIFY): Verifying,
-        (Active, Event.GIVE_UP): Active,
-        (Active, Event.EXHAUST): Rejected,
-        (Active, Event.LEAVE): Collecting,
-        (Active, Event.RESTART): New,
-        (Verifying, Event.SERVE): Active,
-        (Verifying, Event.KEEP): Active,
-        (Verifying, Event.GIVE_UP): Active,
-        (Verifying, Event.EXHAUST): Rejected,
-        (Verifying, Event.LEAVE): Collecting,
-        (Rejected, Event.GIVE_UP): Rejected,
-        (Rejected, Event.LEAVE): Collecting,
-        (Rejected, Event.RESTART): New,
+        (New, TrackEvent.LOOK): Opening,
+        (New, TrackEvent.REFUSE): Rejected,
+        (Opening, TrackEvent.WAIT): Collecting,
+        (Opening, TrackEvent.SERVE): Active,
+        (Opening, TrackEvent.KEEP): Active,
+        (Opening, TrackEvent.REFUSE): Rejected,
+        (Opening, TrackEvent.GIVE_UP): Opening,
+        (Opening, TrackEvent.LEAVE): Opening,
+        (Opening, TrackEvent.RESTART): New,
+        (Collecting, TrackEvent.START): Working,
+        (Collecting, TrackEvent.WAIT): Collecting,
+        (Collecting, TrackEvent.REFUSE): Rejected,
+        (Collecting, TrackEvent.GIVE_UP): Collecting,
+        (Collecting, TrackEvent.LEAVE): Collecting,
+        (Collecting, TrackEvent.RESTART): New,
+        (Working, TrackEvent.PROGRESS): Working,
+        (Working, TrackEvent.END): Opening,
+        (Working, TrackEvent.WAIT): Collecting,
+        (Working, TrackEvent.KEEP): Active,
+        (Working, TrackEvent.REFUSE): Rejected,
+        (Working, TrackEvent.GIVE_UP): Working,
+        (Working, TrackEvent.LEAVE): Working,
+        (Active, TrackEvent.START): Working,
+        (Active, TrackEvent.VERIFY): Verifying,
+        (Active, TrackEvent.GIVE_UP): Active,
+        (Active, TrackEvent.EXHAUST): Rejected,
+        (Active, TrackEvent.LEAVE): Collecting,
+        (Active, TrackEvent.RESTART): New,
+        (Verifying, TrackEvent.SERVE): Active,
+        (Verifying, TrackEvent.KEEP): Active,
+        (Verifying, TrackEvent.GIVE_UP): Active,
+        (Verifying, TrackEvent.EXHAUST): Rejected,
+        (Verifying, TrackEvent.LEAVE): Collecting,
+        (Rejected, TrackEvent.GIVE_UP): Rejected,
+        (Rejected, TrackEvent.LEAVE): Collecting,
+        (Rejected, TrackEvent.RESTART): New,
     }
 )
 """The state that each event leads to; other events cannot happen in a state."""
@@ -217,10 +217,10 @@ class Track:
 
     def __init__(self, key: str = "") -> None:
         self.key = key
-        self.state: State = New()
+        self.state: TrackState = New()
         self.attempts = self.departures = self.records_needed = 0
 
-    def on(self, event: Event, state: State) -> None:
+    def on(self, event: TrackEvent, state: TrackState) -> None:
         """Go on to ``state`` because of ``event``; raises RuntimeError unless TRANSITIONS allows that."""
         before = type(self.state)
         if TRANSITIONS.get((before, event)) is not type(state):
@@ -266,14 +266,14 @@ class Track:
         """A process starts. A reason why records were not enough stays: it is why the model itself answers."""
         state = self.state
         reason = None if state.serving.candidates else state.reason
-        self.on(Event.START, Working(phase=phase, reason=reason, serving=state.serving))
+        self.on(TrackEvent.START, Working(phase=phase, reason=reason, serving=state.serving))
 
     def end(self) -> None:
         """The process has ended."""
         state = self.state
         assert isinstance(state, Working)
         facts = {name: getattr(state, name) for name in ("reason", "serving", "phase", "runs", "scheme", "leaving")}
-        self.on(Event.END, Opening(**facts))
+        self.on(TrackEvent.END, Opening(**facts))
 
     def verify(self, candidate: ExecutorCandidate) -> bool:
         """Let ``candidate`` be verified now; return whether that is to be done."""
@@ -281,25 +281,34 @@ class Track:
         if type(state) is not Active:
             return False
         facts: dict[str, Any] = {"reason": state.reason, "serving": state.serving, "retry_at": state.retry_at}
-        self.on(Event.VERIFY, Verifying(candidate=candidate, **facts))
+        self.on(TrackEvent.VERIFY, Verifying(candidate=candidate, **facts))
         return True
 
     def verified(self) -> None:
         """The candidate is verified."""
         state = self.state
         assert isinstance(state, Verifying)
-        self.on(Event.SERVE, Active(reason=state.reason, serving=state.serving, retry_at=state.retry_at))
+        self.on(TrackEvent.SERVE, Active(reason=state.reason, serving=state.serving, retry_at=state.retry_at))
+
+    def leave_at_end(self, reason: str) -> bool:
+        """Do not use the result that is being made, if there is one: it is made from a result that has failed."""
+        state = self.state
+        if not isinstance(state, (Opening, Working)):
+            return False
+        serving = replace(state.serving, candidates=())
+        self.on(TrackEvent.LEAVE, replace(state, serving=serving, leaving=state.leaving or reason))
+        return True
 
     def give_up(self, candidate: ExecutorCandidate, reason: str) -> None:
         """Do not use ``candidate`` any more."""
         state = self.state
         serving = state.serving.without(candidate)
         if not isinstance(state, Active):
-            self.on(Event.GIVE_UP, replace(state, serving=serving))
+            self.on(TrackEvent.GIVE_UP, replace(state, serving=serving))
         elif serving.candidates:
-            self.on(Event.GIVE_UP, Active(reason=state.reason, serving=serving, retry_at=state.retry_at))
+            self.on(TrackEvent.GIVE_UP, Active(reason=state.reason, serving=serving, retry_at=state.retry_at))
         else:
-            self.on(Event.EXHAUST, Rejected(reason=reason, result=self.result))
+            self.on(TrackEvent.EXHAUST, Rejected(reason=reason, result=self.result))
 
     def abandon(self) -> None:
         """In a forked child: nobody works on it here, so what served serves on, or records are collected."""
@@ -307,9 +316,9 @@ class Track:
         if isinstance(state, BUSY):
             is_served = state.serving.artefact is not None and state.serving.candidates
             if is_served or isinstance(state, Verifying):
-                self.on(Event.KEEP, Active(reason=state.reason, serving=state.serving))
+                self.on(TrackEvent.KEEP, Active(reason=state.reason, serving=state.serving))
             else:
-                self.on(Event.WAIT, Collecting(reason=state.reason, serving=state.serving))
+                self.on(TrackEvent.WAIT, Collecting(reason=state.reason, serving=state.serving))
 
 
 @dataclass(slots=True)
@@ -399,7 +408,7 @@ class Specialization:
         serving = NOTHING if reason is not None else replace(self.quantized.state.serving, artefact=None)
         self.direct = None
         if not isinstance(self.quantized.state, New):
-            self.quantized.on(Event.RESTART, New(reason=reason, serving=serving))
+            self.quantized.on(TrackEvent.RESTART, New(reason=reason, serving=serving))
 
     def give_up(self, candidate: ExecutorCandidate, stage: str, reason: str) -> None:
         """Do not use ``candidate`` any more."""

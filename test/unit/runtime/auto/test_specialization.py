@@ -13,13 +13,13 @@ from odc_mlir.runtime.auto.specialization import (
     TRANSITIONS,
     Active,
     Collecting,
-    Event,
     New,
     Opening,
     Rejected,
     Serving,
-    State,
     Track,
+    TrackEvent,
+    TrackState,
     Verifying,
     Working,
     diagram,
@@ -29,7 +29,7 @@ from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 
 CANDIDATE = ExecutorCandidate(Level.COMPILED, HostExecutor(Graph("g", 0, (), (), (), ())))
-STATES: list[State] = [
+STATES: list[TrackState] = [
     New(),
     Opening(),
     Collecting(),
@@ -40,14 +40,16 @@ STATES: list[State] = [
 ]
 
 
-def track(state: State) -> Track:
+def track(state: TrackState) -> Track:
     found = Track()
     found.state = state
     return found
 
 
-@pytest.mark.parametrize(("before", "event"), list(product(STATES, Event)), ids=lambda item: str(item).split("(")[0])
-def test_events_lead_where_the_table_says(before: State, event: Event) -> None:
+@pytest.mark.parametrize(
+    ("before", "event"), list(product(STATES, TrackEvent)), ids=lambda item: str(item).split("(")[0]
+)
+def test_events_lead_where_the_table_says(before: TrackState, event: TrackEvent) -> None:
     allowed = TRANSITIONS.get((type(before), event))
     for after in STATES:
         machine = track(before)
@@ -61,7 +63,7 @@ def test_events_lead_where_the_table_says(before: State, event: Event) -> None:
 
 
 def test_every_state_can_be_reached_and_left() -> None:
-    reached: set[type[State]] = {New}
+    reached: set[type[TrackState]] = {New}
     while more := {after for (before, _), after in TRANSITIONS.items() if before in reached} - reached:
         reached |= more
     assert reached == {type(state) for state in STATES} == {before for before, _ in TRANSITIONS}
@@ -73,7 +75,7 @@ def test_the_documentation_has_the_diagram() -> None:
 
 
 @pytest.mark.parametrize("state", STATES, ids=lambda item: str(item).split("(")[0])
-def test_a_forked_child_has_nobody_who_works(state: State) -> None:
+def test_a_forked_child_has_nobody_who_works(state: TrackState) -> None:
     machine = track(state)
     machine.abandon()
     assert not isinstance(machine.state, BUSY)
