@@ -37,6 +37,7 @@ from odc_mlir.runtime.forks import mend_after_fork
 _GRACE_SECONDS = 5.0
 _CHUNK_BYTES = 1 << 16
 _POLL_SECONDS = 0.1
+_LOOK_SECONDS = 0.5  # between two looks whether a silent process has ended, or its time is over
 _TAIL_LINES = 3
 _WORKER = "odc_mlir.runtime.auto.worker"
 
@@ -349,7 +350,7 @@ class Supervisor:
                     self._has_job = True
                     if self._released.is_set():
                         self._say_released()
-                    for line in self._lines(process.stdout):
+                    for line in self._lines(process, process.stdout):
                         self._hear(line, tell)
             except BaseException:
                 self._kill()
@@ -362,22 +363,22 @@ class Supervisor:
             with suppress(OSError, ValueError):  # it has just ended
                 os.write(self._process.stdin.fileno(), b"\n")
 
-    def _lines(self, stream: IO[bytes]) -> Iterator[bytes]:
-        """Yield the lines of the process until it closes ``stream``; end the process at the deadline."""
+    def _lines(self, process: subprocess.Popen[bytes], stream: IO[bytes]) -> Iterator[bytes]:
+        """Yield the lines that the process writes to ``stream`` until it ends; end it at the deadline."""
         poll = select.poll()
         poll.register(stream, select.POLLIN)
-        rest = b""
-        while True:
-            seconds = self._deadline - time.monotonic()
-            if not poll.poll(None if math.isinf(seconds) else max(0.0, 1000 * seconds)):
+        rest, data = b"", b"\n"
+        while data:
+            if poll.poll(1000 * _LOOK_SECONDS):
+                data = os.read(stream.fileno(), _CHUNK_BYTES)
+                *lines, rest = (rest + data).split(b"\n")
+                yield from lines
+            elif process.poll() is not None:  # a child that was forked meanwhile may keep the pipe open
+                data = b""
+            elif time.monotonic() > self._deadline:
                 self._timed_out, self._deadline = True, math.inf
                 self._kill()
-                continue
-            data = os.read(stream.fileno(), _CHUNK_BYTES)
-            *lines, rest = (rest + data).split(b"\n")
-            yield from lines if data else [*lines, rest]
-            if not data:
-                return
+        yield rest
 
     def _hear(self, line: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
         found = read_progress(line)
