@@ -18,16 +18,16 @@ ONE_BLAS_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``seconds`` are of the clock, ``memory_bytes`` bounds the address space; None: no limit."""
+    """Limits of a process: ``seconds`` of the clock, ``memory_bytes`` of address space; None: no limit."""
 
     seconds: float | None = 300.0
     memory_bytes: int | None = 4 << 30
 
     def hold_this_process(self) -> None:
-        """Let this process be ended, or run out of memory, rather than exceed them, where the system can do that.
+        """Set the limits on this process, if the system can.
 
-        It is ended when it has had as many seconds of every processor: whoever waits for it ends it before, and this
-        ends what nobody waits for any more. It needs nothing of the interpreter, whose lock compiled code may hold.
+        It is ended after as many seconds of every processor: its parent ends it before, so this ends processes without
+        a parent. It needs nothing of the interpreter, whose lock compiled code may hold.
         """
         try:
             import resource
@@ -44,13 +44,13 @@ class Limits:
 
 
 def end_group(leader: int) -> None:
-    """Kill the group of processes that ``leader`` leads; there may be none any more."""
+    """Kill the process group of ``leader``, if it still exists."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
 
 
 def one_blas_thread() -> AbstractContextManager[object]:
-    """Within it BLAS computes on the thread that calls it: its time is counted, and small products need not wait."""
+    """Let BLAS compute on the calling thread: its time is counted, and small products need not wait."""
     from threadpoolctl import threadpool_limits
 
     limited: AbstractContextManager[object] = threadpool_limits(limits=1, user_api="blas")

@@ -214,7 +214,7 @@ def clean_cache(kinds: frozenset[str] | None = None) -> list[CacheUsage]:
 def prune_cache() -> list[CacheUsage]:
     """Remove leftovers and entries beyond the limit, and return what was removed; raise OptionError."""
     from odc_mlir.formats.cache import DEFAULT_LIMIT_MB, LIMIT_VARIABLE, cache_folder
-    from odc_mlir.runtime.auto.pruning import prune
+    from odc_mlir.runtime.auto.artefacts import prune
 
     text = os.environ.get(LIMIT_VARIABLE) or str(DEFAULT_LIMIT_MB)
     if not (text.isascii() and text.isdecimal() and int(text)):

@@ -21,6 +21,8 @@ from helpers.auto import (
     RECORDS,
     SETTINGS,
     Made,
+    fail_results,
+    kinds_that_run,
     left_behind,
     left_to_the_collector,
     make,
@@ -32,9 +34,8 @@ from odc_mlir.errors import OdcError, SimulationError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
-from odc_mlir.runtime.auto.artefacts import SCHEMA_VERSION
-from odc_mlir.runtime.auto.job import Milestone
-from odc_mlir.runtime.auto.pruning import entries
+from odc_mlir.runtime.auto.artefacts import SCHEMA_VERSION, entries
+from odc_mlir.runtime.auto.jobs import Milestone
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.devices.simulator import SimulatorDevice, SimulatorProgram
 from odc_mlir.runtime.execution.executor import HostExecutor
@@ -191,7 +192,7 @@ def test_fault(
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ["hang@compiling", "stuck@quantizing"])
 def test_time_is_limited(fault: str, made: Made, run: Any, monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    monkeypatch.setattr("odc_mlir.runtime.auto.supervisor._GRACE_SECONDS", 2.0)
+    monkeypatch.setattr("odc_mlir.runtime.auto.jobs._GRACE_SECONDS", 2.0)
     use_worker(monkeypatch, made, fault)
     slow = run(ODC_TIMEOUT_S="8")
     slow.until_settled()
@@ -227,7 +228,7 @@ def test_memory_is_limited(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_process_that_cannot_start(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odc_mlir.runtime.auto.supervisor.Supervisor.command", ("/nothing/here",))
+    monkeypatch.setattr("odc_mlir.runtime.auto.jobs.Supervisor.command", ("/nothing/here",))
     broken = run()
     broken.until_settled()
     assert set(broken.levels) == {Level.ORIGINAL}
@@ -327,7 +328,7 @@ def test_a_model_file_that_changes(made: Made, run: Any, model: Path, monkeypatc
 
 
 def test_another_version_of_ours_compiles_anew(made: Made, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("odc_mlir.runtime.auto.job.__version__", "0.0.1")
+    monkeypatch.setattr("odc_mlir.runtime.auto.jobs.__version__", "0.0.1")
     use_worker(monkeypatch, made)
     old = run()
     old.until_settled()
@@ -490,8 +491,9 @@ def test_native_code_stands_in_for_the_simulator(
     served.infer(2)
     assert served.levels[-1] is Level.COMPILED
     assert served.status.cycles > 1000
-    candidate = served.session._switcher.auto._current.first
-    assert isinstance(candidate.executor, PlanExecutor if twin == "right" else HostExecutor)
+    kinds = kinds_that_run(monkeypatch)
+    served.infer()
+    assert kinds == [PlanExecutor if twin == "right" else HostExecutor]
     told = [*served.status.notes, *(item.reason for item in served.status.fallbacks)]
     assert told == [] if reason is None else any(re.search(reason, text) for text in told), told
 
@@ -514,12 +516,7 @@ def test_what_was_made_fails_as_a_whole(made: Made, run: Any, monkeypatch: pytes
     use_worker(monkeypatch, made)
     failing = run()
     failing.until_settled()
-
-    def fail(*arguments: Any, **options: Any) -> Any:
-        raise SimulationError("broken")
-
-    for candidate in failing.session._switcher.auto.shared.specializations[((1, 8, 8, 1),)].candidates:
-        monkeypatch.setattr(candidate.executor, "run", fail)
+    fail_results(monkeypatch, "broken")
     failing.infer(2)
     assert failing.levels[-2:] == [Level.ORIGINAL] * 2
     assert failing.status.phase is Phase.REJECTED
@@ -532,12 +529,7 @@ def test_a_strict_session_raises_what_fails(made: Made, model: Path, monkeypatch
         for index in range(RECORDS):
             session.infer(made.sample(index))
         assert session.wait_for_auto_compilation(60)
-
-        def fail(*arguments: Any, **options: Any) -> Any:
-            raise SimulationError("broken")
-
-        (state,) = session._switcher.auto.shared.specializations.values()  # type: ignore[union-attr]
-        monkeypatch.setattr(state.candidates[0].executor, "run", fail)
+        fail_results(monkeypatch, "broken")
         with pytest.raises(OdcError, match="broken"):
             session.infer(made.sample(0))
 
@@ -546,7 +538,7 @@ APP = """
 import sys
 import numpy as np
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto.supervisor import Supervisor
+from odc_mlir.runtime.auto.jobs import Supervisor
 
 model, samples, out, *command = sys.argv[1:]
 Supervisor.command = (sys.executable, *command)

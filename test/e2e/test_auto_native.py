@@ -20,7 +20,7 @@ from odc_mlir.codegen import features
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
 from odc_mlir.runtime.auto.aim import aim_at
-from odc_mlir.runtime.auto.job import Milestone
+from odc_mlir.runtime.auto.jobs import Milestone
 from odc_mlir.runtime.auto.status import Level, Phase
 
 Array = np.ndarray[Any, Any]

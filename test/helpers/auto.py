@@ -13,9 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from odc_mlir.errors import SimulationError
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
-from odc_mlir.runtime.auto.supervisor import Supervisor
+from odc_mlir.runtime.auto.jobs import Supervisor
+from odc_mlir.runtime.auto.original import is_quantized
+from odc_mlir.runtime.execution.executor import Executor
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +62,30 @@ def use_worker(monkeypatch: pytest.MonkeyPatch, made: Made, fault: str = "") -> 
     """Let background processes be quick, with a fault."""
     command = (sys.executable, str(FAULTY), str(made.quantized), str(made.compiled), *([fault] if fault else []))
     monkeypatch.setattr(Supervisor, "command", command)
+
+
+def fail_results(monkeypatch: pytest.MonkeyPatch, message: str) -> None:
+    """Let executors of quantised models fail from now on."""
+    run = Executor.run
+
+    def fail(self: Executor, *arguments: Any, **options: Any) -> Any:
+        if is_quantized(self.graph):
+            raise SimulationError(message)
+        return run(self, *arguments, **options)
+
+    monkeypatch.setattr(Executor, "run", fail)
+
+
+def kinds_that_run(monkeypatch: pytest.MonkeyPatch) -> list[type[Executor]]:
+    """Classes of the executors that run from now on."""
+    run, kinds = Executor.run, []
+
+    def noted(self: Executor, *arguments: Any, **options: Any) -> Any:
+        kinds.append(type(self))
+        return run(self, *arguments, **options)
+
+    monkeypatch.setattr(Executor, "run", noted)
+    return kinds
 
 
 def open_session(source: Any, **settings: str) -> Session:

@@ -30,7 +30,7 @@ from odc_mlir.formats import trust
 from odc_mlir.formats.package import is_package, read_package
 from odc_mlir.plugins import codegen
 from odc_mlir.runtime.auto import build, worker
-from odc_mlir.runtime.auto.measuring import Gain
+from odc_mlir.runtime.auto.build import Gain
 
 QUANTIZED, COMPILED = Path(sys.argv[1]), Path(sys.argv[2])
 FAULT, _, STEP = (sys.argv[3] if len(sys.argv) > 3 else "").partition("@")

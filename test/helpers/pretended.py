@@ -13,9 +13,8 @@ from helpers.models import ModelBuilder, add_model, model_bytes
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult
-from odc_mlir.runtime.auto.job import Job, Milestone
+from odc_mlir.runtime.auto.jobs import Ending, Job, Milestone
 from odc_mlir.runtime.auto.status import Level, Phase
-from odc_mlir.runtime.auto.supervisor import Ending
 
 Array = np.ndarray[Any, Any]
 SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": "2", "ODC_TARGET": "npu-256"}

@@ -1,7 +1,7 @@
-"""What has been made on the device, kept for the next process: results, and reasons why there is none.
+"""The cache of results of compile jobs: compiled models, and reasons for refusals.
 
-Each result is a folder named after its key, a digest of everything that it follows from. It appears whole or not at
-all, says the digest of each of its files, and is thrown away when they do not agree. Only its owner may read it.
+Each result is a folder named after its key, a digest of everything that determines it. It appears as a whole, has the
+digests of its files, and is deleted if they do not match. Only its owner may read it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ import math
 import os
 import secrets
 import shutil
+import sqlite3
+import stat
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -24,10 +26,12 @@ from typing import Any
 from odc_mlir.errors import CacheError, CompileError, OdcError, is_passing
 from odc_mlir.formats import private
 from odc_mlir.formats.atomic import exchange, sync_folder
+from odc_mlir.formats.cache import RECORDS_FILE
 from odc_mlir.formats.kinds import MODEL, ZIP
 from odc_mlir.formats.outputs import write_output
 from odc_mlir.formats.package import is_package
-from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.formats.package_update import roll_back
+from odc_mlir.runtime.auto.locks import file_lock, is_locked
 from odc_mlir.runtime.package import Package
 
 _log = logging.getLogger(__name__)
@@ -41,29 +45,31 @@ _MAX_RECORD_BYTES = 1 << 20
 
 PASSING, COVERAGE, WATCH, SLOWER = "passing", "coverage", "watch", "slower"
 KINDS = ("accuracy", "unsupported", "time", "memory", "failed", PASSING, COVERAGE, WATCH, SLOWER)
-_OLD = ".old"  # ends the names of results that make place for new ones
+_WITHDRAWAL_SECONDS = 10.0  # for the lock
+# Writers rename their files within moments; older ones were left by a process that was killed.
+_STALE_SECONDS = 24 * 3600.0
+_OLD = ".old"  # suffix of results that make place for new ones
 _DAMAGED = "the cached result is damaged"
-_WAITS, _WAIT_SECONDS = 20, 0.005  # where a system cannot replace a folder in one step
-_Identity = tuple[int, int, int]  # device and number of a folder, and when something was last put into it
-# After so many failures that may pass, another try waits so long. It is not waited for the first time.
+_WAITS, _WAIT_SECONDS = 20, 0.005  # for systems that cannot replace a folder in one step
+_Identity = tuple[int, int, int]  # device and number of a folder, and the time of its last change
+# Pauses before another try, by the number of temporary failures in a row.
 _RETRY_SECONDS = (0.0, 0.0, 60.0, 600.0, 3600.0)
 
 
 def make_key(facts: Mapping[str, Any]) -> str:
-    """The key of what follows from ``facts``, plain JSON data."""
+    """Return the key of the result that ``facts``, plain JSON data, determine."""
     text = json.dumps({"schema_version": SCHEMA_VERSION, **facts}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_KEY_DIGITS]
 
 
 @dataclass(slots=True)
 class JobResult:
-    """What came of a job. ``level`` is that of the best thing made, None for a refusal with its ``reason``.
+    """Result of a compile job: the level reached, or None and the reason for the refusal.
 
-    ``kind``, one of KINDS, says what the reason is about; with a level it is why there is nothing better. ``budget``
-    are the limits that were in force; its ``runs`` are how many records are known not to be enough. Of a failure that
-    may pass, ``attempts`` says how often it was met in a row, the last time at ``failed_at``, in seconds since the
-    epoch. ``latency_us`` is processor time of one run by level, measured where it was made. ``twin`` is the name of a
-    file of native code that may answer in place of a simulator.
+    ``kind``, one of KINDS, classifies the reason; with a level, the reason explains why nothing better was made.
+    ``budget``: the limits of the process, and the number of ``runs`` whose records were not enough. ``attempts``:
+    temporary failures in a row, the last one at ``failed_at``, in seconds since the epoch. ``latency_us``: processor
+    time of a run by level. ``twin``: name of a file of native code that may answer in place of a simulator.
     """
 
     level: str | None
@@ -83,19 +89,18 @@ class JobResult:
 
     @property
     def waits_for_records(self) -> bool:
-        """Whether there is nothing because what was recorded is not enough."""
+        """Whether it is a refusal for lack of records."""
         return self.level is None and self.kind in (COVERAGE, WATCH)
 
     @property
     def records_needed(self) -> int:
-        """How many runs must be recorded before another try."""
+        """The number of recorded runs that another try needs."""
         return int(self.budget.get("runs", 0)) + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Artefact:
-    """A result with its folder, whose ``files`` are what they were when it was made; ``identity`` tells it from others
-    that take its place."""
+    """A result in its ``folder``, with unchanged ``files``; ``identity`` distinguishes it from its successors."""
 
     folder: Path
     result: JobResult
@@ -104,21 +109,21 @@ class Artefact:
 
     @property
     def model(self) -> Path | None:
-        """The quantised model, where there is one."""
+        """Path of the quantised model."""
         return self.folder / MODEL_NAME if MODEL_NAME in self.files else None
 
     @property
     def compiled(self) -> Path | None:
-        """What a plugin made."""
+        """Path of the compiled model."""
         return None if self.result.compiled is None else self.folder / self.result.compiled
 
     @property
     def twin(self) -> Path | None:
-        """Native code of the same model."""
+        """Path of the native code of the same model."""
         return None if self.result.twin is None else self.folder / self.result.twin
 
     def copy_to(self, model: Path | None, compiled: Path | None) -> None:
-        """Copy what was made to where the user wants it too, as far as that can be written."""
+        """Copy the quantised and the compiled model to paths of the user; failures are logged."""
         for source, target, output in ((self.model, model, MODEL), (self.compiled, compiled, ZIP)):
             if target is not None and source is not None:
                 try:
@@ -135,7 +140,7 @@ class Artefacts:
         self.folder = folder / "compiled"
 
     def lock_path(self, key: str) -> Path:
-        """The lock that whoever works on ``key`` holds."""
+        """Return the path of the lock for work on ``key``."""
         return self.folder / "locks" / key
 
     def find(self, key: str) -> tuple[Artefact | None, str | None]:
@@ -158,11 +163,11 @@ class Artefacts:
         return found if found is None else replace(found, identity=seen), problem
 
     def is_there(self, found: Artefact) -> bool:
-        """Whether what was ``found`` still lies in its place: another process may have put something else there."""
+        """Return whether ``found`` is still in its place, where another process may have put another result."""
         return found.identity is not None and _identity(found.folder) == found.identity
 
     def _is_replacing(self, key: str) -> bool:
-        """Whether someone has moved the result for ``key`` away, perhaps to put a new one there."""
+        """Return whether a process has moved the result for ``key`` away, perhaps to put a new one there."""
         return any(self.folder.glob(f".{key}.*{_OLD}"))
 
     def has_files(self, key: str) -> bool:
@@ -172,16 +177,16 @@ class Artefacts:
         return False
 
     def touch(self, key: str) -> None:
-        """Say that the result is in use."""
+        """Mark the result as used now."""
         with suppress(OSError):
             os.utime(self.folder / key / RECORD_NAME)
 
     def discard(self, key: str) -> None:
-        """Delete the result for ``key``, if there is one that is ours and can be deleted."""
+        """Delete the result for ``key``, if it is ours and can be deleted."""
         remove(self._move_aside(key))
 
     def _move_aside(self, key: str, only: _Identity | None = None) -> Path:
-        """Move the result for ``key`` (``only`` that one) to the path that this returns, if it is ours and can be."""
+        """Move the result for ``key`` (``only`` this one) to the path returned, if it is ours and can be moved."""
         place, aside = self.folder / key, self.folder / f".{key}.{secrets.token_hex(4)}{_OLD}"
         with suppress(OSError):
             if private.is_ours(place.lstat()) and only in (None, _identity(place)):
@@ -191,7 +196,7 @@ class Artefacts:
         return aside
 
     def new_folder(self, key: str) -> Path:
-        """A folder to make a result in; what others have left unfinished is removed. The lock must be held."""
+        """Make a folder for a new result, and remove unfinished ones. The lock must be held."""
         self.sweep(key)
         place = self.folder / f".{key}.{secrets.token_hex(4)}.new"
         try:
@@ -203,7 +208,7 @@ class Artefacts:
         return place
 
     def sweep(self, key: str) -> list[Path]:
-        """Remove what is left of attempts that did not end; what that was. The lock must be held."""
+        """Remove leftovers of attempts that were killed, and return their paths. The lock must be held."""
         left: list[Path] = []
         with suppress(OSError):
             left += sorted(self.folder.glob(f".{key}.*"))
@@ -212,7 +217,7 @@ class Artefacts:
         return left
 
     def commit(self, key: str, work: Path, result: JobResult) -> Artefact:
-        """Let what lies in ``work`` be the result for ``key``; raises OdcError and leaves nothing when that fails."""
+        """Store the contents of ``work`` as the result for ``key``; raises OdcError and leaves nothing on failure."""
         try:
             files = {file.name: private.digest_file(file) for file in sorted(work.iterdir()) if file.is_file()}
             document = {"schema_version": SCHEMA_VERSION, "files": files, "result": asdict(result)}
@@ -233,7 +238,7 @@ class Artefacts:
         return Artefact(self.folder / key, result, frozenset(files), _identity(self.folder / key))
 
     def _put(self, work: Path, place: Path) -> None:
-        """Let ``work`` lie at ``place``; what lies there is deleted, if it is ours. Raises OSError."""
+        """Move ``work`` to ``place`` and delete the result that was there, if it is ours; raises OSError."""
         with suppress(FileNotFoundError):
             if private.is_ours(place.lstat()) and exchange(work, place):
                 remove(work)
@@ -243,14 +248,14 @@ class Artefacts:
         remove(aside)
 
     def keep_refusal(self, key: str, result: JobResult) -> None:
-        """Remember why there is nothing for ``key``; nothing happens where that cannot be written."""
+        """Store the refusal for ``key``, if the cache can be written."""
         with suppress(OSError, CompileError):
             self.commit(key, self.new_folder(key), result)
 
     def clean(self, key: str, refusal: JobResult | None, before: JobResult | None = None) -> None:
-        """Remove what a process left that did not end well, unless another one is at work; remember ``refusal``.
+        """Remove leftovers of a failed process, unless another one is at work, and store ``refusal``.
 
-        It takes the place of what there was ``before``, not of what another process has made meanwhile.
+        It replaces the result ``before``, but not one that another process has made meanwhile.
         """
         try:
             with file_lock(self.lock_path(key), seconds=0):
@@ -263,14 +268,14 @@ class Artefacts:
 
 
 def retry_seconds(attempts: int) -> float:
-    """How long to wait for another try after so many failures that may pass."""
+    """Return the pause before another try, after so many temporary failures."""
     return _RETRY_SECONDS[min(attempts, len(_RETRY_SECONDS) - 1)]
 
 
 def is_final(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> bool:
-    """Whether another try, under ``budget``, would bring the same ``result``.
+    """Return whether another try under ``budget`` would give the same result; ``now_seconds``: since the epoch.
 
-    What took too much may fit into more, and what may pass may have passed. ``now_seconds``: since the epoch.
+    It may succeed under larger limits, with more records, or after a temporary failure.
     """
     if result.kind == PASSING:
         return 0 <= now_seconds - result.failed_at < retry_seconds(result.attempts)
@@ -279,14 +284,14 @@ def is_final(result: JobResult, budget: Mapping[str, float], now_seconds: float)
 
 
 def seconds_left(result: JobResult, budget: Mapping[str, float], now_seconds: float) -> float | None:
-    """How long the reason in ``result`` still holds, None: for good; 0: another try may do better already."""
+    """Return the seconds until another try may do better; 0: at once, None: never."""
     if not is_final(result, budget, now_seconds):
         return 0.0
     return retry_seconds(result.attempts) - (now_seconds - result.failed_at) if result.kind == PASSING else None
 
 
 def remove(entry: Path) -> None:
-    """Delete what lies at ``entry``, whatever it is, as far as that can be done."""
+    """Delete the file or folder ``entry``; failures are ignored."""
     if entry.is_dir() and not entry.is_symlink():
         shutil.rmtree(entry, ignore_errors=True)
     else:
@@ -295,7 +300,7 @@ def remove(entry: Path) -> None:
 
 
 def _identity(place: Path) -> _Identity | None:
-    """Which folder lies at ``place``, None: none."""
+    """Return the identity of the folder at ``place``, None if there is none."""
     try:
         found = place.lstat()
     except OSError:
@@ -304,7 +309,7 @@ def _identity(place: Path) -> _Identity | None:
 
 
 def _look(place: Path) -> tuple[Artefact | None, str | None]:
-    """The result in ``place``, or None and, where there is something, why it cannot be used."""
+    """Return the result in ``place``, or None and the reason why it cannot be used."""
     try:
         if not os.path.lexists(place):
             return None, None
@@ -359,11 +364,11 @@ _SCHEMA: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
         "latency_us": _are_numbers,
     }
 )
-"""What each field of a result may be; a record has all of them and no other."""
+"""Checks of the fields of a stored result; it has these fields and no others."""
 
 
 def _checked(place: Path, document: Any) -> Artefact:
-    """The result that ``document`` describes; raises ValueError."""
+    """Return the result that ``document`` describes; raises ValueError."""
     version = document.get("schema_version") if isinstance(document, dict) else None
     if version != SCHEMA_VERSION:
         raise ValueError(f"it is of version {version!r}, expected {SCHEMA_VERSION}")
@@ -401,3 +406,143 @@ def _check_trust(found: Artefact) -> None:
         reason = str(error)
     if reason is not None:
         raise ValueError(reason)
+
+
+# Withdrawals.
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawal:
+    """A ``result`` for ``key`` whose answers have left the limits, until ``records_needed`` runs are recorded."""
+
+    key: str
+    result: JobResult
+    records_needed: int
+    reason: str
+
+
+def withdraw(artefacts: Artefacts, package: Path | None, item: Withdrawal) -> None:
+    """Withdraw a result from the cache, and from ``package`` if it was installed there; failures are logged."""
+    budget = {**item.result.budget, "runs": float(item.records_needed - 1)}
+    refusal = JobResult(None, item.reason, WATCH, "watch", item.result.scheme, budget=budget)
+    try:
+        with file_lock(artefacts.lock_path(item.key), seconds=_WITHDRAWAL_SECONDS):
+            found, _ = artefacts.find(item.key)
+            if found is not None and found.result == item.result:  # nobody has made another one
+                artefacts.keep_refusal(item.key, refusal)
+    except OdcError as error:
+        _log.warning("%s; later sessions may start with the rejected result", error)
+    if package is not None:
+        with suppress(OdcError):  # nothing may have been installed
+            roll_back(package)
+
+
+# The size of the cache.
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """An entry of the cache that can be deleted alone, with its size and the time of its last use."""
+
+    path: Path
+    nbytes: int
+    used: float
+
+
+def entries(root: Path) -> Iterator[CacheEntry]:
+    """Yield the entries of the cache ``root``, without files that a user has asked for by name (``made``)."""
+    for place in _listed(root / "compiled"):
+        if not place.name.startswith(".") and place.name != "locks":
+            yield _entry(place, RECORD_NAME)
+    for place in _listed(root / "records"):
+        yield _entry(place, RECORDS_FILE)
+    for place in _listed(root / "models"):
+        yield _entry(place, "")
+
+
+def prune(root: Path, max_bytes: int, *, keep: frozenset[str] = frozenset()) -> list[CacheEntry]:
+    """Delete leftovers and the least recently used entries beyond ``max_bytes``; return the deleted ones.
+
+    Entries with names in ``keep``, and those that another process uses, stay.
+    """
+    deleted = _sweep(root)
+    found = sorted(entries(root), key=lambda entry: entry.used)
+    total = sum(entry.nbytes for entry in found)
+    for entry in found:
+        if total <= max_bytes:
+            break
+        if entry.path.name not in keep and _delete(root, entry.path):
+            deleted.append(entry)
+            total -= entry.nbytes
+    return deleted
+
+
+def _sweep(root: Path) -> list[CacheEntry]:
+    """Delete leftovers of processes that were killed, and locks that nobody needs."""
+    artefacts = Artefacts(root)
+    compiled = artefacts.folder
+    left = [place for place in _listed(compiled) if place.name.startswith(".")]
+    keys = {place.name.split(".")[1] for place in left}
+    keys |= {place.name for place in _listed(compiled / "locks") if not (compiled / place.name).exists()}
+    found = [_entry(place, "") for place in left]
+    for key in sorted(keys):
+        with suppress(OdcError), file_lock(artefacts.lock_path(key), seconds=0):
+            artefacts.sweep(key)
+            if not (compiled / key).exists():
+                artefacts.lock_path(key).unlink(missing_ok=True)
+    for place in _listed(root / "jobs"):
+        with suppress(OdcError):
+            is_locked(place)  # which deletes it if nobody holds it
+    files = _listed(root / "models") + [file for place in _listed(root / "records") for file in _listed(place)]
+    for file in files:
+        entry = _entry(file, "")
+        if file.name.startswith(".odc-") and time.time() - entry.used > _STALE_SECONDS:
+            remove(file)
+            found.append(entry)
+    return [entry for entry in found if not entry.path.exists()]
+
+
+def _delete(root: Path, path: Path) -> bool:
+    """Delete an entry unless a process uses it; return whether it is gone."""
+    if path.parent.name == "compiled":
+        artefacts = Artefacts(root)
+        with suppress(OdcError), file_lock(artefacts.lock_path(path.name), seconds=0):
+            artefacts.discard(path.name)
+            artefacts.lock_path(path.name).unlink(missing_ok=True)
+        return not path.exists()
+    store = path / RECORDS_FILE
+    if path.parent.name == "records" and store.is_file():
+        try:
+            with closing(sqlite3.connect(store, timeout=0, isolation_level=None)) as database:
+                database.execute("BEGIN EXCLUSIVE")
+                remove(path)
+                return True
+        except sqlite3.OperationalError:  # another process is writing
+            return False
+        except sqlite3.Error:
+            pass
+    remove(path)
+    return True
+
+
+def _listed(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _entry(path: Path, mark: str) -> CacheEntry:
+    """Return the entry at ``path``, used last when its file ``mark`` was changed."""
+    nbytes, used = 0, 0.0
+    with suppress(OSError):
+        used = (path / mark).lstat().st_mtime
+    for place, _, names in os.walk(path):
+        for name in names:
+            with suppress(OSError):
+                found = Path(place, name).lstat()
+                nbytes += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    if not path.is_dir():
+        with suppress(OSError):
+            nbytes = path.lstat().st_size
+    return CacheEntry(path, nbytes, used)

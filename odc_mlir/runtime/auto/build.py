@@ -1,53 +1,78 @@
-"""The steps of making a better model on the device; the only part of it that reaches quantiser and compiler.
+"""Steps of a compile process: quantise by records, check their coverage, compare speeds.
 
-Everything here takes long and needs much memory: sessions call it when their user asks for it, and else leave it to a
-process of its own (see worker.py).
+This is the only part of on-device compilation that needs the quantiser. Its steps take long and need much memory, so
+sessions call them only when their user asks for it, and otherwise leave them to a compile process (worker.py).
 """
 
 from __future__ import annotations
 
+import math
+import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+
+from odc_mlir.calibration.copies import independent
 from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
 from odc_mlir.calibration.records import RecordStore
-from odc_mlir.errors import OdcError, SessionError, UnsupportedError
+from odc_mlir.calibration.repeats import distinct
+from odc_mlir.errors import AccuracyError, OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.formats.samples import is_finite
-from odc_mlir.ops.spec import Array
+from odc_mlir.ops.spec import Array, numpy_dtype
+from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
-from odc_mlir.runtime.auto.coverage import check_channels, check_samples
-from odc_mlir.runtime.auto.measuring import Gain, gain, side_by_side, some_inputs
-from odc_mlir.runtime.auto.saturation import normal_shares
 from odc_mlir.runtime.auto.status import Level
+from odc_mlir.runtime.auto.watch import normal_shares, spread
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
 from odc_mlir.runtime.package import Package
 
-# Fewer raw inputs than this are not enough to choose ranges by, when ranges of more runs are known.
+# With fewer raw inputs than this, ranges of more runs are taken instead of them.
 _FEW_SAMPLES = 8
+# A channel has moved if its values lie this far apart, as a share of the largest one. On frames of one still scene most
+# channels stay where their biases put them.
+_MOVED = 0.1
+# Trained networks have channels that never move. Of the models that we measured, less than a twentieth did not move on
+# ten pictures of different things, and a third to a half on ten dark ones.
+_FEWEST_MOVED = 0.75
+_SAMPLES = 16
+# Enough rounds to tell a gain from chance, which takes six of six, and no more time than a device has for it.
+_MOST_ROUNDS, _FEWEST_ROUNDS, _SECONDS = 200, 6, 2.0
+_RUN_SECONDS = 0.0002  # at least, for each executor in a round: the resolution of the clock is limited
+_STANDARD_ERRORS = 1.96
+
+LEAST_GAIN = 0.02
+"""The least share of the time that a result must save: for less, it is not worth other answers than the model's."""
 
 Progress = Callable[[str, int, int | None], None]
 
 
+# Quantising.
+
+
 class QuantizedModel(NamedTuple):
-    """The bytes of a Circle file, and how close it is to the float model."""
+    """A quantised Circle file and its verdict."""
 
     model: bytes
     verdict: dict[str, Any]
 
 
 def recorded_inputs(records: Path | None, shapes: Shapes | None = None) -> list[list[Array]]:
-    """The raw inputs of ``shapes`` (None: of any) in the store at ``records``, oldest first; raises RecordsError.
+    """Return the finite raw inputs of ``shapes`` (None: any) in the store, oldest first; raises RecordsError.
 
-    There are none where there is no store. Those with NaN or infinities, of which no range can be made, are left out.
+    Without a store there are none.
     """
     if records is None or not records.is_file():
         return []
@@ -67,11 +92,11 @@ def quantize(
     target: str | None = None,
     progress: Progress | None = None,
 ) -> QuantizedModel:
-    """``model`` quantised by ``samples`` of its inputs, as ``target`` likes it, and the verdict; raises OdcError.
+    """Quantise ``model`` by ``samples`` of its inputs for ``target``; raises OdcError.
 
-    Where ``records``, a store, is of many more runs than there are samples, its ranges are taken instead, and the
-    samples only check the result. Schemes that quantise weights alone can do without any. Samples are all of the same
-    shapes; where the model says others, it is quantised in theirs and then has its own again.
+    With few samples, ranges come from ``records``, a store of more runs, and the samples only check the result. Schemes
+    that quantise weights alone need no samples. All samples have the same shapes; a model with other input shapes is
+    quantised in these, and then gets its own shapes back.
     """
     if not samples and not scheme_of(scheme).weights_only:
         raise SessionError(
@@ -99,16 +124,16 @@ def quantize(
 
 
 def _records_of(path: Path | None) -> Records:
-    """The records of the store, of whatever shapes the model was run in."""
+    """Return the records of the store, for all input shapes."""
     assert path is not None
     found = RecordStore(path, create=False).records()
-    found.digest = ""  # the store was looked up by it; a model with other shapes has another one
+    found.digest = ""  # a model with other shapes has another digest
     return found
 
 
 @contextmanager
 def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[Path, Shapes | None]]:
-    """A file of ``model`` that takes ``samples``, and the input shapes to give back to what is made of another one."""
+    """Provide a file of ``model`` that takes ``samples``, and the input shapes to restore if it is another file."""
     shapes = shapes_of(samples[0]) if samples else ()
     declared = [info.shape for info in build_graph(read_model(model)).input_infos()] if samples else []
     if len(declared) != len(shapes) or all(map(fits, declared, shapes)):
@@ -121,27 +146,177 @@ def _fitted(model: Path, samples: Sequence[Sequence[Array]]) -> Iterator[tuple[P
         yield file, tuple(known) if len(known) == len(declared) else None
 
 
-def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: int, channels: bool) -> None:
-    """Raise CoverageError when ``samples``, of which so many were ``wanted``, show too little of ``model``.
+def _runs(records: Path) -> int:
+    return RecordStore(records, create=False).runs() if records.is_file() else 0
 
-    ``channels``: of what is inside it, too.
+
+def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
+    """Return the model file with inputs of ``shapes``, and the shapes that follow in its first subgraph.
+
+    Raises OdcError if the model does not take them.
+    """
+    records = read_model(model)
+    shaped = SpecializedGraph(build_graph(records), [tuple(shape) for shape in shapes])
+    for tensor, info in zip(records.subgraphs[0].tensors, shaped.tensors, strict=True):
+        if not info.is_const and info.shape is not None and is_static(info.shape):
+            tensor.shape, tensor.shape_signature = info.static_shape, None
+    return bytes(write_model(records))
+
+
+# Coverage of the records.
+
+
+class CoverageError(AccuracyError):
+    """The records vary too little to judge a quantised model by."""
+
+
+def check_samples(samples: Sequence[Sequence[Array]], wanted: int) -> None:
+    """Raise CoverageError if less than half of the ``wanted`` raw inputs differ, by more than noise.
+
+    Several processes that run the same inputs record many, but no more distinct ones than a single process.
+    """
+    if len(samples) < 2:
+        return
+    differing = len(independent([samples[place] for place in distinct(samples)]))
+    if differing < max(2, min(len(samples), wanted) // 2):
+        raise CoverageError(f"only {differing} of {len(samples)} recorded inputs differ", stage="check")
+    floats = [index for index, array in enumerate(samples[0]) if array.dtype.kind == "f" and array.size]
+    if floats and not any(_moves([sample[index] for sample in samples]) for index in floats):
+        value = float(samples[0][floats[0]].flat[0])
+        raise CoverageError(f"all values of all recorded inputs are {value:zg}", stage="check")
+
+
+def check_channels(executor: Executor, samples: Sequence[Sequence[Array]]) -> None:
+    """Raise CoverageError if many channels of the float model ``executor`` hardly vary over ``samples``."""
+    if len(samples) < 2:
+        return
+    ranges = _ChannelRanges(executor)
+    for sample in spread(samples, _SAMPLES):
+        executor.run(sample, watch=ranges)
+    share = ranges.moved_share()
+    if share < _FEWEST_MOVED:
+        text = f"only {share:.0%} of the channels have moved by a tenth of their size on the recorded inputs"
+        raise CoverageError(f"{text}, which may all be of one kind", stage="check")
+
+
+class _ChannelRanges:
+    """Ranges of all channels of the float tensors that a graph computes."""
+
+    def __init__(self, executor: Executor) -> None:
+        graph = executor.graph
+        self._floats = {
+            index for item in graph.nodes for index in item.outputs if graph.tensors[index].info.kind == "float"
+        }
+        self._ranges: dict[int, tuple[Array, Array]] = {}
+
+    def __call__(self, index: int, value: Array) -> None:
+        if index not in self._floats or value.ndim < 2 or not value.size:
+            return
+        channels = value.reshape(-1, value.shape[-1])
+        low, high = channels.min(axis=0), channels.max(axis=0)
+        if index in self._ranges:
+            before = self._ranges[index]
+            low, high = np.fmin(low, before[0]), np.fmax(high, before[1])
+        self._ranges[index] = low, high
+
+    def moved_share(self) -> float:
+        """Return the share of channels that moved, as the mean over tensors; 1 without tensors."""
+        shares = []
+        for low, high in self._ranges.values():
+            with np.errstate(invalid="ignore", over="ignore"):
+                moved = high - low > _MOVED * np.maximum(np.abs(low), np.abs(high))
+            shares.append(float(np.mean(moved)))
+        return sum(shares) / len(shares) if shares else 1.0
+
+
+def _moves(arrays: Sequence[Array]) -> bool:
+    first = arrays[0].flat[0]
+    return any(bool(np.any(array != first)) for array in arrays)
+
+
+def check_coverage(model: Path, samples: Sequence[Sequence[Array]], *, wanted: int, channels: bool) -> None:
+    """Raise CoverageError if ``samples`` vary too little; so many were ``wanted``.
+
+    With ``channels``, values inside the model must vary, too.
     """
     check_samples(samples, wanted)
     if channels:
-        with suppress(UnsupportedError):  # who quantises it says so
+        with suppress(UnsupportedError):  # the quantiser reports it
             check_channels(HostExecutor(build_graph(read_model(model)), resize=True), samples)
 
 
 def normal_saturation(model: bytes, samples: Sequence[Sequence[Array]]) -> dict[str, list[float]]:
-    """The shares of codes at both ends by tensor name, of a quantised model on ``samples``, where that can run."""
+    """Return the shares of codes at both ends by tensor name, on ``samples``; none if the model cannot run."""
     try:
         return normal_shares(HostExecutor(build_graph(read_model(model)), resize=True), samples)
     except OdcError:
         return {}
 
 
+# Speed.
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Times of a run ``before`` and ``after``, in microseconds.
+
+    ``least``: lower bound of the share of the time that is saved; negative if the run may be slower.
+    """
+
+    before: float
+    after: float
+    least: float
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the gain is significant and large enough."""
+        return self.least > 0 and self.after <= self.before * (1 - LEAST_GAIN)
+
+
+def gain(before: Sequence[float], after: Sequence[float]) -> Gain:
+    """Return the gain, by times of both measured in the same rounds.
+
+    Its lower bound is that of the median gain of a round, by ranks: some times are far too long, and a busy machine
+    slows down both.
+    """
+    saved = sorted(1 - later / max(earlier, 1e-12) for earlier, later in zip(before, after, strict=True))
+    place = max(0, math.floor((len(saved) - _STANDARD_ERRORS * math.sqrt(len(saved))) / 2))
+    return Gain(statistics.median(before), statistics.median(after), saved[place])
+
+
+def side_by_side(executors: Sequence[Executor], inputs: Sequence[Array]) -> list[list[float]]:
+    """Return the processor times of one run of each executor by round, in microseconds; they take turns."""
+    runs = [partial(executor.run, inputs) for executor in executors]
+    with one_blas_thread():  # only this thread's time is counted
+        for run in runs:  # preparation is not measured
+            run()
+        counts = [max(1, int(_RUN_SECONDS / max(1e-7, _timed(run, 1)))) for run in runs]
+        taken: list[list[float]] = [[] for _ in runs]
+        deadline = time.monotonic() + _SECONDS
+        for number in range(_MOST_ROUNDS):
+            if number >= _FEWEST_ROUNDS and time.monotonic() > deadline:
+                break
+            for place in range(len(runs))[:: -1 if number % 2 else 1]:
+                taken[place].append(1e6 * _timed(runs[place], counts[place]))
+    return taken
+
+
+def _timed(run: Callable[[], object], count: int) -> float:
+    """Return the mean time by the thread's clock; the process's has no resolution under a limit of processor time."""
+    start = time.thread_time()
+    for _ in range(count):
+        run()
+    return (time.thread_time() - start) / count
+
+
+def some_inputs(executor: Executor, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+    """Return zeros as inputs."""
+    infos = executor.graph.input_infos()
+    return [np.zeros(shape, numpy_dtype(info.dtype)) for info, shape in zip(infos, shapes, strict=True)]
+
+
 def gained(models: Mapping[Level, Path], shapes: Shapes, inputs: Sequence[Array] | None = None) -> Gain:
-    """What a run on ``inputs`` (None: zeros) takes of two models or packages, by level, measured side by side."""
+    """Measure the time of a run on ``inputs`` (None: zeros) of two models or packages side by side."""
     executors = [_opened(path) for path in models.values()]
     for executor in executors:
         executor.prepare(shapes)
@@ -153,20 +328,3 @@ def _opened(path: Path) -> Executor:
     if is_package(path) and (package := Package.from_path(path)).plan is not None:
         return package.executor(resize=True)
     return HostExecutor(build_graph(read_model(path)), resize=True)
-
-
-def _runs(records: Path) -> int:
-    return RecordStore(records, create=False).runs() if records.is_file() else 0
-
-
-def with_shapes(model: Path | bytes, shapes: Sequence[Sequence[int]]) -> bytes:
-    """The model file with inputs of ``shapes``, and all other shapes of its first subgraph as follows from them.
-
-    Raises OdcError where the model does not take them.
-    """
-    records = read_model(model)
-    shaped = SpecializedGraph(build_graph(records), [tuple(shape) for shape in shapes])
-    for tensor, info in zip(records.subgraphs[0].tensors, shaped.tensors, strict=True):
-        if not info.is_const and info.shape is not None and is_static(info.shape):
-            tensor.shape, tensor.shape_signature = info.static_shape, None
-    return bytes(write_model(records))

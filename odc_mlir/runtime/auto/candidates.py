@@ -1,4 +1,4 @@
-"""What can compute a model's answers: executors made from results, and the proof that they do it right."""
+"""Candidate executors: opened from results, and verified against host kernels before they answer."""
 
 from __future__ import annotations
 
@@ -24,26 +24,24 @@ from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.package import Package
 
-# Of the largest value: what sums of float32 in another order are apart, and far less than one code of 8 bits.
+# Share of the largest value: covers other orders of summation in float32, and is far less than one code of 8 bits.
 _TOLERANCE = 1e-4
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ExecutorCandidate:
-    """``executor`` computes answers at ``level``; ``twin`` runs the same model on the host, where that is a check.
+    """An executor that answers at ``level``; ``twin`` runs the same model on the host, where both must agree.
 
-    ``tolerance`` is how far real values of the two may be apart, as a share of the largest one: sums of real numbers
-    are added up in another order by code for a processor. Codes must be the same. What is ``simulated`` answers by its
-    twin as soon as the two are proven to agree, so that the application waits for no simulator: by ``native``, the same
-    model as code for this processor, where that gives the same bits, else by host kernels. ``cycles`` are what a run
-    takes on the machine that is simulated; ``notes`` say why it is not native code that answers.
+    ``tolerance``: difference of float values that is allowed, as a share of the largest one, because native code sums
+    in another order. Codes must be equal. A ``simulated`` candidate answers by its twin once both agree, so that no
+    application waits for a simulator: by ``native``, native code of the same model, if that gives equal bits, else by
+    host kernels. ``cycles``: of a run on the simulated machine; ``notes``: why native code does not answer.
     """
 
     level: Level
     executor: Executor
     twin: Executor | None = None
-    proven: bool = True
-    is_being_proven: bool = False
+    verified: bool = True
     tolerance: float = 0.0
     simulated: bool = False
     cycles: int | None = None
@@ -51,7 +49,7 @@ class ExecutorCandidate:
     native: Executor | None = None
     notes: list[Fallback] = field(default_factory=list)
 
-    def prove(self, inputs: Sequence[Array]) -> None:
+    def verify(self, inputs: Sequence[Array]) -> None:
         """Compare one run with host kernels on the same model; raises OdcError unless they agree."""
         outputs = self.executor.run(inputs)
         if self.twin is not None:
@@ -65,13 +63,13 @@ class ExecutorCandidate:
                         stage="proof",
                     )
             if self.simulated:
-                native = self._proven_native(inputs, outputs)
+                native = self._verified_native(inputs, outputs)
                 self.simulation, self.executor = self.executor, native or self.twin
                 self.cycles = _cycles(self.simulation)
-        self.proven, self.twin, self.native = True, None, None
+        self.verified, self.twin, self.native = True, None, None
 
-    def _proven_native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Executor | None:
-        """The native code, if it gives the same bits."""
+    def _verified_native(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> Executor | None:
+        """Return the native code if it gives the same bits."""
         if self.native is None:
             return None
         try:
@@ -85,14 +83,14 @@ class ExecutorCandidate:
         return None
 
     def failures(self) -> list[Fallback]:
-        """Why host kernels stand in for segments of it."""
+        """Return the failures of segments, which host kernels run instead."""
         executors = [item for item in (self.simulation, self.executor) if item is not None]
         failed = {name: reason for executor in executors for name, reason in executor.fallbacks.items()}
         return [*self.notes, *(Fallback(f"segment {name}", "run", reason) for name, reason in failed.items())]
 
 
 def _cycles(executor: Executor) -> int | None:
-    """Of all segments of one run, which do not depend on what is run."""
+    """Return the cycles of all segments of a run; they do not depend on its inputs."""
     segments = executor.segments if isinstance(executor, PlanExecutor) else ()
     found = [unit.cycles() for unit in segments if unit.failure is None]
     known = [cycles for cycles in found if cycles is not None]
@@ -119,7 +117,7 @@ def _agree(ours: Array, theirs: Array, tolerance: float) -> bool:
 
 @dataclass(slots=True)
 class Opened:
-    """What a result offers, best first, and what of it cannot be used."""
+    """The candidates of a result, best first, and the failures of others."""
 
     candidates: list[ExecutorCandidate] = field(default_factory=list)
     fallbacks: list[Fallback] = field(default_factory=list)
@@ -132,10 +130,10 @@ def open_artefact(
     options: ExecutorOptions,
     inputs: Sequence[Array] | None = None,
 ) -> Opened:
-    """Executors for what is in ``artefact``, ready for inputs of ``shapes``; nothing is raised for what is broken.
+    """Return executors for a result, ready for inputs of ``shapes``; broken parts are noted, nothing is raised.
 
-    ``original`` is the graph that they stand in for: as many inputs and outputs. Where its ``inputs`` fit, they are
-    proven by them.
+    They must have the inputs and outputs of the graph ``original``. They are verified by its ``inputs``, if given and
+    of the right types.
     """
     opened = Opened()
     makers = []
@@ -154,8 +152,8 @@ def open_artefact(
             if candidate.simulated and artefact.twin is not None:
                 candidate.native, problem = _native_twin(artefact.twin, shapes, options)
                 candidate.notes += [] if problem is None else [Fallback("twin", "load", problem)]
-            if inputs is not None and not candidate.proven and not _casts(candidate, original):
-                candidate.prove(inputs)
+            if inputs is not None and not candidate.verified and not _casts(candidate, original):
+                candidate.verify(inputs)
             opened.candidates.append(candidate)
         except OdcError as error:
             opened.fallbacks.append(Fallback(str(level), "run" if error.stage == "proof" else "load", str(error)))
@@ -163,7 +161,7 @@ def open_artefact(
 
 
 def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCandidate:
-    """What a plugin made, if it is something that runs here; raises OdcError."""
+    """Open the file made by a plugin; raises OdcError if it cannot run here."""
     if not is_package(path):
         return _on_host(level, path, options)
     package = Package.from_path(path, cache=options.cache)
@@ -177,11 +175,11 @@ def _compiled(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCan
     twin = HostExecutor(executor.graph, context=options.context(), **limits)
     device = open_device(package.plan.extension)
     tolerance = 0.0 if device.simulated else _TOLERANCE
-    return ExecutorCandidate(level, executor, twin, proven=False, tolerance=tolerance, simulated=device.simulated)
+    return ExecutorCandidate(level, executor, twin, verified=False, tolerance=tolerance, simulated=device.simulated)
 
 
 def _native_twin(path: Path, shapes: Shapes, options: ExecutorOptions) -> tuple[Executor | None, str | None]:
-    """What runs the native code of a simulated model, or why nothing does."""
+    """Return an executor of the native code of a simulated model, or the reason why there is none."""
     try:
         executor = Package.from_path(path, cache=options.cache).executor(
             context=options.context(), resize=True, max_bytes=options.max_bytes, threads=options.threads
@@ -200,7 +198,7 @@ def _on_host(level: Level, path: Path, options: ExecutorOptions) -> ExecutorCand
 
 
 def _casts(candidate: ExecutorCandidate, original: Graph) -> bool:
-    """Whether inputs must be converted for it, so that those of the original do not fit."""
+    """Return whether the candidate takes other element types than the original."""
     return any(
         ours.dtype != theirs.dtype
         for ours, theirs in zip(candidate.executor.graph.input_infos(), original.input_infos(), strict=True)

@@ -1,18 +1,26 @@
-"""Decides between two runs what computes the next answer, and when to make something better."""
+"""On-device compilation of one session: which executor answers the next run, and what to compile next."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
 import time
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from threading import Thread
+from threading import Condition, RLock, Thread
 from typing import Any
+
+import numpy as np
 
 from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
+from odc_mlir.plugins.request import Preference
 from odc_mlir.runtime.auto.aim import Aim, aim_at_best
 from odc_mlir.runtime.auto.artefacts import (
     COVERAGE,
@@ -21,38 +29,63 @@ from odc_mlir.runtime.auto.artefacts import (
     Artefact,
     Artefacts,
     JobResult,
+    Withdrawal,
     retry_seconds,
     seconds_left,
+    withdraw,
 )
 from odc_mlir.runtime.auto.background import Background, poll, weakly
 from odc_mlir.runtime.auto.candidates import ExecutorCandidate, open_artefact
-from odc_mlir.runtime.auto.direct import DirectStep
-from odc_mlir.runtime.auto.job import TIMES_ENOUGH, key_of
-from odc_mlir.runtime.auto.jobs import RETRY_SECONDS, JobRunner
+from odc_mlir.runtime.auto.jobs import (
+    PHASES,
+    QUEUED,
+    TIMES_ENOUGH,
+    Ending,
+    Job,
+    Milestone,
+    Supervisor,
+    key_of,
+    make_job,
+    release_all,
+)
 from odc_mlir.runtime.auto.original import ExecutorOptions, Original, is_quantized, why_not
-from odc_mlir.runtime.auto.proving import prove
 from odc_mlir.runtime.auto.recording import RunRecorder
 from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, Trigger
-from odc_mlir.runtime.auto.shared import Shared, release_all
-from odc_mlir.runtime.auto.specialization import Specialization
+from odc_mlir.runtime.auto.specialization import (
+    NOTHING,
+    Active,
+    Collecting,
+    New,
+    Opening,
+    Rejected,
+    Serving,
+    Specialization,
+    Track,
+    TrackEvent,
+    Verifying,
+    Working,
+)
 from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.watch import Terms, Watch
-from odc_mlir.runtime.auto.withdrawal import withdraw
 
 _log = logging.getLogger(__name__)
 
 # Programs for this many sets of input shapes are kept in memory; another one replaces the longest unused.
 SHAPES_KEPT = 16
+# In one process, another try after a temporary failure waits so long at least.
+RETRY_SECONDS = 30.0
 _IDLE_POLL_SECONDS = 0.1
-# Refusals that say nothing of the target.
+# Refusals that are not caused by the target.
 _OF_RECORDS = (PASSING, COVERAGE, WATCH)
+_WORK = (Phase.QUANTIZING, Phase.CHECKING, Phase.COMPILING)  # in this order
 
 
-class AutoCompiler(JobRunner):
-    """Compiling on the device for one session. All of it may be called from several threads.
+class AutoCompiler:
+    """The compiler of one session. All of it may be called from several threads.
 
-    ``aim``: what is compiled for; ``forbidden``: why it must not be done at all; ``save_to``: where the quantised model
-    and the compiled one are to be copied, if anywhere; ``problem``: why what was made before cannot be used.
+    ``aim`` is the target, None if there is none; ``forbidden`` is the reason why nothing may be compiled. ``save_to``:
+    where the quantised model and the compiled one are copied to, if anywhere. ``problem``: the reason why the result
+    installed in the package cannot be used.
     """
 
     def __init__(
@@ -69,98 +102,100 @@ class AutoCompiler(JobRunner):
         problem: str | None = None,
         notes: Sequence[str] = (),
     ) -> None:
+        self.settings = settings
         self.recorder = recorder
-        recorder.look()
-        artefacts = Artefacts(settings.folder)
-        super().__init__(Shared(settings, aim, original, options, artefacts, recorder, background), save_to)
-        self.quantized = is_quantized(original.graph)
+        self.background = background
+        self.artefacts = Artefacts(settings.folder)
+        self.specializations: OrderedDict[Shapes, Specialization] = OrderedDict()  # longest unused first
+        self._original, self._options = original, options
+        self._is_quantized = is_quantized(original.graph)
+        self._aim = aim
+        self._forbidden = forbidden or why_not(original.graph)
+        self._save_to = save_to
         self._problem = problem
         self._notes = list(notes)
-        self._forbidden = forbidden or why_not(original.graph)
-        self._direct = DirectStep(self.shared, weakly(self._direct_is_over), weakly(self._direct_is_refused))
+        self._closed = False
         self._current: Specialization | None = None
-        self._base_candidate: ExecutorCandidate | None = None  # runs the quantised model of the base
+        self._base: Serving | None = None  # its quantised model serves other shapes too, on the host
         self._last_run = time.monotonic()
+        self._supervisors: list[Supervisor] = []
+        weakref.finalize(self, release_all, self._supervisors)
+        recorder.look()
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """Make what belongs to one process, at first and in a forked child, which has no other thread."""
+        self._process = os.getpid()
+        self._lock = RLock()  # guards specializations
+        self._changed = Condition(self._lock)  # notified whenever something has ended in the background
         self._idler: Thread | None = None
+        self._supervisors.clear()
 
     def _check_process(self) -> None:
-        if self.shared.process == os.getpid():
+        if self._process == os.getpid():
             return
-        self.shared.begin_process()
-        self.shared.background.submit(self.recorder.look)
-        self._idler = None
-        for state in self.shared.specializations.values():
-            if state.is_busy:  # for the process before; here it begins anew, and finds what that makes
-                state.abandon()
+        self._begin_process()
+        self.background.submit(self.recorder.look)
+        for spec in self.specializations.values():
+            for track in spec.tracks:
+                track.abandon()
 
-    # Between runs.
+    # Runs.
 
     def open(self, shapes: Shapes) -> None:
-        """Look for a stored result for inputs of ``shapes``, and start what needs no records."""
+        """Look for results for inputs of ``shapes`` in the background."""
         self._check_process()
-        with self.shared.lock:
-            state = self._specialization(shapes)
-            if self.shared.settings.trigger is Trigger.FIRST_RUN:
-                self._start_what_may(state)
+        self._specialization(shapes)
 
     def settled(self, inputs: Sequence[Array]) -> ExecutorCandidate | None:
-        """What computes the answers for such ``inputs`` and has nothing left to be decided about it; None without.
+        """Return the executor for ``inputs`` if nothing is left to decide about it, so :meth:`answered` can be omitted.
 
-        Then :meth:`answered` need not be told. The watch, if there is one, is still to be asked.
+        Its watch still has to be asked.
         """
-        state = self._current
-        if state is None or (found := state.settled) is None or self.shared.process != os.getpid():
+        spec = self._current
+        if spec is None or (found := spec.settled) is None or self._process != os.getpid():
             return None
-        if tuple([value.shape for value in inputs]) != state.shapes:
+        if tuple([value.shape for value in inputs]) != spec.shapes:
             return None
         self._last_run = time.monotonic()
-        return found if found is state.first else None
+        return found if found is spec.first else None
 
     def candidates(
         self, inputs: Sequence[Array], *, admitted: bool | None = None
     ) -> Iterator[ExecutorCandidate | None]:
-        """What may compute the answer for ``inputs``, best first; None, which is last, stands for the model itself.
+        """Return executors that may answer for ``inputs``, best first, and None for the model itself.
 
-        As long as runs of the model itself are to be recorded, its own code does not answer in its place. ``admitted``:
-        what the watch has said of the inputs, if it was asked.
+        Native code of the model does not answer while runs are missing that must be recorded. ``admitted``: the
+        verdict of the watch about these inputs, if it was asked.
         """
         self._check_process()
-        with self.shared.lock:
-            state = self._current = self._specialization(shapes_of(inputs))
+        with self._lock:
+            spec = self._current = self._specialization(shapes_of(inputs))
             self._last_run = time.monotonic()
-            candidates, watch = list(state.candidates), state.watch
-            direct = None if state.direct is None or self._is_recording(state) else state.direct.candidate
-        if candidates and watch is not None:
-            admitted = watch.admits(candidates[0].executor, inputs) if admitted is None else admitted
-            candidates = candidates if admitted else []
-        if direct is not None:  # faster than host kernels, whatever they compute with
-            compiled = [item for item in candidates if item.level is Level.COMPILED]
-            candidates = [*compiled, direct, *(item for item in candidates if item.level is not Level.COMPILED)]
-        yield from candidates
+            found, watch = spec.candidates(direct=not self._is_recording(spec)), spec.watch
+        if watch is not None and found and found[0].level is not Level.DIRECT:
+            admitted = watch.admits(found[0].executor, inputs) if admitted is None else admitted
+            found = found if admitted else [item for item in found if item.level is Level.DIRECT]
+        yield from found
         yield None
 
     @property
     def watch(self) -> Watch | None:
-        """What watches the answers for the inputs of the last call of :meth:`candidates`."""
+        """The watch of the answers for the inputs of the last call of :meth:`candidates`."""
         return None if self._current is None else self._current.watch
 
-    def prove(self, shapes: Shapes, candidate: ExecutorCandidate, inputs: Sequence[Array]) -> None:
-        """Prove ``candidate`` by these inputs, in the background: until then it does not answer."""
-        with self.shared.lock:
-            prove(self._specialization(shapes), candidate, inputs, self.shared.background, self.shared.changed)
-
     def wants_records(self, shapes: Shapes) -> bool:
-        """Whether runs of the model itself are to be recorded: not for ever, where nothing starts."""
-        state = self._specialization(shapes)
-        if state.phase is not Phase.COLLECTING or self.quantized:
+        """Return whether runs of the model itself are recorded: enough for any try, but not for ever."""
+        spec = self._specialization(shapes)
+        if self._is_quantized or not spec.quantized.collects:
             return False
-        return self.recorder.runs(shapes) < max(TIMES_ENOUGH * self.shared.settings.records, state.records_needed)
+        return self.recorder.runs(shapes) < max(TIMES_ENOUGH * self.settings.records, spec.quantized.records_needed)
 
-    def _is_recording(self, state: Specialization) -> bool:
-        """Whether runs of the model itself are missing for the next step."""
-        if state.phase is not Phase.COLLECTING or self._needs_no_records(state):
+    def _is_recording(self, spec: Specialization) -> bool:
+        """Return whether runs of the model itself are missing for the next step."""
+        if not spec.quantized.collects or self._needs_no_records:
             return False
-        return self.recorder.runs(state.shapes) < self._records_needed(state)
+        return self.recorder.runs(spec.shapes) < self._records_needed(spec)
 
     def answered(
         self,
@@ -169,352 +204,594 @@ class AutoCompiler(JobRunner):
         failed: Sequence[tuple[ExecutorCandidate, OdcError]],
         inputs: Callable[[], Sequence[Array]] | None = None,
     ) -> None:
-        """An answer was given by ``candidate`` (None: the model itself) to ``inputs``, after others had failed."""
-        with self.shared.lock:
-            state = self._specialization(shapes)
-            if state.sample is None and inputs is not None:
-                state.keep_sample(inputs())
-            state.served = Level.ORIGINAL if candidate is None else candidate.level
-            state.settled = candidate if state.is_over and not failed else None
+        """Take note of an answer by ``candidate`` (None: the model itself) to ``inputs``, after others had failed."""
+        with self._lock:
+            spec = self._specialization(shapes)
+            if spec.sample is None and inputs is not None:
+                spec.keep_sample(inputs())
+            spec.served = Level.ORIGINAL if candidate is None else candidate.level
+            spec.settled = candidate if spec.is_over and not failed else None
             for item, error in failed:
-                _log.warning("%s: %s; continuing without it", item.level, error)
-                if self._base_candidate is not None and item.executor is self._base_candidate.executor:
-                    self._base_candidate = None
-                state.give_up(item, error.stage or "run", str(error))
-            if state.is_due:
-                self._try_again(state)
-            refused = None if self._needs_no_records(state) else self.recorder.refused
-            if state.phase is Phase.COLLECTING and refused is not None:
-                state.enter(Phase.REJECTED, refused)
-            elif self.shared.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
-                self._start_what_may(state)
+                self._give_up(spec, item, error)
+            if spec.quantized.is_due:
+                self._try_again(spec)
+            refused = None if self._needs_no_records else self.recorder.refused
+            if isinstance(spec.quantized.state, Collecting) and refused is not None:
+                spec.quantized.on(TrackEvent.REFUSE, Rejected(reason=refused, serving=spec.quantized.state.serving))
+            elif self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
+                self._start_next(spec)
 
-    def _start_what_may(self, state: Specialization) -> None:
-        """Start what is next for ``state``, if it may."""
-        if self._direct.may_start(state):
-            self._direct.start(state)
-        elif self._may_start(state):
-            self._start(state)
+    def _give_up(self, spec: Specialization, candidate: ExecutorCandidate, error: OdcError) -> None:
+        _log.warning("%s: %s; continuing without it", candidate.level, error)
+        if self._base is not None and any(item.executor is candidate.executor for item in self._base.candidates):
+            self._base = replace(self._base, candidates=())
+        spec.give_up(candidate, error.stage or "run", str(error))
 
-    def _direct_is_over(self, state: Specialization) -> None:
-        """The model itself is compiled for ``state``, or cannot be; the lock is held."""
-        if state.starts_next or self.shared.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
-            state.starts_next = False
-            if self._may_start(state):
-                self._start(state)
+    def verify(self, shapes: Shapes, candidate: ExecutorCandidate, inputs: Sequence[Array]) -> None:
+        """Verify ``candidate`` by these inputs in the background; until then it does not answer."""
+        with self._lock:
+            spec = self._specialization(shapes)
+            track = next((item for item in spec.tracks if candidate in item.state.serving.candidates), None)
+            if track is not None and track.verify(candidate):
+                self._later(partial(self._verify, spec, track, candidate, [np.array(value) for value in inputs]))
 
-    def _direct_is_refused(self, state: Specialization, reason: str, kind: str | None) -> None:
-        """The model itself cannot be compiled for ``state``, which may be all that the target runs."""
-        if self.shared.aim is not None and not self.shared.aim.takes_codes:
-            self._aim_at_next(state, reason, kind)
+    def _verify(
+        self, spec: Specialization, track: Track, candidate: ExecutorCandidate, inputs: Sequence[Array]
+    ) -> None:
+        failure = None
+        try:
+            candidate.verify(inputs)
+        except Exception as error:  # whoever waits must hear of an end
+            failure = error if isinstance(error, OdcError) else OdcError(f"{type(error).__name__}: {error}")
+        with self._changed:
+            state = track.state
+            if isinstance(state, Verifying) and state.candidate is candidate:  # it may have left the limits meanwhile
+                if failure is not None:
+                    self._give_up(spec, candidate, failure)
+                else:
+                    track.verified()
+            self._changed.notify_all()
+
+    # Calls of the user.
 
     def start(self) -> None:
-        """Start now, for the shapes last run, if enough is recorded; errors are reasons in the status."""
+        """Start now for the shapes last run, if enough is recorded; errors are reasons in the status."""
         self._check_process()
-        with self.shared.lock:
+        with self._lock:
             if self._current is not None:
-                self._current.starts_next = True
-                self._start_what_may(self._current)
+                self._current.asked = True
+                self._start_next(self._current)
 
     def retry(self) -> None:
-        """Forget what became of the shapes last run, and begin anew; what there is serves until then.
-
-        Nothing happens while a process works on them.
-        """
+        """Forget the outcome for the shapes last run and start again, unless a process works; what serves goes on."""
         self._check_process()
-        with self.shared.lock:
-            state = self._current
-            if state is None or state.is_busy or self._forbidden or self.shared.closed:
+        with self._lock:
+            spec = self._current
+            if spec is None or spec.is_busy or self._forbidden or self._closed:
                 return
-            state.attempts, state.retry_at = 0, None
-            if state.phase is Phase.ACTIVE and state.best is Level.QUANTIZED and state.artefact is not None:
-                self._start(state, again=True)
+            track = spec.quantized
+            track.attempts = 0
+            if isinstance(track.state, Active) and spec.best is Level.QUANTIZED:
+                self._start(spec, track, again=True)
                 return
-            for key in (state.key, None if state.direct is None else state.direct.key):
-                if key is not None:
-                    self.shared.artefacts.discard(key)
-            state.direct = None
-            if self._base is not None and self._base.folder.name == state.key:
+            for item in spec.tracks:
+                if item.key:
+                    self.artefacts.discard(item.key)
+            if self._base is not None and track.state.serving.artefact is self._base.artefact:
                 self._base = None
-            state.result = state.artefact = None
-            state.enter(Phase.FLOAT)
-            self._begin(state)
+            spec.restart(None)
+            self._begin(spec)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until nothing works in the background; whether that is so."""
+        """Wait until nothing works in the background, at most ``seconds``; return whether that is so."""
         self._check_process()
-        with self.shared.changed:
-            watches = [state.watch for state in self.shared.specializations.values() if state.watch is not None]
+        with self._changed:
+            watches = [spec.watch for spec in self.specializations.values() if spec.watch is not None]
         shadows = [watch.join(seconds) for watch in watches]  # which may find that there is more to do
-        with self.shared.changed:
-            idle = self.shared.changed.wait_for(
-                lambda: not any(state.is_busy for state in self.shared.specializations.values()), seconds
-            )
-        return idle and all(shadows) and self.shared.background.wait(seconds)
+        with self._changed:
+            idle = self._changed.wait_for(lambda: not self._is_busy, seconds)
+        return idle and all(shadows) and self.background.wait(seconds)
 
     def close(self) -> None:
         """Store the records, and let a compile process end soon, unless other sessions want its result."""
         self._check_process()
-        self.shared.closed = True
-        release_all(self.shared.supervisors)
+        self._closed = True
+        release_all(self._supervisors)
         self.recorder.finish()
 
     def stop(self) -> None:
         """Close, and wait until compile processes have ended."""
         self.close()
-        for supervisor in list(self.shared.supervisors):
+        for supervisor in list(self._supervisors):
             supervisor.stop()
 
     def status(self) -> AutoStatus:
-        """Where it stands for the shapes last run."""
+        """Return the status for the shapes last run."""
         self._check_process()
-        with self.shared.lock:
-            state = self._current
+        with self._lock:
+            spec = self._current
             status = AutoStatus(
                 enabled=True,
-                records_needed=0 if self.quantized else self._records_needed(state),
-                **self.shared.settings.told,
+                records_needed=0 if self._is_quantized else self._records_needed(spec),
                 notes=list(self._notes),
+                **self.settings.told,
             )
-            if self.shared.aim is not None:
-                status.target = self.shared.aim.name
-            if state is None:
+            if self._aim is not None:
+                status.target = self._aim.name
+            if spec is None:
                 status.phase = Phase.REJECTED if self._forbidden else Phase.FLOAT
                 status.reason = self._forbidden
                 return status
-            state.describe(status, self.recorder.runs(state.shapes))
+            spec.describe(status, self.recorder.runs(spec.shapes))
             if self.recorder.failure is not None:
                 status.fallbacks.append(Fallback("records", "record", self.recorder.failure))
             return status
 
-    # Specializations.
+    # Specialisations.
 
     def _specialization(self, shapes: Shapes) -> Specialization:
-        with self.shared.lock:
-            state = self.shared.specializations.get(shapes)
-            if state is None:
-                state = self.shared.specializations[shapes] = Specialization(shapes)
+        with self._lock:
+            spec = self.specializations.get(shapes)
+            if spec is None:
+                spec = self.specializations[shapes] = Specialization(shapes)
                 if self._problem is not None:
-                    state.fallbacks.append(Fallback("package", "load", self._problem))
-                self._current = self._current or state
-                self._begin(state)
-                self._forget_specializations()
+                    spec.fallbacks.append(Fallback("package", "load", self._problem))
+                self._current = self._current or spec
+                idle = [known for known, other in self.specializations.items() if not other.is_busy]
+                while len(self.specializations) > SHAPES_KEPT and len(idle) > 1:
+                    del self.specializations[idle.pop(0)]
             else:
-                self.shared.specializations.move_to_end(shapes)
-            return state
+                self.specializations.move_to_end(shapes)
+            if isinstance(spec.quantized.state, New):
+                self._begin(spec)
+            return spec
 
-    def _forget_specializations(self) -> None:
-        idle = [shapes for shapes, state in self.shared.specializations.items() if not state.is_busy]
-        while len(self.shared.specializations) > SHAPES_KEPT and len(idle) > 1:
-            del self.shared.specializations[idle.pop(0)]
-
-    def _begin(self, state: Specialization) -> None:
-        """Take what is there already, else begin to collect, or to work where no records are needed.
-
-        A result takes long to open, so a run, which may not wait, goes on with what serves other shapes.
-        """
-        shared = self.shared
-        if self._forbidden or shared.aim is None:
-            state.enter(Phase.REJECTED, self._forbidden)
-            self.recorder.forget(state.shapes)
+    def _begin(self, spec: Specialization) -> None:
+        """Look for stored results in the background; until then, other shapes' quantised model serves."""
+        aim, digest, track = self._aim, self._original.digest, spec.quantized
+        if self._forbidden or aim is None:
+            self._reject(spec, self._forbidden)
             return
-        state.key = key_of(shared.settings, shared.original.digest, state.shapes, shared.aim.key_facts)
-        if shared.aim.takes_codes or self.quantized:
-            self._find(state)
+        track.key = key_of(self.settings, digest, spec.shapes, aim.key_facts)
+        if aim.takes_floats and not self._is_quantized:
+            spec.direct = Track(key_of(self.settings, digest, spec.shapes, aim.key_facts, direct=True))
+        if aim.takes_codes or self._is_quantized:
+            self._look(spec, track)
         else:
-            state.enter(Phase.REJECTED, f"{shared.aim.name} runs real numbers: nothing is quantised")
-        if state.phase is Phase.REJECTED:
-            self.recorder.forget(state.shapes)
-        if not self.quantized:
-            self._direct.begin(state)
-        if shared.settings.trigger is Trigger.AFTER_RECORDS:
-            if self._direct.may_start(state):
-                self._direct.start(state)
-            elif self._needs_no_records(state) and self._may_start(state):
-                self._start(state)
+            self._reject(spec, f"{aim.name} runs real numbers: nothing is quantised")
+        if spec.direct is not None and isinstance(spec.direct.state, New):
+            self._look(spec, spec.direct)
 
-    def _find(self, state: Specialization) -> None:
-        """Take what is there already, else begin to collect."""
-        if not self.shared.artefacts.has_files(state.key or ""):
-            self._load(state)
+    def _reject(self, spec: Specialization, reason: str | None) -> None:
+        spec.quantized.on(TrackEvent.REFUSE, Rejected(reason=reason))
+        self.recorder.forget(spec.shapes)
+
+    def _look(self, spec: Specialization, track: Track) -> None:
+        track.on(TrackEvent.LOOK, Opening(reason=track.state.reason, serving=self._serving(spec, track)))
+        self._later(partial(self._open_stored, spec, track))
+
+    def _serving(self, spec: Specialization, track: Track) -> Serving:
+        """Return what serves on, or else the quantised model of other shapes, which serves these on the host."""
+        if track is spec.direct or track.state.serving.candidates:
+            return track.state.serving
+        base = NOTHING if self._base is None else self._base
+        for candidate in base.candidates:
+            try:
+                candidate.executor.prepare(spec.shapes)
+            except OdcError as error:
+                spec.fallbacks.append(Fallback(str(Level.QUANTIZED), "load", str(error)))
+                return NOTHING
+            verdict = None if base.artefact is None else base.artefact.result.verdict
+            return Serving((ExecutorCandidate(Level.QUANTIZED, candidate.executor),), self._new_watch(verdict))
+        return NOTHING
+
+    def _records_needed(self, spec: Specialization | None) -> int:
+        return max(self.settings.records, 0 if spec is None else spec.quantized.records_needed)
+
+    @property
+    def _needs_no_records(self) -> bool:
+        """Whether there is nothing to quantise."""
+        return self._is_quantized or self._base is not None
+
+    def _later(self, task: Callable[[], None]) -> None:
+        self.background.submit(task, always=True)
+
+    @property
+    def _is_busy(self) -> bool:
+        """Whether something is done in the background."""
+        return any(spec.is_busy for spec in self.specializations.values())
+
+    # What is next.
+
+    def _start_next(self, spec: Specialization) -> None:
+        """Start the next process for ``spec``, if it may start."""
+        if spec.direct is not None and isinstance(spec.direct.state, Collecting):
+            if not self._closed and not self._is_busy:
+                self._start(spec, spec.direct)
+        elif self._may_start(spec):
+            spec.asked = False
+            self._start(spec, spec.quantized)
+
+    def _may_start(self, spec: Specialization) -> bool:
+        track = spec.quantized
+        if not isinstance(track.state, Collecting) or self._closed:
+            return False
+        if track.retry_at is not None and not track.is_due:
+            return False
+        if any(isinstance(other.quantized.state, Working) for other in self.specializations.values()):
+            return False
+        if spec.is_direct_pending:
+            return False  # the result is compared with its code
+        if self._base is not None and self.settings.preference is Preference.COMPILE_TIME_FIRST:
+            return False  # the host serves other shapes well enough
+        return self._needs_no_records or self.recorder.runs(spec.shapes) >= self._records_needed(spec)
+
+    def _try_again(self, spec: Specialization) -> None:
+        """Try again after a temporary failure."""
+        if self._closed or self._is_busy:
             return
-        self._borrow(state)
-        state.is_loading = True
-        if not self.shared.background.submit(lambda: self._load(state)):
-            state.is_loading = False
+        if isinstance(spec.quantized.state, Active):
+            self._start(spec, spec.quantized, again=True)
+        elif isinstance(spec.quantized.state, Rejected):
+            spec.restart(None)
+            self._begin(spec)
 
-    def _load(self, state: Specialization) -> None:
-        """Take what is there for ``state``, else begin to collect."""
+    def start_if_idle(self) -> bool:
+        """Start processes if the application is idle; return whether more may have to be started later."""
+        with self._lock:
+            waiting = [spec for spec in self.specializations.values() if spec.goes_on]
+            if self._closed or not waiting:
+                self._idler = None
+                return False
+            if time.monotonic() - self._last_run >= IDLE_SECONDS:
+                for spec in waiting:
+                    self._start_next(spec)
+            return True
+
+    # Processes.
+
+    def _start(self, spec: Specialization, track: Track, *, again: bool = False) -> None:
+        """Start a process for a track; ``again``: the result that serves is not as good as it could be."""
+        is_direct = track is spec.direct
+        records = not (again or is_direct or self._needs_no_records)
+        base = None if again or is_direct or self._base is None else self._base.artefact
+        track.start(Phase.QUANTIZING if records else Phase.COMPILING)
+        launch = partial(self._launch, spec, track, base, records=records, again=again)
+        if records:
+            self.recorder.flush(then=partial(self._later, launch))
+        else:
+            self._later(launch)  # behind withdrawals, or the process would find what was given up
+
+    def _launch(self, spec: Specialization, track: Track, base: Artefact | None, *, records: bool, again: bool) -> None:
+        """Start a process: in the background. It works on the quantised model of ``base``, if there is one."""
+        recorder = self.recorder
         try:
-            found, problem = self.shared.artefacts.find(state.key or "")
-            if problem is not None:
-                _log.warning("%s; making it again", problem)
-                with self.shared.lock:
-                    state.fallbacks.append(Fallback("cache", "load", problem))
-            if found is None:
-                self._collect(state)
-                return
-            if found.result.waits_for_records and not self._needs_no_records(state):
-                with self.shared.lock:
-                    state.wait_for_records(found.result)
-                self._collect(state)
-                return
-            seconds = seconds_left(found.result, self.shared.budget, time.time())
-            if found.result.level is None and seconds == 0:
-                self._collect(state)
-                state.attempts = found.result.attempts
-                return
-            self._take(state, found)
-            if seconds is not None:
-                state.postpone(found.result.attempts, seconds)
-            if state.phase is not Phase.COLLECTING:
-                self.recorder.forget(state.shapes)
-        finally:
-            with self.shared.changed:
-                state.is_loading = False
-                self.shared.changed.notify_all()
+            if records and recorder.refused is not None:
+                self._fail(spec, track, recorder.refused, passing=False)
+            elif records and recorder.runs(spec.shapes) < self._records_needed(spec):
+                self._fail(spec, track, recorder.failure or "the records are not in the store yet", passing=True)
+            elif base is not None and base.model is not None and not base.model.is_file():
+                self._lose(spec, base.model)
+            else:
+                self._supervise(spec, track, self._job(spec, track, base, again=again))
+        except OdcError as error:
+            self._fail(spec, track, str(error), passing=error.passing)
+        except Exception as error:  # there may be no thread and no file left
+            _log.exception("no process can be started")
+            self._fail(spec, track, f"{type(error).__name__}: {error}", passing=True)
+        self._go_on(spec)
 
-    def _collect(self, state: Specialization) -> None:
-        with self.shared.lock:
-            state.outdated = None
-            if not state.candidates:
-                self._borrow(state)
-            state.enter(Phase.COLLECTING, state.reason)
-            if self.shared.settings.trigger is Trigger.IDLE and (self._idler is None or not self._idler.is_alive()):
+    def _go_on(self, spec: Specialization) -> None:
+        """Start the next process and notify waiting threads, after background work has ended."""
+        with self._changed:
+            if spec.asked or self.settings.trigger in (Trigger.AFTER_RECORDS, Trigger.FIRST_RUN):
+                self._start_next(spec)
+            self._changed.notify_all()
+
+    def _job(self, spec: Specialization, track: Track, base: Artefact | None, *, again: bool) -> Job:
+        assert self._aim is not None, "nothing begins without a target"
+        is_direct = track is spec.direct
+        rival = None if is_direct or spec.direct is None else spec.direct.state.serving.artefact
+        return make_job(
+            self.settings,
+            self._aim,
+            self._original,
+            base,
+            spec.shapes,
+            key=track.key,
+            records=str(self.recorder.place.path),
+            again=again,
+            direct=is_direct,
+            rival=None if rival is None or rival.compiled is None else str(rival.compiled),
+            must_be_faster=self._aim.is_measured and base is None,
+            runs=self.recorder.runs(spec.shapes) if base is None else sys.maxsize,
+        )
+
+    def _supervise(self, spec: Specialization, track: Track, job: Job) -> None:
+        found, _ = self.artefacts.find(job.key)
+        before = None if found is None else found.result
+        heard, ended = weakly(self._heard), weakly(self._ended)
+        with self._lock:  # which the callbacks need too
+            assert isinstance(track.state, Working)
+            track.on(TrackEvent.PROGRESS, replace(track.state, runs=job.runs))
+            self._supervisors[:] = [item for item in self._supervisors if not item.is_over]
+            self._supervisors.append(
+                Supervisor(job, lambda facts: heard(spec, track, facts), lambda end: ended(spec, track, end, before))
+            )
+
+    def _heard(self, spec: Specialization, track: Track, facts: dict[str, Any]) -> None:
+        """Take note of a step of the process: in a thread of its supervisor."""
+        with self._lock:
+            state, step = track.state, facts["step"]
+            if step == "not installed":
+                spec.fallbacks.append(Fallback("package", "install", str(facts.get("reason"))))
+            if isinstance(state, Working):
+                phase = PHASES.get(step, state.phase)
+                if track is spec.direct or _WORK.index(phase) < _WORK.index(state.phase):
+                    phase = state.phase  # a model that was to be compiled only may have to be quantised again
+                scheme = str(facts["scheme"]) if step == Milestone.TARGET_ASKED else state.scheme
+                track.on(TrackEvent.PROGRESS, replace(state, is_queued=step == QUEUED, scheme=scheme, phase=phase))
+
+    def _ended(self, spec: Specialization, track: Track, ending: Ending, before: JobResult | None) -> None:
+        """Conclude a process: in a thread of its supervisor. ``before``: the stored result when it began."""
+        with self._lock:
+            track.end()
+        self._in_background(spec, track, partial(self._conclude, spec, track, ending, before))
+
+    def _in_background(self, spec: Specialization, track: Track, work: Callable[[], None]) -> None:
+        """Do ``work`` on a track that is Opening; whatever happens, it ends in another state."""
+        try:
+            work()
+        except Exception as error:  # nobody else would hear of it
+            _log.exception("a result cannot be used")
+            with self._lock:
+                if isinstance(track.state, Opening):
+                    track.on(TrackEvent.REFUSE, Rejected(reason=f"{type(error).__name__}: {error}"))
+        finally:
+            self._go_on(spec)
+
+    def _conclude(self, spec: Specialization, track: Track, ending: Ending, before: JobResult | None) -> None:
+        found, problem = self.artefacts.find(track.key)
+        serving = track.state.serving.artefact
+        if found is not None and (ending.problem is None or not _is_old(found.result, serving, before)):
+            self._take(spec, track, found)  # a process that failed may have done its work before
+            found.copy_to(*self._save_to) if track is spec.quantized else None
+            return
+        reason = ending.problem or problem or "nothing was made"
+        if track is spec.direct and ending.problem is None and problem is None:
+            self._collect(spec, track)  # another process has deleted it
+            return
+        refusal = JobResult(None, reason, ending.kind, budget=self.settings.budget)
+        if ending.kind == PASSING:
+            refusal.attempts, refusal.failed_at = track.attempts + 1, time.time()
+        is_kept = serving is None and ending.kind in ("time", PASSING)
+        self.artefacts.clean(track.key, refusal if is_kept else None, before)
+        self._fail(spec, track, reason, passing=ending.kind == PASSING or ending.problem is None)
+
+    def _fail(self, spec: Specialization, track: Track, reason: str, *, passing: bool) -> None:
+        """A process could not be started (the state is Working), or has made nothing (Opening)."""
+        if track is spec.direct:
+            self._refuse_direct(spec, track, reason, PASSING if passing else None)
+            return
+        with self._lock:
+            state, retry_at = track.state, None
+            assert isinstance(state, (Working, Opening))
+            if passing:
+                track.attempts += 1
+                retry_at = time.monotonic() + max(RETRY_SECONDS, retry_seconds(track.attempts))
+            if state.leaving is not None:
+                self._leave(spec, state.leaving)
+            elif state.serving.artefact is not None and state.serving.candidates:
+                track.on(TrackEvent.KEEP, Active(reason=reason, serving=state.serving, retry_at=retry_at))
+            elif passing and isinstance(state, Working):
+                track.on(TrackEvent.WAIT, Collecting(reason=reason, serving=state.serving, retry_at=retry_at))
+            else:
+                track.on(TrackEvent.REFUSE, Rejected(reason=reason, serving=state.serving, retry_at=retry_at))
+
+    def _lose(self, spec: Specialization, model: Path) -> None:
+        """The quantised model of other shapes has been deleted, so these shapes are recorded as the first ones."""
+        with self._lock:
+            self._base, state = None, spec.quantized.state
+            if isinstance(state, Working) and state.leaving is not None:
+                self._leave(spec, state.leaving)
+            else:
+                spec.quantized.on(
+                    TrackEvent.WAIT, Collecting(reason=f"{model} has been deleted", serving=state.serving)
+                )
+            for other in self.specializations.values():
+                state = other.quantized.state
+                if isinstance(state, Collecting) and not other.is_busy:  # a borrowed model would answer unrecorded
+                    other.quantized.on(TrackEvent.WAIT, replace(state, serving=NOTHING))
+
+    # Results.
+
+    def _open_stored(self, spec: Specialization, track: Track) -> None:
+        """Use a stored result, else begin to collect: in the background."""
+        if not track.is_busy or track not in spec.tracks:
+            return  # another target has been chosen meanwhile
+        self._in_background(spec, track, lambda: self._find(spec, track))
+        if track is spec.quantized and isinstance(track.state, (Active, Rejected)):
+            self.recorder.forget(spec.shapes)
+
+    def _find(self, spec: Specialization, track: Track) -> None:
+        found, problem = self.artefacts.find(track.key)
+        if problem is not None:
+            _log.warning("%s; making it again", problem)
+            with self._lock:
+                spec.fallbacks.append(Fallback("cache", "load", problem))
+        if found is None:
+            self._collect(spec, track)
+            return
+        result = found.result
+        if result.waits_for_records and track is spec.quantized and not self._needs_no_records:
+            self._wait_for_records(spec, track, result)
+            return
+        seconds = seconds_left(result, self.settings.budget, time.time())
+        if result.level is None and seconds == 0:
+            track.attempts = result.attempts
+            self._collect(spec, track)
+            return
+        self._take(spec, track, found, None if seconds is None else time.monotonic() + seconds)
+
+    def _collect(self, spec: Specialization, track: Track, reason: str | None = None, **facts: Any) -> None:
+        """Nothing can be opened: begin to collect, or wait for the turn of the direct track."""
+        with self._lock:
+            reason, serving = reason or track.state.reason, self._serving(spec, track)
+            track.on(TrackEvent.WAIT, Collecting(reason=reason, serving=serving, **facts))
+            if self.settings.trigger is Trigger.IDLE and (self._idler is None or not self._idler.is_alive()):
                 self._idler = poll(weakly(self.start_if_idle), _IDLE_POLL_SECONDS, "odc-idle")
 
-    def _borrow(self, state: Specialization) -> None:
-        """Until something is made for these shapes, the quantised model of others serves them on the host."""
-        if self._base is None or self._base_candidate is None:
-            return
-        try:
-            self._base_candidate.executor.prepare(state.shapes)
-        except OdcError as error:
-            state.fallbacks.append(Fallback(str(Level.QUANTIZED), "load", str(error)))
-            return
-        state.candidates = [ExecutorCandidate(Level.QUANTIZED, self._base_candidate.executor)]
-        state.watch = self._new_watch(None if self._base is None else self._base.result.verdict)
+    def _wait_for_records(self, spec: Specialization, track: Track, result: JobResult) -> None:
+        """Record more, as ``result`` asks for."""
+        track.records_needed = result.records_needed
+        spec.fallbacks.append(Fallback(str(Level.QUANTIZED), result.stage or "check", result.reason or ""))
+        self._collect(spec, track, f"{result.reason}; more is recorded first", result=result)
 
-    def _records_needed(self, state: Specialization | None) -> int:
-        return max(self.shared.settings.records, 0 if state is None else state.records_needed)
-
-    def _needs_no_records(self, state: Specialization) -> bool:
-        return self.quantized or self._base is not None
-
-    def _take(self, state: Specialization, found: Artefact) -> None:
-        """Let a result serve: opened and, where inputs are known, proven, before anyone can see it."""
-        result = found.result
-        built = result.level not in (None, Level.QUANTIZED) or result.reason is None
-        if not built and self._aim_at_next(state, result.reason or "nothing was made", result.kind):
-            return
-        if result.kind == PASSING:
-            state.postpone(result.attempts, max(RETRY_SECONDS, retry_seconds(result.attempts)))
-        if result.level is None:
-            self._take_refusal(state, result)
-            return
-        self.shared.artefacts.touch(state.key or "")
-        inputs = state.sample or self.shared.recorder.sample(state.shapes)
-        opened = open_artefact(found, self.shared.original.graph, state.shapes, self.shared.options, inputs)
-        if not self.shared.artefacts.is_there(found):  # so parts of two may have been opened, or none
-            newer, _ = self.shared.artefacts.find(state.key or "")
-            if newer is not None or opened.fallbacks:
-                self._take(state, newer) if newer is not None else self._collect(state)
+    def _take(self, spec: Specialization, track: Track, found: Artefact, retry_at: float | None = None) -> None:
+        """Let a result serve: opened and, if inputs are known, verified, before anyone can see it."""
+        result, is_direct = found.result, track is spec.direct
+        if is_direct:
+            if result.level is None or found.compiled is None:
+                self._refuse_direct(spec, track, result.reason or "nothing was made", result.kind, result)
                 return
-        fallbacks, candidates = list(opened.fallbacks), opened.candidates
-        if result.level != Level.COMPILED and result.reason is not None:
-            fallbacks.append(Fallback(str(Level.COMPILED), result.stage or "compile", result.reason))
-        watch = self._new_watch(result.verdict)
-        if watch is not None and candidates:
-            watch.prepare(state.shapes)
-        with self.shared.lock:
-            state.artefact, state.result = found, result
-            state.fallbacks += fallbacks
-            if state.outdated is not None:
-                self._leave(state, state.outdated)
+        else:
+            is_built = result.level not in (None, Level.QUANTIZED) or result.reason is None
+            if not is_built and self._aim_at_next(spec, result.reason or "nothing was made", result.kind):
                 return
-            state.candidates, state.watch = candidates, watch
-            on_host = next((item for item in candidates if item.level is Level.QUANTIZED), None)
-            if found.model is not None and on_host is not None:
-                self._base, self._base_candidate = found, on_host
-            if candidates:
-                state.enter(Phase.ACTIVE, None if not fallbacks else fallbacks[-1].reason)
-            else:
-                state.enter(Phase.REJECTED, fallbacks[-1].reason if fallbacks else "nothing was made")
+            if result.kind == PASSING:
+                track.attempts = result.attempts
+                pause = time.monotonic() + max(RETRY_SECONDS, retry_seconds(result.attempts))
+                retry_at = pause if retry_at is None else retry_at
+            if result.level is None:
+                self._take_refusal(spec, track, result, retry_at)
+                return
+        self.artefacts.touch(track.key)
+        inputs = spec.sample or self.recorder.sample(spec.shapes)
+        opened = open_artefact(found, self._original.graph, spec.shapes, self._options, inputs)
+        if not self.artefacts.is_there(found):  # parts of two results may have been opened, or none
+            newer, _ = self.artefacts.find(track.key)
+            if newer is not None:
+                self._take(spec, track, newer)
+                return
+            if opened.fallbacks:
+                self._collect(spec, track)
+                return
+        watch = None if is_direct else self._new_watch(result.verdict)
+        if watch is not None and opened.candidates:
+            watch.prepare(spec.shapes)
+        if not is_direct and result.level != Level.COMPILED and result.reason is not None:
+            opened.fallbacks.append(Fallback(str(Level.COMPILED), result.stage or "compile", result.reason))
+        with self._lock:
+            spec.fallbacks += opened.fallbacks
+        reason = opened.fallbacks[-1].reason if opened.fallbacks else None
+        self._serve(spec, track, Serving(tuple(opened.candidates), watch, found), reason, retry_at)
 
-    def _take_refusal(self, state: Specialization, result: JobResult) -> None:
-        """Wait for more records, where that helps, but not after a process of ours was given all that is waited for.
+    def _serve(
+        self, spec: Specialization, track: Track, serving: Serving, reason: str | None, retry_at: float | None
+    ) -> None:
+        with self._lock:
+            state, artefact = track.state, serving.artefact
+            assert isinstance(state, Opening)
+            assert artefact is not None
+            if state.leaving is not None:
+                self._leave(spec, state.leaving, artefact.result)
+            elif serving.candidates:
+                on_host = next((item for item in serving.candidates if item.level is Level.QUANTIZED), None)
+                if artefact.model is not None and on_host is not None:
+                    self._base = Serving((on_host,), None, artefact)
+                track.on(TrackEvent.SERVE, Active(reason=reason, serving=serving, retry_at=retry_at))
+            elif track is not spec.direct:
+                reason = reason or "nothing was made"
+                track.on(TrackEvent.REFUSE, Rejected(reason=reason, result=artefact.result, retry_at=retry_at))
+        if track is spec.direct and not serving.candidates:
+            self._refuse_direct(spec, track, reason or "nothing was made", None, artefact.result)
 
-        Others may have been refused with fewer than there are by now, and what was watched says nothing of how many.
+    def _take_refusal(self, spec: Specialization, track: Track, result: JobResult, retry_at: float | None) -> None:
+        """Wait for more records if that helps, but not after a process of ours was given all that is waited for.
+
+        Another session's refusal may be of fewer records than there are by now. A withdrawal by a watch says nothing
+        of their number.
         """
-        most = TIMES_ENOUGH * self.shared.settings.records
-        with self.shared.lock:
-            state.result = result
-            if state.outdated is not None:
-                self._leave(state, state.outdated)
-            elif result.waits_for_records and (state.runs_given < most or result.kind == WATCH):
-                state.wait_for_records(result)
+        with self._lock:
+            state = track.state
+            assert isinstance(state, Opening)
+            most = TIMES_ENOUGH * self.settings.records
+            if state.leaving is not None:
+                self._leave(spec, state.leaving, result)
+            elif result.waits_for_records and (state.runs < most or result.kind == WATCH):
+                self._wait_for_records(spec, track, result)
             else:
-                state.refuse(result)
+                more = "; the next session records more" if result.waits_for_records else ""
+                facts: dict[str, Any] = {"serving": state.serving, "result": result, "retry_at": retry_at}
+                track.on(TrackEvent.REFUSE, Rejected(reason=f"{result.reason or 'nothing was made'}{more}", **facts))
 
-    def _aim_at_next(self, state: Specialization, reason: str, kind: str | None) -> bool:
-        """Where the target was left to us and nothing can be built for it: the next that is here, from the next run on.
+    def _refuse_direct(
+        self, spec: Specialization, track: Track, reason: str, kind: str | None, result: JobResult | None = None
+    ) -> None:
+        """There is no native code of the float model: go on to the next target if this one runs nothing else."""
+        with self._lock:
+            track.on(TrackEvent.REFUSE, Rejected(reason=reason, result=result))
+            if result is None or result.level is None:
+                stage = "compile" if result is None else result.stage or "compile"
+                spec.fallbacks.append(Fallback(str(Level.DIRECT), stage, reason))
+        if self._aim is not None and not self._aim.takes_codes:
+            self._aim_at_next(spec, reason, kind)
 
-        What lies in the records may change, and where anything serves as code, of whatever shapes, the target is right.
+    def _aim_at_next(self, spec: Specialization, reason: str, kind: str | None) -> bool:
+        """If the target was left to us and nothing can be built for it, take the next one, from the next run on.
+
+        The records may be to blame, and a target for which any code serves is right.
         """
-        aim = self.shared.aim
-        others = [other for other in self.shared.specializations.values() if other is not state]
-        serves = state.best is Level.DIRECT or any(other.best in (Level.COMPILED, Level.DIRECT) for other in others)
+        aim = self._aim
+        others = [other for other in self.specializations.values() if other is not spec]
+        serves = spec.best is Level.DIRECT or any(other.best in (Level.COMPILED, Level.DIRECT) for other in others)
         if aim is None or not aim.others or serves or kind in _OF_RECORDS:
             return False
         try:
-            original, folder = self.shared.original, self.shared.settings.folder
-            following = aim_at_best(aim.others, lambda: original.file(folder))
+            following = aim_at_best(aim.others, partial(self._original.file, self.settings.folder))
         except OdcError as error:
             _log.info("%s: %s", ", ".join(aim.others), error)
             return False
-        with self.shared.lock:
-            self.shared.aim = following
+        with self._lock:
+            self._aim = following
             self._notes += [f"{aim.name} is not compiled for: {reason}", *following.passed_over]
-            for item in (state, *(other for other in others if not other.is_busy)):
-                item.begin_anew(f"{aim.name}: {reason}")
+            for item in (spec, *(other for other in others if not other.is_busy)):
+                item.restart(f"{aim.name}: {reason}")
         return True
 
     # Watching.
 
     def _new_watch(self, verdict: dict[str, Any] | None) -> Watch | None:
-        """What watches answers that are judged by ``verdict``, None where nobody wants that."""
-        if not self.shared.settings.watch or self.quantized:
+        """Return a watch of answers that ``verdict`` is about, None if nobody wants it."""
+        if not self.settings.watch or self._is_quantized:
             return None
-        terms = Terms.of(verdict, self.shared.settings.shadow_share)
-        return Watch(terms, self.shared.original.another(self.shared.options), weakly(self.leave))
+        terms = Terms.of(verdict, self.settings.shadow_share)
+        return Watch(terms, self._original.another(self._options), weakly(self.leave))
 
     def leave(self, reason: str) -> None:
-        """Answers have left the limits: the model itself serves again, for all shapes, and more is recorded."""
-        with self.shared.lock:
+        """Answers have left the limits: the model itself serves again, for all shapes, and more runs are recorded."""
+        with self._lock:
             _log.warning("back to the original model: %s", reason)
-            self._base = self._base_candidate = None
-            for state in self.shared.specializations.values():
-                if state.candidates or state.is_busy:  # what is being made is made from it
-                    self._leave(state, reason)
+            self._base = None
+            for spec in self.specializations.values():
+                if not spec.quantized.leave_at_end(reason) and spec.quantized.state.serving.candidates:
+                    self._leave(spec, reason)
 
-    def _leave(self, state: Specialization, reason: str) -> None:
-        given = state.leave(reason, self.recorder.runs(state.shapes), self.shared.settings.records)
-        if given:  # it is not for whoever gave the answer to wait for the disk
-            artefacts, package = self.shared.artefacts, self.shared.original.package
-            self.shared.background.submit(lambda: withdraw(artefacts, package, given, reason), always=True)
+    def _leave(self, spec: Specialization, reason: str, result: JobResult | None = None) -> None:
+        """Collect more than before, and withdraw the result that served, or was made meanwhile."""
+        track = spec.quantized
+        if result is None and track.state.serving.artefact is not None:
+            result = track.state.serving.artefact.result
+        track.records_needed = self.recorder.runs(spec.shapes) + (self.settings.records << track.departures)
+        track.departures += 1
+        spec.fallbacks.append(Fallback(str(spec.best), "watch", reason))
+        event = TrackEvent.WAIT if isinstance(track.state, (Opening, Working)) else TrackEvent.LEAVE
+        track.on(event, Collecting(reason=reason))
+        if result is not None:
+            item = Withdrawal(track.key, result, track.records_needed, reason)
+            self._later(partial(withdraw, self.artefacts, self._original.package, item))
 
-    def start_if_idle(self) -> bool:
-        """Start what may be started when nothing has been run for a while; whether there will be more to start."""
-        with self.shared.lock:
-            collecting = [
-                state
-                for state in self.shared.specializations.values()
-                if state.phase is Phase.COLLECTING or state.is_busy
-            ]
-            if self.shared.closed or not collecting:
-                self._idler = None
-                return False
-            if time.monotonic() - self._last_run >= IDLE_SECONDS:
-                for state in collecting:
-                    self._start_what_may(state)
-            return True
+
+def _is_old(result: JobResult, serving: Artefact | None, before: JobResult | None) -> bool:
+    """Return whether a stored ``result`` was there before a process began."""
+    return (serving is not None and result == serving.result) or (result.level is None and result == before)

@@ -1,229 +1,427 @@
-"""Starts processes that make something better than what there is, and takes in what they have made."""
+"""Compile jobs: their description, the progress protocol, and the supervision of compile processes."""
 
 from __future__ import annotations
 
-import logging
-import sys
+import json
+import math
+import os
+import select
+import signal
+import subprocess
 import time
-from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from threading import Event, Thread
+from types import MappingProxyType
+from typing import IO, Any
 
-from odc_mlir.errors import OdcError
-from odc_mlir.plugins.request import Preference
-from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, JobResult, retry_seconds
-from odc_mlir.runtime.auto.background import weakly
-from odc_mlir.runtime.auto.job import PHASES, QUEUED, Job, Milestone, make_job
-from odc_mlir.runtime.auto.shared import Shared
-from odc_mlir.runtime.auto.specialization import Specialization
-from odc_mlir.runtime.auto.status import NEXT, Fallback, Phase
-from odc_mlir.runtime.auto.supervisor import Ending
+from odc_mlir._version import __version__
+from odc_mlir.calibration.recorded import Shapes
+from odc_mlir.errors import CompileError, is_passing
+from odc_mlir.formats.private import digest_file
+from odc_mlir.plugins.isolation import isolated_command, isolated_environment
+from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group
+from odc_mlir.runtime.auto.aim import Aim
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Artefacts, is_final, make_key
+from odc_mlir.runtime.auto.locks import try_lock, unlock
+from odc_mlir.runtime.auto.original import Original, is_quantized
+from odc_mlir.runtime.auto.settings import AutoSettings
+from odc_mlir.runtime.auto.status import Phase
+from odc_mlir.runtime.forks import mend_after_fork
 
-_log = logging.getLogger(__name__)
+# A worker ends itself when its time is over, unless it is stuck in compiled code.
+_GRACE_SECONDS = 5.0
+_CHUNK_BYTES = 1 << 16
+_POLL_SECONDS = 0.1
+_LOOK_SECONDS = 0.5  # between two looks whether a silent process has ended, or its time is over
+_TAIL_LINES = 3
+_WORKER = "odc_mlir.runtime.auto.worker"
 
-# What failed and may pass is not tried again earlier in the same process, and then less and less often.
-RETRY_SECONDS = 30.0
+
+class Milestone(StrEnum):
+    """Steps that the process announces, in this order; some may be omitted."""
+
+    STARTED = "started"
+    LOCKED = "locked"
+    MODEL_READ = "model read"
+    TARGET_ASKED = "target asked"
+    SAMPLES_READ = "samples read"
+    QUANTIZING = "quantizing"
+    QUANTIZED = "quantized"
+    CHECKED = "checked"
+    MODEL_KEPT = "model kept"
+    COMPILING = "compiling"
+    COMPILED = "compiled"
+    MEASURED = "measured"
+    COMMITTING = "committing"
+    COMMITTED = "committed"
+    INSTALLED = "installed"
+    DONE = "done"
 
 
-class JobRunner(ABC):
-    """The half of compiling on the device that works: from records to a result, by a process for each.
+QUEUED = "queued"
+"""The step before a process starts, if others are at work."""
 
-    ``save_to``: where the quantised model and the compiled one are to be copied, if anywhere.
+PHASES: Mapping[Milestone, Phase] = MappingProxyType(
+    {
+        Milestone.QUANTIZING: Phase.QUANTIZING,
+        Milestone.QUANTIZED: Phase.CHECKING,
+        Milestone.COMPILING: Phase.COMPILING,
+    }
+)
+"""Phases by the step that begins them."""
+
+
+TIMES_ENOUGH = 4
+"""Records of so many times the needed runs are accepted, however little they vary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """``model`` is a file whose content must have ``digest``; ``quantized``: it is quantised already.
+
+    ``shapes`` are those of the inputs to make it for; ``fixed_shapes`` are the same, to give to the model's inputs,
+    None where they are the model's own. ``package``: the
+    nnpackage to install the result in. ``again``: what is there already is not good enough. ``target``: what the key
+    says of it. ``runs`` are recorded; records of so many as ``patience_runs`` are taken even where they show little,
+    with 0 they are not looked at. ``verdict`` is that of a model quantised already. ``direct``: the model itself is
+    compiled, whatever it computes with. ``rival`` serves now, as a package (None: the model itself, by host kernels):
+    what is made must be faster here, where ``must_be_faster``. ``twin`` makes native code of the same model, which
+    answers in place of a simulator; None where nothing is simulated. ``processes``: the most compile processes at once.
     """
 
-    def __init__(self, shared: Shared, save_to: tuple[Path | None, Path | None]) -> None:
-        self.shared = shared
-        self._save_to = save_to
-        # A result whose quantised model serves other shapes too.
-        self._base: Artefact | None = None
+    key: str
+    folder: str
+    model: str
+    digest: str
+    records: str
+    quantized: bool
+    plugin: str
+    machine: str | None
+    scheme: str | None
+    metric: str | None
+    limit: float | None
+    preference: int
+    seconds: float
+    memory_bytes: int
+    cache_bytes: int
+    shapes: list[list[int]] = field(default_factory=list)
+    fixed_shapes: list[list[int]] | None = None
+    package: str | None = None
+    again: bool = False
+    target: list[str] = field(default_factory=list)
+    runs: int = 0
+    patience_runs: int = 0
+    verdict: dict[str, Any] | None = None
+    direct: bool = False
+    rival: str | None = None
+    must_be_faster: bool = False
+    twin: str | None = None
+    processes: int = 1
 
-    @abstractmethod
-    def _take(self, state: Specialization, found: Artefact) -> None:
-        """Let a result serve."""
+    @property
+    def places(self) -> list[Path]:
+        """Lock files of the places for compile processes: all jobs of the user share them."""
+        return [Path(self.folder, "jobs", f"place-{number}") for number in range(self.processes)]
 
-    @abstractmethod
-    def _leave(self, state: Specialization, reason: str) -> None:
-        """Do not use what there is, or will be, for ``state``."""
+    @property
+    def interest_path(self) -> Path:
+        """Lock file that each session holds, shared, while it wants the result."""
+        return Path(self.folder, "jobs", self.key)
 
-    @abstractmethod
-    def _begin(self, state: Specialization) -> None:
-        """Take what is there already, else begin to collect, or to work where no records are needed."""
+    @property
+    def budget(self) -> dict[str, float]:
+        """The limits, as a result remembers them."""
+        return {"seconds": self.seconds, "bytes": float(self.memory_bytes), "runs": float(self.runs)}
 
-    @abstractmethod
-    def _records_needed(self, state: Specialization | None) -> int:
-        """How many runs must be recorded."""
+    def to_json(self) -> str:
+        """Return one line for :meth:`from_json`."""
+        return json.dumps(asdict(self))
 
-    @abstractmethod
-    def _needs_no_records(self, state: Specialization) -> bool:
-        """Whether there is nothing to be quantised."""
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """Return the job that :meth:`to_json` wrote."""
+        return cls(**json.loads(text))
 
-    def _may_start(self, state: Specialization) -> bool:
-        if state.phase is not Phase.COLLECTING or self.shared.closed or state.is_postponed:
-            return False
-        if any(other.is_working for other in self.shared.specializations.values()):
-            return False
-        if state.direct is not None and (state.direct.is_busy or state.direct.is_wanted):
-            return False  # what is made afterwards is compared with it
-        if self._base is not None and self.shared.settings.preference is Preference.COMPILE_TIME_FIRST:
-            return False  # the host serves other shapes well enough
-        return self._needs_no_records(state) or self.shared.recorder.runs(state.shapes) >= self._records_needed(state)
 
-    def _try_again(self, state: Specialization) -> None:
-        """What failed before may work by now."""
-        if self.shared.closed or any(other.is_busy for other in self.shared.specializations.values()):
-            return
-        if state.phase is Phase.ACTIVE:
-            self._start(state, again=True)
-        elif state.phase is Phase.REJECTED:
-            state.retry_at = None
-            state.enter(Phase.FLOAT)
-            self._begin(state)
+def key_of(
+    settings: AutoSettings, digest: str, shapes: Shapes, facts_of_target: Sequence[str], *, direct: bool = False
+) -> str:
+    """Return the key of the result for the model with ``digest`` and inputs of ``shapes``.
 
-    def _start(self, state: Specialization, *, again: bool = False) -> None:
-        """Let a process start for ``state``; ``again``: what was made before is not as good as it could be."""
-        needs_none = again or self._needs_no_records(state)
-        base = None if again else self._base
-        state.retry_at = None
-        # A reason why records were not enough before stays: it is why the model itself serves meanwhile.
-        state.enter(Phase.COMPILING if needs_none else Phase.QUANTIZING, None if state.candidates else state.reason)
+    ``direct``: the result is native code of the float model, so settings of the quantiser do not count.
+    """
+    choices = {"scheme": settings.scheme, "metric": settings.metric, "limit": settings.limit}
+    facts: dict[str, Any] = {
+        "model": digest,
+        "shapes": [list(shape) for shape in shapes],
+        "target": list(facts_of_target),
+        **({"direct": True} if direct else choices),
+        "preference": int(settings.preference),
+        "version": __version__,
+    }
+    return make_key(facts)
 
-        def launch() -> None:
-            self._launch(state, base, needs_records=not needs_none, again=again)
 
-        def launch_in_turn() -> None:
-            # What was given up is taken back before, or the process would find it, and leave it at that.
-            self.shared.background.submit(launch, always=True)
+def make_job(
+    settings: AutoSettings, aim: Aim, original: Original, base: Artefact | None, shapes: Shapes, **facts: Any
+) -> Job:
+    """Return a job for ``original``, or the quantised model of ``base``; raises OdcError.
 
-        if needs_none:
-            launch_in_turn()
-        else:  # which must be in the store before
-            self.shared.recorder.flush(then=launch_in_turn)
+    ``facts`` are fields that do not follow from the settings.
+    """
+    quantized = None if base is None else base.model
+    if quantized is not None:
+        model, digest = quantized, digest_file(quantized)
+    else:
+        model, digest = original.file(settings.folder), original.digest
+    others = original.other_shapes(shapes)
+    fixed = None if others is None else [list(shape) for shape in others]
+    # A package with native code of the float model would look compiled, and never get a quantised one.
+    package = None if facts.get("direct") else original.package
+    return Job(
+        folder=str(settings.folder),
+        model=str(model.absolute()),
+        digest=digest,
+        quantized=quantized is not None or is_quantized(original.graph),
+        verdict=None if base is None else base.result.verdict,
+        plugin=aim.plugin,
+        machine=aim.machine,
+        target=list(aim.facts),
+        scheme=settings.scheme,
+        metric=settings.metric,
+        limit=settings.limit,
+        preference=int(settings.preference),
+        seconds=settings.timeout_seconds,
+        memory_bytes=settings.memory_bytes,
+        cache_bytes=settings.cache_bytes,
+        processes=settings.processes,
+        shapes=[list(shape) for shape in shapes],
+        fixed_shapes=fixed,
+        twin=aim.twin[0] if aim.twin else None,
+        package=str(package.absolute()) if package is not None and fixed is None else None,
+        patience_runs=TIMES_ENOUGH * settings.records if settings.watch else 0,
+        **facts,
+    )
 
-    def _launch(self, state: Specialization, base: Artefact | None, *, needs_records: bool, again: bool) -> None:
-        """Start a process for ``state``: in the background."""
+
+def progress_line(step: str, **facts: Any) -> bytes:
+    """Return a line that announces a step."""
+    return json.dumps({"step": step, **facts}).encode() + b"\n"
+
+
+def read_progress(line: bytes) -> dict[str, Any] | None:
+    """Return the facts of such a line, None for other text that the process prints."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and isinstance(found.get("step"), str) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """End of a compile process: ``problem`` is None if it has put a result into the cache. ``kind``: see JobResult."""
+
+    problem: str | None
+    kind: str = "failed"
+
+
+class Supervisor:
+    """One compile process, watched by a thread, which calls ``tell`` with each step and ``ended`` with the end.
+
+    The process starts when one of the places for compile processes is free, which all sessions of the user share. A
+    place is a file lock that the process holds as well, so it is free when the process has ended, whoever started it.
+    """
+
+    command: tuple[str, ...] = ()  # replaces the worker
+
+    def __init__(self, job: Job, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
+        self.job = job
+        self._process: subprocess.Popen[bytes] | None = None
+        self._released = Event()
+        self._timed_out = self._stopped = self._has_job = False
+        self._deadline = math.inf
+        self._place: int | None = None  # descriptors of the locks
+        self._interest: int | None = None
+        self._last_step = "start"
+        self._reason: str | None = None
+        self._passing = False
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        mend_after_fork(self)
+        # The callbacks belong to the thread alone: as attributes they would keep a session in a reference cycle.
+        self._thread = Thread(target=self._supervise, args=(tell, ended), name="odc-auto-compilation", daemon=True)
+        self._thread.start()
+
+    def after_fork(self) -> None:
+        """In a child process: close the copies of descriptors, which would keep the locks."""
+        for descriptor in (self._place, self._interest):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._place = self._interest = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether ``ended`` has returned."""
+        return not self._thread.is_alive()
+
+    def join(self, seconds: float | None = None) -> bool:
+        """Wait until ``ended`` has returned; return whether it has."""
+        self._thread.join(seconds)
+        return self.is_over
+
+    def release(self) -> None:
+        """Let the process end soon, unless another session wants its result."""
+        self._released.set()
+        self._drop("_interest")
+        if self._has_job:
+            self._say_released()
+
+    def stop(self) -> None:
+        """End the process and wait for its end."""
+        self._stopped = True  # a process that is being started is ended then
+        self._released.set()
+        self._kill()
+        self._thread.join()
+
+    def _supervise(self, tell: Callable[[dict[str, Any]], None], ended: Callable[[Ending], None]) -> None:
         try:
-            if needs_records and self.shared.recorder.refused is not None:
-                self._stay(state, self.shared.recorder.refused, passing=False)
-            elif needs_records and self.shared.recorder.runs(state.shapes) < self._records_needed(state):
-                self._stay(state, self.shared.recorder.failure or "the records are not in the store yet", passing=True)
-            elif base is not None and base.model is not None and not base.model.is_file():
-                self._lose(state, base)
-            else:
-                self._supervise(state, self._job(state, base, again=again))
-        except OdcError as error:
-            self._stay(state, str(error), passing=error.passing)
-        except Exception as error:  # a background thread has nobody else to tell; no thread, no file may be left now
-            _log.exception("no process can be started")
-            self._stay(state, f"{type(error).__name__}: {error}", passing=True)
+            ending = self._wait_for_place(tell) or self._watch(tell)
+        except CompileError as error:
+            ending = Ending(str(error), PASSING if error.passing else "failed")
+        except OSError as error:
+            kind = PASSING if is_passing(error) else "failed"
+            ending = Ending(f"the background process cannot be started: {error.strerror}", kind)
+        except Exception as error:  # whoever waits must hear of an end
+            ending = Ending(f"the background process cannot be watched: {error}", PASSING)
+        self._drop("_place")
+        self._drop("_interest")
+        ended(ending)
 
-    def _supervise(self, state: Specialization, job: Job) -> None:
-        heard, ended = weakly(self._heard), weakly(self._ended)
-        found, _ = self.shared.artefacts.find(job.key)
-        before = None if found is None else found.result
-        with self.shared.lock:  # which whoever hears of its end needs too
-            state.runs_given = job.runs
-            state.supervisor = self.shared.supervise(
-                job, lambda facts: heard(state, facts), lambda ending: ended(state, ending, before)
-            )
+    def _drop(self, name: str) -> None:
+        """Release a lock, once."""
+        descriptor: int | None = getattr(self, name)
+        setattr(self, name, None)  # before, as a child that is forked now must not close another file of this number
+        if descriptor is not None:
+            unlock(descriptor)
 
-    def _lose(self, state: Specialization, base: Artefact) -> None:
-        """The model that was to serve ``state`` too has been deleted: these shapes are recorded as the first ones."""
-        with self.shared.changed:
-            if self._base is base:
-                self._base = None
-            if state.outdated is not None:
-                self._leave(state, state.outdated)
-            state.enter(Phase.COLLECTING, f"{base.model} has been deleted")
-            for other in self.shared.specializations.values():
-                if other.phase is Phase.COLLECTING and not other.is_busy:  # what is borrowed would answer unrecorded
-                    other.candidates, other.watch = [], None
-            self.shared.changed.notify_all()
+    def _wait_for_place(self, tell: Callable[[dict[str, Any]], None]) -> Ending | None:
+        """Take a free place for a compile process; return the ending if no process is needed any more."""
+        job, has_waited = self.job, False
+        while self._place is None:
+            self._interest = self._interest or try_lock(job.interest_path, shared=True)
+            self._place = next((lock for path in job.places if (lock := try_lock(path)) is not None), None)
+            if self._place is None:
+                if not has_waited:
+                    tell({"step": QUEUED})
+                has_waited = True
+                if self._released.wait(_POLL_SECONDS):
+                    return Ending("its session was closed")
+        if has_waited and not job.again:
+            found, _ = Artefacts(Path(job.folder)).find(job.key)
+            if found is not None and is_final(found.result, job.budget, time.time()):
+                return Ending(None)  # made by the process that was waited for
+        return None
 
-    def _stay(self, state: Specialization, reason: str, *, passing: bool) -> None:
-        """No process has started, or it has brought nothing."""
-        with self.shared.changed:
-            if passing:
-                state.attempts += 1
-                state.postpone(state.attempts, max(RETRY_SECONDS, retry_seconds(state.attempts)))
-            if state.outdated is not None:
-                self._leave(state, state.outdated)
-            elif state.artefact is not None and state.candidates:
-                state.enter(Phase.ACTIVE, reason)
-            elif passing and state.supervisor is None:
-                state.enter(Phase.COLLECTING, reason)
-            else:
-                state.enter(Phase.REJECTED, reason)
-            self.shared.changed.notify_all()
-
-    def _job(self, state: Specialization, base: Artefact | None, *, again: bool) -> Job:
-        aim, direct = self.shared.aim, None if state.direct is None else state.direct.artefact
-        assert aim is not None, "nothing begins without"
-        return make_job(
-            self.shared.settings,
-            aim,
-            self.shared.original,
-            base,
-            state.shapes,
-            key=state.key or "",
-            records=str(self.shared.recorder.place.path),
-            again=again,
-            rival=None if direct is None or direct.compiled is None else str(direct.compiled),
-            must_be_faster=aim.is_measured and base is None,
-            runs=self.shared.recorder.runs(state.shapes) if base is None else sys.maxsize,
+    def _watch(self, tell: Callable[[dict[str, Any]], None]) -> Ending:
+        process = self._process = subprocess.Popen(
+            self.command or isolated_command(_WORKER),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=isolated_environment(**ONE_BLAS_THREAD),
+            cwd=os.path.abspath(os.sep),  # until it has made a folder of its own
+            start_new_session=True,
+            pass_fds=() if self._place is None else (self._place,),
         )
+        with process:
+            try:
+                if self._stopped:
+                    self._kill()
+                self._extend_deadline()
+                if process.stdin is not None and process.stdout is not None:
+                    with suppress(BrokenPipeError):
+                        process.stdin.write(self.job.to_json().encode() + b"\n")
+                        process.stdin.flush()
+                    self._has_job = True
+                    if self._released.is_set():
+                        self._say_released()
+                    for line in self._lines(process, process.stdout):
+                        self._hear(line, tell)
+            except BaseException:
+                self._kill()
+                raise
+        return self._ending(process.returncode)
 
-    def _heard(self, state: Specialization, facts: dict[str, Any]) -> None:
-        """The process says how far it is: in a thread of its supervisor."""
-        with self.shared.lock:
-            step = facts["step"]
-            if step == QUEUED:
-                state.reason = "another compile process is at work"
-            elif step == Milestone.STARTED and state.reason == "another compile process is at work":
-                state.reason = None
-            if step == Milestone.TARGET_ASKED:
-                state.scheme = str(facts.get("scheme"))
-            if step == "not installed":
-                state.fallbacks.append(Fallback("package", "install", str(facts.get("reason"))))
-            phase = PHASES.get(Milestone(step)) if step in set(Milestone) else None
-            # What was to be compiled only may have to be quantised again: the phase stays then.
-            if phase is not None and state.is_working and phase in NEXT[state.phase]:
-                state.enter(phase, state.reason)
+    def _say_released(self) -> None:
+        """Tell the worker that its session is closed; closing the pipe would not do, as forked children have it too."""
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(OSError, ValueError):  # it has just ended
+                os.write(self._process.stdin.fileno(), b"\n")
 
-    def _ended(self, state: Specialization, ending: Ending, before: JobResult | None) -> None:
-        """The process has ended: in a thread of its supervisor. ``before``: the result that there was when it began."""
-        state.is_concluding = True
-        try:
-            self._conclude(state, ending, before)
-        except Exception as error:  # a background thread has nobody else to tell
-            _log.exception("what was made cannot be used")
-            with self.shared.lock:
-                state.candidates = []
-                state.enter(Phase.REJECTED, f"{type(error).__name__}: {error}")
-        finally:
-            with self.shared.changed:
-                state.is_concluding = False
-                state.supervisor = None
-                self.shared.changed.notify_all()
+    def _lines(self, process: subprocess.Popen[bytes], stream: IO[bytes]) -> Iterator[bytes]:
+        """Yield the lines that the process writes to ``stream`` until it ends; end it at the deadline."""
+        poll = select.poll()
+        poll.register(stream, select.POLLIN)
+        rest, data = b"", b"\n"
+        while data:
+            if poll.poll(1000 * _LOOK_SECONDS):
+                data = os.read(stream.fileno(), _CHUNK_BYTES)
+                *lines, rest = (rest + data).split(b"\n")
+                yield from lines
+            elif process.poll() is not None:  # a child that was forked meanwhile may keep the pipe open
+                data = b""
+            elif time.monotonic() > self._deadline:
+                self._timed_out, self._deadline = True, math.inf
+                self._kill()
+        yield rest
 
-    def _conclude(self, state: Specialization, ending: Ending, before: JobResult | None) -> None:
-        key = state.key or ""
-        found, problem = self.shared.artefacts.find(key)
-        if ending.problem is not None or found is None:
-            reason = ending.problem or problem or "nothing was made"
-            serving = None if state.artefact is None else state.artefact.result
-            is_old = found is not None and (
-                found.result == serving or (found.result.level is None and found.result == before)
-            )
-            if found is not None and not is_old:
-                self._take(state, found)  # it ended after it had done its work
-                return
-            # What a process that ended well has made, and is not there, was deleted by another one.
-            self._stay(state, reason, passing=ending.kind == PASSING or ending.problem is None)
-            refusal = JobResult(None, reason, ending.kind, budget=self.shared.budget)
-            if ending.kind == PASSING:
-                refusal.attempts, refusal.failed_at = state.attempts, time.time()
-            is_kept = state.artefact is None and ending.kind in ("time", PASSING)
-            self.shared.artefacts.clean(key, refusal if is_kept else None, before)
+    def _hear(self, line: bytes, tell: Callable[[dict[str, Any]], None]) -> None:
+        found = read_progress(line)
+        if found is None:
+            if text := line.decode(errors="replace").strip():
+                self._tail.append(text)
             return
-        self._take(state, found)
-        found.copy_to(*self._save_to)
+        if found["step"] == "failed":
+            self._reason, self._passing = str(found.get("reason")), found.get("passing") is True
+            return
+        self._last_step = found["step"]
+        if self._last_step == Milestone.STARTED:
+            self._extend_deadline()  # starting Python takes time of its own
+        tell(found)
+
+    def _extend_deadline(self) -> None:
+        self._deadline = time.monotonic() + self.job.seconds + _GRACE_SECONDS
+
+    def _kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            end_group(self._process.pid)
+
+    def _ending(self, code: int) -> Ending:
+        if self._timed_out:
+            return Ending(f"it took longer than {self.job.seconds:g} s and was ended", "time")
+        if code == 0:
+            return Ending(None)
+        if self._released.is_set() and not self._stopped:
+            return Ending("its session was closed")
+        if self._reason is not None:
+            return Ending(self._reason, PASSING if self._passing else "failed")
+        how, kind = f"ended with code {code}", "failed"
+        if code < 0:
+            how, kind = f"was ended by signal {-code}", PASSING
+            with suppress(ValueError):
+                how = f"was ended by {signal.Signals(-code).name}"
+        if code == -getattr(signal, "SIGXCPU", 0):
+            kind = "time"
+        detail = f": {self._tail[-1]}" if self._tail else ""
+        return Ending(f"the background process {how} after the step {self._last_step!r}{detail}", kind)
+
+
+def release_all(supervisors: Sequence[Supervisor]) -> None:
+    """Let compile processes end unless other sessions want their results."""
+    for item in supervisors:
+        item.release()

@@ -115,7 +115,7 @@ class RunRecorder:
         return self._place
 
     def _begin(self) -> None:
-        """Start with nothing gathered, also in a child process: its parent keeps what was gathered before."""
+        """Start with nothing gathered, also in a child process, whose parent keeps its records."""
         self._process = os.getpid()
         self._lock = RLock()  # guards what is gathered
         self._counts = RLock()  # guards counters; never held while anything else is done
@@ -255,7 +255,7 @@ class RunRecorder:
         return found[0] if found else None
 
     def forget(self, shapes: Shapes) -> None:
-        """Drop what was gathered for ``shapes`` before it was known that nothing is made of it."""
+        """Drop the records gathered for ``shapes`` if they turn out to be of no use."""
         with self._lock:
             gathering = None if self.keeps_all else self._gatherings.pop(shapes, None)
             if gathering is not None:
@@ -330,7 +330,7 @@ class RunRecorder:
     def _prune(self) -> None:
         """Reduce the cache to its limit, once: the records of each model are bounded."""
         if not self._has_pruned and self.place.cache_bytes is not None:
-            from odc_mlir.runtime.auto.pruning import prune
+            from odc_mlir.runtime.auto.artefacts import prune
 
             self._has_pruned = True
             prune(self.place.root, self.place.cache_bytes, keep=frozenset({self.place.digest}))
@@ -367,7 +367,7 @@ class RunRecorder:
 
 
 def _end(background: Background) -> None:
-    """Wait a moment for the store, then drop what is not stored."""
+    """Wait a moment for the store, then drop the rest."""
     if not background.wait(FINISH_SECONDS / 2):
         background.hurry.set()
         background.wait(FINISH_SECONDS / 2)

@@ -1,4 +1,4 @@
-"""What can be chosen about compiling on the device, from config.cfg, the environment and the session."""
+"""Settings of on-device compilation, from config.cfg, the environment and the session."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
         "ODC_WATCH_PERCENT": str(DEFAULT_WATCH_PERCENT),
     }
 )
-"""Every key with its default, beside the switch that turns all of it on."""
+"""All keys with their defaults, without the switch that enables the feature."""
 
 
 class Trigger(StrEnum):
-    """When compiling starts."""
+    """The time at which compiling starts."""
 
     FIRST_RUN = "first-run"  # before the first run, which waits, where the model needs no records
     AFTER_RECORDS = "after-records"  # in the background, as soon as enough is recorded
@@ -97,8 +97,13 @@ class AutoSettings:
     shadow_share: float
 
     @property
+    def budget(self) -> dict[str, float]:
+        """The limits of a compile process, as results remember them."""
+        return {"seconds": self.timeout_seconds, "bytes": float(self.memory_bytes)}
+
+    @property
     def told(self) -> dict[str, Any]:
-        """What a status says of them."""
+        """The settings in a status."""
         return {
             "target": self.target,
             "scheme": self.scheme,
@@ -123,7 +128,7 @@ def read_cache(get: Callable[[str, str], str]) -> tuple[Path, int]:
 
 
 def read_settings(get: Callable[[str, str], str], flag: Callable[[str, str], bool]) -> AutoSettings:
-    """The settings as ``get(key, default)`` and ``flag(key, default)`` find them; raises OptionError for bad values."""
+    """Return the settings that ``get(key, default)`` and ``flag(key, default)`` find; raises OptionError."""
 
     def value(key: str) -> str:
         return get(key, DEFAULTS[key]).strip()

@@ -1,10 +1,18 @@
-"""Compiling on the device for one set of input shapes: its phase, what serves, and what went wrong."""
+"""States of a specialisation: the model for one set of input shapes, on its way to a compiled result.
+
+A :class:`Track` leads from the model to one kind of result: a quantised and compiled model, or native code of the float
+model (the direct track). Its state is an object that holds the data of that state alone. TRANSITIONS names the state
+that each :class:`TrackEvent` leads to; docs/design/on_device.md has the diagram.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -13,241 +21,464 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.verdict import unshown
 from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
 from odc_mlir.runtime.auto.candidates import ExecutorCandidate
-from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Fallback, Level, Phase
-from odc_mlir.runtime.auto.supervisor import Supervisor
+from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.watch import Watch
-from odc_mlir.runtime.auto.withdrawal import Given
 
-_PROGRESS = {
-    Phase.FLOAT: 0.0,
-    Phase.COLLECTING: 0.0,
-    Phase.QUANTIZING: 0.4,
-    Phase.CHECKING: 0.6,
-    Phase.COMPILING: 0.7,
-    Phase.ACTIVE: 1.0,
-    Phase.REJECTED: 1.0,
-}
 _COLLECTED = 0.4
+_PROGRESS: Mapping[Phase, float] = MappingProxyType(
+    {
+        Phase.FLOAT: 0.0,
+        Phase.QUANTIZING: _COLLECTED,
+        Phase.CHECKING: 0.6,
+        Phase.COMPILING: 0.7,
+        Phase.ACTIVE: 1.0,
+        Phase.REJECTED: 1.0,
+    }
+)
 
 
-@dataclass(slots=True)
-class Direct:
-    """The model itself as code, for one set of input shapes: ``candidate`` runs it, ``reason`` is why it does not.
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """Executors that answer in place of the model, best first. Without an ``artefact`` they belong to other shapes."""
 
-    ``is_wanted``: nobody has tried yet; ``is_busy``: something is being done about it in the background.
-    """
-
-    key: str
-    candidate: ExecutorCandidate | None = None
-    artefact: Artefact | None = None
-    reason: str | None = None
-    supervisor: Supervisor | None = None
-    is_wanted: bool = False
-    is_busy: bool = False
-
-
-@dataclass(slots=True)
-class Specialization:
-    """``candidates`` are what may compute answers instead of the model itself, best first.
-
-    ``attempts`` have failed in a row for what may pass; another one may begin at ``retry_at``, on the monotonic clock,
-    None: never. ``is_loading``: a result is being opened in the background. ``sample`` are inputs that were run.
-    ``records_needed`` are more than the settings ask for where those were not enough; ``times_left`` is how often
-    answers have left the limits, and ``outdated`` why what is being made or opened must not be used. ``direct`` is the
-    model itself as code, where the target runs that; ``starts_next``: its user wants what follows to start then.
-    ``settled`` has answered, with nothing left to be done for these shapes. ``runs_given`` is how many were recorded
-    when the last process started.
-    """
-
-    shapes: Shapes
-    key: str | None = None
-    phase: Phase = Phase.FLOAT
-    reason: str | None = None
-    candidates: list[ExecutorCandidate] = field(default_factory=list)
-    fallbacks: list[Fallback] = field(default_factory=list)
-    artefact: Artefact | None = None
-    result: JobResult | None = None
-    supervisor: Supervisor | None = None
-    scheme: str | None = None
-    served: Level | None = None  # what computed the last answer
-    attempts: int = 0
-    retry_at: float | None = None
-    is_loading: bool = False
-    is_concluding: bool = False
+    candidates: tuple[ExecutorCandidate, ...] = ()
     watch: Watch | None = None
-    records_needed: int = 0
-    times_left: int = 0
-    outdated: str | None = None
-    sample: list[Array] | None = None
-    direct: Direct | None = None
-    starts_next: bool = False
-    settled: ExecutorCandidate | None = None
-    runs_given: int = 0
+    artefact: Artefact | None = None
 
-    def enter(self, phase: Phase, reason: str | None = None) -> None:
-        """Go on to ``phase``, as the table of phases allows."""
-        if phase is self.phase:
-            self.reason = reason or self.reason
-            return
-        if phase not in NEXT[self.phase]:
-            raise RuntimeError(f"the phase {phase} cannot follow {self.phase}")
-        self.phase, self.reason = phase, reason
+    def without(self, candidate: ExecutorCandidate) -> Serving:
+        """Return the same without a candidate that has failed."""
+        return replace(self, candidates=tuple(item for item in self.candidates if item is not candidate))
 
-    def give_up(self, candidate: ExecutorCandidate, stage: str, reason: str) -> None:
-        """Do not use ``candidate`` any more."""
-        self.fallbacks.append(Fallback(str(candidate.level), stage, reason))
-        if self.direct is not None and self.direct.candidate is candidate:
-            self.direct.candidate, self.direct.reason = None, reason
-            return
-        self.candidates = [item for item in self.candidates if item is not candidate]
-        if not self.candidates and self.phase is Phase.ACTIVE:
-            self.enter(Phase.REJECTED, f"{candidate.level}: {reason}")
 
-    def wait_for_records(self, result: JobResult) -> None:
-        """What was recorded is not enough: ``result`` says why, and how much must be there for another try."""
-        self.records_needed = result.records_needed
-        self.fallbacks.append(Fallback(str(Level.QUANTIZED), result.stage or "check", result.reason or ""))
-        self.enter(Phase.COLLECTING, f"{result.reason}; more is recorded first")
+NOTHING = Serving()
+"""No executors: the model itself answers."""
 
-    def begin_anew(self, reason: str) -> None:
-        """Let the next run begin as if nothing had been made."""
-        self.candidates, self.artefact, self.result, self.direct, self.watch = [], None, None, None, None
-        self.enter(Phase.REJECTED, reason)
-        self.postpone(0, 0.0)
 
-    def refuse(self, result: JobResult) -> None:
-        """``result`` says why there is nothing, and nothing more is recorded here."""
-        more = "; the next session records more" if result.waits_for_records else ""
-        self.enter(Phase.REJECTED, f"{result.reason or 'nothing was made'}{more}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackState:
+    """Any state: ``reason`` explains it if necessary, ``serving`` answers meanwhile."""
 
-    def leave(self, reason: str, runs: int, more: int) -> list[Given]:
-        """Let the model itself serve again, and wait for ``more`` to be recorded than the ``runs`` there are.
-
-        Returns what is to be taken back. While something is being made or opened that waits for the end of it.
-        """
-        if self.is_making and self.outdated is None:
-            self.candidates, self.outdated = [], reason
-            return []
-        # Whoever leaves again and again was not shown enough.
-        self.records_needed = runs + (more << self.times_left)
-        self.times_left += 1
-        self.fallbacks.append(Fallback(str(self.best), "watch", reason))
-        given = [] if self.result is None or self.key is None else [Given(self.key, self.result, self.records_needed)]
-        self.candidates, self.artefact, self.result, self.outdated = [], None, None, None
-        self.enter(Phase.COLLECTING, reason)
-        return given
+    PHASE: ClassVar[Phase] = Phase.FLOAT
+    reason: str | None = None
+    serving: Serving = NOTHING
 
     @property
-    def is_working(self) -> bool:
-        """Whether a process works on it."""
-        return self.phase in (Phase.QUANTIZING, Phase.CHECKING, Phase.COMPILING)
+    def phase(self) -> Phase:
+        """The phase in the status."""
+        return self.PHASE
 
-    @property
-    def is_making(self) -> bool:
-        """Whether something that stands in for the model is being made or opened in the background."""
-        return self.is_working or self.is_loading or self.is_concluding
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class New(TrackState):
+    """Nothing is known yet; the next run begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening(TrackState):
+    """A result, stored or just made, is read, opened and verified in the background.
+
+    The process had ``runs`` records. ``leaving``: answers have left the limits, so the result must not be used.
+    """
+
+    phase: Phase = Phase.FLOAT
+    runs: int = 0
+    scheme: str | None = None
+    leaving: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collecting(TrackState):
+    """Runs are recorded until there are enough, and until ``retry_at`` on the monotonic clock, if that is set.
+
+    ``result``: a refusal that asks for more records.
+    """
+
+    PHASE: ClassVar[Phase] = Phase.COLLECTING
+    result: JobResult | None = None
+    retry_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Working(TrackState):
+    """A compile process works, or waits for its turn (``is_queued``). ``runs`` and ``leaving``: see Opening."""
+
+    phase: Phase
+    is_queued: bool = False
+    runs: int = 0
+    scheme: str | None = None
+    leaving: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Active(TrackState):
+    """A result answers. At ``retry_at`` another process tries to make a better one."""
+
+    PHASE: ClassVar[Phase] = Phase.ACTIVE
+    retry_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifying(Active):
+    """As Active, and ``candidate`` is verified in the background, by the first inputs that are known."""
+
+    candidate: ExecutorCandidate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejected(TrackState):
+    """There is no result, for a reason that lasts, or is worth another try at ``retry_at``."""
+
+    PHASE: ClassVar[Phase] = Phase.REJECTED
+    result: JobResult | None = None
+    retry_at: float | None = None
+
+
+class TrackEvent(StrEnum):
+    """Causes of a change of state."""
+
+    LOOK = "look"  # for a stored result
+    WAIT = "wait"  # nothing to open; records, or time, are needed first
+    START = "start"  # a process
+    PROGRESS = "progress"
+    END = "end"  # of the process
+    SERVE = "serve"  # executors are open and verified
+    KEEP = "keep"  # nothing better was made
+    VERIFY = "verify"  # an executor for which no input was known before
+    GIVE_UP = "give up"  # an executor that has failed; others remain
+    EXHAUST = "exhaust"  # the last executor has failed
+    REFUSE = "refuse"
+    LEAVE = "leave"  # the limits: answers are no longer accurate
+    RESTART = "restart"  # another target, another try, or the user's wish
+
+
+TRANSITIONS: Mapping[tuple[type[TrackState], TrackEvent], type[TrackState]] = MappingProxyType(
+    {
+        (New, TrackEvent.LOOK): Opening,
+        (New, TrackEvent.REFUSE): Rejected,
+        (Opening, TrackEvent.WAIT): Collecting,
+        (Opening, TrackEvent.SERVE): Active,
+        (Opening, TrackEvent.KEEP): Active,
+        (Opening, TrackEvent.REFUSE): Rejected,
+        (Opening, TrackEvent.GIVE_UP): Opening,
+        (Opening, TrackEvent.LEAVE): Opening,
+        (Opening, TrackEvent.RESTART): New,
+        (Collecting, TrackEvent.START): Working,
+        (Collecting, TrackEvent.WAIT): Collecting,
+        (Collecting, TrackEvent.REFUSE): Rejected,
+        (Collecting, TrackEvent.GIVE_UP): Collecting,
+        (Collecting, TrackEvent.LEAVE): Collecting,
+        (Collecting, TrackEvent.RESTART): New,
+        (Working, TrackEvent.PROGRESS): Working,
+        (Working, TrackEvent.END): Opening,
+        (Working, TrackEvent.WAIT): Collecting,
+        (Working, TrackEvent.KEEP): Active,
+        (Working, TrackEvent.REFUSE): Rejected,
+        (Working, TrackEvent.GIVE_UP): Working,
+        (Working, TrackEvent.LEAVE): Working,
+        (Active, TrackEvent.START): Working,
+        (Active, TrackEvent.VERIFY): Verifying,
+        (Active, TrackEvent.GIVE_UP): Active,
+        (Active, TrackEvent.EXHAUST): Rejected,
+        (Active, TrackEvent.LEAVE): Collecting,
+        (Active, TrackEvent.RESTART): New,
+        (Verifying, TrackEvent.SERVE): Active,
+        (Verifying, TrackEvent.KEEP): Active,
+        (Verifying, TrackEvent.GIVE_UP): Active,
+        (Verifying, TrackEvent.EXHAUST): Rejected,
+        (Verifying, TrackEvent.LEAVE): Collecting,
+        (Rejected, TrackEvent.GIVE_UP): Rejected,
+        (Rejected, TrackEvent.LEAVE): Collecting,
+        (Rejected, TrackEvent.RESTART): New,
+    }
+)
+"""The state that each event leads to; other events cannot happen in a state."""
+
+BUSY = (Opening, Working, Verifying)
+"""States in which something is done in the background."""
+
+
+def diagram() -> str:
+    """Return the transitions as a Mermaid diagram."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (source, event), target in TRANSITIONS.items():
+        arrows.setdefault((source.__name__, target.__name__), []).append(str(event))
+    lines = [f"    {source} --> {target}: {', '.join(events)}" for (source, target), events in arrows.items()]
+    return "\n".join(["stateDiagram-v2", "    [*] --> New", *lines])
+
+
+class Track:
+    """The way to one kind of result: its state, and counts that outlive states.
+
+    ``attempts``: temporary failures in a row. ``departures``: how often answers have left the limits, after which
+    ``records_needed`` runs must be recorded.
+    """
+
+    __slots__ = ("attempts", "departures", "key", "records_needed", "state")
+
+    def __init__(self, key: str = "") -> None:
+        self.key = key
+        self.state: TrackState = New()
+        self.attempts = self.departures = self.records_needed = 0
+
+    def on(self, event: TrackEvent, state: TrackState) -> None:
+        """Go on to ``state`` because of ``event``; raises RuntimeError unless TRANSITIONS allows that."""
+        before = type(self.state)
+        if TRANSITIONS.get((before, event)) is not type(state):
+            raise RuntimeError(f"{event!r} cannot lead from {before.__name__} to {type(state).__name__}")
+        self.state = state
 
     @property
     def is_busy(self) -> bool:
-        """Whether anything is being done about it in the background."""
-        return self.is_making or (self.direct is not None and self.direct.is_busy)
+        """Whether something is done in the background."""
+        return isinstance(self.state, BUSY)
 
     @property
-    def is_over(self) -> bool:
-        """Whether the best that there can be serves, and nothing will change that but what is watched."""
-        is_direct_over = self.direct is None or not self.direct.is_wanted
-        over = self.first is not None and self.retry_at is None and self.sample is not None and is_direct_over
-        return over and not self.is_busy
+    def is_pending(self) -> bool:
+        """Whether the outcome is open."""
+        return isinstance(self.state, (New, Opening, Collecting, Working))
 
     @property
-    def first(self) -> ExecutorCandidate | None:
-        """What answers where nothing more is to be decided; None as long as something is."""
-        if self.phase is Phase.ACTIVE and self.candidates:
-            return self.candidates[0]
-        given_up = self.phase is Phase.REJECTED and not self.candidates and self.direct is not None
-        return self.direct.candidate if given_up and self.direct is not None else None
-
-    def keep_sample(self, inputs: Sequence[Array]) -> None:
-        """Remember inputs, by which what is made will be proven."""
-        self.sample = [np.array(value) for value in inputs]
-
-    def abandon(self) -> None:
-        """Nobody works on it here any more."""
-        self.supervisor, self.is_loading, self.is_concluding = None, False, False
-        for candidate in self.candidates:
-            candidate.is_being_proven = False
-        if self.direct is not None and self.direct.is_busy:
-            self.direct.supervisor, self.direct.is_busy, self.direct.is_wanted = None, False, True
-        if self.is_working or self.phase is Phase.FLOAT:
-            self.phase = Phase.ACTIVE if self.artefact is not None and self.candidates else Phase.COLLECTING
-
-    def postpone(self, attempts: int, seconds: float) -> None:
-        """After so many failures that may pass: no other try before so many ``seconds`` are over."""
-        self.attempts, self.retry_at = attempts, time.monotonic() + seconds
-
-    @property
-    def is_postponed(self) -> bool:
-        """Whether it is too early for another try."""
-        return self.retry_at is not None and time.monotonic() < self.retry_at
+    def retry_at(self) -> float | None:
+        """The time of another try, on the monotonic clock; None: none."""
+        state = self.state
+        return state.retry_at if isinstance(state, (Collecting, Active, Rejected)) else None
 
     @property
     def is_due(self) -> bool:
         """Whether it is time for another try."""
-        return self.retry_at is not None and not self.is_postponed and not self.is_busy
+        return not self.is_busy and self.retry_at is not None and time.monotonic() >= self.retry_at
 
     @property
-    def begins_anew(self) -> bool:
-        """Whether the next run begins as if nothing had been made."""
-        return self.phase is Phase.REJECTED and self.retry_at is not None and not self.attempts
+    def result(self) -> JobResult | None:
+        """The result that serves, or the refusal that explains the state."""
+        state = self.state
+        if state.serving.artefact is not None:
+            return state.serving.artefact.result
+        return state.result if isinstance(state, (Collecting, Rejected)) else None
+
+    @property
+    def collects(self) -> bool:
+        """Whether runs of the model itself are recorded, also during the first look for a stored result."""
+        state = self.state
+        return isinstance(state, Collecting) or (isinstance(state, Opening) and state.phase is Phase.FLOAT)
+
+    def start(self, phase: Phase) -> None:
+        """A process starts. A reason why records were not enough stays: it is why the model itself answers."""
+        state = self.state
+        reason = None if state.serving.candidates else state.reason
+        self.on(TrackEvent.START, Working(phase=phase, reason=reason, serving=state.serving))
+
+    def end(self) -> None:
+        """The process has ended."""
+        state = self.state
+        assert isinstance(state, Working)
+        facts = {name: getattr(state, name) for name in ("reason", "serving", "phase", "runs", "scheme", "leaving")}
+        self.on(TrackEvent.END, Opening(**facts))
+
+    def verify(self, candidate: ExecutorCandidate) -> bool:
+        """Let ``candidate`` be verified now; return whether that is to be done."""
+        state = self.state
+        if type(state) is not Active:
+            return False
+        facts: dict[str, Any] = {"reason": state.reason, "serving": state.serving, "retry_at": state.retry_at}
+        self.on(TrackEvent.VERIFY, Verifying(candidate=candidate, **facts))
+        return True
+
+    def verified(self) -> None:
+        """The candidate is verified."""
+        state = self.state
+        assert isinstance(state, Verifying)
+        self.on(TrackEvent.SERVE, Active(reason=state.reason, serving=state.serving, retry_at=state.retry_at))
+
+    def leave_at_end(self, reason: str) -> bool:
+        """Do not use the result that is being made, if there is one: it is made from a result that has failed."""
+        state = self.state
+        if not isinstance(state, (Opening, Working)):
+            return False
+        serving = replace(state.serving, candidates=())
+        self.on(TrackEvent.LEAVE, replace(state, serving=serving, leaving=state.leaving or reason))
+        return True
+
+    def give_up(self, candidate: ExecutorCandidate, reason: str) -> None:
+        """Do not use ``candidate`` any more."""
+        state = self.state
+        serving = state.serving.without(candidate)
+        if not isinstance(state, Active):
+            self.on(TrackEvent.GIVE_UP, replace(state, serving=serving))
+        elif serving.candidates:
+            self.on(TrackEvent.GIVE_UP, Active(reason=state.reason, serving=serving, retry_at=state.retry_at))
+        else:
+            self.on(TrackEvent.EXHAUST, Rejected(reason=reason, result=self.result))
+
+    def abandon(self) -> None:
+        """In a forked child: nobody works on it here, so what served serves on, or records are collected."""
+        state = self.state
+        if isinstance(state, BUSY):
+            is_served = state.serving.artefact is not None and state.serving.candidates
+            if is_served or isinstance(state, Verifying):
+                self.on(TrackEvent.KEEP, Active(reason=state.reason, serving=state.serving))
+            else:
+                self.on(TrackEvent.WAIT, Collecting(reason=state.reason, serving=state.serving))
+
+
+@dataclass(slots=True)
+class Specialization:
+    """The model for inputs of ``shapes``: its tracks, and facts about its runs.
+
+    ``direct`` is the track to native code of the float model, for targets that run it. ``fallbacks`` is the log of
+    failures, ``sample`` are inputs that were run, ``served`` computed the last answer. ``asked``: the user wants the
+    next step to start. ``settled`` has answered with nothing left to decide.
+    """
+
+    shapes: Shapes
+    quantized: Track = field(default_factory=Track)
+    direct: Track | None = None
+    fallbacks: list[Fallback] = field(default_factory=list)
+    sample: list[Array] | None = None
+    served: Level | None = None
+    asked: bool = False
+    settled: ExecutorCandidate | None = None
+
+    def keep_sample(self, inputs: Sequence[Array]) -> None:
+        """Keep inputs for the verification of results."""
+        self.sample = [np.array(value) for value in inputs]
+
+    @property
+    def tracks(self) -> list[Track]:
+        """All tracks."""
+        return [self.quantized] if self.direct is None else [self.quantized, self.direct]
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something is done in the background."""
+        return any(track.is_busy for track in self.tracks)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there is something to do, or to wait for."""
+        return self.is_busy or any(isinstance(track.state, Collecting) for track in self.tracks)
+
+    @property
+    def is_direct_pending(self) -> bool:
+        """Whether the outcome of the direct track is open."""
+        return self.direct is not None and self.direct.is_pending
+
+    @property
+    def direct_candidate(self) -> ExecutorCandidate | None:
+        """The executor of the float model's native code."""
+        return next(iter(self.direct.state.serving.candidates), None) if self.direct is not None else None
+
+    def candidates(self, *, direct: bool) -> list[ExecutorCandidate]:
+        """The executors that answer in place of the model, best first; ``direct``: with the direct track's."""
+        found = list(self.quantized.state.serving.candidates)
+        if not direct or self.direct_candidate is None:
+            return found
+        compiled = [item for item in found if item.level is Level.COMPILED]
+        return [*compiled, self.direct_candidate, *(item for item in found if item.level is not Level.COMPILED)]
+
+    @property
+    def watch(self) -> Watch | None:
+        """The watch of the answers."""
+        return self.quantized.state.serving.watch
+
+    @property
+    def first(self) -> ExecutorCandidate | None:
+        """The executor that answers if nothing is left to decide, else None."""
+        state = self.quantized.state
+        if isinstance(state, Active) and state.serving.candidates:
+            return state.serving.candidates[0]
+        return self.direct_candidate if isinstance(state, Rejected) and not state.serving.candidates else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the best possible executor serves, and nothing but its watch will change that."""
+        over = self.first is not None and self.quantized.retry_at is None and self.sample is not None
+        return over and not self.is_direct_pending and not self.is_busy
 
     @property
     def best(self) -> Level:
-        """The level of what will compute the next answer."""
-        if self.candidates:
-            return self.candidates[0].level
-        return Level.ORIGINAL if self.direct is None or self.direct.candidate is None else Level.DIRECT
+        """The level of the next answer."""
+        candidates = self.quantized.state.serving.candidates
+        if candidates:
+            return candidates[0].level
+        return Level.ORIGINAL if self.direct_candidate is None else Level.DIRECT
+
+    def restart(self, reason: str | None) -> None:
+        """Let the next run begin as if nothing had been made; with a ``reason`` nothing serves until then."""
+        serving = NOTHING if reason is not None else replace(self.quantized.state.serving, artefact=None)
+        self.direct = None
+        if not isinstance(self.quantized.state, New):
+            self.quantized.on(TrackEvent.RESTART, New(reason=reason, serving=serving))
+
+    def give_up(self, candidate: ExecutorCandidate, stage: str, reason: str) -> None:
+        """Do not use ``candidate`` any more."""
+        self.fallbacks.append(Fallback(str(candidate.level), stage, reason))
+        for track in self.tracks:
+            if any(item is candidate for item in track.state.serving.candidates):
+                track.give_up(candidate, f"{candidate.level}: {reason}")
+
+    # What users see.
+
+    @property
+    def phase(self) -> Phase:
+        """The phase in the status."""
+        phase = self.quantized.state.phase
+        if phase is Phase.REJECTED and self.best is Level.DIRECT:  # better than the model, and the reason why not more
+            return Phase.ACTIVE
+        return Phase.COMPILING if phase is Phase.REJECTED and self.is_direct_pending else phase
+
+    @property
+    def reason(self) -> str | None:
+        """The reason in the status."""
+        state = self.quantized.state
+        if state.reason is None and any(
+            isinstance(track.state, Working) and track.state.is_queued for track in self.tracks
+        ):
+            return "another compile process is at work"
+        return state.reason
 
     def progress(self, records: int, needed: int) -> float:
-        """From 0 to 1."""
-        if self.phase is Phase.COLLECTING:
+        """Return the progress, from 0 to 1."""
+        phase = self.quantized.state.phase
+        if phase is Phase.COLLECTING:
             return _COLLECTED * min(1.0, records / max(1, needed))
-        return _PROGRESS[self.phase]
+        return _PROGRESS[phase]
 
     def describe(self, status: AutoStatus, records: int) -> None:
-        """Put into ``status`` what is known of these shapes, of which so many ``records`` are there."""
-        result = self.result
-        status.phase, status.reason, status.key = self.phase, self.reason, self.key
-        if self.begins_anew:
-            status.phase = Phase.FLOAT
-        elif self.phase is Phase.REJECTED and self.direct is not None:
-            if self.best is Level.DIRECT:  # something better than the model serves, and there is a reason why not more
-                status.phase = Phase.ACTIVE
-            elif self.direct.is_busy or self.direct.is_wanted:
-                status.phase = Phase.COMPILING
+        """Fill ``status`` in; ``records`` runs of these shapes are recorded."""
+        state, result = self.quantized.state, self.quantized.result
+        artefact = state.serving.artefact
+        status.phase, status.reason, status.key = self.phase, self.reason, self.quantized.key or None
         status.serving = self.served or self.best
         status.records = records
         status.progress = self.progress(records, status.records_needed)
         status.shapes = [list(shape) for shape in self.shapes]
-        status.verdict = None if result is None or result.verdict is None else dict(result.verdict)
-        if status.verdict is not None:
-            status.verdict.pop("saturation", None)  # a line for each tensor, which nobody reads
-            status.notes += [
-                f"the quantised model was judged on recorded inputs: {text}"
-                for text in unshown(status.verdict.get("samples"))
-            ]
-        status.seconds = {} if result is None else dict(result.seconds)
-        status.notes += [] if result is None else result.notes
-        status.scheme = (result.scheme if result is not None else None) or self.scheme
-        status.artefact = None if self.artefact is None else str(self.artefact.folder)
-        direct = None if self.direct is None else self.direct.artefact
-        for made in (direct, self.artefact):
-            status.latency_us |= {} if made is None else made.result.latency_us
-        if self.artefact is None and result is not None:
-            status.latency_us |= result.latency_us  # of what was refused
-        given = [*self.candidates, *([self.direct.candidate] if self.direct and self.direct.candidate else [])]
-        status.cycles = next((item.cycles for item in self.candidates if item.cycles is not None), None)
-        status.fallbacks = self.fallbacks + [found for item in given for found in item.failures()]
+        status.artefact = None if artefact is None else str(artefact.folder)
+        if isinstance(state, (Opening, Working)):
+            status.scheme = state.scheme or status.scheme
+        direct = None if self.direct is None else self.direct.state.serving.artefact
+        status.latency_us |= {} if direct is None else direct.result.latency_us
+        if result is not None:
+            _describe_result(status, result)
+        status.cycles = next((item.cycles for item in state.serving.candidates if item.cycles is not None), None)
+        status.fallbacks = self.fallbacks + [
+            found for item in self.candidates(direct=True) for found in item.failures()
+        ]
         if self.watch is not None:
             status.watch = asdict(self.watch.facts)
             if status.reason is None and status.serving in (Level.ORIGINAL, Level.DIRECT):
                 status.reason = self.watch.not_admitted
+
+
+def _describe_result(status: AutoStatus, result: JobResult) -> None:
+    status.scheme = result.scheme or status.scheme
+    status.seconds = dict(result.seconds)
+    status.latency_us |= result.latency_us
+    status.verdict = None if result.verdict is None else dict(result.verdict)
+    if status.verdict is not None:
+        status.verdict.pop("saturation", None)  # a line for each tensor
+        unshown_facts: Any = status.verdict.get("samples")
+        status.notes += [
+            f"the quantised model was judged on recorded inputs: {text}" for text in unshown(unshown_facts)
+        ]
+    status.notes += result.notes

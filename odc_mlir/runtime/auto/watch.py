@@ -1,9 +1,9 @@
-"""Watches the answers of what stands in for a model, and says when they are no longer as they were judged to be.
+"""Detection of answers that leave the accuracy limits while a compiled model serves.
 
-Inputs are compared with what codes can hold before each run: what lies outside is answered by the model itself. Shadow
-runs compute some answers by the model too, in a thread of their own, and compare them by the measures and limits of the
-verdict. Codes at the ends of their range are counted in some runs; where they are more than usual, shadow runs decide
-at once. All of it is about answers that were given already: nobody waits for it, and nothing is raised.
+Before each run, inputs are compared with the quantised ranges; the float model answers those outside. Shadow runs
+recompute some answers by the float model, in a thread of their own, and compare them by the measures and limits of the
+verdict. Some runs count saturated codes; if there are more than usual, shadow runs follow at once. No run waits for
+this, and nothing is raised.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Thread
@@ -21,44 +21,51 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.calibration.recorded import Shapes, shapes_of
+from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import OdcError
-from odc_mlir.ops.spec import Array
+from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit, check_text
-from odc_mlir.runtime.auto.saturation import EndCounter, InputRange, excess, input_ranges
 from odc_mlir.runtime.execution.executor import Executor
+from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.units import Watcher
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Errors, Tolerance
 
 _log = logging.getLogger(__name__)
 
-# A run whose inputs lie outside with more than this share of their elements is not what ranges were made from.
+# A run with more than this share of its input elements outside of the ranges is answered by the float model.
 _OUTSIDE_SHARE = 0.05
-# One such run in a while is answered by the model; so many of the last ones mean that the world has changed.
+# So many such runs among the last ones mean that the inputs have changed for good.
 _RECENT_RUNS, _MOST_OUTSIDE = 32, 4
-# One answer says little; of so many that are too far off on the whole, not all are accidents.
+# A single answer is no proof; so many, judged together, are.
 _FEWEST_SHADOWS = 4
-# After so many shadow runs within the limits the count begins anew, so that what happened long ago hides nothing.
+# After so many shadow runs within the limits the count starts again, so that old runs hide nothing.
 _SHADOWS_TOGETHER = 64
-# Codes at the ends are counted in one of so many runs, and looked at when so many have been counted: of a tensor of ten
-# elements a single one is a tenth.
+# Saturated codes are counted in one of so many runs, and compared after so many counts: in a tensor of ten elements, a
+# single one is a tenth.
 _RUNS_PER_COUNT, _COUNTS_TOGETHER = 16, 8
-# Without shadow runs, so many more codes than usual are reason enough to leave.
+# Without shadow runs, this share of additional saturated codes is reason enough to leave.
 _ALONE_SHARE = 0.25
-# Credit for this many shadow runs is kept at most: a session that served for a day is not followed by a day of them.
+# Credit is limited to this many shadow runs: a day of service is not followed by a day of shadow runs.
 _MOST_CREDIT = 4.0
-_SPENT = 0.9  # of the time allowed: a shadow run may take longer than it was expected to
-_NEWS = 0.25  # how much the last shadow run counts in what the next one is expected to take
+# Ranges are chosen to cut off a little where that makes codes finer; beyond this share of the range, inputs are not
+# what the ranges were made from.
+_MARGIN = 0.1
+# Tensors with more codes at the ends than is normal, by this share, have lost information.
+EXCESS_SHARE = 0.05
+_SAMPLES = 16
+_SPENT = 0.9  # share of the allowed time that is used: a shadow run may take longer than expected
+_NEWS = 0.25  # weight of the last shadow run in the expected time of the next one
 
 
 @dataclass(slots=True)
 class WatchFacts:
-    """What has been seen. ``seconds`` are measured here: of serving, and of processor time for shadow runs."""
+    """Counts and measures of a watch; the seconds of shadow runs are processor time."""
 
     runs: int = 0
-    runs_outside: int = 0  # answered by the model itself, as their inputs lie outside of the ranges
+    runs_outside: int = 0  # answered by the float model, because their inputs lie outside of the ranges
     values_outside: int = 0
     shadow_runs: int = 0
-    shadow_interval_runs: int | None = None  # one run in so many has a shadow, as things are
+    shadow_interval_runs: int | None = None  # one run in so many has a shadow run
     serving_seconds: float = 0.0
     shadow_seconds: float = 0.0
     measures: dict[str, float | None] = field(default_factory=dict)  # worst over outputs, in the latest shadow runs
@@ -68,10 +75,10 @@ class WatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredOutput:
-    """How a verdict measured an output: ``interval`` is what errors are parts of, where that is known.
+    """Measurement of an output by a verdict: errors are relative to ``interval``, if that is known.
 
-    ``answers``: whether its largest elements are answers, one of so many ``classes`` each, where these are not all;
-    ``name``: what limits of it alone call it.
+    ``answers``: its largest elements are answers, each one of ``classes``, if these are not all; ``name``: its name in
+    limits for this output alone.
     """
 
     interval: float | None = None
@@ -81,7 +88,7 @@ class MeasuredOutput:
 
     @classmethod
     def of(cls, output: Any) -> MeasuredOutput:
-        """By what a verdict, which may come from a file, has of an output."""
+        """Return the measurement of an output in a verdict, which may come from a file."""
         found = output if isinstance(output, dict) else {}
         interval, classes = found.get("interval"), found.get("classes")
         return cls(
@@ -94,10 +101,9 @@ class MeasuredOutput:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What answers are held to: the ``limits`` of the verdict, and the share of time that shadow runs may take.
+    """Terms of a watch: ``limits`` of the verdict, and the share of the time for shadow runs.
 
-    ``normal``: which shares of codes at the ends are, by tensor name; ``outputs``: how each output is measured, where
-    that is known.
+    ``normal``: usual shares of saturated codes by tensor name; ``outputs``: measurement of each output, if known.
     """
 
     limits: tuple[Limit, ...]
@@ -107,7 +113,7 @@ class Terms:
 
     @classmethod
     def of(cls, verdict: Mapping[str, Any] | None, share: float) -> Terms:
-        """By ``verdict``, which may come from a file; no limits where that does not tell."""
+        """Return the terms of a verdict, which may come from a file; without limits if it has none."""
         found = verdict or {}
         checks = found.get("limits") or [found]
         limits = []
@@ -121,15 +127,15 @@ class Terms:
 
 
 class Watch:
-    """Watches what computes answers in place of a model, for inputs of one set of shapes.
+    """The watch of answers for one set of input shapes.
 
-    ``reference`` makes an executor of the model that only shadow runs use, None where there must be none; ``leave`` is
-    called once, with the reason, when the answers leave the limits.
+    ``reference`` makes an executor of the float model for shadow runs; None: there are none. ``leave`` is called once,
+    with the reason, when answers leave the limits.
     """
 
     def __init__(self, terms: Terms, reference: Callable[[], Executor] | None, leave: Callable[[str], None]) -> None:
         self.facts = WatchFacts()
-        self.not_admitted: str | None = None  # why the last run was left to the model itself
+        self.not_admitted: str | None = None  # why the float model answered the last run
         self._terms = terms
         self._make = reference
         self._reference: Executor | None = None
@@ -157,7 +163,7 @@ class Watch:
     # Before a run.
 
     def admits(self, executor: Executor, inputs: Sequence[Array]) -> bool:
-        """Whether ``executor`` is made for ``inputs``, given as the model takes them."""
+        """Return whether ``inputs`` lie in the ranges of ``executor``."""
         if executor is not self._executor:
             self._executor, self._ranges = executor, input_ranges(executor.graph)
             self._counter, self._counted = None, 0
@@ -180,7 +186,7 @@ class Watch:
         return not outside
 
     def counter(self, executor: Executor) -> Watcher | None:
-        """What is to watch the run of ``executor`` that begins, None for most."""
+        """Return a counter of saturated codes for the next run of ``executor``, None for most runs."""
         if executor is not self._executor or not self._terms.normal or self.facts.runs % _RUNS_PER_COUNT:
             return None
         if self._counter is None:
@@ -191,7 +197,7 @@ class Watch:
     # After a run.
 
     def answered(self, inputs: Sequence[Array], outputs: Sequence[Array], seconds: float) -> None:
-        """An answer took ``seconds``; ``inputs`` and ``outputs`` are as the model has them."""
+        """Take note of an answer that took ``seconds``, and perhaps start a shadow run."""
         facts = self.facts
         facts.runs += 1
         facts.serving_seconds += seconds
@@ -212,7 +218,7 @@ class Watch:
             self._paid.append((time.perf_counter() - start, None))
 
     def prepare(self, shapes: Shapes) -> None:
-        """Make what shadow runs need, so that the first one does not have to."""
+        """Open the executor of shadow runs in advance."""
         if self._reference is None and self._make is not None and self.facts.shadows_off is None:
             try:
                 self._reference = self._make()
@@ -221,7 +227,7 @@ class Watch:
                 self.facts.shadows_off = str(error)
 
     def join(self, seconds: float | None = None) -> bool:
-        """Wait for a shadow run that is under way; whether none is any more."""
+        """Wait for the end of a shadow run; return whether none is running."""
         thread = self._thread
         if thread is not None:
             if seconds != 0:
@@ -245,7 +251,7 @@ class Watch:
         self.facts.saturated = name
 
     def _settle(self) -> None:
-        """Take into account what shadow runs have cost since."""
+        """Charge the costs of finished shadow runs."""
         facts = self.facts
         while self._paid:
             spent, run = self._paid.popleft()
@@ -264,7 +270,7 @@ class Watch:
     # Shadow runs.
 
     def _shadow(self, inputs: list[Array], outputs: list[Array]) -> None:
-        """One run of the model and its comparison: in a thread of its own."""
+        """Run the float model and compare, in a thread of its own."""
         begun = start = time.thread_time()
         try:
             self.prepare(shapes_of(inputs))
@@ -304,7 +310,7 @@ class Watch:
         self._urgent = suspected and self._compared < _FEWEST_SHADOWS
 
     def _limited(self, limit: Limit, errors: Sequence[Errors]) -> list[Errors]:
-        """Those of the outputs that the limit is of."""
+        """Return the errors of the outputs that the limit applies to."""
         names = [output.name for output in self._terms.outputs]
         if limit.output not in names or len(names) != len(errors):
             return list(errors)
@@ -324,7 +330,7 @@ class Watch:
 
 
 def _meters(known: Sequence[MeasuredOutput], expected: Sequence[Array]) -> list[ErrorMeter]:
-    """What measures outputs like those ``expected``; where some are answers the largest elements of others are none."""
+    """Return meters for outputs like those ``expected``; if some are answers, others are not."""
     known = known if len(known) == len(expected) else [MeasuredOutput()] * len(expected)
     all_are = not any(output.answers for output in known)
     return [
@@ -351,3 +357,110 @@ def _worst(limit: Limit, errors: Sequence[Errors]) -> float | None:
     if not values:
         return None
     return min(values) if HIGHER_IS_BETTER[limit.metric] else max(values)
+
+
+# Saturation. Which tensors have saturated codes by nature, as behind a ReLU, is known from the samples of the verdict.
+
+
+@dataclass(frozen=True, slots=True)
+class InputRange:
+    """The quantised range of the input at ``place``, with a margin."""
+
+    place: int
+    name: str
+    low: float
+    high: float
+
+    def outside(self, value: Array) -> int:
+        """Return the number of elements outside of the range, NaN included; codes have none."""
+        if not value.size or value.dtype.kind != "f":
+            return 0
+        # NaN fails both comparisons.
+        if np.minimum.reduce(value, axis=None) >= self.low and np.maximum.reduce(value, axis=None) <= self.high:
+            return 0
+        return value.size - int(np.count_nonzero((value >= self.low) & (value <= self.high)))
+
+
+def input_ranges(graph: Graph) -> tuple[InputRange, ...]:
+    """Return the ranges of the inputs that are only used as codes."""
+    found = []
+    for place, index in enumerate(graph.inputs):
+        for info in _codes_of(graph, index):
+            low, high = _reals(info)
+            margin = _MARGIN * (high - low)
+            found.append(InputRange(place, info.name, low - margin, high + margin))
+    return tuple(found)
+
+
+def _codes_of(graph: Graph, index: int) -> Iterator[TensorInfo]:
+    """Yield the tensors with the codes of the input ``index``: itself, or the results of all its readers."""
+    if _is_coded(graph.tensors[index]):
+        yield graph.tensors[index]
+        return
+    readers = [item for item in graph.nodes if index in item.inputs]
+    if all(item.node.spec.name == "QUANTIZE" for item in readers):
+        yield from (info for item in readers if _is_coded(info := graph.tensors[item.outputs[0]]))
+
+
+def _is_coded(info: TensorInfo) -> bool:
+    return info.info.is_integer and info.quant is not None and info.quant.per_tensor and info.info.bits in (8, 16)
+
+
+def _reals(info: TensorInfo) -> tuple[float, float]:
+    """Return the real values of the lowest and the highest code."""
+    quant, (low, high) = info.quant, info.info.range
+    if quant is None:
+        raise TypeError(f"{info.name!r} is not quantised")
+    return quant.scale * (low - quant.zero_point), quant.scale * (high - quant.zero_point)
+
+
+class EndCounter:
+    """Counter of codes at both ends of their range; passed to ``executor.run`` as ``watch``."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._ends = {
+            index: (info.name, *info.info.range)
+            for item in graph.nodes
+            if not item.node.spec.quant.table  # a softmax fills its range
+            for index in item.outputs
+            if _is_coded(info := graph.tensors[index])
+        }
+        self._counts: dict[str, list[int]] = {}
+
+    def __call__(self, index: int, value: Array) -> None:
+        ends = self._ends.get(index)
+        if ends is not None and value.size:
+            name, low, high = ends
+            counts = self._counts.setdefault(name, [0, 0, 0])
+            counts[0] += int(np.count_nonzero(value == low))
+            counts[1] += int(np.count_nonzero(value == high))
+            counts[2] += value.size
+
+    def take(self) -> dict[str, tuple[float, float]]:
+        """Return the shares at both ends by tensor name, since the last call."""
+        counts, self._counts = self._counts, {}
+        return {name: (low / size, high / size) for name, (low, high, size) in counts.items()}
+
+
+def excess(shares: Mapping[str, Sequence[float]], normal: Mapping[str, Sequence[float]]) -> tuple[str, float] | None:
+    """Return the tensor with the largest excess of saturated codes over the usual, and its share; None without."""
+    found = [
+        (max(ours - theirs for ours, theirs in zip(share, normal[name], strict=True)), name)
+        for name, share in shares.items()
+        if name in normal
+    ]
+    most, name = max(found, default=(0.0, ""))
+    return (name, most) if most > EXCESS_SHARE else None
+
+
+def normal_shares(executor: Executor, samples: Sequence[Sequence[Any]]) -> dict[str, list[float]]:
+    """Return the shares of codes at both ends by tensor name, over runs of a quantised model on some samples."""
+    counter = EndCounter(executor.graph)
+    for sample in spread(samples, _SAMPLES):
+        executor.run(sample, watch=counter)
+    return {name: [round(share, 4) for share in shares] for name, shares in counter.take().items()}
+
+
+def spread(samples: Sequence[Any], most: int) -> Sequence[Any]:
+    """Return at most ``most`` samples, spread over all."""
+    return [samples[place] for place in stratified(min(most, len(samples)), len(samples))]

@@ -55,19 +55,18 @@ from odc_mlir.runtime.auto.artefacts import (
     Artefacts,
     JobResult,
     is_final,
+    prune,
 )
-from odc_mlir.runtime.auto.coverage import CoverageError
-from odc_mlir.runtime.auto.job import TIMES_ENOUGH, Job, Milestone, progress_line
+from odc_mlir.runtime.auto.build import LEAST_GAIN, CoverageError
+from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Milestone, progress_line
 from odc_mlir.runtime.auto.locks import file_lock, is_locked
-from odc_mlir.runtime.auto.measuring import LEAST_GAIN
-from odc_mlir.runtime.auto.pruning import prune
 from odc_mlir.runtime.auto.status import Level
 
-# Who got less of the time than this was kept waiting, by a machine with too much to do or by something that hangs.
+# With a smaller share of processor time, the process was kept waiting by a busy machine, or by something that hangs.
 _BUSY_SHARE = 0.5
-_PLUGIN_FACTS = len(("plugin", "version", "files"))  # of the facts of a target; the machine's come after them
+_PLUGIN_FACTS = len(("plugin", "version", "files"))  # of the facts of a target; those of the machine follow
 _NICENESS = 10  # the application's runs come first
-# What the system says of disks that are full, broken or read-only, in whatever error.
+# Messages of the system about full, broken and read-only disks, in any error.
 _PASSING = tuple(os.strerror(code) for code in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EACCES))
 # A process without a session goes on for a moment: it may be about to end, or another session may want its result.
 _RELEASED_SECONDS = 0.5
@@ -89,15 +88,15 @@ class _ChangedError(ModelError):
 
 
 class SlowerError(OdcError):
-    """What was made takes more time than what serves."""
+    """The result is slower than the executor that serves."""
 
 
-# What says nothing of the model: it has changed, or was given what it cannot take, or records or cache are not right.
+# Errors that are not caused by the model: changed files, unfit inputs, damaged records or cache.
 _NOT_OF_MODEL = (_ChangedError, InputError, SessionError, RecordsError, CacheError)
 
 
 class Worker:
-    """Does one job; ``announce`` is told each step."""
+    """The worker for one job; it calls ``announce`` with each step."""
 
     def __init__(self, job: Job, announce: Callable[..., None]) -> None:
         self.job = job
@@ -108,7 +107,7 @@ class Worker:
         self._scheme: str | None = job.scheme
 
     def run(self) -> None:
-        """Do it all; raises OdcError only when nothing can be kept, not even a reason."""
+        """Do the job; raises OdcError only if not even a refusal can be stored."""
         job = self.job
         self.announce(Milestone.STARTED)
         with file_lock(self.artefacts.lock_path(job.key), seconds=job.seconds):
@@ -120,7 +119,7 @@ class Worker:
 
     def _make(self, found: Artefact | None) -> None:
         work = self.artefacts.new_folder(self.job.key)
-        tempfile.tempdir = str(work)  # so that nothing is left elsewhere when this process is killed
+        tempfile.tempdir = str(work)  # a killed process leaves nothing elsewhere
         os.chdir(work)
         try:
             try:
@@ -133,14 +132,14 @@ class Worker:
             except (TimeLimitError, MemoryLimitError) as error:
                 self._refuse("time" if isinstance(error, TimeLimitError) else "memory", str(error))
             except SlowerError as error:
-                self.result.level = None  # what is not compiled is slower still
+                self.result.level = None  # host kernels are slower still
                 self._refuse(SLOWER, error.message)
             except CoverageError as error:
                 self._refuse(COVERAGE, error.message)
                 self.result.budget["runs"] = float(_runs_too_few(self.job))
             except OdcError as error:
                 self._refuse(PASSING if _is_passing(error) else _kind_of(error), str(error))
-            except OSError as error:  # the disk is full, or what was found has been deleted by another process
+            except OSError as error:  # the disk is full, or another process has deleted a file
                 self._refuse(PASSING, str(error))
             if self.result.kind == PASSING and self.result.level is None:
                 raise CompileError(self.result.reason or "", passing=True)
@@ -152,15 +151,15 @@ class Worker:
             self.artefacts.sweep(self.job.key)
 
     def _refuse(self, kind: str, reason: str) -> None:
-        """Say why nothing better was made than what there is."""
+        """Note why nothing better was made."""
         result = self.result
         result.kind, result.reason = kind, reason
         result.attempts, result.failed_at = (1, time.time()) if kind == PASSING else (0, 0.0)
 
     def _fill(self, work: Path, found: Artefact | None) -> None:
-        """Make everything in ``work``; what was made before something is raised stays.
+        """Fill the folder ``work``; files made before an error stay.
 
-        The quantised model of what was ``found`` is good enough: only what came after it had failed.
+        The quantised model of a result ``found`` is reused: only later steps had failed.
         """
         job, result = self.job, self.result
         if not os.path.exists(job.model):
@@ -203,7 +202,7 @@ class Worker:
         result.compiled, result.level, result.stage = compiled.name, str(level), None
 
     def _measure(self, level: Level, compiled: Path) -> None:
-        """Raise SlowerError unless what was ``compiled`` surely takes less time here than what serves now."""
+        """Raise SlowerError unless the compiled model is significantly faster than the active executor."""
         job, result = self.job, self.result
         shapes = tuple(map(tuple, job.shapes))
         rival = Level.ORIGINAL if job.rival is None else Level.DIRECT
@@ -225,7 +224,7 @@ class Worker:
         result.scheme = self._scheme
         self.announce(Milestone.TARGET_ASKED, scheme=self._scheme)
         samples = build.recorded_inputs(Path(job.records), tuple(map(tuple, job.shapes)))
-        if not samples and not scheme_of(self._scheme).weights_only:  # those that are kept are all of other shapes
+        if not samples and not scheme_of(self._scheme).weights_only:  # all stored inputs have other shapes
             raise CoverageError("no recorded input of these shapes is kept", stage="check")
         self.announce(Milestone.SAMPLES_READ, samples=len(samples))
         if job.patience_runs:
@@ -240,12 +239,12 @@ class Worker:
                 records=Path(job.records),
                 metric=job.metric,
                 limit=job.limit,
-                # Compiling needs time as well, and the quantiser may try things for as long as it is allowed to.
+                # Compiling needs time as well, and the quantiser uses all that it is allowed.
                 max_seconds=job.seconds / 2,
                 target=job.machine,
                 progress=lambda text, done, total: self.announce("quantizer", text=text),
             )
-        except UntoldError as error:  # other inputs may show what these do not
+        except UntoldError as error:  # other inputs may vary more
             raise CoverageError(error.message, stage="check") from None
         self.announce(Milestone.QUANTIZED)
         result.stage, result.verdict = "check", _summary(made.verdict)
@@ -266,7 +265,7 @@ class Worker:
         )
 
     def _compile_twin(self, source: Path, work: Path, plugin: str) -> str | None:
-        """Native code that may answer in place of the simulator; where there is none, host kernels answer."""
+        """Compile native code that may answer in place of the simulator; without it, host kernels answer."""
         made = work / f"{TWIN_STEM}.{extension_of(plugin)}"
         limits = Limits(max(0.1, self._deadline - time.monotonic()) / 2, self.job.memory_bytes)
         try:
@@ -276,8 +275,8 @@ class Worker:
             return None
 
     def _commit(self, work: Path) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)  # from here on it is quick
-        for entry in work.iterdir():  # what the result does not name is of no use to anyone
+        signal.setitimer(signal.ITIMER_REAL, 0)  # the rest is quick
+        for entry in work.iterdir():  # files that the result does not name
             if entry.name not in (MODEL_NAME, self.result.compiled, self.result.twin) or self.result.level is None:
                 _remove(entry)
         self.announce(Milestone.COMMITTING)
@@ -290,7 +289,7 @@ class Worker:
         prune(Path(self.job.folder), self.job.cache_bytes, keep=kept)
 
     def _install(self, compiled: Path, package: str) -> None:
-        """Put the result into the package as well; where that cannot be written, the cache has it."""
+        """Install the result in the package, too; if that cannot be written, the cache still has it."""
         try:
             install(package, read_package(compiled))
             self.announce(Milestone.INSTALLED)
@@ -310,18 +309,18 @@ class Worker:
 
 
 def _is_passing(error: OdcError) -> bool:
-    """Whether another try may do better with the same job, so that the failure is not worth remembering."""
+    """Return whether another try of the same job may succeed, so that the failure is not stored."""
     return error.passing or isinstance(error, _NOT_OF_MODEL) or any(text in str(error) for text in _PASSING)
 
 
 def _runs_too_few(job: Job) -> int:
-    """How many runs are known not to be enough, where those of ``job`` were not; from its patience on less is asked."""
+    """Return a number of runs that is not enough either, if the runs of ``job`` were not."""
     twice = max(1, 2 * job.runs - 1)
     return min(twice, job.patience_runs - 1) if job.runs < job.patience_runs else twice
 
 
 def _used_seconds() -> float:
-    """The time of processors that this process and its children have got."""
+    """Return the processor time of this process and its children."""
     import resource
 
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -335,7 +334,7 @@ def _kind_of(error: OdcError) -> str:
 
 
 def _summary(verdict: dict[str, Any]) -> dict[str, Any]:
-    """What is kept of a verdict: not the layers, of which there can be many."""
+    """Return the verdict without its layers, which can be many."""
     return {key: value for key, value in verdict.items() if key not in ("layers", "scheme", "float_reasons")}
 
 
@@ -347,7 +346,7 @@ def _remove(entry: Path) -> None:
 
 
 def limit_resources(seconds: float, memory_bytes: int) -> None:
-    """Let this process end, or run out of memory, rather than exceed its limits."""
+    """Limit the time and memory of this process, and its priority."""
     Limits(seconds, memory_bytes).hold_this_process()  # the alarm below needs the interpreter's lock
 
     def expired(_signal: int, _frame: FrameType | None) -> None:

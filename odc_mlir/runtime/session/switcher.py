@@ -343,11 +343,11 @@ class Switcher:
                     outputs = self._by(original, arrays, is_original=True, wanted=wanted)
                 else:
                     fitted = self._fitted(candidate)
-                    if not candidate.proven and not self._loader.choices.strict:
-                        auto.prove(shapes, candidate, fitted.encoded(arrays))
+                    if not candidate.verified and not self._loader.choices.strict:
+                        auto.verify(shapes, candidate, fitted.encoded(arrays))
                         continue
-                    if not candidate.proven:
-                        candidate.prove(fitted.encoded(arrays))
+                    if not candidate.verified:
+                        candidate.verify(fitted.encoded(arrays))
                     watch = None if candidate.level is Level.DIRECT else auto.watch
                     outputs = self._by_candidate(watch, fitted, arrays)
             except OdcError as error:
@@ -376,7 +376,7 @@ class Switcher:
         return fitted
 
     def _by_candidate(self, watch: Watch | None, fitted: Fitted, arrays: list[Array]) -> list[Array]:
-        """Run a proven candidate, observed by the watch."""
+        """Run a verified candidate, observed by the watch."""
         if watch is None:
             return self._by(fitted, arrays, is_original=False)
         start = time.perf_counter()

@@ -18,9 +18,8 @@ import pytest
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CompileError, OdcError
 from odc_mlir.formats.atomic import exchange
-from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, is_final, make_key
+from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, entries, is_final, make_key, prune
 from odc_mlir.runtime.auto.locks import file_lock
-from odc_mlir.runtime.auto.pruning import entries, prune
 
 
 @pytest.fixture

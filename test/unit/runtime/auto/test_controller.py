@@ -6,6 +6,7 @@ import gc
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,38 +19,14 @@ from odc_mlir.formats.manifest import Manifest
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import aim, controller
-from odc_mlir.runtime.auto.artefacts import JobResult
+from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
+from odc_mlir.runtime.auto.candidates import Opened
 from odc_mlir.runtime.auto.controller import AutoCompiler
-from odc_mlir.runtime.auto.job import Job, Milestone, progress_line, read_progress
-from odc_mlir.runtime.auto.specialization import Specialization
-from odc_mlir.runtime.auto.status import NEXT, AutoStatus, Level, Phase
+from odc_mlir.runtime.auto.jobs import Job, Milestone, progress_line, read_progress
+from odc_mlir.runtime.auto.status import AutoStatus, Level, Phase
 from odc_mlir.runtime.package import Package
 
 pytestmark = pytest.mark.usefixtures("pretended")
-
-
-# Phases.
-
-
-@pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("following", Phase)
-def test_phases_follow_the_table(phase: Phase, following: Phase) -> None:
-    state = Specialization((), phase=phase)
-    if following is phase:
-        state.enter(following)
-    elif following in NEXT[phase]:
-        state.enter(following, "because")
-        assert (state.phase, state.reason) == (following, "because")
-    else:
-        with pytest.raises(RuntimeError, match=f"the phase {following} cannot follow {phase}"):
-            state.enter(following)
-
-
-def test_every_phase_can_be_reached() -> None:
-    reached = {Phase.FLOAT}
-    while more := {item for phase in reached for item in NEXT[phase]} - reached:
-        reached |= more
-    assert reached == set(Phase)
 
 
 @pytest.mark.parametrize("level", [None, "quantized"])
@@ -242,13 +219,24 @@ def test_each_set_of_shapes_is_compiled_for(pretended: type[Pretended]) -> None:
 def test_programs_for_few_shapes_are_kept_in_memory(
     pretended: type[Pretended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    opened: list[Path] = []
+    open_artefact = controller.open_artefact
+
+    def counted(artefact: Artefact, *arguments: Any) -> Opened:
+        opened.append(artefact.folder)
+        return open_artefact(artefact, *arguments)
+
+    monkeypatch.setattr(controller, "open_artefact", counted)
     monkeypatch.setattr(controller, "SHAPES_KEPT", 4)
     session = session_of()
     for rows in (1, 1, *range(1, 9)):
         served(session, rows)
     jobs = len(pretended.jobs)
-    assert len(session._switcher.auto.shared.specializations) == controller.SHAPES_KEPT  # type: ignore[union-attr]
-    assert served(session, 1) is Level.QUANTIZED  # from the disk
+    assert len(opened) == len(set(opened)) == jobs
+    assert [served(session, rows) for rows in (8, 7, 6)] == [Level.QUANTIZED] * 3
+    assert len(opened) == jobs  # still in memory
+    assert served(session, 1) is Level.QUANTIZED
+    assert len(opened) == jobs + 1  # from the disk
     assert len(pretended.jobs) == jobs
 
 
@@ -274,7 +262,7 @@ def test_a_refusal_is_remembered_until_another_try_is_asked_for(pretended: type[
     assert len(pretended.jobs) == 1
     pretended.result = JobResult("quantized")
     later.retry_auto_compilation()
-    assert [served(later) for _ in range(2)] == [Level.ORIGINAL, Level.QUANTIZED]
+    assert served(later) is Level.QUANTIZED  # the records are enough
 
 
 # What is watched.

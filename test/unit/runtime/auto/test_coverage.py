@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder
-from odc_mlir.runtime.auto.coverage import CoverageError, check_channels, check_samples
+from odc_mlir.runtime.auto.build import CoverageError, check_channels, check_samples
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 

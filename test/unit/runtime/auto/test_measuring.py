@@ -8,12 +8,12 @@ import sys
 import numpy as np
 import pytest
 
-from odc_mlir.runtime.auto.measuring import LEAST_GAIN, gain, side_by_side
+from odc_mlir.runtime.auto.build import LEAST_GAIN, gain, side_by_side
 
 # Under a limit of processor time the system counts a process's in ticks of milliseconds, in which nothing is seen here.
 UNDER_A_LIMIT = """
 import resource
-from odc_mlir.runtime.auto.measuring import gain, side_by_side
+from odc_mlir.runtime.auto.build import gain, side_by_side
 
 class Busy:
     def __init__(self, times):

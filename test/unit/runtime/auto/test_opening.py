@@ -17,7 +17,7 @@ from helpers.pretended import SETTINGS, SHAPE, Pretended
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.formats.cache import records_path
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto import aim, shared
+from odc_mlir.runtime.auto import aim, controller
 from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.session import switcher
 
@@ -28,7 +28,7 @@ LONG = 3600.0
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Processes are pretended, threads are real."""
     monkeypatch.setenv("ODC_CACHE_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(shared, "Supervisor", Pretended)
+    monkeypatch.setattr(controller, "Supervisor", Pretended)
     monkeypatch.setattr(Pretended, "jobs", [])
     monkeypatch.setattr(switcher, "_PAUSE_SECONDS", LONG)
 

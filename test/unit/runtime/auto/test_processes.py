@@ -14,9 +14,8 @@ from typing import Any
 import pytest
 
 from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult
-from odc_mlir.runtime.auto.job import QUEUED, Job
+from odc_mlir.runtime.auto.jobs import QUEUED, Ending, Job, Supervisor
 from odc_mlir.runtime.auto.locks import is_locked, try_lock, unlock
-from odc_mlir.runtime.auto.supervisor import Ending, Supervisor
 
 # Says in a file when it begins and ends, and ends when it is told or the file "go" is there.
 WORKER = """
@@ -133,7 +132,7 @@ def test_a_process_keeps_its_place_when_the_application_is_killed(tmp_path: Path
     """And gives it back when it ends itself."""
     application = (
         "import sys, time; from pathlib import Path\n"
-        "from odc_mlir.runtime.auto.job import Job; from odc_mlir.runtime.auto.supervisor import Supervisor\n"
+        "from odc_mlir.runtime.auto.jobs import Job; from odc_mlir.runtime.auto.jobs import Supervisor\n"
         "Supervisor.command = tuple(sys.argv[2:])\n"
         "Supervisor(Job.from_json(sys.argv[1]), lambda facts: None, lambda ending: None)\n"
         "time.sleep(1000)"

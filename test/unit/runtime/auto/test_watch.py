@@ -15,8 +15,7 @@ from odc_mlir.errors import AllocationError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.quantizer.policy.verdict import Limit
 from odc_mlir.runtime.auto import watch
-from odc_mlir.runtime.auto.saturation import EndCounter, excess, input_ranges, normal_shares
-from odc_mlir.runtime.auto.watch import Terms, Watch
+from odc_mlir.runtime.auto.watch import EndCounter, Terms, Watch, excess, input_ranges, normal_shares
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 

@@ -20,7 +20,7 @@ from odc_mlir.quantizer.policy.verdict import PROBLEM, Evidence, Limit, VerdictF
 from odc_mlir.runtime.auto import build
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.artefacts import Artefacts
-from odc_mlir.runtime.auto.job import Job
+from odc_mlir.runtime.auto.jobs import Job
 from odc_mlir.runtime.auto.worker import Worker
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
