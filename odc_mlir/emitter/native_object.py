@@ -9,8 +9,8 @@ from xdsl.dialects import llvm
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.rewriter import Rewriter
 
+from odc_mlir.codegen.loading import read_symbols
 from odc_mlir.codegen.objects import emit_linkable
-from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, PART
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
