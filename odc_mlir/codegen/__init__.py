@@ -1,4 +1,4 @@
-"""LLVM as the code generator, by llvmlite: the machine that runs this, object code, and loading it.
+"""Code generation by LLVM, through llvmlite: processors, object code, and loading it.
 
-The package llvmlite is an extra; everything here says so where it is missing.
+llvmlite is an optional dependency; every function that needs it raises OptionError without it.
 """

@@ -1,13 +1,13 @@
-"""The barrier that parts of a segment share, as LLVM's text: atomic operations have no form in xDSL's dialects."""
+"""The barrier between the parts of a segment, as LLVM text: xDSL's dialects have no atomic operations."""
 
 from __future__ import annotations
 
 import re
 
 BROKEN = 1 << 62
-"""A number of arrivals from which on nobody waits: what the barrier is set to when a part will never come."""
+"""The number of arrivals that ends all waiting: the barrier is set to it if a part fails."""
 
-_SPINS = 512  # pauses before the processor is given to others: a few microseconds
+_SPINS = 512  # pauses before the thread yields the processor: a few microseconds
 _PAUSES = {"x86_64": "call void @llvm.x86.sse2.pause()", "aarch64": "call void @llvm.aarch64.hint(i32 1)"}
 _DECLARATIONS = {"x86_64": "declare void @llvm.x86.sse2.pause()", "aarch64": "declare void @llvm.aarch64.hint(i32)"}
 _TEXT = """
@@ -44,9 +44,9 @@ leave:
 
 
 def with_barrier(text: str, name: str, architecture: str) -> str:
-    """An LLVM module that declares the barrier by this name, with its body.
+    """Return the text of an LLVM module with the body of the barrier that it declares by this name.
 
-    Whoever arrives counts itself and waits until the count is a multiple of the number of parts again.
+    A part that arrives increments the count and waits until it is a multiple of the number of parts.
     """
     body = _TEXT.format(
         name=name,

@@ -1,4 +1,4 @@
-"""What the running machine can do, without LLVM: for those who only want to know whether something is of use here."""
+"""Features of the running machine, as the operating system reports them, without LLVM."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ HINT = "install odc-mlir with the extra native: pip install 'odc-mlir[native]'"
 
 _CPUINFO = Path("/proc/cpuinfo")
 _FLAG_LINES = ("flags", "Features")  # of x86 and of Arm
-# Linux's names where LLVM has others.
+# Names of Linux that differ from those of LLVM.
 _NAMES = {"avx512_vnni": "avx512vnni", "asimd": "neon", "asimddp": "dotprod", "avx512_bf16": "avx512bf16"}
 _ARCHITECTURES = {"AMD64": "x86_64", "arm64": "aarch64"}
 
 
 def has_code_generator() -> bool:
-    """Whether the package that makes and loads native code is installed; it is not imported."""
+    """Return whether the package that generates and loads native code is installed, without importing it."""
     return find_spec(EXTRA) is not None
 
 
 def architecture() -> str:
-    """The first part of the running machine's triple."""
+    """Return the first part of the triple of the running machine."""
     return _ARCHITECTURES.get(platform.machine(), platform.machine())
 
 
 @cache
 def known_features() -> frozenset[str] | None:
-    """LLVM's names of what the machine can do, as the system tells; None where it does not."""
+    """Return the features of the machine by LLVM's names; None if the system does not report them."""
     try:
         text = _CPUINFO.read_text("utf-8", "replace")
     except OSError:
@@ -43,7 +43,7 @@ def known_features() -> frozenset[str] | None:
 
 
 def why_not_known_here(wanted: str, features: tuple[str, ...]) -> str | None:
-    """Why code for such a processor cannot run here, as far as the system tells; None where nothing is against it."""
+    """Return the reason why code for such a processor cannot run here; None if the system reports none."""
     if wanted != (here := architecture()):
         return f"it is for {wanted}, this machine is {here}"
     known = known_features()
@@ -52,7 +52,7 @@ def why_not_known_here(wanted: str, features: tuple[str, ...]) -> str | None:
 
 
 def machine_facts() -> str:
-    """A digest of what tells this machine from another, as far as code is concerned."""
+    """Return a digest of the architecture and the features of this machine."""
     features = known_features()
     text = "\0".join([architecture(), *sorted(features if features is not None else {platform.processor()})])
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""The running machine, and LLVM's view of a processor."""
+"""Processors as LLVM knows them, and the one of the running machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from odc_mlir.targets.cpu import CpuTarget
 
 
 def import_llvm() -> Any:
-    """llvmlite's binding, ready for every target; raises OptionError when it is not installed."""
+    """Return the binding of llvmlite, ready for every target; raise OptionError if it is not installed."""
     try:
         from llvmlite import binding
     except ImportError:
@@ -34,29 +34,29 @@ def _initialize() -> None:
 
 
 def running_features() -> frozenset[str]:
-    """LLVM's names of what the running machine can do; raises OptionError without llvmlite."""
+    """Return the features of the running machine by LLVM's names; raise OptionError without llvmlite."""
     found = import_llvm().get_host_cpu_features()
     features = {name for name, present in found.items() if present}
-    # NEON is no feature that one can ask for where it is always there
+    # LLVM does not report NEON where every processor has it
     return frozenset(features | ({"neon"} if running_architecture() == "aarch64" else set()))
 
 
 def running_architecture() -> str:
-    """The first part of the running machine's triple."""
+    """Return the first part of the triple of the running machine."""
     return str(import_llvm().get_default_triple()).partition("-")[0]
 
 
 def resolve(name: str) -> CpuTarget:
-    """The processor called ``name``, where ``cpu`` is what describes the running machine best; raises OdcError."""
+    """Return the processor ``name``; ``cpu`` is the best description of the running machine. Raises OdcError."""
     if name != cpu.HERE:
         return cpu.load(name)
     return cpu.best_for(running_architecture(), running_features())
 
 
 def for_triple(triple: str, name: str) -> CpuTarget:
-    """A processor that LLVM calls ``name``, by arithmetic that all have.
+    """Return a processor by LLVM's names; its kernels use portable arithmetic.
 
-    Raises OptionError for an unknown triple, and for one of a big-endian processor.
+    Raises OptionError for an unknown triple or name, and for a big-endian processor.
     """
     try:
         import_llvm().Target.from_triple(triple)
@@ -85,9 +85,9 @@ machine.emit_object(module)
 
 
 def _check_cpu(triple: str, name: str) -> None:
-    """Raise OptionError for a processor that LLVM does not know, or not with ``triple``.
+    """Raise OptionError for a processor that LLVM does not know for ``triple``.
 
-    LLVM cannot be asked: it prints, and takes no notice of the name or ends the process. So a process of its own tries.
+    LLVM has no query for that: it prints a message and ignores the name, or ends the process. A child process tries it.
     """
     if not name:
         return
@@ -100,7 +100,7 @@ def _check_cpu(triple: str, name: str) -> None:
 
 
 def why_not_here(architecture: str, features: tuple[str, ...]) -> str | None:
-    """Why code for such a processor cannot run here; None where it can."""
+    """Return the reason why code for such a processor cannot run here; None if it can."""
     if architecture != (here := running_architecture()):
         return f"it is for {architecture}, this machine is {here}"
     missing = sorted(set(features) - running_features())
@@ -108,7 +108,7 @@ def why_not_here(architecture: str, features: tuple[str, ...]) -> str | None:
 
 
 def target_machine(target: CpuTarget) -> Any:
-    """LLVM's code generator for a processor."""
+    """Return the code generator of LLVM for a processor."""
     llvm = import_llvm()
     features = ",".join([*(f"+{name}" for name in target.features), *target.tuning])
     return llvm.Target.from_triple(target.triple).create_target_machine(

@@ -1,4 +1,4 @@
-"""From the text of an LLVM module to object code."""
+"""Object code from the text of LLVM modules."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from odc_mlir.targets.cpu import CpuTarget
 
 
 def emit_object(text: str, target: CpuTarget) -> bytes:
-    """The ELF file of an LLVM module; raises CompileError for one that LLVM refuses."""
+    """Return the ELF file of an LLVM module; raise CompileError if LLVM rejects it."""
     module, machine = _optimised(text, target)
     return bytes(machine.emit_object(module))
 
 
 def emit_linkable(text: str, target: CpuTarget, entry: str) -> bytes:
-    """Object code to be linked with other code: ``entry`` is its only global name, and it calls no C library for loops.
+    """Return object code for linking with other code: ``entry`` is its only global name.
 
-    Loops that fill or copy would become ``memset`` and ``memcpy``, which firmware need not have.
+    Loops that fill or copy do not become calls of ``memset`` and ``memcpy``, which firmware need not have.
     """
     text = re.sub(r"^(define [^{\n]*?)( *\{)?$", r'\1 "no-builtins"\2', text, flags=re.MULTILINE)
     module, machine = _optimised(text, target, entry)
@@ -27,15 +27,15 @@ def emit_linkable(text: str, target: CpuTarget, entry: str) -> bytes:
 
 
 def emit_assembly(text: str, target: CpuTarget) -> str:
-    """What :func:`emit_object` contains, to be read."""
+    """Return the assembly text of :func:`emit_object`."""
     module, machine = _optimised(text, target)
     return str(machine.emit_assembly(module))
 
 
 def _optimised(text: str, target: CpuTarget, entry: str | None = None) -> tuple[Any, Any]:
-    """The module after LLVM's passes; ``entry``: what alone stays global.
+    """Return the module after the passes of LLVM, and the code generator; only ``entry``, if given, stays global.
 
-    Kernels are vectorised and unrolled as they are written, so that is left out.
+    Vectorisation and unrolling are off: kernels are written so already.
     """
     llvm = import_llvm()
     machine = target_machine(target)

@@ -1,6 +1,6 @@
-"""From finished instructions to bytes: the binary of a program, and its text listing.
+"""Binaries and listings of programs, and files of native code.
 
-Functions are imported when asked for by name, so that importing this package costs nothing.
+Functions are imported on first use, so that importing this package costs nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A whole model as one object file and its C header, for firmware: constants inside, no memory of its own."""
+"""Object file and C header of a whole model, for firmware: constants are inside, memory comes from the caller."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from xdsl.dialects import llvm
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
 from xdsl.rewriter import Rewriter
 
+from odc_mlir.codegen.loading import read_symbols
 from odc_mlir.codegen.objects import emit_linkable
-from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CONSTANTS, PART
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
@@ -27,7 +27,7 @@ _C_TYPES = {
 
 
 def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[bytes, str]:
-    """Object code of a segment that is a whole model, and the header that declares ``<name>_run``."""
+    """Return object code of a segment that is a whole model, and the header that declares ``<name>_run``."""
     module = module_of(segment)
     constants, arena = module.attributes[CONSTANTS], module.attributes[ARENA_BYTES]
     assert isinstance(constants, BlobAttr)
@@ -42,14 +42,14 @@ def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[byt
 
 
 def _undivide(module: ModuleOp) -> None:
-    """Take out what is for several threads, of which firmware has none."""
+    """Erase the functions for several threads: firmware has one."""
     if isinstance(part := module.attributes.get(PART), StringAttr):
         for op in [op for op in module.ops if isinstance(op, llvm.FuncOp) and op.sym_name.data in (part.data, BARRIER)]:
             Rewriter.erase_op(op)
 
 
 def needs(code: bytes) -> str:
-    """What object code wants from whoever links it, as a sentence."""
+    """Return a sentence with the functions that object code needs from its linker."""
     symbols = read_symbols(code)
     if symbols is None:
         return "The linker says which functions it needs: it is no ELF file."
@@ -59,7 +59,7 @@ def needs(code: bytes) -> str:
 
 
 def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
-    """LLVM IR of the constants and of the function that passes them on."""
+    """Return LLVM IR of the constants and of the function that passes them to ``inner``."""
     data = "".join(f"\\{byte:02X}" for byte in constants)
     parameters = [f"ptr %t{i}" for i in range(tensors)] + ["ptr %arena"]
     return (
@@ -110,7 +110,7 @@ def _header(
 
 
 def _tensor(prefix: str, info: TensorInfo) -> list[str]:
-    """The definitions of one input or output."""
+    """Return the definitions of one input or output."""
     shape = info.static_shape
     elements = 1
     for size in shape:

@@ -1,4 +1,4 @@
-"""A segment in the llvm dialect as the bytes of a ``.cpu`` file."""
+"""``.cpu`` files of segments in the llvm dialect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from odc_mlir.targets.cpu import CpuTarget
 
 
 def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
-    """The ``.cpu`` file of a segment at stage ``native-llvm``; raises CompileError and OptionError."""
+    """Return the ``.cpu`` file of a segment at stage ``native-llvm``; raise CompileError and OptionError."""
     module = module_of(segment)
     constants, arena = module.attributes.get(CONSTANTS), module.attributes.get(ARENA_BYTES)
     if not isinstance(constants, BlobAttr) or not isinstance(arena, IntegerAttr):
@@ -47,7 +47,7 @@ def emit_native_segment(segment: SegmentOp, target: CpuTarget) -> bytes:
 
 
 def module_of(segment: SegmentOp) -> ModuleOp:
-    """The functions of a segment; raises CompileError before there are any."""
+    """Return the module with the functions of a segment; raise CompileError if there is none yet."""
     root = segment.parent_op()
     while root is not None and not isinstance(root, ModuleOp):
         root = root.parent_op()
@@ -62,7 +62,7 @@ def _port(info: TensorInfo) -> NativePort:
 
 
 def llvm_text(module: ModuleOp) -> str:
-    """The LLVM module of functions in the llvm dialect, by xDSL's translation."""
+    """Return the text of the LLVM module of functions in the llvm dialect, translated by xDSL."""
     import_llvm()
     from xdsl.backend.llvm.convert import convert_module
 
@@ -74,7 +74,7 @@ def llvm_text(module: ModuleOp) -> str:
     for function in translated.functions:
         if function.name.startswith(CHOOSE):
             _define_choice(function)
-        # the translation leaves both out
+        # the translation drops linkage and attributes
         if function.name in private:
             function.linkage = "internal"
         if function.name in inline:

@@ -19,7 +19,7 @@ from odc_mlir.isa.listing import write_listing
 
 @dataclass(frozen=True)
 class NpuListingTarget(Target):
-    """Listings of all programs, each under a comment with its name; one on its own reads back to its binary."""
+    """Listings of all programs, each after a comment with its name; the assembler reads a single one back."""
 
     name = "npu-listing"
 

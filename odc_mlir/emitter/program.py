@@ -1,4 +1,4 @@
-"""A program of instructions as the bytes of a ``.npu`` container."""
+"""``.npu`` files of programs of instructions."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ TARGET_DESCRIPTION = "target_description"  # metadata key that the simulator rea
 def emit_program(
     program: ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> bytes:
-    """The ``.npu`` file of ``program``; arguments and errors as :func:`container_of`."""
+    """Return the ``.npu`` file of ``program``; arguments and errors as :func:`container_of`."""
     return write(container_of(program, target, memory, kinds))
 
 
 def operator_kinds(segment: SegmentOp) -> dict[str, str]:
-    """Opcodes of the model's operators in a segment by the name that its program has for them."""
+    """Return the opcodes of the operators in a segment, by their names in its program."""
     found = [op for op in segment.circle_block.ops if isinstance(op, CircleOp)]
     names = distinct_names(segment.circle_block)
     return {name: op.SPEC.name for op, own in zip(found, names, strict=True) for name in own[:1]}
@@ -56,7 +56,7 @@ def operator_kinds(segment: SegmentOp) -> dict[str, str]:
 def container_of(
     program: ProgramOp, target: Target, memory: MemoryMode, kinds: Mapping[str, str] = MappingProxyType({})
 ) -> Container:
-    """All that a file holds of ``program``; ``kinds``: see :func:`operator_kinds`.
+    """Return the contents of the file of ``program``; ``kinds``: see :func:`operator_kinds`.
 
     Raises CompileError for a program that is not at the end of the stage npu-alloc.
     """
@@ -80,7 +80,7 @@ def container_of(
 
 
 def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[str, Any]:
-    """What the metadata section says; a target that is not shipped is described in full."""
+    """Return the metadata section, with the description of a target that is not shipped."""
     known: dict[str, Any] = {
         "target": target.name,
         "target_version": target.version,
@@ -96,7 +96,7 @@ def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[st
 
 
 def _plain(attribute: Attribute) -> Any:
-    """An attribute of dictionaries, lists, integers and strings as plain data."""
+    """Return an attribute of dictionaries, lists, integers and strings as plain data."""
     if isinstance(attribute, DictionaryAttr):
         return {key: _plain(value) for key, value in attribute.data.items()}
     if isinstance(attribute, ArrayAttr):
@@ -105,19 +105,19 @@ def _plain(attribute: Attribute) -> Any:
 
 
 class Emitted(NamedTuple):
-    """One instruction of a program and the operation that it belongs to; None for the ends of loops."""
+    """An instruction of a program and its operation; None for loops."""
 
     instr: Instr
     op: InstructionOp | None
 
 
 def instructions(program: ProgramOp) -> list[Instr]:
-    """The instructions of ``program``, halt included; raises CompileError for a body that is not finished."""
+    """Return the instructions of ``program``, halt included; raise CompileError if it has none yet."""
     return [emitted.instr for emitted in _emitted(program)]
 
 
 def _emitted(program: ProgramOp) -> list[Emitted]:
-    """One instruction for each operation, and two for each loop; errors as :func:`instructions`."""
+    """Return one instruction per operation, and two per loop; errors as :func:`instructions`."""
     if program.block.last_op is None or not is_instruction(program.block.last_op):
         raise CompileError(
             f"program {program.sym_name.data} holds no instructions", hint="run the stage npu-alloc first"
@@ -151,7 +151,7 @@ def _instruction(op: InstructionOp, homes: Homes) -> Instr:
 
 
 def _buffers(program: ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
-    """(address, buffer) of all buffers in ``space``, in order of address."""
+    """Return ``(address, buffer)`` of all buffers in ``space``, in order of address."""
     found = []
     for op in program.block.ops:
         if type(op) is not BufferOp:
@@ -163,17 +163,17 @@ def _buffers(program: ProgramOp, space: Space) -> list[tuple[int, BufferOp]]:
 
 
 def _arena_bytes(program: ProgramOp, burst: int) -> int:
-    """The end of the last buffer, of which whole bursts are moved: what allocation counts, and limits are held to."""
+    """Return the end of the last buffer in whole bursts, as allocation counts it."""
     end = max((address + op.size for address, op in _buffers(program, Space.ARENA)), default=0)
     return -(-end // burst) * burst
 
 
 def _constants(program: ProgramOp) -> bytes:
-    """The constants region."""
-    parts: list[bytes | memoryview] = []  # joined once: constants are most of what large networks are
+    """Return the constants region."""
+    parts: list[bytes | memoryview] = []  # joined once: constants are most of a large network
     end = 0
     for address, op in _buffers(program, Space.CONSTANTS):
-        assert op.data is not None, "verified of constants"
+        assert op.data is not None, "the verifier requires data of constants"
         if address < end:
             raise CompileError("two constants overlap", tensor=op.label.data)
         parts += [bytes(address - end), op.data.bytes]
@@ -187,7 +187,7 @@ def _offsets(program: ProgramOp, name: str) -> tuple[int, ...]:
 
 
 def _regions(program: ProgramOp) -> tuple[list[Region], list[Region]]:
-    """In which region each input and each output lies: in its own, where no buffer of the arena holds it."""
+    """Return the region of each input and each output: the arena if a buffer of it holds the tensor."""
     inputs = [Region.INPUTS] * len(program.input_types)
     outputs = [Region.OUTPUTS] * len(program.output_types)
     for _, op in _buffers(program, Space.ARENA):
@@ -200,7 +200,7 @@ def _regions(program: ProgramOp) -> tuple[list[Region], list[Region]]:
 def _records(
     regions: Sequence[Region], names: Sequence[str], types: Sequence[Attribute], offsets: Sequence[int]
 ) -> tuple[TensorRecord, ...]:
-    """The tensors with their places."""
+    """Return the tensors with their places."""
     records = []
     for region, name, type_, offset in zip(regions, names, types, offsets, strict=True):
         facts = tensor_facts(type_)
@@ -212,7 +212,7 @@ def _records(
 
 
 def _recomputed(program: ProgramOp) -> dict[str, int]:
-    """Multiply-accumulates that are done more than once, by the name of the operator."""
+    """Return the repeated multiply-accumulates by the name of the operator."""
     attribute = program.attributes.get(RECOMPUTED_MACS)
     if not isinstance(attribute, DictionaryAttr):
         return {}
@@ -220,7 +220,7 @@ def _recomputed(program: ProgramOp) -> dict[str, int]:
 
 
 def _operators(program: Sequence[Emitted], kinds: Mapping[str, str], again: Mapping[str, int]) -> tuple[MapEntry, ...]:
-    """Model operators, each with the instructions that compute it; ``again``: what :func:`_recomputed` says."""
+    """Return the operators of the model with their instructions; ``again``: repeated multiply-accumulates."""
     macs: dict[str, int] = {}
     ranges: dict[str, list[tuple[int, int]]] = {}
     iterations = 1
@@ -242,7 +242,7 @@ def _operators(program: Sequence[Emitted], kinds: Mapping[str, str], again: Mapp
 
 
 def instruction_macs(values: Mapping[str, int]) -> int:
-    """Multiply-accumulates of one ``conv`` instruction, padding taps included."""
+    """Return the multiply-accumulates of one ``conv`` instruction, padding taps included."""
     depth = values["kernel_height"] * values["kernel_width"]
     depth *= 1 if values.get("depthwise") else values["in_channels"]
     return values["out_width"] * values["out_height"] * values["channels"] * depth

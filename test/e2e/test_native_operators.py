@@ -230,6 +230,29 @@ def test_weights_of_half_precision() -> None:
     assert_close(found, odc_mlir.run(model, [x], backend="host")[0])
 
 
+@pytest.mark.parametrize(("dtype", "zero"), [("int8", -5), ("uint8", 7), ("int16", 0), ("int16", 3)])
+@pytest.mark.parametrize("name", ["CONV_2D", "DEPTHWISE_CONV_2D", "DEPTHWISE_CONV_2D of one channel"])
+def test_padding_of_quantised_products(name: str, dtype: str, zero: int) -> None:
+    """Padding is filled with the zero point, which the sums take off again."""
+    operator, _, single = name.partition(" of ")
+    depthwise, channels = operator != "CONV_2D", 1 if single else 4
+    outputs = 8 if depthwise else 19
+    shape = (1, 3, 3, outputs) if depthwise else (outputs, 3, 3, channels)
+    builder, generator = ModelBuilder(), np.random.default_rng(0)
+    given = builder.tensor("x", (2, 5, 6, channels), dtype, quant=(0.02, zero))
+    weights = generator.integers(-127, 128, shape).astype(np.int8)
+    result = builder.tensor("y", (2, 5, 6, outputs), dtype, quant=(0.5, zero))
+    options = {"padding": "same", "stride_h": 1, "stride_w": 1}
+    options |= {"depth_multiplier": outputs // channels} if depthwise else {}
+    operands = [given, builder.tensor("w", shape, "int8", data=weights, quant=(0.01, 0)), -1]
+    builder.operator(operator, operands, [result], options=options)
+    model = model_bytes(builder.finish([given], [result]))
+    limits = np.iinfo(dtype)
+    x = generator.integers(limits.min, limits.max, (2, 5, 6, channels), endpoint=True).astype(dtype)
+    (found,) = odc_mlir.run(odc_mlir.compile(model, target="cpu", strict=True), [x], strict=True)
+    np.testing.assert_array_equal(found, odc_mlir.run(model, [x], backend="host")[0])
+
+
 def compare_random(seeds: range, count: int, target: str) -> None:
     """Random operators give the host's integers; nearly all of them are native."""
     host = 0

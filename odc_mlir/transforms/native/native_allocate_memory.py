@@ -4,17 +4,19 @@ Before::
 
     %1 = memref.alloc(%c512) : memref<?xi8>
 
-After: buffers that are in use at the same time do not overlap; the module records the size of the arena. Every buffer
-is followed by a gap that vectors may overrun into::
+After: buffers that are in use at the same time do not overlap; the module records the size of the arena. Behind every
+buffer there is a gap that vectors may overrun into::
 
     builtin.module attributes {native.arena_bytes = 1216 : i64, …} {
       …
       %1 = memref.view %arena[%c0][%c512] : memref<?xi8> to memref<?xi8>
+
+The offsets are computed for a whole function; a pattern then replaces each allocation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
@@ -22,35 +24,55 @@ from xdsl.dialects import arith, memref
 from xdsl.dialects.builtin import FixedBitwidthType, IndexType, IntegerAttr, MemRefType, ModuleOp, i64
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
-from xdsl.passes import ModulePass
-from xdsl.rewriter import InsertPoint, Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.native_attributes import ARENA_BYTES
 from odc_mlir.isa.fields import Space
+from odc_mlir.transforms.common.conversion import LoweringPattern
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, KERNEL, SLACK
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 from odc_mlir.transforms.npu.schedule.program import Buffer
 
 
+@dataclass
+class PlaceBuffer(LoweringPattern[memref.AllocOp]):
+    """``memref.alloc`` to a view of the arena at the offset of the buffer."""
+
+    arena: SSAValue
+    offsets: Mapping[Operation, int]
+
+    def lower(self, op: memref.AllocOp, rewriter: PatternRewriter, /) -> None:
+        offset = arith.ConstantOp(IntegerAttr(self.offsets[op], IndexType()))
+        view = memref.ViewOp(self.arena, offset.result, list(op.dynamic_sizes), op.memref.type)
+        rewriter.replace(op, [offset, view])
+
+
 @dataclass(frozen=True)
-class NativeAllocateMemoryPass(ModulePass):
-    """Place buffers; see the module's text."""
+class NativeAllocateMemoryPass(PatternPass):
+    """Assign offsets; see the module's text."""
 
     name = "native-allocate-memory"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (PlaceBuffer,)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         for module in segment_modules(op):
             function = segment_function(module)
-            module.attributes[ARENA_BYTES] = IntegerAttr(_place(function), i64)
+            offsets, size = _offsets(function)
+            apply_patterns_to([PlaceBuffer(function.args[-2], offsets)], list(offsets))
+            module.attributes[ARENA_BYTES] = IntegerAttr(size, i64)
 
 
 def segment_modules(module: ModuleOp) -> list[ModuleOp]:
-    """The modules that the segments of ``module`` are lowered to."""
+    """Return the modules that the segments of ``module`` are lowered to."""
     return [item for item in module.walk() if isinstance(item, ModuleOp) and item is not module]
 
 
 def segment_function(module: ModuleOp) -> FuncOp:
-    """The function of a segment: the only one that is not a kernel."""
+    """Return the function of a segment: the only one that is not a kernel."""
     (found,) = [
         item
         for item in module.ops
@@ -59,33 +81,25 @@ def segment_function(module: ModuleOp) -> FuncOp:
     return found
 
 
-def _place(function: FuncOp) -> int:
-    """Replace all allocations of a function; the bytes that they take."""
+def _offsets(function: FuncOp) -> tuple[dict[Operation, int], int]:
+    """Return the offset of every allocation in the arena, and the size of the arena."""
     position = {op: index for index, op in enumerate(function.body.block.ops)}
-    found = [(op, index) for op, index in position.items() if isinstance(op, memref.AllocOp)]
-    intervals = [
-        Interval(
+    intervals = {
+        op: Interval(
             Buffer(op.memref.name_hint or "buffer", Space.ARENA, _size(op) + SLACK),
             index,
             max(index, *_uses(op.memref, position)),
             ALIGNMENT,
         )
-        for op, index in found
-    ]
-    used = allocate_tightly(intervals)
-    arena = function.args[-2]
-    for (op, _), interval in zip(found, intervals, strict=True):
-        assert interval.buffer.address is not None
-        place = arith.ConstantOp(IntegerAttr(interval.buffer.address, IndexType()))
-        view = memref.ViewOp(arena, place.result, list(op.dynamic_sizes), op.memref.type)
-        place.location = view.location = op.location
-        Rewriter.insert_op(place, InsertPoint.before(op))
-        Rewriter.replace_op(op, view)
-    return used
+        for op, index in position.items()
+        if isinstance(op, memref.AllocOp)
+    }
+    size = allocate_tightly(list(intervals.values()))
+    return {op: interval.buffer.address or 0 for op, interval in intervals.items()}, size
 
 
 def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
-    """Where a buffer is used, also by the names that views give it."""
+    """Return the positions of the operations that use a buffer or a view of it."""
     found = [0]
     for use in value.uses:
         found.append(position[use.operation])
@@ -95,7 +109,7 @@ def _uses(value: SSAValue, position: Mapping[Operation, int]) -> list[int]:
 
 
 def _size(op: memref.AllocOp) -> int:
-    """Bytes of an allocation."""
+    """Return the size of an allocation in bytes."""
     size = op.dynamic_sizes[0].owner
     assert isinstance(size, arith.ConstantOp)
     assert isinstance(size.value, IntegerAttr)

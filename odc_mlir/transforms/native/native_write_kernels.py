@@ -11,49 +11,63 @@ After::
         %0 = vector.load %input[%i] : memref<?xi8>, vector<64xi8>
         …
 
-and, beside the kernels, the small functions that they call, marked ``native.inline``.
+Small functions that kernels call are added behind them, marked ``native.inline``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringAttr, UnitAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.passes import ModulePass
-from xdsl.rewriter import Rewriter
+from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.native_attributes import INLINE
 from odc_mlir.support.locations import name_inside
+from odc_mlir.transforms.common.conversion import LoweringPattern
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.native.kernels.registry import Helpers, find_kernel, write_kernel
 from odc_mlir.transforms.native.lowering.segment_writer import KERNEL, OPTIONS
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules
 from odc_mlir.transforms.native.native_set_target import machine_of
 
 
+@dataclass
+class WriteKernel(LoweringPattern[FuncOp]):
+    """A declared kernel to the function with its loops."""
+
+    helpers: Helpers
+
+    def matches(self, op: FuncOp, /) -> bool:
+        return KERNEL in op.attributes
+
+    def lower(self, op: FuncOp, rewriter: PatternRewriter, /) -> None:
+        name, options = op.attributes[KERNEL], op.attributes[OPTIONS]
+        assert isinstance(name, StringAttr)
+        assert isinstance(options, DictionaryAttr)
+        values = {key: value.value.data for key, value in options.data.items() if isinstance(value, IntegerAttr)}
+        written = write_kernel(find_kernel(name.data), values, self.helpers)
+        name_inside(written, written.sym_name.data)  # several layers share a kernel
+        rewriter.replace(op, written)
+
+
 @dataclass(frozen=True)
-class NativeWriteKernelsPass(ModulePass):
+class NativeWriteKernelsPass(PatternPass):
     """Write the loops of every declared kernel; see the module's text."""
 
     name = "native-write-kernels"
+
+    @classmethod
+    def patterns(cls) -> Sequence[type[RewritePattern]]:
+        return (WriteKernel,)
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         machine = machine_of(op)
         for module in segment_modules(op):
             helpers = Helpers(machine.dot)
-            for declared in [item for item in module.ops if isinstance(item, FuncOp) and KERNEL in item.attributes]:
-                name, options = declared.attributes[KERNEL], declared.attributes.get(OPTIONS)
-                assert isinstance(name, StringAttr)
-                assert isinstance(options, DictionaryAttr)
-                values = {
-                    key: value.value.data for key, value in options.data.items() if isinstance(value, IntegerAttr)
-                }
-                written = write_kernel(find_kernel(name.data), values, helpers)
-                name_inside(written, written.sym_name.data)  # several layers share a kernel
-                block = module.body.block
-                block.insert_op_after(written, declared)
-                Rewriter.erase_op(declared)
+            apply_patterns_to([WriteKernel(helpers)], list(module.ops))
             for helper in helpers.made.values():
                 helper.attributes[INLINE] = UnitAttr()
                 name_inside(helper, helper.sym_name.data)

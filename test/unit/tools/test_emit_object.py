@@ -11,9 +11,8 @@ import pytest
 
 import odc_mlir
 from odc_mlir import compiler
-from odc_mlir.codegen.loading import LoadedObject
+from odc_mlir.codegen.loading import LoadedObject, read_symbols
 from odc_mlir.codegen.machine import import_llvm, resolve, target_machine
-from odc_mlir.codegen.symbols import read_symbols
 from odc_mlir.tools import odc_compile
 
 _FOR = ["--emit", "object", "-o", "digits.o", "--triple"]

@@ -1,4 +1,4 @@
-"""Small functions that kernels call and that the code generator puts in their place: products and requantisation."""
+"""Small functions that kernels call and LLVM inlines: products by instruction set, and scaling of sums."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.lowering.loops import Loops, i8, i16, i32, i64, lanes
 
-LANES = 16  # of 32 bits: what kernels call a vector; machines with shorter registers take several for one
+LANES = 16  # 32-bit elements of a vector; machines with shorter registers use several for one
 
 SUMS = lanes(LANES, i32)
 CODES = lanes(LANES, i8)
@@ -18,10 +18,10 @@ WEIGHTS = lanes(4 * LANES, i8)  # four weights for each of 16 channels
 
 
 def _scale(w: Loops) -> SSAValue:
-    """``multiply(sums, q, -shift)`` of numerics.fixed.
+    """Return ``multiply(sums, q, -shift)`` of numerics.fixed.
 
-    ``round`` has all bits set where ``shift`` > 0: there, halves are rounded away from zero, to which end 1 is taken
-    off negative numbers. ``half`` is ``2^shift / 2``. The product and ``half`` together must stay below 2^31.
+    Where ``shift`` > 0, ``round`` has all bits set, so that 1 is subtracted from negative numbers: halves are rounded
+    away from zero. ``half`` is ``2^shift / 2``. The product plus ``half`` must stay below 2^31.
     """
     scaled = _doubling_high(w, w["sums"], w["q"])
     sign = w.logical_and(w.shift_right(scaled, 31), w["round"])
@@ -29,7 +29,7 @@ def _scale(w: Loops) -> SSAValue:
 
 
 def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
-    """``(a*b + 2^30) >> 31`` for vectors of 16 numbers, by 64-bit products of even and of odd elements."""
+    """Return ``(a*b + 2^30) >> 31`` for vectors of 16 numbers, by 64-bit products of even and of odd elements."""
     wide = lanes(LANES // 2, i64)
     halves = []
     for even in (True, False):
@@ -47,7 +47,7 @@ _SCALING = dict.fromkeys(("sums", "q", "round", "half", "shift"), SUMS)
 
 
 def scale(name: str) -> FuncOp:
-    """Sums times a fixed-point number, rounded."""
+    """Multiply sums by fixed-point numbers, rounded."""
     w = Loops(name, _SCALING, [SUMS])
     return w.finish(_scale(w))
 
@@ -70,7 +70,7 @@ def dot_vnni(name: str) -> FuncOp:
 
 
 def dot_portable(name: str) -> FuncOp:
-    """The same in arithmetic that every machine has."""
+    """The same in portable arithmetic."""
     w = Loops(name, _DOT, [SUMS])
     sums = w["sums"]
     x = w.widen_unsigned(w["x"], lanes(4, i32))
@@ -99,7 +99,7 @@ def _madd(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
 
 
 def dot_madd(name: str) -> FuncOp:
-    """The same by AVX2's products of pairs of 16 bits, for which bytes are made wide: weights once for a tile."""
+    """The same by AVX2's products of pairs of 16 bits; weights are widened once per tile."""
     w = Loops(name, _DOT, [SUMS])
     sums, x = w["sums"], w.widen_unsigned(w["x"], lanes(4, i16))
     for first in (0, 2):
@@ -115,7 +115,7 @@ _REGISTER = 16  # bytes of a NEON register, four sums of four products each
 def _by_registers(
     w: Loops, sums: SSAValue, x: SSAValue, multiply: Callable[[SSAValue, SSAValue, SSAValue], SSAValue]
 ) -> SSAValue:
-    """``multiply(sums, x, weights)`` for four sums at a time; ``x`` is one register."""
+    """Return ``multiply(sums, x, weights)``, four sums at a time; ``x`` is one register."""
     found = []
     for part in range(LANES // 4):
         own = w.shuffle(sums, sums, range(4 * part, 4 * part + 4))
@@ -131,7 +131,7 @@ def _neon(w: Loops, name: str) -> Callable[[SSAValue, SSAValue, SSAValue], SSAVa
 
 
 def _spread(w: Loops) -> SSAValue:
-    """The four inputs in every quarter of a register."""
+    """Return the four inputs in every quarter of a register."""
     return w.bitcast(w.broadcast(w.bitcast(w["x"], lanes(1, i32)), 4), lanes(_REGISTER, i8))
 
 
@@ -144,8 +144,8 @@ def dot_usdot(name: str) -> FuncOp:
 def dot_sdot(name: str) -> FuncOp:
     """The same by Arm's products of signed bytes (the feature dotprod).
 
-    Inputs are taken 128 lower. What that lacks, 128 times the sum of the weights, is the same for all pixels of a
-    tile, so that it is computed once for them.
+    Inputs are lowered by 128. The missing 128 times the sum of the weights is the same for all pixels of a tile, so
+    that it is computed once.
     """
     w = Loops(name, _DOT, [SUMS])
     sdot, register = _neon(w, "sdot"), lanes(_REGISTER, i8)
@@ -160,7 +160,7 @@ _DOT_PAIRS = {"sums": SUMS, "x": lanes(2, i16), "weights": lanes(2 * LANES, i16)
 
 
 def dot_pairs_vnni(name: str) -> FuncOp:
-    """``sums[c] + x[0] * weights[c, 0] + x[1] * weights[c, 1]`` for codes of 16 bits, by AVX-512 VNNI."""
+    """``sums[c] + x[0] * weights[c, 0] + x[1] * weights[c, 1]`` for 16-bit values, by AVX-512 VNNI."""
     w = Loops(name, _DOT_PAIRS, [SUMS])
     pair = w.bitcast(w["x"], lanes(1, i32))
     spread = w.bitcast(w.broadcast(pair, LANES), lanes(2 * LANES, i16))
@@ -174,7 +174,7 @@ def dot_pairs_madd(name: str) -> FuncOp:
 
 
 def dot_pairs_portable(name: str) -> FuncOp:
-    """The same in arithmetic that every machine has."""
+    """The same in portable arithmetic."""
     w = Loops(name, _DOT_PAIRS, [SUMS])
     sums = w["sums"]
     x = w.widen(w["x"], lanes(2, i32))

@@ -1,4 +1,4 @@
-"""Functions of real numbers as vector arithmetic, to a few units in the last place."""
+"""Functions of floats as vector arithmetic, precise to a few units in the last place."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _type(x: SSAValue) -> VectorType:
 def choose(w: Loops, predicate: str, a: SSAValue, b: SSAValue, x: SSAValue, y: SSAValue) -> SSAValue:
     """Return ``x`` where ``a`` and ``b`` compare as ``predicate`` (``eq``, ``gt``, ``ge``), else ``y``.
 
-    NaN never compares. Works on reals and vectors of reals.
+    NaN never compares. Works on floats and vectors of floats.
     """
     if isinstance(a.type, VectorType):
         return w.intrinsic(f"{CHOOSE}{predicate}.v{a.type.get_shape()[0]}f32", [a, b, x, y], x.type)
@@ -100,7 +100,7 @@ def _minus_one(w: Loops, x: SSAValue) -> SSAValue:
 
 
 def small_integers(w: Loops, x: SSAValue) -> SSAValue:
-    """Integral reals of less than 2^22 as integers, by their bits beside a large number."""
+    """Return whole floats below 2^22 as integers, by the bits of their sum with a large number."""
     type = _type(x)
     shifted = w.emit(arith.AddfOp(x, w.constant(_ROUNDING, type)))
     return w.sub(w.bitcast(shifted, lanes(type.get_shape()[0], i32)), _ROUNDING_BITS)
@@ -124,7 +124,7 @@ def rounded(w: Loops, x: SSAValue) -> SSAValue:
     """Return the nearest integer, halves away from zero, of a float or a vector of floats."""
     whole = _intrinsic("trunc")(w, x)
     rest = size_of(w, w.emit(arith.SubfOp(x, whole)))
-    # 1 where the rest is half and more: twice the rest is exact, half more than it would not be
+    # 1 where the rest is half and more: twice the rest is exact, the rest plus a half is not
     up = _intrinsic("trunc")(w, w.emit(arith.AddfOp(rest, rest)))
     return w.emit(arith.AddfOp(whole, _intrinsic("copysign")(w, up, x)))
 

@@ -1,9 +1,9 @@
-"""LSTM cells that go through a sequence, on reals and on codes.
+"""Kernels of LSTM cells over a sequence, on floats and on quantised values.
 
-Results are ``[outer, inner, channels]``, time being the outer or the inner of the two, and are written from the first
-on: what a vector writes beyond the last channel is written again by the row that follows. ``hidden`` has two places for
-each sequence, of ``padded`` elements: a step reads one and writes the other, and the last step writes the first place.
-What belongs to the four gates lies side by side: input, forget, cell, output.
+Results are ``[outer, inner, channels]``, with time as the outer or the inner axis, and written in this order: elements
+that a vector writes beyond the last channel are written again by the next row. ``hidden`` has two rows of ``padded``
+elements per sequence: a step reads one and writes the other, and the last step writes the first. Numbers of the four
+gates lie side by side: input, forget, cell, output.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from odc_mlir.transforms.native.lowering.loops import (
 
 GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
 CELL_FIELDS = ("added_half", "added_shift", "low", "high", "q", "round", "half", "shift", "zero")
-"""What a cell on codes has one number of."""
+"""Numbers of a quantised cell."""
 
 GATE_FIELDS = (*FIELDS, "left")
-"""What it has for each channel of all gates, to scale sums after they are moved to the left."""
+"""Numbers by channel of all gates, which scale sums after a shift to the left by ``left``."""
 
 _FUNCTIONS = {operation.name: operation.write for operation in OPERATIONS}
 _LARGEST = (1 << 15) - 1
@@ -47,10 +47,10 @@ _SEQUENCE: dict[str, Attribute] = {"outer": INDEX, "inner": INDEX, "channels": I
 
 @kernel(input=REALS, weights=REALS, hidden=REALS, cell=REALS, output=REALS, clip=f32, **_SEQUENCE)
 def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> None:
-    """``input`` is what inputs and biases add to the gates, ``[outer, inner, gates, padded]``.
+    """A cell on floats. ``input`` is the share of inputs and biases in the gates, ``[outer, inner, gates, padded]``.
 
-    ``weights`` of the hidden values are ``[channel][gate][padded]``; the state of the cell stays in ``cell``, within
-    ``clip`` if that is an option.
+    ``weights`` of the hidden values are ``[channel][gate][padded]``. The state of the cell stays in ``cell``, limited
+    by the parameter ``clip`` if the option is set.
     """
     real = lanes(LANES, f32)
 
@@ -94,7 +94,7 @@ def lstm_reals(w: Loops, helpers: Helpers, *, time_outer: int, clip: int) -> Non
 
 
 def _through_time(w: Loops, time_outer: int, step: Callable[[SSAValue, SSAValue, SSAValue, SSAValue], None]) -> None:
-    """``step(row, old, new, sequence)`` for every row, with the places of old and new hidden values."""
+    """Call ``step(row, old, new, sequence)`` for every row, with the places of old and new hidden values."""
     steps, sequences = (w["outer"], w["inner"]) if time_outer else (w["inner"], w["outer"])
     half = w.mul(sequences, w["padded"])
 
@@ -130,11 +130,11 @@ def _through_time(w: Loops, time_outer: int, step: Callable[[SSAValue, SSAValue,
     **_SEQUENCE,
 )
 def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
-    """As ``lstm_reals`` on unsigned codes, with the integers of numerics.lstm.
+    """A cell on stored 8-bit values, in the integer arithmetic of numerics.lstm.
 
-    ``input`` are codes of ``features``; both weights are ``[block of channels][four codes][channel][4]`` over the
-    channels of all gates, both tables of ``GATE_FIELDS``. Functions of gates and cell are tables of all 16-bit codes;
-    ``gates`` has room for the sums of a step.
+    ``input`` has ``features`` values per row; both weights are ``[block of channels][four inputs][channel][4]`` over
+    the channels of all gates, and both tables have ``GATE_FIELDS``. Functions of gates and cell are tables of all
+    16-bit values; ``gates`` has room for the sums of a step.
     """
     fields = [w.load(w["fields"], w.constant(index)) for index in range(len(CELL_FIELDS))]
     added_half, added_shift, low, high, *scaling = fields
@@ -190,17 +190,17 @@ def lstm_codes(w: Loops, helpers: Helpers, *, time_outer: int) -> None:
 
 
 def _limited(w: Loops, sums: SSAValue) -> SSAValue:
-    """Within 16 bits."""
+    """Limit sums to 16 bits."""
     assert isinstance(sums.type, VectorType)
     return w.least(w.most(sums, w.constant(-_LARGEST - 1, SUMS)), w.constant(_LARGEST, SUMS))
 
 
 def _function(w: Loops, table: str, code: SSAValue) -> SSAValue:
-    """What a table has for a code of 16 bits."""
+    """Look up a 16-bit value in a table."""
     return w.widen(w.load(w[table], w.to_index(w.logical_and(code, 0xFFFF))), i32)
 
 
 def _rounded(w: Loops, value: SSAValue, half: SSAValue | int, shift: SSAValue | int) -> SSAValue:
-    """``value / 2^shift``, halves rounded away from zero."""
+    """Return ``value / 2^shift``, halves rounded away from zero."""
     away = w.add(w.add(value, half), w.shift_right(value, 31))
     return w.shift_right(away, shift)

@@ -1,4 +1,4 @@
-"""Reductions of ``[outer, count, inner]`` along the middle."""
+"""Kernels of reductions of ``[outer, count, inner]`` along the middle."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TYPES = ("float32", "int16", "int32", "int64", "uint8")  # the last one also sta
 
 
 def _whole(w: Loops, name: str, bits: int, unsigned: bool) -> tuple[Combine, int]:
-    """The combination of integers, and where it starts."""
+    """Return the combination of integers, and its first value."""
     least, most = (0, (1 << bits) - 1) if unsigned else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
     larger, smaller = (arith.MaxUIOp, arith.MinUIOp) if unsigned else (arith.MaxSIOp, arith.MinSIOp)
     found: dict[str, tuple[Combine, int]] = {
@@ -59,7 +59,7 @@ def _parameters(options: Options) -> Parameters:
 
 @kernel_by_options(_parameters)
 def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> None:
-    """All elements along the middle combined; ``wide``: 16 neighbours of ``inner`` at a time."""
+    """Combine all elements along the middle, 16 neighbours of ``inner`` at a time if ``wide``."""
     dtype = TYPES[kind]
     element = KINDS[dtype]
     start: float
@@ -87,7 +87,7 @@ def reduce(w: Loops, helpers: Helpers, *, name: int, kind: int, wide: int) -> No
 
 @kernel(input=REALS, output=REALS, outer=INDEX, count=INDEX, scale=f32)
 def sum_rows(w: Loops, helpers: Helpers) -> None:
-    """``scale`` times the sum of every row of reals, 16 at a time."""
+    """Sum of every row of floats times ``scale``, 16 elements at a time."""
     whole = w.sub(w["count"], w.logical_and(w["count"], LANES - 1))
 
     def row(number: SSAValue) -> None:
@@ -116,7 +116,7 @@ def _extreme(options: Options) -> Parameters:
 
 @kernel_by_options(_extreme)
 def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, long: int) -> None:
-    """Where the first of the largest (or smallest) elements is; what is not a number is passed over."""
+    """Place of the first of the largest (or smallest) elements; NaN is passed over."""
     dtype = TYPES[kind]
 
     def better(value: SSAValue, best: SSAValue) -> SSAValue:
@@ -141,7 +141,7 @@ def place_of_extreme(w: Loops, helpers: Helpers, *, largest: int, kind: int, lon
 
 @kernel_by_options(_parameters)
 def running_sum(w: Loops, helpers: Helpers, *, kind: int, exclusive: int, reverse: int) -> None:
-    """Sums of all elements up to each one along the middle."""
+    """Running sums along the middle."""
     element = KINDS[TYPES[kind]]
     real = TYPES[kind] == "float32"
     zero = w.constant(0.0 if real else 0, element)

@@ -1,7 +1,7 @@
-"""Kernels by name: what they take and who writes their loops.
+"""Registry of kernels: their parameters by options, and the functions that write their loops.
 
-A kernel is a function of loops over flat buffers. Sizes are parameters of the function, so that layers share it; what
-decides the code itself (the shape of a tile of registers) are options, and part of the function's name.
+A kernel is a function of loops over flat buffers. Sizes are parameters of the function, so that layers share it.
+Options select the code (the shape of a tile of registers) and are part of the function's name.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MODULES = ("products", "pooling", "elementwise", "rows", "reductions", "moves",
 
 @dataclass(frozen=True)
 class Kernel:
-    """``write(loops, helpers, **options)`` fills a function of ``parameters(options)``.
+    """A kernel: ``write(loops, helpers, **options)`` writes the body of a function with ``parameters(options)``.
 
-    ``depth``: of a kernel that can be divided by pixels, see :func:`divisible`; else empty.
+    ``depth`` is not empty for a kernel whose calls can be divided, see :func:`divisible`.
     """
 
     name: str
@@ -37,35 +37,35 @@ class Kernel:
     depth: tuple[str, ...] = ()
 
     def symbol(self, options: Options) -> str:
-        """The function's name for these options."""
+        """Return the name of the function for these options."""
         return "_".join((self.name, *(f"{key}{value}" for key, value in options.items())))
 
 
 def kernel(**parameters: Attribute) -> Callable[[Write], Kernel]:
-    """Makes a kernel of the function that writes it, called after that."""
+    """Return a decorator that makes a kernel of the function that writes it."""
     return lambda write: Kernel(write.__name__, lambda _: parameters, write)
 
 
 def kernel_by_options(parameters: Callable[[Options], Parameters]) -> Callable[[Write], Kernel]:
-    """The same where options decide the parameters' types."""
+    """Return the decorator for a kernel whose parameters depend on its options."""
     return lambda write: Kernel(write.__name__, parameters, write)
 
 
 BY_PIXEL = ("places", "owners")
-"""Parameters of kernels that hold one word for each pixel."""
+"""Parameters with one word per pixel."""
 
 
 def divisible(*depth: str) -> Callable[[Kernel], Kernel]:
-    """Marks a kernel whose call can be divided into calls for some of its pixels each.
+    """Return a decorator for a kernel whose call can be divided into calls for some of the pixels.
 
-    Its result has ``channels`` elements for each of ``pixels``, computed by tiles of ``rows``, an option, and
-    ``blocks`` of channels; one takes as many products as the parameters ``depth`` say together.
+    Its result has ``channels`` elements for each of ``pixels``, computed in tiles of ``rows``, an option, and
+    ``blocks`` of channels. One element takes as many products as the product of the parameters ``depth``.
     """
     return lambda found: replace(found, depth=depth)
 
 
 def find_kernel(name: str) -> Kernel:
-    """The kernel called ``name``; raises CompileError."""
+    """Return the kernel ``name``; raise CompileError if there is none."""
     for module in _MODULES:
         found = getattr(importlib.import_module(f"odc_mlir.transforms.native.kernels.{module}"), name, None)
         if isinstance(found, Kernel):
@@ -74,7 +74,7 @@ def find_kernel(name: str) -> Kernel:
 
 
 class Helpers:
-    """Small functions that kernels call, made when first asked for; ``dot`` says how the machine multiplies bytes."""
+    """Small functions that kernels call, made on first use; ``dot`` names the instructions that multiply bytes."""
 
     def __init__(self, dot: str) -> None:
         self._dot = dot
@@ -92,7 +92,7 @@ class Helpers:
 
 
 def write_kernel(found: Kernel, options: Options, helpers: Helpers) -> FuncOp:
-    """The function of a kernel with these options."""
+    """Return the function of a kernel with these options."""
     loops = Loops(found.symbol(options), found.parameters(options))
     found.write(loops, helpers, **options)
     return loops.finish()

@@ -57,7 +57,7 @@ _OPERATIONS = {operation.name: index for index, operation in enumerate(OPERATION
 
 @dataclass(frozen=True)
 class Broadcast:
-    """The result as rows and columns, and the way in which every operand is read there; None: it has to be repeated."""
+    """The result as rows and columns, and the ways to read the operands there; None for one that has to be repeated."""
 
     shape: tuple[int, ...]
     rows: int

@@ -1,7 +1,7 @@
-"""Writes functions of loops over flat buffers: upstream's func, scf, memref, vector and arith, a line per operation.
+"""A writer of functions with loops over flat buffers, in the upstream dialects func, scf, memref, vector and arith.
 
-Buffers are ``memref<?xT>``, indexed in elements. Integers known when the code is written become constants at the top of
-the function, each once.
+Buffers are ``memref<?xT>``, indexed in elements. Numbers that are known become constants at the top of the function,
+each once.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ INDEX = IndexType()
 
 
 def buffer(element: Attribute) -> MemRefType[Attribute]:
-    """A flat buffer whose size its user knows."""
+    """Return the type of a flat buffer of any size."""
     return MemRefType(element, [DYNAMIC_INDEX])
 
 
@@ -64,11 +64,11 @@ BYTES, SHORTS, WORDS, REALS = buffer(i8), buffer(i16), buffer(i32), buffer(f32)
 
 Number = SSAValue | int
 
-_BLOCK = 64  # reals that are added up one after the other
+_BLOCK = 64  # floats that are added up one after the other
 
 
 def lanes(count: int, element: Attribute) -> VectorType[Attribute]:
-    """A vector of ``count`` elements."""
+    """Return the type of a vector of ``count`` elements."""
     return VectorType(element, [count])
 
 
@@ -78,18 +78,28 @@ def _integer(type: Attribute) -> IntegerType:
 
 
 class Loops:
-    """One function being written. ``arguments`` are its parameters, by name."""
+    """A function while it is written; ``arguments`` are its parameters by name."""
 
     def __init__(self, name: str, parameters: Mapping[str, Attribute], results: Sequence[Attribute] = ()) -> None:
-        self.op = func.FuncOp(name, (list(parameters.values()), list(results)), visibility="private")
-        self.entry: Block = self.op.body.block
-        self.arguments = dict(zip(parameters, self.entry.args, strict=True))
+        op = func.FuncOp(name, (list(parameters.values()), list(results)), visibility="private")
+        self._begin(op, dict(zip(parameters, op.body.block.args, strict=True)))
         for text, value in self.arguments.items():
             value.name_hint = text
+
+    @classmethod
+    def of(cls, op: func.FuncOp, arguments: dict[str, SSAValue]) -> Loops:
+        """Return a writer that adds to an existing function; :meth:`insert_by` says where."""
+        found = cls.__new__(cls)
+        found._begin(op, arguments)
+        return found
+
+    def _begin(self, op: func.FuncOp, arguments: dict[str, SSAValue]) -> None:
+        self.op, self.arguments = op, arguments
+        self.entry: Block = op.body.block
         self._constants: dict[tuple[int | float, Attribute], SSAValue] = {}
         self._last_constant: Operation | None = None
         self._builder = Builder(InsertPoint.at_end(self.entry))
-        self.location: LocationAttr = UnknownLoc()  # of what is added from now on
+        self.location: LocationAttr = UnknownLoc()  # of operations that are added from now on
 
     def __getitem__(self, name: str) -> SSAValue:
         return self.arguments[name]
@@ -99,7 +109,7 @@ class Loops:
         self._builder, self.location = builder, location
 
     def emit(self, op: Operation) -> SSAValue:
-        """Add an operation; its first result."""
+        """Add an operation and return its first result."""
         op.location = self.location
         self._builder.insert(op)
         return op.results[0]
@@ -115,7 +125,7 @@ class Loops:
         return self.op
 
     def constant(self, value: int | float, type: Attribute = INDEX) -> SSAValue:
-        """A number, made once at the top of the function; of a vector type in every element."""
+        """Return a constant, made once at the top of the function; a vector has the number in every element."""
         key = (value, type)
         if key not in self._constants:
             attribute: Attribute
@@ -143,14 +153,14 @@ class Loops:
         return self._constants[key]
 
     def constant_bit(self, value: bool) -> SSAValue:
-        """A truth value, made once as well."""
+        """Return a constant of one bit."""
         return self.constant(-1 if value else 0, i1)
 
     def number(self, value: Number, type: Attribute = INDEX) -> SSAValue:
-        """``value`` as a value."""
+        """Return a number as a constant, and a value unchanged."""
         return self.constant(value, type) if isinstance(value, int) else value
 
-    # Index arithmetic; what is known is computed now.
+    # Arithmetic; additions of 0 and products with 1 vanish.
 
     def add(self, a: SSAValue, b: Number) -> SSAValue:
         return a if isinstance(b, int) and b == 0 else self.emit(arith.AddiOp(a, self.number(b, a.type)))
@@ -191,14 +201,14 @@ class Loops:
         return self.emit(arith.IndexCastOp(a, INDEX))
 
     def widen(self, a: SSAValue, type: Attribute) -> SSAValue:
-        """With sign."""
+        """Extend with the sign."""
         return self.emit(llvm.SExtOp(a, type) if isinstance(type, VectorType) else arith.ExtSIOp(a, _integer(type)))
 
     def widen_unsigned(self, a: SSAValue, type: Attribute) -> SSAValue:
         return self.emit(llvm.ZExtOp(a, type) if isinstance(type, VectorType) else arith.ExtUIOp(a, _integer(type)))
 
     def narrow(self, a: SSAValue, type: Attribute) -> SSAValue:
-        """The low bits."""
+        """Keep the low bits."""
         return self.emit(llvm.TruncOp(a, type) if isinstance(type, VectorType) else arith.TruncIOp(a, _integer(type)))
 
     # Memory.
@@ -210,7 +220,7 @@ class Loops:
         self.run(memref.StoreOp.get(value, target, [index]))
 
     def load_lanes(self, source: SSAValue, index: SSAValue, count: int) -> SSAValue:
-        """``count`` elements from ``index`` on."""
+        """Load ``count`` elements from ``index`` on."""
         assert isinstance(source.type, MemRefType)
         return self.emit(vector.LoadOp(source, [index], lanes(count, source.type.element_type)))
 
@@ -220,7 +230,7 @@ class Loops:
     # Vectors.
 
     def broadcast(self, a: SSAValue, count: int) -> SSAValue:
-        """``a``, a number or a vector of one element, in every element."""
+        """Return a vector with ``a``, a number or a vector of one element, in every element."""
         element = a.type.element_type if isinstance(a.type, VectorType) else a.type
         return self.emit(vector.BroadcastOp(a, lanes(count, element)))
 
@@ -233,22 +243,22 @@ class Loops:
         return self.emit(vector.ShuffleOp(a, b, DenseArrayBase.from_list(i64, mask), result_type=result))
 
     def reduce(self, a: SSAValue, kind: str) -> SSAValue:
-        """All elements of ``a`` combined: ``add``, ``maxsi``, ``maxui``, ``maximumf`` …"""
+        """Combine all elements of ``a`` by ``add``, ``maxsi``, ``maxui``, ``maximumf`` …"""
         assert isinstance(a.type, VectorType)
         flag = vector.CombiningKindAttr(vector.CombiningKindFlag(kind))
         op = vector.ReductionOp.build(operands=[a, []], result_types=[a.type.element_type], properties={"kind": flag})
         return self.emit(op)
 
     def fused(self, a: SSAValue, b: SSAValue, c: SSAValue) -> SSAValue:
-        """``a * b + c`` of vectors of reals, rounded once."""
+        """Return ``a * b + c`` of vectors of floats, rounded once."""
         return self.emit(vector.FMAOp(a, b, c))
 
     def intrinsic(self, name: str, arguments: Sequence[SSAValue], result: Attribute) -> SSAValue:
-        """A call of one of LLVM's intrinsics."""
+        """Call an LLVM intrinsic."""
         return self.emit(llvm.CallIntrinsicOp(name, arguments, [result]))
 
     def call(self, function: func.FuncOp, *arguments: SSAValue) -> SSAValue:
-        """A call of a helper that returns one value."""
+        """Call a helper function that returns one value."""
         return self.emit(func.CallOp(function.sym_name.data, arguments, list(function.function_type.outputs)))
 
     # Loops.
@@ -261,10 +271,7 @@ class Loops:
         body: Callable[[SSAValue, Sequence[SSAValue]], Sequence[SSAValue]],
         initial: Sequence[SSAValue] = (),
     ) -> Sequence[SSAValue]:
-        """``for i in range(first, end, step)``; ``body(i, values)`` returns the values for the next round.
-
-        The result is the last round's.
-        """
+        """Loop: ``for i in range(first, end, step): values = body(i, values)``; return the last values."""
         begin, limit, stride = (self.number(value) for value in (first, end, step))
         block = Block(arg_types=[INDEX, *(value.type for value in initial)])
         op = scf.ForOp(begin, limit, stride, list(initial), Region(block))
@@ -275,6 +282,15 @@ class Loops:
         self._builder = outer
         return op.results
 
+    def when(self, condition: SSAValue, body: Callable[[], None]) -> None:
+        """Do what ``body`` adds only if ``condition`` holds."""
+        block = Block()
+        self.run(scf.IfOp(condition, [], Region(block)))
+        outer, self._builder = self._builder, Builder(InsertPoint.at_end(block))
+        body()
+        self.run(scf.YieldOp())
+        self._builder = outer
+
     def sum_in_blocks(
         self,
         first: SSAValue,
@@ -283,10 +299,10 @@ class Loops:
         add: Callable[[SSAValue, SSAValue], SSAValue],
         zero: SSAValue,
     ) -> SSAValue:
-        """Reals that ``add(i, sum)`` adds for ``i in range(first, end, step)``.
+        """Add up floats: ``for i in range(first, end, step): sum = add(i, sum)``.
 
-        Every 64 are added up by themselves, so that roundings grow with the root of how many there are, as in
-        numpy's pairwise sums, and not with their number.
+        Every 64 of them are added up by themselves, as in numpy's pairwise sums: errors grow with the root of their
+        number, not with their number.
         """
 
         def block(begin: SSAValue, state: Sequence[SSAValue]) -> Sequence[SSAValue]:
@@ -297,7 +313,7 @@ class Loops:
         return self.loop(first, end, _BLOCK * step, block, [zero])[0]
 
     def each(self, first: Number, end: Number, step: Number, body: Callable[[SSAValue], None]) -> None:
-        """``for i in range(first, end, step): body(i)``."""
+        """Loop without values: ``for i in range(first, end, step): body(i)``."""
 
         def round_(index: SSAValue, _: Sequence[SSAValue]) -> Sequence[SSAValue]:
             body(index)

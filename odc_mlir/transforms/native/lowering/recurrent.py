@@ -1,4 +1,4 @@
-"""LSTM cells over sequences, with state that goes on from run to run."""
+"""Lowering of LSTM cells over sequences, whose state continues from run to run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class LowerSequenceLstmToKernels(KernelPattern):
 
 
 class _SequenceSizes:
-    """How long sequences are and how wide cells, and the arguments that say so."""
+    """Sizes of the sequences and of the cell."""
 
     def __init__(self, node: Node) -> None:
         self.outer, self.inner, self.features = node.operand(0).static_shape
@@ -83,7 +83,7 @@ class _SequenceSizes:
         }
 
     def by_gate(self, parts: list[NDArray[Any]]) -> NDArray[Any]:
-        """What gates have for each channel (their first axis), side by side and each padded by zeros."""
+        """Return arrays of the gates by channel, their first axis, side by side and padded by zeros."""
         found = np.zeros((len(GATES), self.padded, *parts[0].shape[1:]), parts[0].dtype)
         for place, part in zip(found, parts, strict=True):
             place[: self.channels] = part
@@ -228,7 +228,7 @@ def _packed(sizes: _SequenceSizes, parts: list[NDArray[Any]]) -> NDArray[np.int8
 def _table(
     node: Node, sizes: _SequenceSizes, parts: list[tuple[NDArray[Any], NDArray[Any], Factor]]
 ) -> NDArray[np.int32]:
-    """The fields of every channel of all gates; codes are held higher by :data:`BIAS`, which biases take off again."""
+    """Return the fields of every channel of all gates; biases take off the offset of stored values."""
     biases, scaled = [], []
     for weights, given, factor in parts:
         wide = weights.astype(np.int64)

@@ -291,7 +291,7 @@ class KernelPattern(LoweringPattern[CircleOp]):
 
     @classmethod
     def applies(cls, node: Node) -> bool:
-        """Return whether the element types are those of the pattern."""
+        """Return whether the pattern is for these element types."""
         return True
 
     @classmethod
