@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.start import run
+from odc_mlir.start import start_command
 
 if __name__ == "__main__":
-    raise SystemExit(run("odc_mlir.tools.commands", "python -m odc_mlir"))
+    raise SystemExit(start_command("odc_mlir.tools.commands", "python -m odc_mlir"))

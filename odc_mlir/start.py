@@ -27,10 +27,10 @@ def __getattr__(name: str) -> Callable[[], int]:
     """Return the entry point of the command ``odc-NAME``."""
     if name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return lambda: run(f"{__package__}.tools.odc_{name}", f"odc-{name}")
+    return lambda: start_command(f"{__package__}.tools.odc_{name}", f"odc-{name}")
 
 
-def run(module: str, prog: str) -> int:
+def start_command(module: str, prog: str) -> int:
     """Run ``main()`` of ``module``, a command called ``prog`` in messages, and return its exit code."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as in the background of a script
         interrupts = Interrupts(prog)
@@ -92,7 +92,7 @@ class Interrupts:
             sys.__unraisablehook__(lost)
 
 
-def current() -> Interrupts | None:
-    """Return the handler of this process; None in processes that :func:`run` did not start."""
+def current_handler() -> Interrupts | None:
+    """Return the handler of this process; None in processes that :func:`start_command` did not start."""
     handler = signal.getsignal(signal.SIGINT)
     return handler if isinstance(handler, Interrupts) else None

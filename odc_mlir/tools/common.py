@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, bounded, printable, shortened
-from odc_mlir.start import EXIT_INTERRUPTED, current
+from odc_mlir.start import EXIT_INTERRUPTED, current_handler
 from odc_mlir.tools.files import (
     STDOUT_NAME,
     discard,
@@ -160,7 +160,7 @@ def guarded(
     """Return the exit code of ``call()``; every exception becomes one line on stderr (see the module's text)."""
     # numpy reads it when it loads, which a command does later. Models this small do not pay for more threads.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    interrupts = current()
+    interrupts = current_handler()
     try:
         with nullcontext() if interrupts is None else interrupts:
             code = _outcome(prog, call, verbose, quiet, debug, argv)
@@ -202,7 +202,7 @@ def _outcome(
     except MemoryError:
         return _fail(prog, "error: not enough memory", EXIT_USER, debug)
     except Exception as error:
-        if (interrupts := current()) is not None and interrupts.happened:
+        if (interrupts := current_handler()) is not None and interrupts.happened:
             raise KeyboardInterrupt from error  # modules that an interrupt reaches while they load fail in other ways
         ir = getattr(error, "reproducer", None)
         where = ir or write_reproducer(prog, sys.argv[1:] if argv is None else argv)

@@ -41,7 +41,7 @@ import sys, time, types
 from odc_mlir import start
 
 def main():
-    with start.current():
+    with start.current_handler():
         text = "ready"
         while True:
             try:
@@ -53,7 +53,7 @@ def main():
 start._GRACE_SECONDS = 0.05
 sys.modules["deaf"] = module = types.ModuleType("deaf")
 module.main = main
-start.run("deaf", "odc-deaf")
+start.start_command("deaf", "odc-deaf")
 """
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tomllib
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
@@ -19,11 +21,23 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 
 def test_every_script_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert PROJECT["project"]["scripts"] == {f"odc-{name}": f"odc_mlir.start:{name}" for name in commands()}
+    scripts = PROJECT["project"]["scripts"]
+    assert scripts == {f"odc-{name}": f"odc_mlir.start:{name}" for name in commands()}
     assert main([]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in commands())
     assert "compile a quantised model" in text
+
+
+@pytest.mark.parametrize("name", commands())
+def test_scripts_start_their_command(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    point = EntryPoint(f"odc-{name}", PROJECT["project"]["scripts"][f"odc-{name}"], "console_scripts")
+    monkeypatch.setattr(sys, "argv", [f"odc-{name}", "--version"])
+    monkeypatch.setattr(signal, "getsignal", lambda number: signal.SIG_IGN)  # the handler of this process stays
+    assert point.load()() == 0
+    assert capsys.readouterr().out.startswith(f"odc-{name} ")
 
 
 def test_it_runs_commands_and_gives_their_status(capsys: pytest.CaptureFixture[str]) -> None:
