@@ -1,8 +1,8 @@
 """Run the ``// RUN:`` lines of a lit file inside this process.
 
 A process per RUN line costs about 0.4 s, nearly all of it start-up; the same line in-process takes a few
-milliseconds. So pytest runs every lit file through here, and real lit runs once in ``scripts/check`` to prove that the
-files are what they say.
+milliseconds. So pytest runs every lit file through here, and lit itself runs some folders in ``scripts/check`` to
+prove that the files are what they say.
 
 Understood: ``command args | command args …`` with the commands of :data:`COMMANDS`, each optionally behind ``not``,
 ``2>&1`` after a command, and the substitutions %s, %S, %t, %T and %%. Anything else fails with the line: such a test
