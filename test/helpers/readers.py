@@ -34,7 +34,8 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.isa import assembly, codec, container
 from odc_mlir.isa.compact import read_code
 from odc_mlir.quantizer.policy.options import read_config
-from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, JobResult, entries
+from odc_mlir.runtime.auto import artefacts
+from odc_mlir.runtime.auto.artefacts import RECORD_NAME, Artefacts, JobResult
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.session.settings import Settings
@@ -320,7 +321,7 @@ def _records() -> list[Reader]:
         assert (found is None) != (problem is None)
         if found is not None:
             assert isinstance(found.result, JobResult)
-            found.compiled, found.model, list(entries(folder))
+            found.compiled, found.model, list(artefacts.entries(folder))
 
     return [
         Reader("records", lambda rng: b"", store, 2),
