@@ -174,10 +174,8 @@ class RecordStore:
 
     def records(self, shapes: Shapes | None = None) -> Records:
         """Return the runs on inputs of ``shapes`` (default: all) in order of insertion."""
-        with self._open() as database:
-            batches = list(self._batches(database, shapes))
-        with _content(self._where):
-            result = joined(batches)
+        with self._open() as database, _content(self._where):
+            result = joined(self._batches(database, shapes))
         result.digest = self.digest
         return result
 
@@ -329,9 +327,8 @@ def _compact(database: sqlite3.Connection, key: str, where: str) -> None:
     rows = database.execute("SELECT id, runs, inputs FROM batches WHERE shapes = ? ORDER BY id", (key,)).fetchall()
     if len(rows) <= _BATCHES_KEPT:
         return
-    batches = [_batch(database, identity, runs, inputs, where) for identity, runs, inputs in rows]
-    with _content(where):
-        whole = joined(batches)
+    with _content(where):  # batch by batch: histograms are large
+        whole = joined(_batch(database, identity, runs, inputs, where) for identity, runs, inputs in rows)
     for identity, _, _ in rows:
         database.execute("DELETE FROM tensors WHERE batch = ?", (identity,))
         database.execute("DELETE FROM batches WHERE id = ?", (identity,))
