@@ -21,8 +21,8 @@ from odc_mlir.numerics.fixed import INT32_MAX, multiply, requantize
 from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions
 from odc_mlir.transforms.native.kernels import helpers as kernels
 from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, WORDS, Loops, buffer, i8, i16
 from odc_mlir.transforms.native.lowering.arithmetic import scaling_fields
-from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, buffer, i8, i16
 from odc_mlir.universe import make_context
 
 Array = NDArray[Any]

@@ -10,10 +10,7 @@ from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import CODES, LANES, SUMS, within
-from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, rounded, small_integers
-from odc_mlir.transforms.native.kernels.products import limit
-from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
-from odc_mlir.transforms.native.lowering.loops import (
+from odc_mlir.transforms.native.kernels.loops import (
     BYTES,
     INDEX,
     REALS,
@@ -28,6 +25,9 @@ from odc_mlir.transforms.native.lowering.loops import (
     i64,
     lanes,
 )
+from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, rounded, small_integers
+from odc_mlir.transforms.native.kernels.products import limit
+from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
 
 OPERANDS = ("a", "b", "c")
 """Names of operands; options of these names are the ways in which they are read."""

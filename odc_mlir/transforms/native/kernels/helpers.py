@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.lowering.loops import Loops, i8, i16, i32, i64, lanes
+from odc_mlir.transforms.native.kernels.loops import Loops, i8, i16, i32, i64, lanes
 
 LANES = 16  # 32-bit elements of a vector; machines with shorter registers use several for one
 

@@ -11,7 +11,7 @@ from xdsl.ir import Operation as IrOperation
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects.native_attributes import CHOOSE
-from odc_mlir.transforms.native.lowering.loops import Loops, i32, lanes
+from odc_mlir.transforms.native.kernels.loops import Loops, i32, lanes
 
 Write = Callable[..., SSAValue]
 

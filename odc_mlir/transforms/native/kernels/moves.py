@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from xdsl.ir import Attribute, SSAValue
 
+from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, WORDS, Loops, buffer, i8, i16, i32, i64, lanes
 from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
-from odc_mlir.transforms.native.lowering.loops import BYTES, INDEX, WORDS, Loops, buffer, i8, i16, i32, i64, lanes
 
 CHUNK = 32
 

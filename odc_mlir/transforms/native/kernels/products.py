@@ -16,16 +16,7 @@ from xdsl.dialects import arith, llvm
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS, WEIGHTS, within
-from odc_mlir.transforms.native.kernels.mathematics import clamped
-from odc_mlir.transforms.native.kernels.registry import (
-    Helpers,
-    Options,
-    Parameters,
-    divisible,
-    kernel,
-    kernel_by_options,
-)
-from odc_mlir.transforms.native.lowering.loops import (
+from odc_mlir.transforms.native.kernels.loops import (
     BYTES,
     INDEX,
     REALS,
@@ -39,6 +30,15 @@ from odc_mlir.transforms.native.lowering.loops import (
     i32,
     i64,
     lanes,
+)
+from odc_mlir.transforms.native.kernels.mathematics import clamped
+from odc_mlir.transforms.native.kernels.registry import (
+    Helpers,
+    Options,
+    Parameters,
+    divisible,
+    kernel,
+    kernel_by_options,
 )
 
 FIELDS = ("bias", "q", "round", "half", "shift")

@@ -9,9 +9,9 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.transforms.native.kernels.elementwise import KINDS
 from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels.loops import INDEX, REALS, Loops, buffer, f32, i32, i64, lanes
 from odc_mlir.transforms.native.kernels.mathematics import larger, smaller
 from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
-from odc_mlir.transforms.native.lowering.loops import INDEX, REALS, Loops, buffer, f32, i32, i64, lanes
 
 Combine = Callable[[Loops, SSAValue, SSAValue], SSAValue]
 

@@ -14,7 +14,7 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Attribute
 
 from odc_mlir.errors import CompileError
-from odc_mlir.transforms.native.lowering.loops import Loops
+from odc_mlir.transforms.native.kernels.loops import Loops
 
 Options = Mapping[str, int]
 Write = Callable[..., None]

@@ -8,19 +8,7 @@ from xdsl.dialects import arith
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.transforms.native.kernels.helpers import CODES, LANES
-from odc_mlir.transforms.native.kernels.mathematics import (
-    choose,
-    clamped,
-    exponential,
-    larger,
-    largest_lane,
-    logarithm,
-    rounded,
-    size_of,
-    small_integers,
-)
-from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
-from odc_mlir.transforms.native.lowering.loops import (
+from odc_mlir.transforms.native.kernels.loops import (
     BYTES,
     INDEX,
     REALS,
@@ -35,6 +23,18 @@ from odc_mlir.transforms.native.lowering.loops import (
     i64,
     lanes,
 )
+from odc_mlir.transforms.native.kernels.mathematics import (
+    choose,
+    clamped,
+    exponential,
+    larger,
+    largest_lane,
+    logarithm,
+    rounded,
+    size_of,
+    small_integers,
+)
+from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
 
 _VECTOR = lanes(LANES, f32)
 _ONE = lanes(1, f32)

@@ -122,9 +122,9 @@ def scaling_fields(q: Any, e: Any) -> Sequence[NDArray[np.int64]]:
     return np.asarray(q, np.int64), -(shift > 0).astype(np.int64), (np.int64(1) << shift) >> 1, shift
 
 
-def check_sums(node: Node, matrix: Array, bias: Array, finish: Requantizer) -> None:
-    """Refuse sums of 8-bit values with ``matrix [O, K]`` whose rounding could exceed 32 bits."""
-    most = np.abs(matrix.astype(np.int64)).sum(axis=1) * _LARGEST_CODE + np.abs(bias)
+def check_sums(node: Node, matrix: Array, bias: Array, finish: Requantizer, largest: int = _LARGEST_CODE) -> None:
+    """Refuse sums of inputs up to ``largest`` with ``matrix [O, K]`` that could exceed 32 bits, rounding included."""
+    most = np.abs(matrix.astype(np.int64)).sum(axis=1) * largest + np.abs(bias)
     scaled = most.astype(np.float64) * np.abs(finish.q) / 2.0**31
     half = 2.0 ** np.maximum(-finish.e, 0) / 2
     if int(most.max()) >= _LARGEST_SUM or float((scaled + half).max()) >= _LARGEST_SUM - 1:
@@ -285,8 +285,7 @@ class Codes(Arithmetic):
 
     def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
         self.tap_options(matrix)
-        matrix, runs, offset = signed_bytes(matrix, runs)
-        return Packing(matrix, runs, {"offset": int(bool(offset))}, {"ones": ones_of(length), "offset": offset})
+        return signed_bytes(matrix, runs, length)
 
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
         assert isinstance(self.requantizer, Requantizer)
@@ -315,35 +314,34 @@ class Codes(Arithmetic):
 
 
 class WideCodes(Codes):
-    """16-bit values: sums of a run have 32 bits, sums of all runs 64 if the operator's sums have (``long``)."""
+    """16-bit values: sums of a run have 32 bits, sums of all runs 64 if the sums of the operator have."""
 
     kernels, unit, packed = "_wide", 2, np.int16
 
-    @property
-    def long(self) -> bool:
-        """Whether results are requantised from 64-bit sums."""
-        return isinstance(self.requantizer, WideRequantizer)
-
     def _fit(self, matrix: Array) -> bool:
-        """Return whether 32 bits hold all sums."""
-        bias = 0 if self.long else np.abs(self.bias - self.zero * matrix.sum(axis=1)).max()
-        return bool(np.abs(matrix).sum(axis=1).max() * _LARGEST_WIDE + bias < _LARGEST_SUM)
+        """Return whether 32 bits hold all sums; refuse sums that do not fit and have no 64 bits."""
+        finish = self.requantizer
+        if isinstance(finish, Requantizer):
+            check_sums(self.node, matrix, self.bias - self.zero * matrix.sum(axis=1), finish, _LARGEST_WIDE)
+        return bool(np.abs(matrix).sum(axis=1).max() * _LARGEST_WIDE < _LARGEST_SUM)
+
+    @property
+    def _options(self) -> dict[str, int]:
+        return {"long": int(isinstance(self.requantizer, WideRequantizer))}
 
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
         if not self._fit(matrix):
             raise too_large(self.node)
-        return {"long": int(self.long)}
+        return self._options
 
     def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
         split = not self._fit(matrix)
-        if split and not self.long:
-            raise too_large(self.node)
         parts = split_weights(matrix.reshape(len(matrix), len(runs), length), -_LARGEST_WIDE, _LARGEST_WIDE - 1)
         columns, runs = np.concatenate(parts, axis=1), np.tile(runs, len(parts))
         taken = _inputs_of_a_sum(columns) if split else length
         divided = _divided(columns, taken)
         starts = (runs[:, None] + np.arange(divided.shape[2]) * taken).reshape(-1).astype(np.int32)
-        options = {"long": int(self.long), "split": int(split)}
+        options = {**self._options, "split": int(split)}
         return Packing(divided.reshape(len(matrix), -1), starts, options, narrow=split)
 
 
@@ -364,21 +362,21 @@ def _inputs_of_a_sum(columns: Array) -> int:
     return 1
 
 
-def signed_bytes(matrix: Array, runs: NDArray[np.int32]) -> tuple[Array, NDArray[np.int32], int]:
-    """Return weights ``[O, runs * length]`` as signed bytes plus an offset, or as several runs over the same inputs."""
+def signed_bytes(matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
+    """Pack weights ``[O, runs * length]`` as signed bytes plus an offset, or as several runs over the same inputs.
+
+    An offset is multiplied by the sum of the inputs: weights of one, zero beyond a run, add them up.
+    """
     low, high = int(matrix.min()), int(matrix.max())
-    if high - low <= _LARGEST_CODE:
-        offset = 0 if low >= -128 and high < 128 else high - 127
-        return matrix - offset, runs, offset
-    parts = split_weights(matrix, -128, 127)
-    return np.concatenate(parts, axis=1), np.tile(runs, len(parts)), 0
-
-
-def ones_of(length: int) -> NDArray[np.int8]:
-    """Return weights that add up the inputs of a run."""
     ones = np.zeros(-(-length // 4) * 4, np.int8)
     ones[:length] = 1
-    return ones
+    offset = 0
+    if high - low > _LARGEST_CODE:
+        parts = split_weights(matrix, -128, 127)
+        matrix, runs = np.concatenate(parts, axis=1), np.tile(runs, len(parts))
+    elif low < -128 or high > 127:
+        offset = high - 127
+    return Packing(matrix - offset, runs, {"offset": int(bool(offset))}, {"ones": ones, "offset": offset})
 
 
 @dataclass(frozen=True)
@@ -517,8 +515,7 @@ class HybridCodes(Arithmetic):
 
     def packing(self, matrix: Array, runs: NDArray[np.int32], length: int) -> Packing:
         self.tap_options(matrix)
-        matrix, runs, offset = signed_bytes(matrix, runs)
-        return Packing(matrix, runs, {"offset": int(bool(offset))}, {"ones": ones_of(length), "offset": offset})
+        return signed_bytes(matrix, runs, length)
 
     def tap_options(self, matrix: Array) -> Mapping[str, int]:
         if int(np.abs(matrix).sum(axis=1).max()) * _LARGEST_CODE >= _LARGEST_SUM:

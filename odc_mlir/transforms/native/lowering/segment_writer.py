@@ -33,8 +33,8 @@ from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.common.conversion import LoweringPattern
+from odc_mlir.transforms.native.kernels.loops import BYTES, WORDS, Loops, buffer, f32, i8, i16, i32, i64
 from odc_mlir.transforms.native.kernels.registry import find_kernel
-from odc_mlir.transforms.native.lowering.loops import BYTES, WORDS, Loops, buffer, f32, i8, i16, i32, i64
 
 ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
 
