@@ -180,7 +180,7 @@ def test_plugins(
 ) -> None:
     (plugins / f"{extension}-gen.py").write_text(PLUGIN.format(extension=extension, body=body))
     # Who has little time on a slow machine does not get as far as to the plugin.
-    for seconds in (12, 40) if reason == "longer than" else (600,):
+    for seconds in (5, 12, 40) if reason == "longer than" else (600,):
         with open_session(made.model, ODC_TARGET=f"{extension}-gen", ODC_TIMEOUT_S=f"{seconds}") as session:
             for index in range(RECORDS):
                 session.infer(made.sample(index))

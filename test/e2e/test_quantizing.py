@@ -152,7 +152,7 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 
 @needs_data
 @pytest.mark.parametrize(("scheme", "bits"), [("int8_wo", 8), ("int16_wo", 16)])
-@pytest.mark.parametrize("name", ["digits_mobile", "ad01_fp32"])
+@pytest.mark.parametrize("name", ["digits_mobile", pytest.param("ad01_fp32", marks=pytest.mark.soak)])
 def test_weights_only_is_small_and_close(name: str, scheme: str, bits: int) -> None:
     model = digits(name) if name.startswith("digits") else zoo(name)
     made = model.quantize(scheme)
@@ -172,7 +172,7 @@ def test_weights_only_is_small_and_close(name: str, scheme: str, bits: int) -> N
 @needs_data
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", list(ZOO))
+@pytest.mark.parametrize("name", ["ad01_fp32", *(pytest.param(name, marks=pytest.mark.soak) for name in list(ZOO)[1:])])
 def test_zoo_models_are_as_good_as_those_of_others(name: str, test_data: Path) -> None:
     model = zoo(name)
     narrow = measured(model, model.quantize("int8")).worst()["sqnr_db"]

@@ -89,11 +89,10 @@ def test_stock_xdsl_accepts_elided_generic_text(stage: str, test_data: Path, tmp
 
 
 def _in_both_modes() -> Iterator[Any]:
-    """Every model in every memory mode; the largest once, for it takes half a minute."""
+    """Every model in every memory mode; the largest takes minutes."""
     for found in golden_models("zoo", "digits", quantised=True):
         for memory in ("flash", "sram"):
-            again = memory == "sram" and found.id.startswith("mobilenet_v2")
-            marks = [*found.marks, pytest.mark.soak] if again else found.marks
+            marks = [*found.marks, pytest.mark.soak] if found.id.startswith("mobilenet_v2") else found.marks
             yield pytest.param(*found.values, memory, id=f"{found.id}-{memory}", marks=marks)
 
 
