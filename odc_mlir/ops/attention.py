@@ -41,7 +41,13 @@ SPECS = (
         "normalisation over the pixels of each image",
         options="InstanceNormOptions",
     ),
-    _spec("RMS_NORM", "input gamma", "division by the root mean square of the last axis", options="RmsNormOptions"),
+    _spec(
+        "RMS_NORM",
+        "input gamma",
+        "division by the root mean square of the last axis",
+        options="RmsNormOptions",
+        quant=QuantRule(left=(1,)),
+    ),
     _spec("ROPE", "input sin_table cos_table", "rotary position embedding", options="RoPEOptions"),
     _spec(
         "ATTENTION",

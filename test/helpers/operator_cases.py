@@ -350,6 +350,12 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         call("softmax", [("%x", L)], q("2x3x8", "0.00390625", -128), "beta = 1.5"),
         q("2x3x8", "0.00390625", -128),
     ),
+    "rms-norm": (
+        (L,),
+        "%g = circle.const [1.0, -0.5, 2.0, 1.5, 0.25, 0.0, 1.0, 3.0] : tensor<8xf32>\n"
+        + call("rms_norm", [("%x", L), ("%g", "tensor<8xf32>")], q("2x3x8", "0.03", -7), "epsilon = 0.00001"),
+        q("2x3x8", "0.03", -7),
+    ),
     **{
         f"{name}-{shape}-{axis}-{number}": (
             (q(shape, zero=zero, storage=storage),),

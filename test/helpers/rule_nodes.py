@@ -170,6 +170,11 @@ def softmax(columns: int = 10) -> Node:
     return Node(ops.get("SOFTMAX"), (tensor("x", 1, columns),), (result,), {"beta": 1.0}, "y")
 
 
+def rms_norm(columns: int, gamma: TensorInfo | None = None) -> Node:
+    operands = (tensor("x", 1, 1, columns), gamma or const("g", np.ones(1, np.float32), "float32"))
+    return Node(ops.get("RMS_NORM"), operands, (tensor("y", 1, 1, columns),), {"epsilon": 1e-5}, "y")
+
+
 def lstm(**changes: TensorInfo | None) -> Node:
     """An LSTM cell over three steps of one unit; ``changes``: operands by name."""
     spec = ops.get("UNIDIRECTIONAL_SEQUENCE_LSTM")

@@ -1,18 +1,21 @@
-"""INSTANCE_NORM, RMS_NORM, ROPE and ATTENTION in float32, as ONE's kernels define them."""
+"""INSTANCE_NORM, RMS_NORM, ROPE and ATTENTION in float32, as ONE's kernels define them; RMS_NORM of codes as well."""
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.ops.infer.common import option, shape_text
-from odc_mlir.ops.spec import Array, Execute, Node
-from odc_mlir.runtime.kernels.common import Fetch, fetch, input_error, real_clamp, unsupported
+from odc_mlir.numerics.fixed import code_range, round_half_away
+from odc_mlir.numerics.normalisation import RmsNormParams, rms_norm_codes, rms_norm_params
+from odc_mlir.numerics.pieces import clamp
+from odc_mlir.ops.infer.common import option, require_dtype, shape_text
+from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
+from odc_mlir.runtime.kernels.common import CODES, Fetch, fetch, input_error, planned, real_clamp, scale_of, unsupported
 
 _log = logging.getLogger(__name__)
 
@@ -56,17 +59,55 @@ def instance_norm(node: Node) -> Execute:
 
 
 def rms_norm(node: Node) -> Execute:
-    """Compute ``gamma * x / sqrt(mean(x^2) + epsilon)`` over the last axis, summed in double."""
-    _require(node, "float32")
-    x_of, gamma_of, epsilon = fetch(node, 0), fetch(node, 1), float(option(node, "epsilon"))
+    """Compute ``gamma * x / sqrt(mean(x^2) + epsilon)`` over the last axis: reals summed in double, codes as integers.
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        wide = x.astype(np.float64)
-        root = np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + epsilon) if x.size else 1.0
-        return [(gamma_of(operands).ravel() * (wide / root)).astype(np.float32)]
+    Codes of 16 bits with a zero point are converted to reals and back.
+    """
+    x, gamma, result = node.operand(0), node.operand(1), node.results[0]
+    epsilon = float(option(node, "epsilon"))
+    if result.dtype not in CODES:
+        _require(node, "float32")
+        x_of, gamma_of = fetch(node, 0), fetch(node, 1)
+        return lambda operands: [_rms_norm(x_of(operands), gamma_of(operands), epsilon).astype(np.float32)]
+    require_dtype(node, x, *CODES)
+    require_dtype(node, gamma, "float32", *CODES)
+    (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, result)
+    low, high = code_range(result.info.numpy)
 
-    return execute
+    def by_reals(codes: Array, factors: Array) -> Array:
+        y = _rms_norm((codes - float(in_zero)) * in_scale, factors, epsilon)
+        return clamp(round_half_away(y / out_scale) + out_zero, low, high).astype(result.info.numpy)
+
+    def make(shape: tuple[int, ...], factors: Array) -> Callable[[Array], Array]:
+        if (x.dtype == "int16" and in_zero) or (result.dtype == "int16" and out_zero):
+            return lambda codes: by_reals(codes, _reals(node, gamma, factors))
+        if 0 in shape:
+            return lambda codes: codes
+        params = integer_rms_norm(node, factors, shape[-1])
+        return lambda codes: rms_norm_codes(codes, params)
+
+    return planned(node, 0, [1], make)
+
+
+def integer_rms_norm(node: Node, gamma: Array, count: int) -> RmsNormParams:
+    """The integers of an RMS_NORM of codes, in rows of ``count``."""
+    x, result, epsilon = node.operand(0), node.results[0], float(option(node, "epsilon"))
+    factors, source = _reals(node, node.operand(1), gamma), scale_of(node, x)
+    return rms_norm_params(source, x.dtype, factors, epsilon, count, scale_of(node, result), result.dtype)
+
+
+def _reals(node: Node, info: TensorInfo, values: Array) -> NDArray[np.float32]:
+    """Codes as what they represent; reals as they are."""
+    if info.quant is None:
+        return values
+    scale, zero = scale_of(node, info)
+    return (values.astype(np.float32) - np.float32(zero)) * np.float32(scale)
+
+
+def _rms_norm(x: NDArray[Any], gamma: NDArray[Any], epsilon: float) -> NDArray[np.float64]:
+    wide = x.astype(np.float64)
+    root = np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + epsilon) if x.size else 1.0
+    return np.asarray(gamma.ravel() * (wide / root))
 
 
 def _rotated(x: NDArray[Any], sine: NDArray[Any], cosine: NDArray[Any]) -> NDArray[Any]:

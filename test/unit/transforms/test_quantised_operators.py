@@ -75,6 +75,7 @@ CASES: dict[str, Make] = {
     "FULLY_CONNECTED": lambda net: net.add(
         "FULLY_CONNECTED", net.real(5, 16), net.weights(7, 16), net.weights(7), fused_activation_function="relu"
     ),
+    "RMS_NORM": lambda net: net.add("RMS_NORM", net.real(2, 3, 8), net.weights(8), epsilon=1e-5),
     "BATCH_MATMUL": lambda net: net.add("BATCH_MATMUL", net.real(2, 4, 8), net.real(2, 8, 5)),
     **{name: _binary(name) for name in ("ADD", "SUB", "MUL", "SQUARED_DIFFERENCE", "MAXIMUM", "MINIMUM")},
     "DIV": lambda net: net.add("DIV", net.real(3, 8), net.const([[0.5] * 4 + [2.0] * 4])),
@@ -162,7 +163,7 @@ NOT_TRIED = {
     *("CONV_3D", "CONV_3D_TRANSPOSE", "POW", "ATAN2", "ADD_N", "FLOOR", "CEIL", "ROUND", "SIGN", "SQUARE"),
     *("L2_POOL_2D", "LOCAL_RESPONSE_NORMALIZATION", "REDUCE_PROD", "CUMSUM", "SEGMENT_SUM", "REDUCE_WINDOW"),
     *(f"UNSORTED_SEGMENT_{kind}" for kind in ("PROD", "MAX", "MIN", "SUM")),
-    *("INSTANCE_NORM", "RMS_NORM", "ROPE", "EMBEDDING_LOOKUP", "HASHTABLE_LOOKUP", "DENSIFY", "UNIQUE", "FILL"),
+    *("INSTANCE_NORM", "ROPE", "EMBEDDING_LOOKUP", "HASHTABLE_LOOKUP", "DENSIFY", "UNIQUE", "FILL"),
     *("EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL", "ARG_MAX", "ARG_MIN"),
     "UNIDIRECTIONAL_SEQUENCE_LSTM",  # in a test of its own
     *("SELECT", "SPLIT_V", "REVERSE_SEQUENCE", "DILATE", "MATRIX_SET_DIAG", "SPARSE_TO_DENSE", "ONE_HOT"),

@@ -234,7 +234,8 @@ _RESIDENT = (
     | npu.ReduceOp
     | npu.SoftmaxOp
     | npu.ArgMaxOp
-)  # besides ElementwiseOp
+    | npu.ElementwiseOp
+)
 LARGEST_SHARE = 0.75  # of the tile buffer that one resident tensor may take
 
 
@@ -294,11 +295,12 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
     if image is None or not readers or not _may_touch(op) or isinstance(op, npu.ArgMaxOp):
         return None
     border, fills = PaddingBorder(), set()
-    needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp)
+    needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp) or _broadcasts(op)
     for user, value in readers:
         if user not in index or not _may_touch(user):
             return None
         needs_dense |= isinstance(user, npu.SoftmaxOp | npu.ArgMaxOp) or npu.shape_of(value) != npu.shape_of(result)
+        needs_dense |= _broadcasts(user)
         if isinstance(user, npu.ConvOp | npu.PoolOp):
             pads = PaddingBorder(*user.pads.get_values())
             border = border.union(pads)
@@ -314,11 +316,14 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
 
 def _may_touch(op: Operation) -> bool:
     """Return whether ``op`` can read and write resident tensors."""
-    if isinstance(op, npu.ElementwiseOp):
-        return npu.shape_of(op.a) == npu.shape_of(op.b) == npu.shape_of(op.output)
     if image_shape(npu.shape_of(op.results[0])) is None:
         return False
     return isinstance(op, _RESIDENT)
+
+
+def _broadcasts(op: Operation) -> bool:
+    """Return whether ``op`` repeats elements of an operand."""
+    return isinstance(op, npu.ElementwiseOp) and not npu.shape_of(op.a) == npu.shape_of(op.b) == npu.shape_of(op.output)
 
 
 def layer_choices(

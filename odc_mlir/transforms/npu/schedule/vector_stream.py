@@ -101,7 +101,7 @@ class _Operand:
             strides, origin = (0, layout.pitch, self.item), layout.origin
         offset = origin + sum(f * s for f, s in zip(first, strides, strict=True))
         fields = {f"{self.name}_stride{level}": strides[-1 - level] if count[-1 - level] > 1 else 0 for level in (1, 2)}
-        return (self.tensor.buffer, offset), {**fields, f"{self.name}_stride0": 1}
+        return (self.tensor.buffer, offset), {**fields, f"{self.name}_stride0": int(strides[-1] != 0)}
 
     def load(self, first: tuple[int, ...], count: tuple[int, ...]) -> tuple[Place, dict[str, int], list[Command]]:
         """Return the place of a block of the operand, its stride fields, and the loads that bring it there."""

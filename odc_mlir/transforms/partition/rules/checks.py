@@ -370,6 +370,12 @@ def softmax_row(node: Node, _: PlacementLimits) -> str | None:
     return None if 1 <= columns <= highest else f"rows of {columns} elements, allowed 1 to {highest}"
 
 
+def row(node: Node, limits: PlacementLimits) -> str | None:
+    """Check that a row, as 16-bit codes, fits the tile buffer twice."""
+    columns, highest = node.operand(0).static_shape[-1], limits.target.local.tile_bytes // 4
+    return None if columns <= highest else f"rows of {columns} elements, at most {highest}"
+
+
 def padding(node: Node, _: PlacementLimits | None = None) -> str | None:
     """Check that only height and width are padded, by amounts that a load can add."""
     amounts = [[int(v) for v in row] for row in node.const(1).reshape(-1, 2)]

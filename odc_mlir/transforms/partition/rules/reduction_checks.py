@@ -41,15 +41,15 @@ def reduced(node: Node) -> ReductionShape | None:
     if not axes:
         return None
     kept, rest = [a for a in range(axes[-1]) if a not in axes], range(axes[-1] + 1, len(shape))
-    sides = _sides([shape[axis] for axis in axes if shape[axis] != 1])
-    if sides is None:
+    image = sides([shape[axis] for axis in axes if shape[axis] != 1])
+    if image is None:
         return None
     order = tuple(axis for axis in (*kept, *axes, *rest) if shape[axis] != 1)
     outer, inner = (math.prod(shape[axis] for axis in some) for some in (kept, rest))
-    return ReductionShape(outer, *sides, inner, order)
+    return ReductionShape(outer, *image, inner, order)
 
 
-def _sides(sizes: list[int]) -> tuple[int, int] | None:
+def sides(sizes: list[int]) -> tuple[int, int] | None:
     """Height and width of an image of as many pixels as axes of these ``sizes`` have."""
     height, width = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
     if max(height, width) <= _HIGHEST:

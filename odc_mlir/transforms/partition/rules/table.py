@@ -333,6 +333,12 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         ),
         Rule("softmax-row", "a row fits the instruction and the tile buffer", check.softmax_row),
     ),
+    "RMS_NORM": (
+        Rule("one-type", "input and result have one element type", check.one_type),
+        _CENTRED,
+        Rule("constant-weights", "gamma is constant", check.constant(1)),
+        Rule("row", "a row fits the tile buffer twice", check.row),
+    ),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (
         Rule("constant-weights", "weights and biases are constant", recurrent_checks.lstm_constants),
         Rule("states", "output state and cell state are variables", recurrent_checks.lstm_states),

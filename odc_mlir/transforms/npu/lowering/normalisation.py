@@ -1,0 +1,128 @@
+"""The pattern that lowers RMS_NORM of codes, in the steps of :mod:`odc_mlir.numerics.normalisation`."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from xdsl.ir import Attribute, SSAValue
+
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_types import tensor_type
+from odc_mlir.numerics.fixed import code_range
+from odc_mlir.numerics.normalisation import (
+    BACK,
+    HALF,
+    HIGH,
+    LOW,
+    OF_ROWS,
+    OF_SQUARES,
+    SHIFT,
+    Factor,
+)
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.runtime.kernels.attention import integer_rms_norm
+from odc_mlir.transforms.npu.lowering.products import per_channel, pointwise
+from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements
+from odc_mlir.transforms.partition.rules.reduction_checks import sides
+
+_ALL = LOW, HIGH
+_FEW = 8  # rows that are reduced faster than the array, which takes as long for 32, multiplies them
+
+
+class LowerRmsNorm(LowerToNpu):
+    """RMS_NORM, to products with two numbers for each row: one by its largest element, one by its mean square."""
+
+    operators = ("RMS_NORM",)
+
+    def rewrite(self, site: Site) -> None:
+        count = site.result.static_shape[-1]
+        rows = elements(site.result) // count
+        p = integer_rms_norm(site.node, site.info(1).array(), count)
+        source = site.reshape(site.operand(0), (1, 1, rows, count))
+        wide, one_each = _codes(1, 1, rows, count), _codes(1, 1, rows, 1)
+
+        def scaled(x: SSAValue, factor: int) -> SSAValue:
+            scale = npu.ScaleAttr.of((1 << 30) * (1 if factor > 0 else -1), abs(factor).bit_length())
+            return site.emit(npu.ScaleOp(x, wide, zeros=(p.zero, 0), scale=scale, clamp=_ALL))
+
+        def product(a: SSAValue, b: SSAValue, kind: Attribute, factor: Factor, zero: int = 0) -> SSAValue:
+            scale, zeros, multiply = npu.ScaleAttr.of(*factor), (0, 0, zero), npu.ElementwiseKind.MUL
+            return site.emit(npu.ElementwiseOp(multiply, a, b, kind, zeros=zeros, out_scale=scale, clamp=_ALL))
+
+        def total(a: SSAValue, b: SSAValue, zero: int = 0) -> SSAValue:
+            half = npu.ScaleAttr.of(*HALF)
+            made = npu.ElementwiseOp(
+                npu.ElementwiseKind.ADD,
+                a,
+                b,
+                one_each,
+                zeros=(zero, zero, zero),
+                left_shift=SHIFT,
+                a_scale=half,
+                b_scale=half,
+                out_scale=npu.ScaleAttr.of(*BACK),
+                clamp=_ALL,
+            )
+            return site.emit(made)
+
+        def looked_up(x: SSAValue, table: NDArray[np.int16]) -> SSAValue:
+            return site.emit(npu.LutOp(x, one_each, table=blob_of(table.astype("<i2"))))
+
+        d = scaled(source, p.widening) if p.widening > 1 else source
+        sizes = npu.ElementwiseOp(npu.ElementwiseKind.MAX, d, scaled(source, -p.widening), wide, clamp=_ALL)
+        image = _image(site, site.emit(sizes))
+        largest = npu.ReduceOp(npu.ReduceKind.MAX, image, _codes(rows, 1, 1, 1), clamp=_ALL)
+        t = looked_up(site.reshape(site.emit(largest), (1, 1, rows, 1)), p.normaliser)
+        e = product(d, t, wide, OF_ROWS)
+        squares = product(e, e, wide, OF_SQUARES)
+        roots = []
+        for mean, epsilon, entries in p.roots:
+            m = _mean(site, squares, mean)
+            if epsilon is not None:
+                m = total(m, product(t, t, one_each, epsilon, LOW), LOW)
+            roots.append(looked_up(m, entries))
+        y, factor, r = e, p.normal, total(roots[0], roots[1])
+        if p.gamma is not None:
+            y, factor = product(e, r, wide, p.normal), p.scaled
+            r = site.emit(npu.ConstantOp(blob_of(p.gamma.astype("<i2")), _codes(1, 1, 1, count)))
+        kind, clamp = site.result_of_shape(1, 1, rows, count), code_range(p.dtype)
+        scale, zeros, multiply = npu.ScaleAttr.of(*factor), (0, 0, p.out_zero), npu.ElementwiseKind.MUL
+        site.finish(npu.ElementwiseOp(multiply, y, r, kind, zeros=zeros, out_scale=scale, clamp=clamp))
+
+
+def _codes(*shape: int) -> Attribute:
+    """The type of 16-bit codes between steps, whose scales are known to the steps only."""
+    return tensor_type("int16", shape, QuantParams((1.0,), (0,)))
+
+
+def _image(site: Site, values: SSAValue) -> SSAValue:
+    """Return rows as images of one channel, over whose pixels a reduction runs."""
+    _, _, rows, count = npu.shape_of(values)
+    height_and_width = sides([count])
+    assert height_and_width is not None, "the placement rules require rows that fit the tile buffer"
+    return site.reshape(values, (rows, *height_and_width, 1))
+
+
+def _mean(site: Site, squares: SSAValue, factor: Factor) -> SSAValue:
+    """Return the scaled sums of rows: one by one where they are few, else every code times a weight of one."""
+    _, _, rows, count = npu.shape_of(squares)
+    kind = _codes(1, 1, rows, 1)
+    if rows <= _FEW:
+        image, scale = _image(site, squares), npu.ScaleAttr.of(*factor)
+        total = npu.ReduceOp(npu.ReduceKind.SUM, image, _codes(rows, 1, 1, 1), zeros=(0, LOW), scale=scale, clamp=_ALL)
+        return site.reshape(site.emit(total), (1, 1, rows, 1))
+    multiplier, exponent = factor
+    sums = pointwise(
+        squares,
+        kind,
+        blob_of(np.ones(count, np.int8)),
+        in_zero=0,
+        weight_zero=0,
+        out_zero=LOW,
+        clamp=_ALL,
+        bias=per_channel(np.zeros(1), 1),
+        multiplier=per_channel(np.array(multiplier), 1),
+        exponent=per_channel(np.array(exponent), 1),
+        weight_type=npu.CodeType.I8,
+    )
+    return site.emit(sums)
