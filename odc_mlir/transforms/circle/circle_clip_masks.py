@@ -16,8 +16,9 @@ or limits values, such as SELECT, RESHAPE, BROADCAST_TO, GATHER and MINIMUM, in 
 * constants;
 * whole multiples of a large number: truths or whole numbers, cast to reals and multiplied, as in ``(1 - m) * -1e9``.
   Their constants get smaller;
-* with ``seen``, any other values that were seen below -2048: a MAXIMUM in float limits them, and what computes them
-  stays float too, up to layers and to what is also used otherwise, since large factors make much of small errors.
+* with ``seen``, any other values that were seen below -2048: a MAXIMUM limits them, and what computes them stays
+  float, up to layers and to what is also used otherwise, since large factors make much of small errors. So does the
+  MAXIMUM if others read the values, whose codes must go further.
 
 A row that a computed mask hides altogether then keeps the shares of its scores.
 
@@ -70,7 +71,11 @@ class CircleClipMasksPass(PatternPass):
 
 def clip_masks(module: ModuleOp, seen: Mapping[str, Range]) -> None:
     """Make masks before each SOFTMAX of ``module`` no larger than necessary; ``seen``: ranges of values by name."""
-    apply_patterns(module, [ClipMask(seen)])
+    pattern = ClipMask(seen)
+    apply_patterns(module, [pattern])
+    for op in pattern.limits:
+        if not op.operands[0].has_one_use():  # others need codes that go further
+            stay_float(op, "it limits a mask, beside whose large numbers codes would hold nothing else")
 
 
 class ClipMask(OperatorPattern):
@@ -80,6 +85,11 @@ class ClipMask(OperatorPattern):
 
     def __init__(self, seen: Mapping[str, Range]) -> None:
         self._seen, self._clipping = seen, Clipping()
+
+    @property
+    def limits(self) -> Sequence[CircleOp]:
+        """The operators that limit values, so far."""
+        return self._clipping.limits
 
     def rewrite(self, op: CircleOp, rewriter: PatternRewriter) -> None:
         argument = argument_of(op)

@@ -14,7 +14,7 @@ The canonicalization patterns of operators, which ``canonicalize`` applies as we
 
 * no effect: addition of 0 and multiplication by 1 in unquantised types, RESHAPE and the like to the same shape,
   TRANSPOSE that keeps the order, SLICE, PAD, TILE, SPLIT, RESIZE … that return their whole operand, CAST to the same
-  type, QUANTIZE to the same parameters;
+  type, QUANTIZE to the same parameters, MAXIMUM with the lowest code and MINIMUM with the highest;
 * chains: RESHAPE of a view, TRANSPOSE of a TRANSPOSE;
 * TRANSPOSE that moves only dimensions of extent 1 becomes a RESHAPE, which costs nothing.
 

@@ -21,7 +21,6 @@ from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import activation, is_real, part, real, real_constant, real_scalar, shape_of
-from odc_mlir.transforms.quant.common.ir import stay_float
 
 HIDDEN = -2048.0
 """Of the argument of the exponential: float32 has no share for it beside scores that differ by less than 1900."""
@@ -218,11 +217,12 @@ class Clipping:
 
     _known: dict[tuple[SSAValue, float], SSAValue] = field(default_factory=dict)
     _copies: dict[tuple[CircleOp, tuple[SSAValue, ...]], CircleOp] = field(default_factory=dict)
+    limits: list[CircleOp] = field(default_factory=list)
 
     def clipped(self, value: SSAValue, bound: float, limited: Set[SSAValue], depth: int = 0) -> SSAValue:
         """``value`` itself where it hides nothing beyond its bound.
 
-        Sources that are ``limited`` are so by MAXIMUM or MINIMUM, in float.
+        Sources that are ``limited`` are so by MAXIMUM or MINIMUM, which ``limits`` lists.
         """
         if depth > _DEEPEST:
             return value
@@ -288,7 +288,7 @@ class Clipping:
     def _limited(self, value: SSAValue, bound: float) -> SSAValue:
         limit = real(np.array([bound] if shape_of(value) else bound), f"{value_name(value)}/hidden")
         made = part("MAXIMUM" if bound < 0 else "MINIMUM", [value, limit.result], value, "shown")
-        stay_float(made, "it limits a mask, beside whose large numbers codes would hold nothing else")
+        self.limits.append(made)
         Rewriter.insert_op([limit, made], _after(value))
         return made.results[0]
 

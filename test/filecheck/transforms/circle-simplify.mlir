@@ -134,3 +134,19 @@ func.func @order_of_rows(%x: tensor<1x1x2x3xf32>) -> tensor<1x1xf32> {
 // CHECK: %[[FLAT:.*]] = circle.reshape(%[[X]],
 // CHECK: %[[W:.*]] = circle.const [1.0, 3.0, 5.0, 2.0, 4.0, 6.0]
 // CHECK-NEXT: circle.fully_connected(%[[FLAT]], %[[W]],
+
+// -----
+
+// No code is below the lowest.
+func.func @lowest(%x: tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5:3>> {
+  %low = circle.const [-128] : tensor<1x!quant.uniform<i8:f32, 0.5:3>>
+  %next = circle.const [-127] : tensor<1x!quant.uniform<i8:f32, 0.5:3>>
+  %0 = circle.maximum(%low, %x) : (tensor<1x!quant.uniform<i8:f32, 0.5:3>>, tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>
+  %1 = circle.maximum(%0, %next) : (tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>, tensor<1x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>
+  %2 = circle.minimum(%1, %low) : (tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>, tensor<1x!quant.uniform<i8:f32, 0.5:3>>) -> tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>
+  func.return %2 : tensor<1x2x!quant.uniform<i8:f32, 0.5:3>>
+}
+// CHECK-LABEL: func.func @lowest(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK: %[[Y:.*]] = circle.maximum(%[[X]],
+// CHECK-NEXT: circle.minimum(%[[Y]],

@@ -17,7 +17,7 @@ from odc_mlir.frontend.import_circle import import_model
 from odc_mlir.quantizer.models import graph_of, limited_masks, prepare
 from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.runtime.api import run
-from odc_mlir.runtime.execution.binding import to_reals
+from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 
 Array = np.ndarray
@@ -107,6 +107,19 @@ def test_what_inputs_hide_stays_hidden(form: Form, scheme: str) -> None:
         (wanted,), (given,) = run(model, sample), run(found.to_circle(), sample)
         signal, noise = signal + float((wanted**2).sum()), noise + float(((wanted - given) ** 2).sum())
     assert 10 * np.log10(signal / noise) > (38 if scheme == "int16x8" else 20)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int16x8"])
+def test_a_mask_of_codes_leaves_nothing_real(scheme: str) -> None:
+    """A caller gives the lowest code for what it hides."""
+    options = {"scheme": scheme, "help": False, "mixed": "off", "io": "quantized"}
+    found = quantize(_network(_given), calibration=_samples(_given, 24, 0), **options)
+    assert "float" not in {layer["scheme"] for layer in found.verdict["layers"]}
+    graph = graph_of(found.model)
+    for x, mask in _samples(_given, 8, 1):
+        given = [to_codes(info, array) for info, array in zip(graph.input_infos(), (x, mask), strict=True)]
+        hidden = _shares(_network(_given), [x, mask]) == 0
+        assert _shares(found.model, given)[hidden].max() <= (2 / 32768 if scheme == "int16x8" else 0)
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int16x8"])

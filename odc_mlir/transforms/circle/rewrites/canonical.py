@@ -16,6 +16,7 @@ from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
+from odc_mlir.numerics.fixed import code_range
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
@@ -131,6 +132,18 @@ def _neutral(number: int, *, either: bool) -> Callable[[CircleOp], SSAValue | No
     return rule
 
 
+def _end_of_codes(op: CircleOp) -> SSAValue | None:
+    """Return the operand beside the lowest code for MAXIMUM, or the highest for MINIMUM."""
+    for value, other in (op.operands, reversed(op.operands)):
+        codes = constant(other)
+        if codes is None or tensor_facts(other.type).quant is None or not _is_same_element(value, other):
+            continue
+        low, high = code_range(codes.dtype)
+        if codes.size and np.all(codes == (low if op.SPEC.name == "MAXIMUM" else high)):
+            return value
+    return None
+
+
 def _same_size(place: int = 0) -> Callable[[CircleOp], SSAValue | None]:
     """Rule: operand ``place`` if its shape is static; the caller compares it with the result's."""
 
@@ -166,6 +179,7 @@ _IDENTITIES: Mapping[str, Callable[[CircleOp], SSAValue | None]] = {
     **dict.fromkeys((*VIEWS, "SLICE", "PAD", "PADV2", "MIRROR_PAD", "TILE", "BROADCAST_TO", *RESIZES), _same_size()),
     "SPLIT": _same_size(1),
     "SPLIT_V": _same_size(),
+    **dict.fromkeys(("MAXIMUM", "MINIMUM"), _end_of_codes),
     "STRIDED_SLICE": _unit_strides,
     "TRANSPOSE": _identity_order,
     "CONCATENATION": _only_operand,
