@@ -6,6 +6,7 @@ Integer inputs may have a zero point ``in_zero``, which padding equals. Filters 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,12 +17,14 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.matmul import Matrix, compute_dtype, float_matrix, integer_matrix, narrow
+from odc_mlir.numerics.pieces import parts
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]  # top, left, bottom, right
 Finish = Callable[[NDArray[Any]], NDArray[Any]]
 
 TILE_BYTES = 1 << 21  # patches and sums of one tile: large enough for BLAS, small enough for the caches
+_BAND_ELEMENTS = 1 << 20  # sums of a transposed convolution that are kept at a time
 NO_PADS: Pads = (0, 0, 0, 0)
 _LONG_RUN = 48  # elements of a run from which one numpy call per tap pays off
 
@@ -218,11 +221,22 @@ def tap_view(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> ND
     return _view(x, (*shape, *window.kernel, x.shape[3]), (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc))
 
 
-def _patches(x: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """Return a matrix ``[n*h*w, kh*kw*C]`` of the taps of each result of a padded tile ``x``."""
-    (kh, kw), (sy, sx) = window.kernel, window.stride
-    pixels, taps = shape[0] * shape[1] * shape[2], kh * kw * x.shape[3]
-    return (x if kh * kw * sy * sx == 1 else tap_view(x, window, shape)).reshape(pixels, taps)
+def _taps_apart(x: NDArray[Any], tile: ResultTile, window: Window, in_zero: int, dtype: Any) -> NDArray[Any] | None:
+    """Return the taps of a tile, ``[n, h, w, kh, kw, C]``, if they are fewer than the inputs to copy for them."""
+    if tile.padded is None and not in_zero and x.dtype == dtype:
+        return None
+    spanned = tile.padded or tuple(part.stop - part.start for part in tile.source)
+    if math.prod(tile.shape) * math.prod(window.kernel) >= math.prod(spanned):
+        return None
+    images, rows, columns = tile.place
+    taps = np.zeros((*tile.shape, *window.kernel, x.shape[3]), dtype)
+    for ky, kx in np.ndindex(*window.kernel):
+        top, left = ky * window.dilation[0] - window.pads[0], kx * window.dilation[1] - window.pads[1]
+        to_rows, from_rows = _landing(rows.start, rows.stop, top, window.stride[0], x.shape[1])
+        to_columns, from_columns = _landing(columns.start, columns.stop, left, window.stride[1], x.shape[2])
+        target = taps[:, to_rows, to_columns, ky, kx]
+        np.subtract(x[images, from_rows, from_columns], in_zero, out=target, dtype=dtype)
+    return taps
 
 
 def _conv_tiling(image: tuple[int, int, int], weights: ConvFilter, window: Window, channels: int) -> _ResultTiling:
@@ -266,9 +280,10 @@ def conv2d(
     tiling = _conv_tiling(x.shape[:3], weights, window, x.shape[3])
 
     def results(tile: ResultTile) -> NDArray[Any]:
-        return _finished(
-            _tile_sums(_input_of(x, tile, in_zero, compute), weights, window, tile.shape), weights.sums, finish
-        )
+        taps = _taps_apart(x, tile, window, in_zero, compute)
+        if taps is None:
+            taps = tap_view(_input_of(x, tile, in_zero, compute), window, tile.shape)
+        return _finished(_tile_sums(taps, weights), weights.sums, finish)
 
     return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
 
@@ -294,16 +309,16 @@ def _finished(sums: NDArray[Any], dtype: np.dtype[Any], finish: Finish | None) -
     return finish(whole) if finish else whole
 
 
-def _tile_sums(x: NDArray[Any], weights: ConvFilter, window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """Return sums ``[pixels, O]`` of one padded tile, in the dtype that they are computed in."""
+def _tile_sums(taps: NDArray[Any], weights: ConvFilter) -> NDArray[Any]:
+    """Return sums ``[pixels, O]`` of taps ``[n, h, w, kh, kw, C]``, in the dtype that computes them."""
+    pixels, step = math.prod(taps.shape[:3]), weights.in_channels
     if len(weights.groups) == 1:
-        return weights.groups[0].exact(_patches(x, window, shape))
-    step = weights.in_channels
-    parts = [
-        matrix.exact(_patches(x[..., g * step : (g + 1) * step], window, shape))
+        return weights.groups[0].exact(taps.reshape(pixels, -1))
+    sums = [
+        matrix.exact(taps[..., g * step : (g + 1) * step].reshape(pixels, -1))
         for g, matrix in enumerate(weights.groups)
     ]
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(sums, axis=1)
 
 
 def depthwise(
@@ -323,9 +338,12 @@ def depthwise(
     tiling = _depthwise_tiling(x.shape[:3], weights, window)
 
     def results(tile: ResultTile) -> NDArray[Any]:
-        padded = _input_of(x, tile, in_zero, compute)
-        sums = depthwise_tile(padded, weights, window, tile.shape).reshape(-1, channels)
-        return _finished(sums, weights.sums, finish)
+        taps = _taps_apart(x, tile, window, in_zero, compute)
+        if taps is None:
+            sums = depthwise_tile(_input_of(x, tile, in_zero, compute), weights, window, tile.shape)
+        else:
+            sums = _channel_sums(np.repeat(taps, channels // x.shape[3], axis=5), weights.weights)
+        return _finished(sums.reshape(-1, channels), weights.sums, finish)
 
     return _assemble(tiling, channels, np.dtype(dtype or weights.sums), results)
 
@@ -347,7 +365,7 @@ def depthwise_tile(
     if sx == 1:
         return _row_sums(x, filters.repeated(shape[2]), window, shape, dx)
     if channels >= _LONG_RUN:
-        return _channel_sums(x, filters.weights, window, shape)
+        return _channel_sums(tap_view(x, window, shape), filters.weights)
     repeated, total = filters.repeated(shape[2]), None
     for phase in range(min(sx, window.extent[1])):
         columns = [kx for kx in range(window.kernel[1]) if (kx * dx) % sx == phase]
@@ -371,36 +389,74 @@ def _row_sums(
     return np.asarray(np.einsum("nhklr,klr->nhr", taps, repeated))
 
 
-def _channel_sums(x: NDArray[Any], w: NDArray[Any], window: Window, shape: tuple[int, int, int]) -> NDArray[Any]:
-    """Return sums ``[n, h, w, C]``, the channels of one pixel at a time."""
-    (kh, kw), (sy, sx), (dy, dx) = window.kernel, window.stride, window.dilation
-    sn, sh, sw, sc = x.strides
-    taps = _view(x, (*shape, kh, kw, x.shape[3]), (sn, sh * sy, sw * sx, sh * dy, sw * dx, sc))
+def _channel_sums(taps: NDArray[Any], w: NDArray[Any]) -> NDArray[Any]:
+    """Return sums ``[n, h, w, C]`` of taps ``[n, h, w, kh, kw, C]``, the channels of one pixel at a time."""
     return np.asarray(np.einsum("nhwklc,klc->nhwc", taps, w))
 
 
 def transpose_conv2d(
-    x: NDArray[Any], weights: ConvFilter, stride: Pair, pads: Pair, output: Pair, *, in_zero: int = 0
+    x: NDArray[Any],
+    weights: ConvFilter,
+    stride: Pair,
+    pads: Pair,
+    output: Pair,
+    *,
+    in_zero: int = 0,
+    finish: Finish | None = None,
+    dtype: str | np.dtype[Any] | None = None,
 ) -> NDArray[Any]:
-    """Return transposed convolution sums ``[N, *output, O]`` of ``x [N, H, W, I]``.
+    """Return sums ``[N, *output, O]`` of a transposed convolution of ``x [N, H, W, I]``, finished by ``finish``.
 
     Input pixel (y, x) adds its taps at ``y*stride - pad + ky``; taps outside the output are dropped.
-    ``weights`` come from :func:`transpose_filter`.
+    ``weights`` come from :func:`transpose_filter`. Sums that are wider than results are kept for a part at a time.
     """
-    n, height, width, _ = x.shape
-    (kh, kw), channels = weights.kernel, weights.out_channels
-    matrix = weights.groups[0]
-    out = np.zeros((n, *output, channels), matrix.sums)
+
+    channels, kind = weights.out_channels, np.dtype(dtype or weights.sums)
+    shape, whole = (x.shape[0], *output, channels), kind == weights.sums
+    places = list(parts(shape, (3,), math.prod(shape) if whole else _BAND_ELEMENTS, (1, *weights.kernel, 1)))
+    sizes = [tuple(span.stop - span.start for span in place) for place in places]
+    # before the result, so that it is not freed at the end of the heap, which the system then takes back
+    buffer = np.empty(max(map(math.prod, sizes), default=0), weights.sums)
+    out = buffer.reshape(shape) if whole else np.empty(shape, kind)
+    for place, size in zip(places, sizes, strict=True):
+        images, rows, columns, _ = place
+        sums = buffer[: math.prod(size)].reshape(size)
+        _add_transposed(sums, x[images], weights, stride, (pads[0] + rows.start, pads[1] + columns.start), in_zero)
+        found = sums if finish is None else finish(sums.reshape(-1, channels)).reshape(size)
+        if not whole:
+            out[place] = found
+        elif found.base is not buffer:
+            out = found
+    return out
+
+
+def _add_transposed(
+    out: NDArray[Any], x: NDArray[Any], weights: ConvFilter, stride: Pair, pads: Pair, in_zero: int
+) -> None:
+    """Fill ``out [N, H, W, O]`` with sums."""
+    (n, *output, channels), in_channels = out.shape, x.shape[3]
+    (kh, kw), matrix = weights.kernel, weights.groups[0]
+    out[...] = 0
     item = matrix.values.dtype.itemsize
-    for images, rows, columns in _tile_ranges(n, height, width, _pixels(item * (kh * kw * channels + x.shape[3]))):
+    (top, height), (left, width) = (
+        _reaching(*axis) for axis in zip(x.shape[1:3], weights.kernel, stride, pads, output, strict=True)
+    )
+    pixels = _pixels(item * (kh * kw * channels + in_channels))
+    for images, (y0, y1), (x0, x1) in _tile_ranges(n, height, width, pixels):
+        rows, columns = (top + y0, top + y1), (left + x0, left + x1)
         part = np.subtract(x[slice(*images), slice(*rows), slice(*columns)], in_zero, dtype=matrix.values.dtype)
-        sums = matrix.product(part.reshape(-1, x.shape[3])).reshape(*part.shape[:3], kh, kw, channels)
+        sums = matrix.product(part.reshape(-1, in_channels)).reshape(*part.shape[:3], kh, kw, channels)
         for ky in range(kh):
             from_rows, to_rows = _landing(*rows, ky - pads[0], stride[0], output[0])
             for kx in range(kw):
                 from_columns, to_columns = _landing(*columns, kx - pads[1], stride[1], output[1])
                 out[slice(*images), to_rows, to_columns] += sums[:, from_rows, from_columns, ky, kx]
-    return out
+
+
+def _reaching(size: int, kernel: int, stride: int, pad: int, output: int) -> Pair:
+    """Return the first of the inputs with a tap in ``[0, output)``, and their number."""
+    first = max(0, -((kernel - 1 - pad) // stride))
+    return first, max(0, min(size, (output - 1 + pad) // stride + 1) - first)
 
 
 def _landing(first: int, last: int, offset: int, stride: int, size: int) -> tuple[slice, slice]:

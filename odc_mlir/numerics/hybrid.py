@@ -6,6 +6,7 @@ form its own zero point, derived from its range.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.numerics.matmul import Matrix, integer_matrix
-from odc_mlir.numerics.pieces import has_nan, limit
+from odc_mlir.numerics.pieces import PART_ELEMENTS, has_nan, limit, parts
 from odc_mlir.numerics.quantize import signed_half
 
 _LOW, _HIGH = -128, 127
@@ -30,29 +31,43 @@ class QuantizedRows:
     scales: NDArray[np.float32]
 
 
+Convert = Callable[[NDArray[np.float32], slice], NDArray[np.int32]]
+
+
 def quantize_rows(x: NDArray[Any], *, asymmetric: bool = False) -> QuantizedRows:
     """Quantise float32 ``x [N, K]`` to 8 bits, each row by its own range; a row of zeros has the scale 1."""
     x = np.asarray(x, np.float32)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        codes, zeros, scales = _asymmetric(x) if asymmetric else _symmetric(x)
-    centred = codes if zeros is None else np.nan_to_num(codes).astype(np.int32) - zeros[:, None]
+        convert, scales = _asymmetric(x) if asymmetric else _symmetric(x)
+        if x.size <= PART_ELEMENTS:
+            return QuantizedRows(convert(x, slice(None)), scales)
+        centred = np.empty(x.shape, np.int32)
+        for place in parts(x.shape, elements=PART_ELEMENTS):
+            centred[place] = convert(x[place], place[0])
     return QuantizedRows(centred, scales)
 
 
-def _symmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], None, NDArray[np.float32]]:
-    """Return codes from -127 to 127 by the largest magnitude; NaN becomes 0."""
-    largest = np.abs(x).max(axis=1, initial=0)
+def _symmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
+    """Return the conversion of rows to codes from -127 to 127 by the largest magnitude; NaN becomes 0."""
+    if x.size <= PART_ELEMENTS:
+        largest = np.abs(x).max(axis=1, initial=0)
+    else:
+        largest = np.maximum(x.max(axis=1, initial=0), -x.min(axis=1, initial=0))
     scales = np.where(largest == 0, np.float32(1), largest / np.float32(_HIGH))
-    inverse = np.where(largest == 0, np.float32(0), np.float32(_HIGH) / largest)
-    codes = x * inverse[:, None]
-    if has_nan(codes):
-        codes = np.nan_to_num(codes)
-    codes += signed_half(codes)  # with the truncation that follows, this rounds halves away from zero
-    return limit(codes, -_LIMIT, _LIMIT, codes).astype(np.int32), None, scales.astype(np.float32)
+    inverse = np.where(largest == 0, np.float32(0), np.float32(_HIGH) / largest)[:, None]
+
+    def convert(x: NDArray[np.float32], rows: slice) -> NDArray[np.int32]:
+        codes = x * inverse[rows]
+        if has_nan(codes):
+            codes = np.nan_to_num(codes)
+        codes += signed_half(codes)  # with the truncation that follows, this rounds halves away from zero
+        return limit(codes, -_LIMIT, _LIMIT, codes).astype(np.int32)
+
+    return convert, scales.astype(np.float32)
 
 
-def _asymmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.int32], NDArray[np.float32]]:
-    """Return codes from -128 to 127 by the range, extended to contain zero.
+def _asymmetric(x: NDArray[np.float32]) -> tuple[Convert, NDArray[np.float32]]:
+    """Return the conversion of rows to codes without zero point, by the range, extended to contain zero.
 
     The zero point derives from the end of the range with the smaller rounding error.
     """
@@ -65,9 +80,13 @@ def _asymmetric(x: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[np.int32]
     zeros = np.clip(round_half_away(np.where(nearer, from_least, from_most)), _LOW, _HIGH)
     zeros = np.where(flat, 0, np.nan_to_num(zeros)).astype(np.int32)
     scales = step.astype(np.float32)
-    scaled = x * (np.float32(1) / scales)[:, None] + zeros.astype(np.float32)[:, None]
-    codes = np.clip(round_half_away(scaled), _LOW, _HIGH)
-    return np.where(flat[:, None], 0, codes), zeros, scales
+    flat, zeros, inverse = flat[:, None], zeros[:, None], (np.float32(1) / scales)[:, None]
+
+    def convert(x: NDArray[np.float32], rows: slice) -> NDArray[np.int32]:
+        codes = np.clip(round_half_away(x * inverse[rows] + zeros[rows].astype(np.float32)), _LOW, _HIGH)
+        return np.asarray(np.nan_to_num(np.where(flat[rows], 0, codes)).astype(np.int32) - zeros[rows])
+
+    return convert, scales
 
 
 class HybridMatrix:

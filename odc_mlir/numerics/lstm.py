@@ -19,6 +19,7 @@ from odc_mlir.numerics import gates
 from odc_mlir.numerics.fixed import multiply, quantize_multiplier, rdbpot, requantize, wrap32
 from odc_mlir.numerics.gates import saturate16, shift16, srdhm16
 from odc_mlir.numerics.matmul import Matrix, integer_matrix
+from odc_mlir.numerics.pieces import row_slices
 from odc_mlir.numerics.transcendental import inverse_sqrt
 
 Codes = NDArray[Any]
@@ -151,7 +152,10 @@ class _Stack:
 
     def product(self, x: Codes) -> NDArray[np.int32]:
         """Return ``multiply(x @ weights.T + bias)`` for int8 ``x [N, K]``."""
-        return multiply(wrap32(self._matrix.product(x) + self._bias), self._q, self._e)
+        out = np.empty((len(x), len(self._bias)), np.int32)
+        for rows in row_slices(out):
+            out[rows] = multiply(wrap32(self._matrix.product(x[rows]) + self._bias), self._q, self._e)
+        return out
 
 
 def next_cell(

@@ -48,7 +48,7 @@ def narrow(sums: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def integer_matrix(b: NDArray[Any], largest: int, sums: str = "int32") -> Matrix:
     """Prepare integer ``b [K, N]`` for exact products with integers of magnitude at most ``largest``."""
-    totals = np.abs(b.astype(np.int64)).sum(axis=0)
+    totals = 2 * np.maximum(b, 0).sum(axis=0, dtype=np.int64) - b.sum(axis=0, dtype=np.int64)  # of magnitudes
     dtype = compute_dtype(int(totals.max(initial=0)) * int(largest))
     return Matrix(b.astype(dtype), np.dtype(sums))
 
@@ -58,6 +58,6 @@ def float_matrix(b: NDArray[Any]) -> Matrix:
     return Matrix(np.asarray(b, np.float32), np.dtype(np.float32))
 
 
-def largest_magnitude(a: NDArray[Any]) -> int:
-    """Return the largest absolute value in an integer array, 0 when it is empty."""
-    return max(int(a.max(initial=0)), -int(a.min(initial=0)))
+def largest_magnitude(a: NDArray[Any], zero: int = 0) -> int:
+    """Return the largest distance from ``zero`` in an integer array, 0 when it is empty."""
+    return max(int(a.max()) - zero, zero - int(a.min())) if a.size else 0

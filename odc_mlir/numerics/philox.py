@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.numerics.pieces import row_slices
+
 Array = NDArray[Any]
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
@@ -24,8 +26,7 @@ _MASK = np.uint64(0xFFFFFFFF)
 # Blocks by which TensorFlow's multinomial operator advances per sample, rounded up to fours.
 _SKIPPED_PER_SAMPLE = 2 * 256
 
-# Blocks computed at a time, which bounds temporaries to a few megabytes.
-_CHUNK_BLOCKS = 1 << 16
+_CHUNK_BLOCKS = 1 << 15  # computed at a time
 
 
 @dataclass(slots=True)
@@ -81,9 +82,12 @@ def scrambled(seed: int, seed2: int) -> Philox:
 
 
 def unit_floats(words: NDArray[np.uint32]) -> NDArray[np.float32]:
-    """Return 23 bits of each word as a float32 in [0, 1)."""
-    mantissa = (words & np.uint32(0x7FFFFF)) | np.uint32(127 << 23)
-    return np.asarray(mantissa.view(np.float32) - np.float32(1))
+    """Return 23 bits of each word as a float32 in [0, 1), in place."""
+    words &= np.uint32(0x7FFFFF)
+    words |= np.uint32(127 << 23)
+    units = words.view(np.float32)
+    units -= np.float32(1)
+    return units
 
 
 def unit_doubles(words: NDArray[np.uint32]) -> NDArray[np.float64]:
@@ -101,9 +105,11 @@ def uniform(generator: Philox, count: int) -> NDArray[np.float32]:
 def normal(generator: Philox, count: int) -> NDArray[np.float32]:
     """Return ``count`` standard normal numbers, two from every two words (Box and Muller's method)."""
     units = unit_floats(generator.words(count)).reshape(-1, 2)
-    angle = np.float32(2 * math.pi) * units[:, 1]
-    radius = np.sqrt(np.float32(-2) * np.log(np.maximum(units[:, 0], np.float32(1e-7))))
-    return np.stack([np.sin(angle) * radius, np.cos(angle) * radius], axis=1).reshape(-1)[:count]
+    for rows in row_slices(units):
+        angle = np.float32(2 * math.pi) * units[rows, 1]
+        radius = np.sqrt(np.float32(-2) * np.log(np.maximum(units[rows, 0], np.float32(1e-7))))
+        units[rows, 0], units[rows, 1] = np.sin(angle) * radius, np.cos(angle) * radius
+    return units.reshape(-1)[:count]
 
 
 def multinomial(generator: Philox, logits: Array, samples: int) -> NDArray[np.int64]:

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
+Place = tuple[slice, ...]  # of a part of an array
 
 CHUNK_ELEMENTS = 1 << 15
+PART_ELEMENTS = 1 << 18  # of parts that bound memory where smaller pieces are slower
 FEW_ELEMENTS = 1 << 12  # up to which the overhead of a numpy call dominates
 
 
@@ -122,16 +124,16 @@ def _split_axis(shape: tuple[int, ...]) -> tuple[int, int]:
     return 0, 1
 
 
-def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
-    """Return ``compute`` of ``x [..., C]`` seen as rows ``[n, C]``, in pieces, as ``dtype``."""
+def in_rows(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike, elements: int = CHUNK_ELEMENTS) -> Array:
+    """Return ``compute`` of ``x [..., C]`` seen as rows ``[n, C]``, in pieces of ``elements``, as ``dtype``."""
     columns = x.shape[-1]
-    if 0 < x.size <= CHUNK_ELEMENTS:
+    if 0 < x.size <= elements:
         return compute(x.reshape(-1, columns)).astype(dtype, copy=False).reshape(x.shape)
     result = np.empty(x.shape, dtype)
     if x.size == 0:
         return result
     rows, target = x.reshape(-1, columns), result.reshape(-1, columns)
-    for part in row_slices(rows):
+    for part in row_slices(rows, elements):
         target[part] = compute(rows[part])
     return result
 
@@ -146,9 +148,34 @@ def row_totals(compute: Callable[[Array], Array], rows: Array) -> NDArray[np.int
 
 def row_slices(rows: Array, elements: int = CHUNK_ELEMENTS) -> Iterator[slice]:
     """Yield slices that cover the rows of a matrix, of about ``elements`` elements each."""
-    step = max(1, elements // max(rows.shape[1], 1))
-    for start in range(0, len(rows), step):
-        yield slice(start, start + step)
+    for place in parts(rows.shape, (1,), elements):
+        yield place[0]
+
+
+def parts(
+    shape: tuple[int, ...], whole: tuple[int, ...] = (), elements: int = CHUNK_ELEMENTS, least: tuple[int, ...] = ()
+) -> Iterator[Place]:
+    """Return places of parts that cover an array of ``shape``, of about ``elements`` elements each.
+
+    Leading axes are split first, those in ``whole`` never, and none into parts of fewer than its number in ``least``.
+    """
+    spans, taken = [], math.prod(shape)
+    for axis, size in enumerate(shape):
+        step, few = size, min(least[axis], size) if least else 1
+        if axis not in whole and taken > elements:
+            step = max(few, elements * size // taken)
+            taken = taken // size * step
+        starts = [*range(0, size - few + 1, max(step, 1)), size] if size else []
+        spans.append([slice(start, stop) for start, stop in itertools.pairwise(starts)])
+    return itertools.product(*spans)
+
+
+def part_of(x: Array, place: Place) -> Array:
+    """Return what an operand has for a part of a result to which it broadcasts; no place: all."""
+    if not place:
+        return x
+    fitting = place[len(place) - x.ndim :]
+    return x[tuple(span if size > 1 else slice(None) for span, size in zip(fitting, x.shape, strict=True))]
 
 
 def whole_rows(size: int, length: int) -> list[slice]:

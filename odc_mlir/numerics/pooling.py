@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.numerics.pieces import FEW_ELEMENTS, clamp, reduce
+from odc_mlir.numerics.pieces import FEW_ELEMENTS, PART_ELEMENTS, Place, clamp, parts, reduce
 
 Pair = tuple[int, int]
 
-BAND_ELEMENTS = 1 << 20  # input elements widened at a time
+_FEW_TAPS = 1 << 15  # whose sums of 16 bits have 32
 
 
 def _taps(size: int, kernel: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice]]:
@@ -36,12 +37,12 @@ def tap_counts(size: int, kernel: int, stride: int, pad: int, output: int) -> ND
 
 
 def _sweep(
-    x: NDArray[Any], axis: int, combine: Callable[..., Any], start: Any, kernel: int, stride: int, pad: int, output: int
+    x: NDArray[Any], axis: int, combine: np.ufunc, start: Any, kernel: int, stride: int, pad: int, output: int
 ) -> NDArray[Any]:
-    """Combine the taps of one axis, of ``output`` results; ``start`` is the neutral element."""
+    """Combine the taps of one axis, of ``output`` results; ``start``: the neutral element, of their dtype."""
     shape = list(x.shape)
     shape[axis] = output
-    result = np.full(shape, start, x.dtype)
+    result = np.full(shape, start)
     lead = (slice(None),) * axis
     for source, target in _taps(x.shape[axis], kernel, stride, pad, output):
         view = result[(*lead, target)]
@@ -49,23 +50,43 @@ def _sweep(
     return result
 
 
+class _Band(NamedTuple):
+    """A part of the rows of results: its place, its number of rows, its input and the padding above that."""
+
+    target: Place
+    rows: int
+    source: Place
+    pad: int
+
+
+@lru_cache(maxsize=64)
+def _bands(shape: tuple[int, ...], window: int, stride: int, pad: int, output: int) -> tuple[_Band, ...]:
+    batch, height, width, channels = shape
+    found = []
+    for images, rows, columns, depths in parts((batch, output, width, channels), (2,), PART_ELEMENTS):
+        first = rows.start * stride - pad
+        top = min(max(first, 0), height)
+        bottom = max(top, min((rows.stop - 1) * stride - pad + window, height))
+        target, source = (images, rows, slice(None), depths), (images, slice(top, bottom), columns, depths)
+        found.append(_Band(target, rows.stop - rows.start, source, top - first))
+    return tuple(found)
+
+
 def _pool(
-    x: NDArray[Any], combine: Callable[..., Any], start: Any, window: Pair, stride: Pair, pads: Pair, output: Pair
-) -> NDArray[Any]:
-    rows = _sweep(x, 1, combine, start, window[0], stride[0], pads[0], output[0])
-    return _sweep(rows, 2, combine, start, window[1], stride[1], pads[1], output[1])
-
-
-def _bands(x: NDArray[Any], window: int, stride: int, pad: int, output: int) -> Iterator[tuple[slice, slice, int]]:
-    """Yield bands of the result: (input rows, result rows, rows of padding before the input rows)."""
-    row_elements = max(1, x.shape[0] * x.shape[2] * x.shape[3])
-    step = max(1, BAND_ELEMENTS // (row_elements * min(stride, x.shape[1] + 1)))
-    for y in range(0, output, step):
-        last = min(y + step, output)
-        first = y * stride - pad
-        start = min(max(first, 0), x.shape[1])
-        stop = max(start, min((last - 1) * stride - pad + window, x.shape[1]))
-        yield slice(start, stop), slice(y, last), start - first
+    x: NDArray[Any],
+    combine: np.ufunc,
+    start: Any,
+    window: Pair,
+    stride: Pair,
+    pads: Pair,
+    output: Pair,
+    prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+) -> Iterator[tuple[Place, NDArray[Any]]]:
+    """Yield parts of the pooled ``x``, each ``prepare``d, with their places."""
+    for band in _bands(x.shape, window[0], stride[0], pads[0], output[0]):
+        part = x[band.source] if prepare is None else prepare(x[band.source])
+        part = _sweep(part, 1, combine, start, window[0], stride[0], band.pad, band.rows)
+        yield band.target, _sweep(part, 2, combine, start, window[1], stride[1], pads[1], output[1])
 
 
 def small_pool(
@@ -147,12 +168,10 @@ def max_pool(
 
     NaN is passed over.
     """
-    start = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
+    start = np.array(-np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min, x.dtype)
     result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
-    for source, target, pad in _bands(x, window[0], stride[0], pads[0], output[0]):
-        size = (target.stop - target.start, output[1])
-        maxima = _pool(x[:, source], np.fmax, start, window, stride, (pad, pads[1]), size)
-        result[:, target] = clamp(maxima, low, high)
+    for place, maxima in _pool(x, np.fmax, start, window, stride, pads, output):
+        result[place] = clamp(maxima, low, high)
     return result
 
 
@@ -163,14 +182,26 @@ def average_pool(
 
     Codes: the sum plus half the count away from zero, divided by the count with truncation; no rescaling.
     """
-    counts = _counts(x.shape, window, stride, pads, output)
+    wide = x.dtype if x.dtype.kind == "f" else np.int32 if math.prod(window) < _FEW_TAPS else np.int64
+    return _averages(x, np.zeros((), wide), window, stride, pads, output, low, high)
+
+
+def _averages(
+    x: NDArray[Any],
+    start: NDArray[Any],
+    window: Pair,
+    stride: Pair,
+    pads: Pair,
+    output: Pair,
+    low: float | None,
+    high: float | None,
+    prepare: Callable[[NDArray[Any]], NDArray[Any]] | None = None,
+) -> NDArray[Any]:
+    """Return clamped averages of taps, summed from ``start`` on in its dtype."""
+    counts = _counts(x.shape, window, stride, pads, output).astype(start.dtype)
     result = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
-    wide = x.dtype if x.dtype.kind == "f" else np.dtype(np.int64)
-    for source, target, pad in _bands(x, window[0], stride[0], pads[0], output[0]):
-        size = (target.stop - target.start, output[1])
-        sums = _pool(x[:, source].astype(wide, copy=False), np.add, 0, window, stride, (pad, pads[1]), size)
-        means = _divided(sums, counts[:, target])
-        result[:, target] = clamp(means, low, high)
+    for place, sums in _pool(x, np.add, start, window, stride, pads, output, prepare):
+        result[place] = clamp(_divided(sums, counts[:, *place[1:3]]), low, high)
     return result
 
 
@@ -178,13 +209,14 @@ def l2_pool(
     x: NDArray[Any], window: Pair, stride: Pair, pads: Pair, output: Pair, low: float | None, high: float | None
 ) -> NDArray[Any]:
     """Return roots of mean squares ``[N, *output, C]`` of float32 ``x``, clamped; ``pads`` as above."""
-    roots = np.sqrt(average_pool(x * x, window, stride, pads, output, None, None))
+    roots = _averages(x, np.zeros((), x.dtype), window, stride, pads, output, None, None, np.square)
+    np.sqrt(roots, out=roots)
     return np.asarray(clamp(roots, low, high), x.dtype)
 
 
-def _divided(sums: NDArray[Any], counts: NDArray[np.int64]) -> NDArray[Any]:
-    """Divide sums by counts: real numbers, or integers rounded to nearest, halves away from zero."""
+def _divided(sums: NDArray[Any], counts: NDArray[Any]) -> NDArray[Any]:
+    """Divide sums by counts of their dtype: real numbers, or integers rounded to nearest, halves away from zero."""
     if sums.dtype.kind == "f":
-        return np.asarray(sums / counts.astype(sums.dtype))
+        return np.asarray(sums / counts)
     magnitude = (np.abs(sums) + counts // 2) // counts
     return np.asarray(np.where(sums > 0, magnitude, -magnitude))

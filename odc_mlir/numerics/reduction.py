@@ -18,7 +18,7 @@ from odc_mlir.numerics.fixed import (
     quantize_multiplier,
     wrap32,
 )
-from odc_mlir.numerics.pieces import reduce
+from odc_mlir.numerics.pieces import PART_ELEMENTS, parts, reduce
 
 _STEPS_BETWEEN = 16  # steps of products between removals of zeros
 
@@ -103,8 +103,25 @@ def product_codes(
     No axis may be empty. Products that have become zero stay so; if there are many, only the others continue.
     """
     kept = [i for i in range(x.ndim) if i not in axes]
-    outer = [x.shape[i] for i in kept]
-    source = np.ascontiguousarray(x.transpose(*axes, *kept).reshape(-1, math.prod(outer)))
+    count = math.prod(x.shape[i] for i in axes)
+
+    def codes_of(x: NDArray[Any]) -> NDArray[Any]:
+        source = np.ascontiguousarray(x.transpose(*axes, *kept).reshape(count, -1))
+        products = multiply64(_products(source, multiplier, exponent, in_zero), multiplier, exponent)
+        codes = np.clip(products.astype(np.int64) + out_zero, low, high).astype(dtype)
+        return codes.reshape([1 if i in axes else d for i, d in enumerate(x.shape)])
+
+    if x.size <= PART_ELEMENTS:
+        out = codes_of(x)
+    else:
+        out = np.empty([1 if i in axes else d for i, d in enumerate(x.shape)], dtype)
+        for place in parts(x.shape, axes, PART_ELEMENTS):
+            out[place] = codes_of(x[place])
+    return out if keep_dims else out.reshape([x.shape[i] for i in kept])
+
+
+def _products(source: NDArray[Any], multiplier: int, exponent: int, in_zero: int) -> NDArray[np.int64]:
+    """Return the products of codes over the rows of ``source``, rounded after each step."""
     reduced, half, shift = (int64(value) for value in multiplier_of_16_bits(multiplier, exponent))
     products = np.zeros(source.shape[1], np.int64)
     alive = np.flatnonzero((source != in_zero).all(axis=0))
@@ -124,9 +141,7 @@ def product_codes(
         total >>= shift
         total = total.astype(np.int32).astype(np.int64)
     products[alive] = total
-    codes = np.clip(multiply64(products, multiplier, exponent).astype(np.int64) + out_zero, low, high).astype(dtype)
-    codes = codes.reshape(outer)
-    return codes.reshape([1 if i in axes else d for i, d in enumerate(x.shape)]) if keep_dims else codes
+    return products
 
 
 def extreme(x: NDArray[Any], axes: tuple[int, ...], *, largest: bool, keep_dims: bool = True) -> NDArray[Any]:

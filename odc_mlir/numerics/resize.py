@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import round_half_away
-from odc_mlir.numerics.pieces import FEW_ELEMENTS
+from odc_mlir.numerics.pieces import FEW_ELEMENTS, parts
 
 Pair = tuple[int, int]
 
@@ -173,15 +173,13 @@ def resize_bilinear(
     rows = lines(x.shape[1], output[0], align_corners, half_pixel)
     columns = lines(x.shape[2], output[1], align_corners, half_pixel)
     out = np.empty((x.shape[0], *output, x.shape[3]), x.dtype)
-    step = max(1, _BLOCK_ELEMENTS // max(1, x.shape[0] * output[1] * x.shape[3]))
-    for y in range(0, output[0], step):
-        part = _Line(rows.low[y : y + step], rows.high[y : y + step], rows.fraction[y : y + step])
+    for images, band, _, _ in parts(out.shape, (2, 3), _BLOCK_ELEMENTS):
+        part = _Line(rows.low[band], rows.high[band], rows.fraction[band])
         if fixed:
-            total = rounded_sum(_fixed_sums(x, part, columns))
+            total = rounded_sum(_fixed_sums(x[images], part, columns))
         else:
-            total = _weighted(x, part, columns)
-            total = _as_codes(total, x.dtype)
-        out[:, y : y + step] = total.astype(x.dtype)
+            total = _as_codes(_weighted(x[images], part, columns), x.dtype)
+        out[images, band] = total.astype(x.dtype)
     return out
 
 
@@ -227,15 +225,15 @@ def bilinear_resizer(
         return np.repeat(each[:, None], shape[3], axis=1)
 
     vertical, horizontal = spread([w for _, w, _, _ in corners]), spread([w for _, _, _, w in corners])
-    parts = [slice(i * pixels, (i + 1) * pixels) for i in range(4)]
+    corner = [slice(i * pixels, (i + 1) * pixels) for i in range(4)]
 
     def total(x: NDArray[Any]) -> NDArray[Any]:
         terms = x.reshape(flat).take(four, 1).astype(real)
         terms *= vertical
         terms *= horizontal
-        found: NDArray[Any] = terms[:, parts[0]] + terms[:, parts[1]]
-        found += terms[:, parts[2]]
-        found += terms[:, parts[3]]
+        found: NDArray[Any] = terms[:, corner[0]] + terms[:, corner[1]]
+        found += terms[:, corner[2]]
+        found += terms[:, corner[3]]
         return found
 
     def reals(x: NDArray[Any]) -> NDArray[Any]:

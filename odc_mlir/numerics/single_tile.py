@@ -196,6 +196,8 @@ def _convolution(
     taps, channels = values.shape
     if not 0 < pixels * (taps + channels) * values.itemsize <= KEPT_BYTES or values.dtype.kind != "f":
         return None
+    if math.prod(image.size) * shape[3] * values.itemsize > 4 * KEPT_BYTES:  # taps far from each other
+        return None
     zero = _Zero(source, values, in_zero)
     patches = _patches(shape, source, image, window, outputs, values.dtype, zero)
     finish = _finish(channels, matrix.sums, zero, bias, rescale, pixels, dtype)

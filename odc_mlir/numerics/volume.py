@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,8 +19,11 @@ from odc_mlir.numerics.convolution import (
     transpose_conv2d,
     transpose_filter,
 )
+from odc_mlir.numerics.pieces import parts
 
 Triple = tuple[int, int, int]
+
+_PLANES_ELEMENTS = 1 << 19  # of planes that are convolved together
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +64,13 @@ def _meeting(size: int, offset: int, stride: int, count: int) -> tuple[slice, sl
     return slice(start, stop), slice(first, first + (stop - 1 - start) * stride + 1, stride)
 
 
-def _planes(x: NDArray[Any], depths: slice) -> NDArray[Any]:
-    """Return the planes of these depths as images ``[N * depths, H, W, C]``."""
-    return x[:, depths].reshape(-1, *x.shape[2:])
+def _add_planes(out: NDArray[np.float32], x: NDArray[Any], convolve: Callable[[NDArray[Any]], NDArray[Any]]) -> None:
+    """Add the convolutions of the planes ``x [N, D, H, W, C]`` to ``out [N, D, OH, OW, O]``, some at a time."""
+    plane = max(math.prod(x.shape[2:]), math.prod(out.shape[2:]))
+    for place in parts((*x.shape[:2], plane), (2,), _PLANES_ELEMENTS):
+        images = x[place[:2]].reshape(-1, *x.shape[2:])
+        target = out[place[:2]]
+        target += convolve(images).reshape(target.shape)
 
 
 def conv3d(
@@ -70,8 +80,8 @@ def conv3d(
     out = np.zeros((x.shape[0], *output, filters[0].out_channels), np.float32)
     for k, plane in enumerate(filters):
         targets, sources = _meeting(x.shape[1], k * window.dilation[0] - window.before[0], window.stride[0], output[0])
-        part = conv2d(_planes(x, sources), plane, window.plane(plane.kernel))
-        out[:, targets] += part.reshape(x.shape[0], -1, *part.shape[1:])
+        flat = window.plane(plane.kernel)
+        _add_planes(out[:, targets], x[:, sources], partial(conv2d, weights=plane, window=flat))
     return out
 
 
@@ -87,6 +97,7 @@ def transpose_conv3d(
     for k, plane in enumerate(filters):
         offset = k * window.dilation[0] - window.before[0]
         sources, targets = _meeting(output[0], offset, window.stride[0], x.shape[1])
-        part = transpose_conv2d(_planes(x, sources), plane, window.stride[1:], window.before[1:], output[1:])
-        out[:, targets] += part.reshape(x.shape[0], -1, *part.shape[1:])
+        stride, pads, size = window.stride[1:], window.before[1:], output[1:]
+        convolve = partial(transpose_conv2d, weights=plane, stride=stride, pads=pads, output=size)
+        _add_planes(out[:, targets], x[:, sources], convolve)
     return out

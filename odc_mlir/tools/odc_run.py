@@ -54,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         "kernels, on the host (%(default)s)",
     )
     where.add_argument("--signature", metavar="NAME", help="run the subgraph of this signature")
-    where.add_argument("--max-bytes", type=size, metavar="N", help="limit on the bytes of live activations")
+    where.add_argument("--max-bytes", type=size, metavar="N", help="limit on the bytes of live operands and results")
     where.add_argument("--threads", type=int, metavar="N", help="threads of native code (NUM_THREADS, else 1)")
     _add_data_flags(parser.add_argument_group("data"))
     _add_measuring_flags(parser.add_argument_group("measuring"))

@@ -44,12 +44,13 @@ _SHAPES_KEPT = 4
 class Executor:
     """Runs ``units`` of ``graph``; kernels are prepared once for each set of input shapes.
 
-    ``max_bytes`` bounds the activations that are live at one time (default: the variable ODC_MAX_ACTIVATION_BYTES, else
-    768 MiB); ``resize`` accepts inputs whose static dimensions differ from the model's. Variable tensors start at real
-    zero. They, resource variables, hash tables and random number generators keep their state from run to run, until
-    :meth:`reset`. ``context`` has the choices for all kernels; ``calls`` is for executors of subgraphs only. Threads
-    that share an executor take turns; executors of their own run in parallel. In a process that was forked during a run
-    of another thread, the state is reset.
+    ``max_bytes`` bounds the operands and results that are live at one time (default: the variable
+    ODC_MAX_ACTIVATION_BYTES, else 768 MiB), beside which temporaries of kernels are few. ``resize`` accepts inputs
+    whose static dimensions differ from the model's. Variable tensors start at real zero. They, resource variables, hash
+    tables and random number generators keep their state from run to run, until :meth:`reset`. ``context`` has the
+    choices for all kernels; ``calls`` is for executors of subgraphs only. Threads that share an executor take turns;
+    executors of their own run in parallel. In a process that was forked during a run of another thread, the state is
+    reset.
     """
 
     def __init__(

@@ -12,7 +12,7 @@ from odc_mlir.numerics.activation import hard_swish_codes, hard_swish_params, pr
 from odc_mlir.numerics.elementwise import leaky_params, leaky_quantized, scale_params, scale_quantized
 from odc_mlir.numerics.fixed import activation_bounds, activation_range, code_range
 from odc_mlir.numerics.int16 import logistic16, sigmoid_params, softmax16_codes, softmax16_params, tanh16
-from odc_mlir.numerics.pieces import choose, in_pairs, in_pieces, limit, pieces
+from odc_mlir.numerics.pieces import PART_ELEMENTS, choose, in_pairs, in_pieces, in_rows, limit, pieces
 from odc_mlir.numerics.quantize import quantize_real
 from odc_mlir.numerics.softmax import (
     log_softmax_codes,
@@ -194,16 +194,20 @@ def softmax(node: Node) -> Execute:
             wide = softmax16_params(scale, beta)
             return unary(node, lambda codes: softmax16_codes(codes, *wide))
         step = np.float32(scale)
-        return unary(
-            node,
-            lambda codes: quantize_real(
-                softmax_float(codes.astype(np.float32) * step, beta), np.float32(out_scale), out_zero, dtype
-            ),
-        )
+
+        def by_reals(codes: Array) -> Array:
+            reals = softmax_float(codes.astype(np.float32) * step, beta)
+            return quantize_real(reals, np.float32(out_scale), out_zero, dtype)
+
+        return unary(node, lambda codes: in_rows(by_reals, codes, dtype))
     if abs(out_scale * (1 << out.info.bits) - 1) < _TOLERANCE and out_zero == code_range(dtype)[0]:
         params = softmax_params(scale, beta)
         return unary(node, lambda codes: softmax_codes(codes, *params, dtype))
     return unary(node, lambda codes: softmax_float_table(codes, scale, beta, out_scale, out_zero, dtype))
+
+
+def _log_softmax(reals: Array) -> Array:
+    return log_softmax_float(reals.astype(np.float32, copy=False))
 
 
 def log_softmax(node: Node) -> Execute:
@@ -212,9 +216,7 @@ def log_softmax(node: Node) -> Execute:
     require_dtype(node, x, *FLOATS, *EIGHT_BIT)
     dtype = out.info.numpy
     if out.dtype in FLOATS:
-        return unary(
-            node, lambda values: log_softmax_float(values.astype(np.float32, copy=False)).astype(dtype, copy=False)
-        )
+        return unary(node, lambda reals: in_rows(_log_softmax, reals, dtype, PART_ELEMENTS))
     _require_log_scale(node, out)
     scale, _ = scale_of(node, x)
     params, zero = log_softmax_params(scale), code_range(dtype)[1]

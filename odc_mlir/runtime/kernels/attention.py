@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from odc_mlir.numerics.fixed import code_range, round_half_away
 from odc_mlir.numerics.normalisation import RmsNormParams, rms_norm_codes, rms_norm_params
-from odc_mlir.numerics.pieces import clamp
+from odc_mlir.numerics.pieces import PART_ELEMENTS, clamp, in_rows, part_of, parts, row_slices
 from odc_mlir.ops.infer.common import option, require_dtype, shape_text
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import CODES, Fetch, fetch, input_error, planned, real_clamp, scale_of, unsupported
@@ -40,22 +40,45 @@ def instance_norm(node: Node) -> Execute:
     """
     _require(node, "float32")
     x_of, gamma_of, beta_of = (fetch(node, index) for index in range(3))
-    epsilon, clamp = float(option(node, "epsilon")), real_clamp(node)
+    epsilon, act = float(option(node, "epsilon")), real_clamp(node)
+
+    def normal(x: Array, means: Iterable[Array], gamma: Array, beta: Array) -> Array:
+        mean, square = means
+        factor = gamma / np.sqrt(square - mean * mean + epsilon)
+        wide = x.astype(np.float64)
+        wide *= factor
+        wide += beta - mean * factor
+        return wide
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x = x_of(operands)
-        axes, along = ((1, 2), (-1,)) if x.ndim == 4 else ((2,), (-1, 1))
-        if x.size == 0:
-            return [x.copy()]
-        wide = x.astype(np.float64)
-        mean = wide.mean(axis=axes, keepdims=True)
-        variance = (wide * wide).mean(axis=axes, keepdims=True) - mean * mean
-        factor = gamma_of(operands).reshape(along) / np.sqrt(variance + epsilon)
-        shift = beta_of(operands).reshape(along) - mean * factor
-        y = (wide * factor + shift).astype(np.float32)
-        return [clamp(y) if clamp else y]
+        x, gamma, beta = x_of(operands), gamma_of(operands).ravel(), beta_of(operands).ravel()
+        y = np.empty_like(x)
+        if x.ndim == 3:
+            for place in parts(x.shape, (2,)):
+                wide = x[place].astype(np.float64)
+                means = [array.mean(axis=2, keepdims=True) for array in (wide, wide * wide)]
+                y[place] = normal(wide, means, gamma[place[1], None], beta[place[1], None])
+        elif x.size:
+            for rows, target in zip(x.reshape(len(x), -1, x.shape[3]), y.reshape(len(x), -1, x.shape[3]), strict=True):
+                moments = _moments(rows)
+                for part in row_slices(rows, PART_ELEMENTS):
+                    target[part] = normal(rows[part], moments, gamma, beta)
+        return [act(y) if act else y]
 
     return execute
+
+
+def _moments(rows: Array) -> tuple[Array, Array]:
+    """Return means of ``rows [N, C]`` and of their squares in float64, ``[C]``, added row by row."""
+    total = squares = np.zeros(rows.shape[1])
+    for part in row_slices(rows, PART_ELEMENTS):
+        wide = np.empty((part.stop - part.start + 1, rows.shape[1]))
+        wide[0], wide[1:] = total, rows[part]
+        total = wide.sum(axis=0)
+        wide *= wide
+        wide[0] = squares
+        squares = wide.sum(axis=0)
+    return total / len(rows), squares / len(rows)
 
 
 def rms_norm(node: Node) -> Execute:
@@ -68,7 +91,12 @@ def rms_norm(node: Node) -> Execute:
     if result.dtype not in CODES:
         _require(node, "float32")
         x_of, gamma_of = fetch(node, 0), fetch(node, 1)
-        return lambda operands: [_rms_norm(x_of(operands), gamma_of(operands), epsilon).astype(np.float32)]
+
+        def execute(operands: Sequence[Array | None]) -> list[Array]:
+            factors = gamma_of(operands)
+            return [in_rows(lambda rows: _rms_norm(rows, factors, epsilon), x_of(operands), np.float32, PART_ELEMENTS)]
+
+        return execute
     require_dtype(node, x, *CODES)
     require_dtype(node, gamma, "float32", *CODES)
     (in_scale, in_zero), (out_scale, out_zero) = scale_of(node, x), scale_of(node, result)
@@ -80,11 +108,12 @@ def rms_norm(node: Node) -> Execute:
 
     def make(shape: tuple[int, ...], factors: Array) -> Callable[[Array], Array]:
         if (x.dtype == "int16" and in_zero) or (result.dtype == "int16" and out_zero):
-            return lambda codes: by_reals(codes, _reals(node, gamma, factors))
+            reals = _reals(node, gamma, factors)
+            return lambda codes: in_rows(lambda rows: by_reals(rows, reals), codes, result.info.numpy)
         if 0 in shape:
             return lambda codes: codes
         params = integer_rms_norm(node, factors, shape[-1])
-        return lambda codes: rms_norm_codes(codes, params)
+        return lambda codes: in_rows(lambda rows: rms_norm_codes(rows, params), codes, result.info.numpy)
 
     return planned(node, 0, [1], make)
 
@@ -106,8 +135,9 @@ def _reals(node: Node, info: TensorInfo, values: Array) -> NDArray[np.float32]:
 
 def _rms_norm(x: NDArray[Any], gamma: NDArray[Any], epsilon: float) -> NDArray[np.float64]:
     wide = x.astype(np.float64)
-    root = np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + epsilon) if x.size else 1.0
-    return np.asarray(gamma.ravel() * (wide / root))
+    wide /= np.sqrt((wide * wide).mean(axis=-1, keepdims=True) + epsilon)
+    wide *= gamma.ravel()
+    return wide
 
 
 def _rotated(x: NDArray[Any], sine: NDArray[Any], cosine: NDArray[Any]) -> NDArray[Any]:
@@ -140,7 +170,12 @@ def rope(node: Node) -> Execute:
         if not fits or x.shape[-1] % 2:
             shapes = f"{list(sine.shape)} and {list(cosine.shape)}"
             raise input_error(node, f"tables {shapes} do not fit the input {list(x.shape)}")
-        return [_rotated(x, sine, cosine)]
+        if x.size <= PART_ELEMENTS:
+            return [_rotated(x, sine, cosine)]
+        y = np.empty_like(x)
+        for place in parts(x.shape, (x.ndim - 1,)):
+            y[place] = _rotated(*(part_of(array, place) for array in (x, sine, cosine)))
+        return [y]
 
     return execute
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-import numpy as np
-
 from odc_mlir.numerics.convolution import (
     ConvFilter,
     DepthwiseFilter,
@@ -36,7 +34,14 @@ def prepared(node: Node, index: int, prepare: Callable[[Array], Filter]) -> Call
     if node.operand(index).is_const:
         ready = prepare(values(()))
         return lambda _: ready
-    return lambda operands: prepare(values(operands))
+
+    def prepare_now(operands: Sequence[Array | None]) -> Filter:
+        raw = values(operands)
+        # codes are prepared as real numbers in which sums are exact
+        check_elements(node, raw.shape, "float32" if raw.dtype.kind == "f" else "float64")
+        return prepare(raw)
+
+    return prepare_now
 
 
 def image(node: Node, x: Array) -> Array:
@@ -250,10 +255,10 @@ def transpose_conv(node: Node) -> Execute:
             return [plan(x)]
         ready = filter_of(operands)
         pads, (height, width) = placed(x.shape, shape_of(operands), ready)
-        sums = transpose_conv2d(x, ready, stride, pads, (height, width), in_zero=how.in_zero)
         finish = how.finish(bias_of(operands, bias_info, 3))
-        flat = sums.reshape(-1, ready.out_channels)
-        done = flat if finish is None else finish(flat)
-        return [np.asarray(done, how.out_dtype).reshape(sums.shape)]
+        result = transpose_conv2d(
+            x, ready, stride, pads, (height, width), in_zero=how.in_zero, finish=finish, dtype=how.out_dtype
+        )
+        return [result]
 
     return execute

@@ -111,7 +111,9 @@ def _computed_products(node: Node, how: Accumulation, plain: Callable[[Array], A
     weights_of = fetch(node, 1)
 
     def products(operands: Sequence[Array | None]) -> Product:
-        matrix = plain(weights_of(operands)).T
+        values = weights_of(operands)
+        check_elements(node, values.shape, "float32")
+        matrix = plain(values).T
 
         def multiply(rows: Array, bias: Array | None) -> Array:
             sums = rows @ matrix

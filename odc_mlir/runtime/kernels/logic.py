@@ -38,7 +38,7 @@ def _comparison(node: Node, function: np.ufunc, *others: str, exact: bool) -> Ex
     left, right = _scaling(node, a), _scaling(node, b)
 
     def compare(a: Array, b: Array) -> Array:
-        return in_pairs(function, left(a), right(b), bool)
+        return in_pairs(lambda a, b: function(left(a), right(b)), a, b, bool)
 
     return broadcasting(
         node, _by_threshold(node, function, compare) if exact and a.dtype == "int16" else coded_pairs(node, compare)

@@ -9,11 +9,12 @@ import numpy as np
 
 from odc_mlir.numerics.lstm import STATE_BITS, ZERO, basic_cell, basic_step
 from odc_mlir.numerics.lut import logistic
+from odc_mlir.numerics.pieces import parts
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.infer.lstm import BASIC_OPERANDS
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, input_error, scale_of, unsupported
-from odc_mlir.runtime.kernels.sequences import Operands, keep, state_of, when_known
+from odc_mlir.runtime.kernels.sequences import BLOCK_ELEMENTS, Operands, keep, state_of, when_known
 
 # Input beside last output, cell state -> results 0, 1, 3.
 LstmStep = Callable[[Array, Array], tuple[Array, Array, Array]]
@@ -49,7 +50,10 @@ def basic_lstm(node: Node) -> Execute:
         together = np.concatenate([x, output], axis=1)
         if together.shape[1] != node.operand(_WEIGHTS).static_shape[1]:
             raise input_error(node, f"the input has the shape {list(x.shape)}; the weights do not fit")
-        result, new, sums = step_of(operands)(together, contents)
+        step = step_of(operands)
+        places = parts((len(x), 4 * outputs), (1,), BLOCK_ELEMENTS, (2, 1))
+        found = [step(together[rows], contents[rows]) for rows, _ in places] or [step(together, contents)]
+        result, new, sums = found[0] if len(found) == 1 else map(np.concatenate, zip(*found, strict=True))
         keep(old, result)
         keep(cell, new)
         return [result, new, together, sums]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -10,11 +11,15 @@ from odc_mlir.numerics.convolution import real_multipliers
 from odc_mlir.numerics.fixed import Requantizer, WideRequantizer, code_range, quantize_multipliers
 from odc_mlir.numerics.hybrid import quantize_rows
 from odc_mlir.numerics.matmul import compute_dtype, largest_magnitude, narrow
+from odc_mlir.numerics.pieces import Place, part_of, parts
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import check_scales, fetch, input_error, scale_of, unsupported
 
 Product = Callable[[Array, Array], Array]
+
+_NO_ZERO = np.zeros(1, np.int32)
+_PART_BYTES = 1 << 22  # of operands and sums of a part of a product
 
 # Elements of right matrices that go with codes on the left; results have the left ones' type.
 _NARROW = ("int8", "uint8", "int4", "uint4")
@@ -51,7 +56,8 @@ def _product(node: Node) -> Product:
     if dtypes == ("float32", "int8", "float32"):
         return _hybrid(node)
     if dtypes == ("int8", "int8", "int32"):
-        return lambda a, b: _sums(a, b, "int32")
+        multiply = _product_of_codes(_NO_ZERO, _NO_ZERO, "int32", np.dtype(np.int32))
+        return lambda a, b: multiply(a, b, lambda sums, _: sums)
     if dtypes[2] != dtypes[0] or dtypes[1] not in _RIGHT_OF.get(dtypes[0], ()):
         raise unsupported(node, f"products of {dtypes[0]} and {dtypes[1]} as {dtypes[2]} are not supported")
     return _quantised(node)
@@ -64,24 +70,34 @@ def _quantised(node: Node) -> Product:
     scales = tuple(float(scale) for scale in b_scales)
     q, e = quantize_multipliers(real_multipliers(a_scale, scales, y_scale, single_product=len(scales) == 1))
     low, high = code_range(out.info.numpy)
-    finish = (WideRequantizer if out.dtype == "int16" else Requantizer)(q, e, y_zero, low, high, out.info.numpy)
-    sums = "int64" if out.dtype == "int16" else "int32"
+    kind = WideRequantizer if out.dtype == "int16" else Requantizer
+    whole = kind(q, e, y_zero, low, high, out.info.numpy)
 
-    def product(a: Array, b: Array) -> Array:
-        return finish(_sums(a.astype(np.int32) - a_zero, b.astype(np.int32) - b_zeros, sums))
+    def finish(sums: Array, place: Place) -> Array:
+        if len(scales) in (1, sums.shape[-1]):
+            return whole(sums)
+        return kind(part_of(q, place), part_of(e, place), y_zero, low, high, out.info.numpy)(sums)
 
-    return product
+    multiply = _product_of_codes(
+        np.array([a_zero], np.int32), b_zeros, "int64" if out.dtype == "int16" else "int32", out.info.numpy
+    )
+    return lambda a, b: multiply(a, b, finish)
 
 
 def _hybrid(node: Node) -> Product:
     """Return the product of dynamically quantised left rows and codes on the right."""
     asymmetric = bool(option(node, "asymmetric_quantize_inputs"))
     scales, zeros = _columns(node)
+    multiply = _product_of_codes(_NO_ZERO, zeros, "int32", np.dtype(np.float32))
 
     def product(a: Array, b: Array) -> Array:
         rows = quantize_rows(a.reshape(-1, a.shape[-1]), asymmetric=asymmetric)
-        sums = _sums(rows.centred.reshape(a.shape), b.astype(np.int32) - zeros, "int32").astype(np.float32)
-        return np.asarray(sums * (rows.scales.reshape(*a.shape[:-1], 1) * scales), np.float32)
+        factors = rows.scales.reshape(*a.shape[:-1], 1)
+
+        def finish(sums: Array, place: Place) -> Array:
+            return np.asarray(sums.astype(np.float32) * (part_of(factors, place) * part_of(scales, place)))
+
+        return multiply(rows.centred.reshape(a.shape), b, finish)
 
     return product
 
@@ -103,8 +119,40 @@ def _columns(node: Node) -> tuple[Array, Array]:
     return np.asarray(quant.scales, np.float32), np.asarray(quant.zero_points, np.int32)
 
 
-def _sums(a: Array, b: Array, dtype: str) -> Array:
-    """Return exact integer products ``a @ b``, wrapped to ``dtype``, by floating-point BLAS."""
-    bound = max(1, largest_magnitude(a)) * max(1, largest_magnitude(b)) * max(1, a.shape[-1])
-    compute = compute_dtype(bound)
-    return narrow(a.astype(compute) @ b.astype(compute), np.dtype(dtype))
+def _centred(x: Array, zeros: Array, dtype: np.dtype) -> Array:
+    shifted = x.astype(dtype)
+    if zeros.any():
+        shifted -= zeros
+    return shifted
+
+
+def _product_of_codes(
+    a_zeros: Array, b_zeros: Array, sums: str, dtype: np.dtype
+) -> Callable[[Array, Array, Callable[[Array, Place], Array]], Array]:
+    """Return exact products ``a [..., M, K] @ b [..., K, N]`` of codes by floating-point BLAS, in parts.
+
+    ``a_zeros`` is one, ``b_zeros`` one or one per column. The third argument maps sums and their place, which is empty
+    for the whole, to results of ``dtype``.
+    """
+    wide, a_zero, zeros = np.dtype(sums), int(a_zeros[0]), {int(b_zeros.min()), int(b_zeros.max())}
+
+    def multiply(a: Array, b: Array, finish: Callable[[Array, Place], Array]) -> Array:
+        rows, depth, columns = *a.shape[-2:], b.shape[-1]
+        largest = max(1, *(largest_magnitude(b, zero) for zero in zeros)) * max(1, largest_magnitude(a, a_zero))
+        compute = compute_dtype(largest * max(1, depth))
+        shape = (*(a.shape[:-2] if b.ndim == 2 else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])), rows, columns)
+        if (a.size + b.size + 2 * math.prod(shape)) * compute.itemsize <= _PART_BYTES:
+            return finish(narrow(_centred(a, a_zeros, compute) @ _centred(b, b_zeros, compute), wide), ())
+        out = np.empty(shape, dtype)
+        most = max(_PART_BYTES, (a.nbytes + b.nbytes + out.nbytes) // 2) // compute.itemsize
+        product = rows * depth + depth * columns + 2 * rows * columns  # elements of operands and sums
+        side = max(1, int((math.sqrt(depth**2 + 2 * most) - depth) / 2))  # of a square part with so many
+        least = (*(1,) * (len(shape) - 2), side, side)
+        for place in parts(shape, (), most * rows * columns // max(product, 1), least):
+            *lead, of_rows, of_columns = place
+            left = _centred(part_of(a, (*lead, of_rows, slice(None))), a_zeros, compute)
+            right = _centred(part_of(b, (*lead, slice(None), of_columns)), part_of(b_zeros, place), compute)
+            out[place] = finish(narrow(left @ right, wide), place)
+        return out
+
+    return multiply

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.numerics.detection import select_boxes
-from odc_mlir.numerics.pieces import has_nan
+from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, PART_ELEMENTS, has_nan, in_pieces, parts
 from odc_mlir.ops.infer.common import check_elements, normal_axis
 from odc_mlir.ops.infer.search import boundaries
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import PlannedKernel, by_dtype, fetch, input_error, planned, single
 
 _INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+_UNIQUE_ARRAYS = 4  # of indices that finding distinct values takes
 _FEW = 1 << 8  # elements up to which a loop is faster than sorting
 _ORDERED = ("float32", *_INTEGERS)
 
@@ -29,11 +30,20 @@ def _place(node: Node, best: np.ufunc, search: Callable[..., Any]) -> Execute:
         if shape[axis] == 0:
             raise input_error(node, f"the input {list(shape)} has no elements along axis {axis}")
 
-        def run(x: Array) -> Array:
+        places = list(parts(shape, (axis,), PART_ELEMENTS))
+
+        def first(x: Array) -> Any:
             if x.dtype.kind == "f" and has_nan(x):
-                first = np.argmax(x == best.reduce(x, axis=axis, keepdims=True), axis=axis)
-                return np.asarray(first, dtype)
-            return np.asarray(search(x, axis), dtype)
+                return (x == best.reduce(x, axis=axis, keepdims=True)).argmax(axis)
+            return search(x, axis)
+
+        def run(x: Array) -> Array:
+            if len(places) < 2:
+                return np.asarray(first(x), dtype)
+            found = np.empty(shape[:axis] + shape[axis + 1 :], dtype)
+            for place in places:
+                found[place[:axis] + place[axis + 1 :]] = first(x[place])
+            return found
 
         return run
 
@@ -55,16 +65,24 @@ def topk_v2(node: Node) -> Execute:
     x_of, k_of, dtype = fetch(node, 0), fetch(node, 1), node.results[1].info.numpy
     by_dtype(node, node.operand(0), dict.fromkeys(_ORDERED))
 
-    def execute(operands: Sequence[Array | None]) -> list[Array]:
-        x, k = x_of(operands), max(int(single(node, k_of(operands), "k")), 0)
-        if not x.ndim or k > x.shape[-1]:
-            raise input_error(node, f"k is {k}, the input has the shape {list(x.shape)}")
+    def ranked(x: Array, k: int) -> tuple[Array, Array]:
         keys = np.where(np.isnan(x), -np.inf, x) if x.dtype.kind == "f" and has_nan(x) else x
         # a stable ascending sort of the reversed row, read backwards, is descending and keeps the order of equals
         ascending = keys[..., ::-1].argsort(-1, "stable")
         places = x.shape[-1] - 1 - ascending[..., : -k - 1 : -1]
-        taken = x.take(places) if x.ndim == 1 else np.take_along_axis(x, places, -1)
-        return [taken, places.astype(dtype)]
+        return x.take(places) if x.ndim == 1 else np.take_along_axis(x, places, -1), places.astype(dtype)
+
+    def execute(operands: Sequence[Array | None]) -> list[Array]:
+        x, k = x_of(operands), max(int(single(node, k_of(operands), "k")), 0)
+        if not x.ndim or k > x.shape[-1]:
+            raise input_error(node, f"k is {k}, the input has the shape {list(x.shape)}")
+        if x.size <= CHUNK_ELEMENTS:
+            return list(ranked(x, k))
+        check_elements(node, (2, x.shape[-1]), "int64")  # of a row that is sorted
+        taken, indices = (np.empty((*x.shape[:-1], k), kind) for kind in (x.dtype, dtype))
+        for place in parts(x.shape, (x.ndim - 1,)):
+            taken[place], indices[place] = ranked(x[place], k)
+        return [taken, indices]
 
     return execute
 
@@ -101,6 +119,7 @@ def unique(node: Node) -> Execute:
             seen: dict[Any, int] = {}
             found = [seen.setdefault(value, len(seen)) for value in x.tolist()]
             return [np.array(list(seen), x.dtype), np.array(found, dtype)]
+        check_elements(node, (_UNIQUE_ARRAYS, x.size), "int64")
         _, firsts, which = np.unique(x, return_index=True, return_inverse=True)
         order = np.argsort(firsts)
         new_place = np.empty_like(order)
@@ -150,6 +169,6 @@ def bucketize(node: Node) -> Execute:
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         x = x_of(operands)
-        return [np.searchsorted(edges, x.astype(kind, copy=False), side="right").astype(np.int32).reshape(x.shape)]
+        return [in_pieces(lambda part: np.searchsorted(edges, part.astype(kind), side="right"), x, np.int32)]
 
     return execute

@@ -8,6 +8,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from odc_mlir.numerics.hybrid import HybridMatrix, quantize_rows
+from odc_mlir.numerics.pieces import parts
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.infer.named import named, position
@@ -28,7 +29,7 @@ Operands = Sequence[Array | None]
 Prepared = TypeVar("Prepared")
 
 CODES = ("int8", "uint8")
-BLOCK_ELEMENTS = 1 << 20  # elements of the inputs' contribution to all gates, computed ahead for several steps
+BLOCK_ELEMENTS = 1 << 20  # gates of a part of the batch, and of the steps for which inputs contribute ahead
 
 
 class Cell(Protocol):
@@ -51,6 +52,20 @@ def through_time(
     width = cell.inputs(x[:0].reshape(0, x.shape[2]), None if aux is None else aux[:0].reshape(0, aux.shape[2])).shape[
         1
     ]
+    places = list(parts((batch, width), (1,), BLOCK_ELEMENTS, (2, 1)))  # of a single row numpy adds in another order
+    if len(places) > 1:
+        ends = [
+            through_time(
+                cell,
+                x[:, rows],
+                tuple(array[rows] for array in state),
+                out[:, rows],
+                aux=None if aux is None else aux[:, rows],
+                backward=backward,
+            )
+            for rows, _ in places
+        ]
+        return tuple(np.concatenate(arrays) for arrays in zip(*ends, strict=True))
     block = max(1, BLOCK_ELEMENTS // max(1, batch * width))
     order = range(steps)[::-1] if backward else range(steps)
     for start in range(0, steps, block):

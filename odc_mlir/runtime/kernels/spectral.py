@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from odc_mlir.numerics.pieces import PART_ELEMENTS, parts
 from odc_mlir.ops.infer.common import check_elements
 from odc_mlir.ops.infer.spectral import check_lengths
 from odc_mlir.ops.spec import Array, Execute, Node
@@ -38,6 +39,9 @@ def rfft2d(node: Node) -> Execute:
             raise input_error(node, f"the input has the shape {list(x.shape)}; it must have at least 2 dimensions")
         check_lengths(node, lengths)
         check_elements(node, (*x.shape[:-2], *lengths), "complex128")
-        return [np.fft.rfft2(x.astype(np.float64), s=lengths).astype(np.complex64)]
+        found = np.empty((*x.shape[:-2], lengths[0], lengths[1] // 2 + 1), np.complex64)
+        for place in parts(x.shape, (x.ndim - 2, x.ndim - 1), PART_ELEMENTS):
+            found[place[:-2]] = np.fft.rfft2(x[place].astype(np.float64), s=lengths)
+        return [found]
 
     return execute

@@ -102,10 +102,15 @@ class Accumulation:
         """Return ``compute(images, finish)`` for ``x [N, ...]``, one by one if images have their own scales."""
         if self.hybrid is None:
             return compute(x, self.finish(bias))
-        rows = quantize_rows(x.reshape(len(x), -1), asymmetric=asymmetric)
-        codes = rows.centred.astype(np.float32).reshape(x.shape)
-        parts = [compute(codes[n : n + 1], self.finish(bias, rows.scales[n])) for n in range(len(x))]
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        result: Array | None = None
+        for n in range(len(x)):
+            row = quantize_rows(x[n].reshape(1, -1), asymmetric=asymmetric)
+            part = compute(row.centred.reshape(1, *x.shape[1:]), self.finish(bias, row.scales[0]))
+            if len(x) == 1:
+                return part
+            result = np.empty((len(x), *part.shape[1:]), part.dtype) if result is None else result
+            result[n] = part[0]
+        return compute(x, self.finish(bias, 1.0)) if result is None else result
 
 
 def accumulation(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from odc_mlir.numerics.matmul import Matrix, integer_matrix
+from odc_mlir.numerics.pieces import parts
 from odc_mlir.numerics.svdf import feature_codes, result_codes, svdf_params
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.infer.named import named, required
@@ -61,9 +62,13 @@ def svdf(node: Node) -> Execute:
     def execute(operands: Operands) -> list[Array]:
         sums_of, weights, bias = weights_of(operands)
         memory = remember(operands, sums_of)
-        sums = np.einsum("nfm,fm->nf", memory, weights)
-        units = sums.reshape(len(sums), sums.shape[1] // rank, rank).sum(axis=2)
-        return [np.asarray(activation(units if bias is None else units + bias), np.float32)]
+
+        def filtered(memory: Array) -> Array:
+            sums = np.einsum("nfm,fm->nf", memory, weights)
+            units = sums.reshape(len(sums), sums.shape[1] // rank, rank).sum(axis=2)
+            return activation(units if bias is None else units + bias)
+
+        return [_by_rows(filtered, memory, rank, "float32")]
 
     return execute
 
@@ -96,9 +101,17 @@ def _integer_svdf(node: Node) -> Execute:
     def execute(operands: Operands) -> list[Array]:
         features, time, bias = weights_of(operands)
         memory = remember(operands, lambda x: feature_codes(x, features, params))
-        return [result_codes(memory, time, bias, rank, params)]
+        return [_by_rows(lambda rows: result_codes(rows, time, bias, rank, params), memory, rank, "int8")]
 
     return execute
+
+
+def _by_rows(compute: Function, memory: Array, rank: int, dtype: str) -> Array:
+    """Return ``compute`` of some rows of ``memory [N, F, M]`` at a time, ``[N, F / rank]``."""
+    result = np.empty((len(memory), memory.shape[1] // rank), dtype)
+    for rows, *_ in parts(memory.shape, (1, 2)):
+        result[rows] = compute(memory[rows])
+    return result
 
 
 class _Memory:
@@ -117,6 +130,7 @@ class _Memory:
         check_elements(self._node, (len(x), size), "float32")
         whole, contents = state_of(self._node, "state", operands, len(x), size)
         memory = np.roll(contents.reshape(len(x), self._filters, self._length), -1, axis=2)
-        memory[:, :, -1] = sums_of(x)
+        for rows, *_ in parts(memory.shape, (1, 2)):
+            memory[rows, :, -1] = sums_of(x[rows])
         keep(whole, memory)
         return memory
