@@ -36,7 +36,7 @@ from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.registry import default_custom_ops
 from odc_mlir.ops.spec import Blockwise, Callee, Node, TensorInfo
-from odc_mlir.support.blob import Blob
+from odc_mlir.support.blob import Blob, BlobResources
 from odc_mlir.support.locations import op_name, value_name
 
 __all__ = [
@@ -67,7 +67,7 @@ class ConstOp(IRDLOperation):
     ::
 
         %0 = circle.const [1, 64] : tensor<2xi32>
-        %1 = circle.const #circle.blob<"4f5a…", 3456> : tensor<32x3x3x4xi8>
+        %1 = circle.const #circle.blob<sha256_4f5a…, 3456> : tensor<32x3x3x4xi8>
     """
 
     name = "circle.const"
@@ -335,4 +335,4 @@ class CircleDialect(Dialect):
         yield from (op_class(name) for name in operator_names())
 
 
-Circle = CircleDialect("circle", [], [BlobAttr, QParamsAttr, TensorAttr, *OPAQUE_TYPES.values()])
+Circle = CircleDialect("circle", [], [BlobAttr, QParamsAttr, TensorAttr, *OPAQUE_TYPES.values()], [BlobResources()])

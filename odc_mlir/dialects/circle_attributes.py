@@ -25,9 +25,9 @@ from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.support.blob import Blob
+from odc_mlir.support.blob import Blob, named_blob, record_printed
 from odc_mlir.support.floats import float32_text, parse_real
-from odc_mlir.support.text import OdcParser, OdcPrinter
+from odc_mlir.support.text import OdcPrinter
 
 INLINE_BYTES = 64
 
@@ -36,8 +36,8 @@ INLINE_BYTES = 64
 class BlobAttr(Data[Blob]):
     """Bytes of a constant.
 
-    Up to 64 bytes stand in the attribute, ``#circle.blob<"0x01ff">``; longer ones are named by digest and size,
-    ``#circle.blob<"4f5a…", 3456>``, and printed once per file in its ``external_resources`` section.
+    Up to 64 bytes are in the attribute, ``#circle.blob<"0x01ff">``; longer ones are named by digest and size,
+    ``#circle.blob<sha256_4f5a…, 3456>``, and printed once per file in its ``dialect_resources`` section.
     """
 
     name = "circle.blob"
@@ -54,36 +54,41 @@ class BlobAttr(Data[Blob]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Blob:
         with parser.in_angle_brackets():
-            text = parser.parse_str_literal(" of a blob")
-            if text.startswith("0x"):
-                try:
-                    return Blob(bytes.fromhex(text[2:]))
-                except ValueError:
-                    parser.raise_error("a blob's inline bytes are not hexadecimal")
-            parser.parse_punctuation(",")
-            return unresolved_blob(parser, text, parser.parse_integer(allow_boolean=False, allow_negative=False))
+            text = parser.parse_optional_str_literal()
+            if text is None:
+                return parse_named_blob(parser, parser.parse_identifier(" of a blob"))
+            try:
+                return Blob(bytes.fromhex(text.removeprefix("0x")))
+            except ValueError:
+                parser.raise_error("a blob's inline bytes are not hexadecimal")
 
     def print_parameter(self, printer: Printer) -> None:
         blob = self.data
         if blob.size <= INLINE_BYTES and blob.is_resolved:
             printer.print_string(f'<"0x{blob.data.hex()}">')
         else:
-            print_blob(printer, blob)
+            print_named_blob(printer, blob, "circle")
 
 
-def print_blob(printer: Printer, blob: Blob) -> None:
-    """Name a blob by digest and size; a printer of whole files will write its bytes too."""
-    printer.print_string(f'<"{blob.digest}", {blob.size}>')
-    if isinstance(printer, OdcPrinter):
-        printer.record_blob(blob)
+def print_named_blob(printer: Printer, blob: Blob, dialect: str) -> None:
+    """Print handle and size of a blob whose bytes are in the resource section of ``dialect``."""
+    with printer.in_angle_brackets():
+        if isinstance(printer, OdcPrinter):
+            printer.print_blob(blob, dialect)
+        else:
+            record_printed(blob)
+            printer.print_resource_handle(dialect, blob.handle)
+        printer.print_string(f", {blob.size}")
 
 
-def unresolved_blob(parser: AttrParser, digest: str, size: int) -> Blob:
-    """The blob that a text names by digest and size; its bytes may follow at the end of the file."""
-    if len(digest) != 64 or set(digest) - set("0123456789abcdef"):
-        parser.raise_error("expected 0x and hexadecimal bytes, or a SHA-256 digest of 64 lower-case digits")
-    blob = Blob.unresolved(digest, size)
-    return parser.blobs.intern(blob) if isinstance(parser, OdcParser) else blob
+def parse_named_blob(parser: AttrParser, handle: str) -> Blob:
+    """Parse the rest of what :func:`print_named_blob` prints."""
+    parser.parse_punctuation(",")
+    size = parser.parse_integer(allow_boolean=False, allow_negative=False)
+    try:
+        return named_blob(handle, size)
+    except ValueError as error:
+        parser.raise_error(str(error))
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ from odc_mlir.dialects.npu_resize import ResizeOp
 from odc_mlir.dialects.npu_search import ArgMaxOp, GatherOp, PositionOp
 from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
+from odc_mlir.support.blob import BlobResources
 
 __all__ = [
     "ArgMaxOp",
@@ -484,4 +485,4 @@ def dialect() -> Dialect:
     from odc_mlir.dialects.npu_program import ProgramOp
 
     operations: list[type[Operation]] = [*TENSOR_OPS, *npu_isa.OPS, ProgramOp]
-    return Dialect("npu", operations, [*TENSOR_ATTRIBUTES, *npu_isa.ATTRIBUTES])
+    return Dialect("npu", operations, [*TENSOR_ATTRIBUTES, *npu_isa.ATTRIBUTES], [BlobResources()])

@@ -17,7 +17,7 @@ from xdsl.utils.exceptions import VerifyException
 from xdsl.utils.str_enum import StrEnum
 
 from odc_mlir.dialects.circle import info_of
-from odc_mlir.dialects.circle_attributes import print_blob, unresolved_blob
+from odc_mlir.dialects.circle_attributes import parse_named_blob, print_named_blob
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
 from odc_mlir.support.blob import Blob
@@ -174,7 +174,7 @@ class ChannelsAttr(Data[Blob]):
     @classmethod
     def parse_parameter(cls, parser: AttrParser) -> Blob:
         with parser.in_angle_brackets():
-            if (digest := parser.parse_optional_str_literal()) is None:
+            if (handle := parser.parse_optional_identifier()) is None:
                 found = parser.parse_comma_separated_list(
                     parser.Delimiter.NONE, lambda: parser.parse_integer(allow_boolean=False)
                 )
@@ -182,14 +182,13 @@ class ChannelsAttr(Data[Blob]):
                     return Blob(array("i", found).tobytes())
                 except OverflowError:
                     parser.raise_error("a channel's value does not fit in 32 bits")
-            parser.parse_punctuation(",")
-            return unresolved_blob(parser, digest, parser.parse_integer(allow_boolean=False, allow_negative=False))
+            return parse_named_blob(parser, handle)
 
     def print_parameter(self, printer: Printer) -> None:
         if len(self) <= _INLINE_CHANNELS and self.data.is_resolved:
             printer.print_string(f"<{', '.join(map(str, self.values))}>")
         else:
-            print_blob(printer, self.data)
+            print_named_blob(printer, self.data, "npu")
 
 
 def ints(values: Iterable[int]) -> Ints:

@@ -3,13 +3,20 @@
 A :class:`Blob` is what ``#circle.blob`` attributes point to: read-only bytes with a SHA-256 digest. Two blobs are equal
 when their digests are; clones of an operation share the object. Text may name a blob without its bytes (elided, or
 given later in the same file); such a blob is unresolved and says so when its bytes are asked for.
+
+Text names a blob by a handle, ``sha256_4f5a…``, and has its bytes in MLIR's resource section, which xDSL's parser and
+printer read and write by :class:`BlobResources`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable
+import re
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, TypeVar
+from weakref import WeakValueDictionary
+
+from xdsl.dialect_interfaces.op_asm import OpAsmDialectInterface
 
 from odc_mlir.errors import ModelError
 
@@ -22,7 +29,7 @@ _MOST_KEPT = 8
 class Blob:
     """Immutable bytes identified by their SHA-256 digest, which is computed when first needed."""
 
-    __slots__ = ("_data", "_digest", "_found", "name", "size")
+    __slots__ = ("__weakref__", "_data", "_digest", "_found", "name", "size")
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         self.name: str | None = None  # of an operation that has it as constant, for errors about missing bytes
@@ -46,6 +53,11 @@ class Blob:
             assert self._data is not None  # only `unresolved` leaves the bytes out, and it sets the digest
             self._digest = hashlib.sha256(self._data).hexdigest()
         return self._digest
+
+    @property
+    def handle(self) -> str:
+        """The name of the bytes in text."""
+        return f"{_HANDLE}{self.digest}"
 
     @property
     def is_resolved(self) -> bool:
@@ -97,21 +109,66 @@ class Blob:
         return f"Blob({self.digest[:12]}, {self.size} bytes{'' if self.is_resolved else ', unresolved'})"
 
 
-class BlobPool:
-    """Interns blobs by digest, so that equal constants of one text or model are one object."""
+_HANDLE = "sha256_"
+_ALIGNMENT = (16).to_bytes(4, "little").hex()  # in front of the bytes of a resource, as upstream has it
+_IS_HANDLE = re.compile(_HANDLE + "[0-9a-f]{64}")
+# Blobs that text has named, while something refers to them: those without bytes, and those that were printed.
+_UNRESOLVED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
+_PRINTED: WeakValueDictionary[str, Blob] = WeakValueDictionary()
 
-    def __init__(self) -> None:
-        self._blobs: dict[str, Blob] = {}
 
-    def intern(self, blob: Blob) -> Blob:
-        """The pool's blob equal to ``blob``; ``blob`` itself becomes that when it is the first."""
-        return self._blobs.setdefault(blob.digest, blob)
+class BlobResources(OpAsmDialectInterface):
+    """The bytes of a dialect's blobs in the resource section of a text."""
 
-    @property
-    def has_unresolved(self) -> bool:
-        """Whether the bytes of some blob are unknown."""
-        return not all(blob.is_resolved for blob in self._blobs.values())
+    def declare_resource(self, key: str) -> str:
+        """Return ``key``: equal digests are equal bytes."""
+        return key
 
-    def find(self, digest: str) -> Blob | None:
-        """The pool's blob with this digest."""
-        return self._blobs.get(digest)
+    def parse_resource(self, key: str, val: str) -> None:
+        """Resolve the blob with handle ``key``, if there is one; raises ModelError for damaged or malformed bytes."""
+        blob = _UNRESOLVED.get(key)
+        if blob is None:
+            return  # nothing refers to it any more
+        try:
+            data = bytes.fromhex(val.removeprefix("0x"))
+        except ValueError:
+            raise ModelError("a resource is not hexadecimal") from None
+        blob.resolve(memoryview(data)[len(_ALIGNMENT) // 2 :])
+        _UNRESOLVED.pop(key, None)
+
+    def lookup(self, key: str) -> str | None:
+        """Return the text of a blob that was printed; None if its bytes are unknown."""
+        blob = _PRINTED.get(key)
+        return resource_text(blob) if blob is not None and blob.is_resolved else None
+
+    def build_resources(self, keys: Iterable[str]) -> dict[str, str]:
+        """Return the texts of printed blobs by handle, without blobs whose bytes are unknown."""
+        return {key: text for key in keys if (text := self.lookup(key)) is not None}
+
+
+def resource_text(blob: Blob) -> str:
+    """Return the bytes of ``blob`` as a resource section has them; raises ModelError if they are unknown."""
+    return f"0x{_ALIGNMENT}{blob.data.hex()}"
+
+
+def named_blob(handle: str, size: int) -> Blob:
+    """Return the blob of ``size`` bytes that a text names; its resource section may resolve it.
+
+    Raises ValueError for a malformed handle.
+    """
+    if not _IS_HANDLE.fullmatch(handle):
+        raise ValueError("expected 0x and hexadecimal bytes, or sha256_ and a digest of 64 lower-case digits")
+    blob = _UNRESOLVED.get(handle)
+    if blob is None or blob.size != size:
+        blob = _UNRESOLVED[handle] = Blob.unresolved(handle.removeprefix(_HANDLE), size)
+    return blob
+
+
+def record_printed(blob: Blob) -> None:
+    """Remember ``blob`` until a printer of xDSL asks for the resources of its text."""
+    _PRINTED[blob.handle] = blob
+
+
+def are_unresolved() -> bool:
+    """Return whether there are named blobs without bytes."""
+    return bool(_UNRESOLVED)

@@ -5,8 +5,8 @@ leaves unknown locations out, writes readable non-ASCII text as it is, and ends 
 in MLIR's resource section, which the parser gives back to the blobs that the text named::
 
     {-#
-      external_resources: {
-        odc: {
+      dialect_resources: {
+        circle: {
           sha256_4f5a…: "0x10000000…"
         }
       }
@@ -22,6 +22,8 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from io import StringIO
+from itertools import groupby
+from operator import itemgetter
 from typing import IO, Any, Literal
 
 from xdsl.context import Context
@@ -50,17 +52,13 @@ from xdsl.utils.mlir_lexer import MLIRLexer, MLIRTokenKind, StringLiteral
 
 from odc_mlir.errors import ModelError, parsing
 from odc_mlir.formats.kinds import IR_NOTE
-from odc_mlir.support.blob import Blob, BlobPool
+from odc_mlir.support.blob import Blob, are_unresolved, resource_text
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import location_names
 from odc_mlir.support.sources import Positions
 
 Constants = Literal["keep", "known", "elide"]
 """Which constants' bytes a file gets: all (an error where one is unknown), all that are known, or none."""
-
-PROVIDER = "odc"
-_KEY_PREFIX = "sha256_"
-_ALIGNMENT = (16).to_bytes(4, "little")
 
 # Characters that aliases may stand for: so many, and so many times the length of the text.
 _ALIASED_CHARACTERS = 1 << 19
@@ -83,18 +81,19 @@ _BROKEN = {
 
 
 class OdcPrinter(Printer):
-    """Prints a module's body, collecting the aliases and blobs that the file around it has to define."""
+    """Prints a module's body, collecting the aliases and resources that the file around it has to define."""
 
     def __init__(self, stream: IO[str] | None, *, generic: bool = False, locations: bool = True) -> None:
         super().__init__(stream=stream, print_generic_format=generic, print_debuginfo=locations)
-        self.blobs: dict[str, Blob] = {}
+        self.blobs: dict[tuple[str, Blob], None] = {}  # resources by dialect, in order
         self.aliases: dict[Attribute, tuple[str, str]] = {}  # attribute -> (alias, definition)
         self._short: set[Attribute] = set()
         self._counts: Counter[str] = Counter()  # of aliases by the start of their names
 
-    def record_blob(self, blob: Blob) -> None:
-        """Remember a blob that was printed by name."""
-        self.blobs.setdefault(blob.digest, blob)
+    def print_blob(self, blob: Blob, dialect: str) -> None:
+        """Print the handle of a blob, and remember that the file has to end with its bytes."""
+        self.blobs[dialect, blob] = None
+        self.print_string(blob.handle)
 
     def print_attribute(self, attribute: Attribute) -> None:
         if attribute.name in _ALIASES and (alias := self._alias(attribute)) is not None:
@@ -122,7 +121,7 @@ class OdcPrinter(Printer):
         return alias
 
     def _apart(self, print_it: Callable[[OdcPrinter], None], text: StringIO | None = None) -> str:
-        """Return the text of something printed on its own, and collect its blobs and aliases."""
+        """Return the text of something printed on its own, and collect its resources and aliases."""
         text = StringIO() if text is None else text
         printer = OdcPrinter(text, generic=self.print_generic_format, locations=False)
         printer.blobs, printer.aliases, printer._short = self.blobs, self.aliases, self._short
@@ -264,7 +263,6 @@ class OdcParser(Parser):
         super().__init__(ctx, "", name)
         self.positions = positions
         self._parser_state = ParserState(_Lexer(Input(input, name)))
-        self.blobs = BlobPool()
         self._types: dict[str, tuple[TypeAttribute, int]] = {}
         self._expansion = _Expansion(len(input))
 
@@ -339,6 +337,9 @@ class OdcParser(Parser):
         start = self._current_token.span.start
         return position <= start and not self.lexer.input.content[position:start].strip()
 
+    def _parse_external_resources(self) -> None:
+        self.raise_error("external resources belong to other tools and are not read; delete them")
+
     def parse_optional_str_literal(self) -> str | None:
         token = self._current_token
         if token.kind == MLIRTokenKind.BYTES_LIT:
@@ -349,32 +350,6 @@ class OdcParser(Parser):
             self._consume_token()
             return text
         return super().parse_optional_str_literal()
-
-    def _parse_external_resources(self) -> None:
-        self.parse_comma_separated_list(self.Delimiter.BRACES, self._parse_provider)
-
-    def _parse_provider(self) -> None:
-        ours = self.parse_identifier(" of a resource provider") == PROVIDER
-        self.parse_punctuation(":")
-        self.parse_comma_separated_list(self.Delimiter.BRACES, lambda: self._parse_resource_entry(ours))
-
-    def _parse_resource_entry(self, ours: bool) -> None:
-        key = self.parse_identifier_or_str_literal(" of a resource")
-        self.parse_punctuation(":")
-        position = self.pos
-        if (text := self.parse_optional_str_literal()) is None:
-            self.parse_boolean(" or a string as resource")
-            return
-        if not ours or (blob := self.blobs.find(key.removeprefix(_KEY_PREFIX))) is None:
-            return  # somebody else's, or a constant that nothing uses any more
-        try:
-            content = bytes.fromhex(text.removeprefix("0x"))
-        except ValueError:
-            self.raise_error("a resource is not hexadecimal", position, self.pos)
-        try:
-            blob.resolve(memoryview(content)[len(_ALIGNMENT) :])
-        except ModelError as error:
-            self.raise_error(error.message, position, self.pos)
 
 
 def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Positions | None = None) -> ModuleOp:
@@ -389,7 +364,7 @@ def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Posit
             with typed_errors():
                 parser = OdcParser(ctx, text, name, positions)
                 module = parser.parse_module()
-                _name_missing(module, parser.blobs)
+                _name_missing(module)
                 return module
         except UnicodeDecodeError as error:
             raise ModelError("a string's escapes are not UTF-8", location=name) from error
@@ -399,9 +374,9 @@ def parse_module(ctx: Context, text: str, name: str = "<text>", positions: Posit
             raise ValueError(error.args[0] if error.args else error) from error
 
 
-def _name_missing(module: ModuleOp, blobs: BlobPool) -> None:
+def _name_missing(module: ModuleOp) -> None:
     """Name each blob without bytes after its constant, for error messages."""
-    if not blobs.has_unresolved:
+    if not are_unresolved():
         return
     for op in module.walk():
         for attribute in (*op.properties.values(), *op.attributes.values()):
@@ -427,7 +402,7 @@ def write_module(
     printer = OdcPrinter(body, generic=generic, locations=locations)
     printer.print_properties_as_attributes = not properties
     printer.print_op(module)
-    written = [blob for blob in printer.blobs.values() if constants == "keep" or blob.is_resolved]
+    written = [item for item in printer.blobs if constants == "keep" or item[1].is_resolved]
     if constants == "elide":
         written = []
     if left_out := len(printer.blobs) - len(written):
@@ -447,13 +422,14 @@ def module_text(module: Operation, **options: Any) -> str:
     return text.getvalue()
 
 
-def _write_resources(blobs: Sequence[Blob], stream: IO[str]) -> None:
-    stream.write(f"\n{IR_NOTE}stock xdsl-opt does not read such sections; print with --constants elide for it")
-    stream.write(f"\n{{-#\n  external_resources: {{\n    {PROVIDER}: {{\n")
-    separator = ""
-    for blob in blobs:
-        stream.write(f'{separator}      {_KEY_PREFIX}{blob.digest}: "0x{_ALIGNMENT.hex()}')
-        stream.write(blob.data.hex())
-        stream.write('"')
-        separator = ",\n"
-    stream.write("\n    }\n  }\n#-}\n")
+def _write_resources(blobs: Sequence[tuple[str, Blob]], stream: IO[str]) -> None:
+    """Write the resource section with blobs of dialects; raises ModelError if the bytes of one are unknown."""
+    stream.write("\n{-#\n  dialect_resources: {")
+    for number, (dialect, group) in enumerate(groupby(sorted(blobs, key=itemgetter(0)), key=itemgetter(0))):
+        stream.write(f"{',' if number else ''}\n    {dialect}: {{")
+        separator = "\n      "
+        for _, blob in group:
+            stream.write(f'{separator}{blob.handle}: "{resource_text(blob)}"')
+            separator = ",\n      "
+        stream.write("\n    }")
+    stream.write("\n  }\n#-}\n")

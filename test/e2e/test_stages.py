@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import odc_mlir
@@ -20,7 +24,7 @@ from odc_mlir.isa.compact import read_code
 from odc_mlir.isa.listing import read_listing, write_listing
 from odc_mlir.support.text import module_text
 from odc_mlir.targets import MemoryMode
-from odc_mlir.tools import odc_opt
+from odc_mlir.tools import odc_compile, odc_opt
 
 STAGES = pipelines.stage_names()
 PER_AXIS = ("!per_axis", "#qparams")  # aliases
@@ -86,6 +90,27 @@ def test_stock_xdsl_accepts_elided_generic_text(stage: str, test_data: Path, tmp
     text = io.StringIO()
     Printer(text, print_generic_format=True).print_op(module)
     assert "circle.conv_2d" in text.getvalue()
+
+
+def _of_several_kinds() -> Iterator[Any]:
+    """A model of each kind; all of them in the soak lane."""
+    for kind in ("zoo", "digits", "tico"):
+        for index, found in enumerate(golden_models(kind)):
+            yield pytest.param(*found.values, id=found.id, marks=[*found.marks, *([pytest.mark.soak] if index else [])])
+
+
+@pytest.mark.parametrize("model", [*_of_several_kinds()])
+def test_stock_xdsl_opt_stands_between_our_commands(model: GoldenModel, tmp_path: Path) -> None:
+    ours, stock = tmp_path / "ours.mlir", tmp_path / "stock.mlir"
+    package, direct = tmp_path / "package", tmp_path / "direct"
+    _odc_opt(model.circle, "-o", ours)
+    xdsl_opt = Path(sys.executable).with_name("xdsl-opt")
+    subprocess.run([xdsl_opt, "-p", "canonicalize", ours, "-o", stock], check=True)
+    assert odc_compile.main([str(stock), "-o", str(package)]) == 0
+    assert odc_compile.main([str(model.circle), "-o", str(direct)]) == 0
+    for sample in islice(model.samples(), 2):
+        found, expected = (odc_mlir.run(odc_mlir.load_package(path), sample.inputs) for path in (package, direct))
+        np.testing.assert_equal(found, expected)
 
 
 def _in_both_modes() -> Iterator[Any]:

@@ -24,7 +24,7 @@ builtin.module attributes {circle.unknown = ["operator 999"]} {
 
 func.func @main() -> tensor<72xi8> {
   // CHECK: the 72 bytes of constant 331cd6525087 are not in this text (stage export); print the IR with --constants keep
-  %0 = circle.const #circle.blob<"331cd65250870000000000000000000000000000000000000000000000000000", 72> : tensor<72xi8>
+  %0 = circle.const #circle.blob<sha256_331cd65250870000000000000000000000000000000000000000000000000000, 72> : tensor<72xi8>
   func.return %0 : tensor<72xi8>
 }
 

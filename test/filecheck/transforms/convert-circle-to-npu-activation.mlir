@@ -51,7 +51,7 @@ func.func @logistic(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x
 }
 // CHECK-LABEL: func.func @logistic(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"2540fdacc7a1bd0f4cbeec73cf3f181f14dada52e12e3b647404e72a3b209bb2", 256>
+// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <sha256_2540fdacc7a1bd0f4cbeec73cf3f181f14dada52e12e3b647404e72a3b209bb2, 256>
 
 // -----
 
@@ -62,7 +62,7 @@ func.func @tanh(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<1x4x!q
 }
 // CHECK-LABEL: func.func @tanh(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"318789acffe8ebfb0792f6f4a816339d7b0614f9880b0f6e40601418230f2223", 256>
+// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <sha256_318789acffe8ebfb0792f6f4a816339d7b0614f9880b0f6e40601418230f2223, 256>
 
 // -----
 
@@ -73,7 +73,7 @@ func.func @leaky_relu(%x: tensor<1x4x!quant.uniform<i8:f32, 0.5:10>>) -> tensor<
 }
 // CHECK-LABEL: func.func @leaky_relu(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"3ed4c076410ebdf843399c42838b360ab965c037cf1a30ba714beabcabbc736f", 256>
+// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <sha256_3ed4c076410ebdf843399c42838b360ab965c037cf1a30ba714beabcabbc736f, 256>
 
 // -----
 

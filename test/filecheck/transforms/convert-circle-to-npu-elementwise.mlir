@@ -68,7 +68,7 @@ func.func @add_scalar(%a: tensor<4x!quant.uniform<i8:f32, 0.5>>) -> tensor<4x!qu
 }
 // CHECK-LABEL: func.func @add_scalar(
 // CHECK: npu.program @segment_0
-// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <"c95fbf23debbc508449cd5925e6fbd20fb85a3704ccd1bbce2d878ffd16b2e7c", 256>
+// CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <sha256_c95fbf23debbc508449cd5925e6fbd20fb85a3704ccd1bbce2d878ffd16b2e7c, 256>
 
 // -----
 

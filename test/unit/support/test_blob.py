@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.errors import ModelError
-from odc_mlir.support.blob import Blob, BlobPool
+from odc_mlir.support.blob import Blob, BlobResources, named_blob
 
 DIGEST = hashlib.sha256(b"abc").hexdigest()
 
@@ -58,12 +58,17 @@ def test_resolving_checks_size_and_digest() -> None:
     assert bytes(blob.data) == b"abc"
 
 
-def test_the_pool_makes_equal_blobs_one() -> None:
-    pool = BlobPool()
-    first = pool.intern(Blob.unresolved(DIGEST, 3))
-    assert pool.intern(Blob.unresolved(DIGEST, 3)) is first
-    assert pool.find(DIGEST) is first
-    assert pool.find("0" * 64) is None
+def test_blobs_of_one_name_are_one_until_it_has_its_bytes() -> None:
+    handle, resources = f"sha256_{DIGEST}", BlobResources()
+    first = named_blob(handle, 3)
+    assert named_blob(handle, 3) is first
+    resources.parse_resource(handle, "0x10000000" + b"abc".hex())
+    assert bytes(first.data) == b"abc"
+    resources.parse_resource(handle, "0x10000000" + b"abd".hex())  # nothing waits for it any more
+    assert bytes(first.data) == b"abc"
+    assert not named_blob(handle, 3).is_resolved
+    with pytest.raises(ValueError, match="sha256_"):
+        named_blob("other", 3)
 
 
 def test_what_is_found_of_bytes_is_found_once() -> None:

@@ -20,6 +20,7 @@ from xdsl.dialects.builtin import (
     UnknownLoc,
 )
 from xdsl.ir import Attribute, Operation
+from xdsl.parser import Parser
 from xdsl.printer import Printer
 
 from helpers.costly import BOMBS, alias_bomb
@@ -80,7 +81,7 @@ def test_bytes_follow_once_and_come_back_as_one_object() -> None:
     data = bytes(range(200))
     module = _module(AnyOp(attributes={"a": BlobAttr.of(data)}), AnyOp(attributes={"b": BlobAttr.of(bytes(data))}))
     text = module_text(module)
-    assert text.count("external_resources") == 1
+    assert text.count("dialect_resources") == 1
     assert text.count(data.hex()) == 1
     first, second = (op.attributes.popitem()[1] for op in parse_module(make_context(), text).body.block.ops)
     assert isinstance(first, BlobAttr)
@@ -101,6 +102,18 @@ def test_a_plain_printer_leaves_bytes_out() -> None:
     assert len(text.getvalue()) < 300
 
 
+def test_printers_and_parsers_of_xdsl_keep_bytes() -> None:
+    context = make_context()
+    module = parse_module(context, module_text(_module(AnyOp(attributes={"a": BlobAttr.of(b"x" * 1000)}))))
+    text = io.StringIO()
+    printer = Printer(text)
+    printer.print_op(module)
+    printer.print_metadata(context.loaded_dialects)
+    again = Parser(make_context(), text.getvalue()).parse_module()
+    assert module_text(again) == module_text(module)
+    assert module_text(parse_module(make_context(), text.getvalue())) == module_text(module)
+
+
 def test_keeping_needs_all_bytes() -> None:
     text = module_text(_module(AnyOp(attributes={"a": BlobAttr.of(b"x" * 100)})), constants="elide")
     assert "resources" not in text
@@ -116,8 +129,8 @@ def test_keeping_needs_all_bytes() -> None:
         ("", "could not parse entire input"),
         ("func.func @f(", "block argument expected|expected"),
         ('"test.op"() : () -> (tensor<4xi8', "expected '>'"),
-        ("{-# external_resources: 5 #-}", "expected"),
-        ("{-# external_resources: { odc: { k: 5 } } #-}", "expected boolean literal or a string as resource"),
+        ("{-# dialect_resources: 5 #-}", "expected"),
+        ("{-# dialect_resources: { circle: { k: 5 } } #-}", "string literal expected"),
     ],
 )
 def test_what_does_not_parse_says_where(text: str, message: str) -> None:
@@ -216,7 +229,7 @@ func.func @main(%x: tensor<1x8x!quant.uniform<i8:f32, 0.5:-3>> loc("x")) -> tens
     (tensor<1x8x!quant.uniform<i8:f32, 0.5:-3>>, tensor<2xi32>) -> tensor<*xf32>
   func.return %y : tensor<*xf32>
 }
-{-# external_resources: { odc: { k: "0x1000000000", l: true } } #-}
+{-# dialect_resources: { circle: { k: "0x1000000000" } } #-}
 """
 WORDS = re.findall(r"[\w.]+|\s+|.", SAMPLE)
 STRANGE = (

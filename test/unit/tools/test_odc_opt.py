@@ -37,7 +37,7 @@ def _main(*words: object) -> int:
 def test_files_are_written_whole_with_constants_and_names(model: Path, tmp_path: Path) -> None:
     text, circle = tmp_path / "out.mlir", tmp_path / "out.circle"
     assert _main(model, "-o", text) == 0
-    assert "external_resources" in text.read_text()
+    assert "dialect_resources" in text.read_text()
     assert 'loc("y")' in text.read_text()
     assert _main(text, "-t", "circle", "-o", circle) == 0
     assert circle.read_bytes() == write_model(read_model(circle))
@@ -47,7 +47,7 @@ def test_files_are_written_whole_with_constants_and_names(model: Path, tmp_path:
 def test_constants_can_be_left_out(model: Path, tmp_path: Path) -> None:
     elided, again = tmp_path / "elided.mlir", tmp_path / "again.mlir"
     assert _main(model, "--constants", "elide", "-o", elided) == 0
-    assert "external_resources" not in elided.read_text()
+    assert "dialect_resources" not in elided.read_text()
     assert _main(elided, "--dce", "-o", again) == 0  # what is unknown stays unknown
     assert again.read_text() == elided.read_text()
     assert _main(elided, "--constants", "keep", "-o", again) == 1
@@ -57,11 +57,11 @@ def test_a_terminal_gets_the_short_form(model: Path, capsys: pytest.CaptureFixtu
     with mock.patch.object(sys.stdout, "isatty", return_value=True):
         assert _main(model) == 0
     assert "loc(" not in (short := capsys.readouterr().out)
-    assert "external_resources" not in short
+    assert "dialect_resources" not in short
     with mock.patch.object(sys.stdout, "isatty", return_value=True):
         assert _main(model, "--constants", "keep", "--print-debuginfo") == 0
     assert "loc(" in (whole := capsys.readouterr().out)
-    assert "external_resources" in whole
+    assert "dialect_resources" in whole
 
 
 @pytest.mark.parametrize("words", [(), ("-",)])

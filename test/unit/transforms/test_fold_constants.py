@@ -88,7 +88,7 @@ def test_unknown_bytes_stay_unknown() -> None:
     """Text whose constants were left out can still be worked on."""
     digest = "ab" * 32
     module = folded(
-        f'%a = circle.const #circle.blob<"{digest}", 400> : tensor<100xf32>\n'
+        f"%a = circle.const #circle.blob<sha256_{digest}, 400> : tensor<100xf32>\n"
         "%r = circle.relu(%a) : (tensor<100xf32>) -> tensor<100xf32>"
     )
     assert len(list(operators(module))) == 1

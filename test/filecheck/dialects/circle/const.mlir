@@ -49,21 +49,20 @@ func.func @bytes() {
 // More than 64 bytes are named by digest; the file ends with them unless they are left out.
 // CHECK-LABEL: func.func @resource
 func.func @resource() {
-  // CHECK: circle.const #circle.blob<"[[DIGEST:[0-9a-f]+]]", 72> : tensor<72xi8>
-  // ELIDE: circle.const #circle.blob<"331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d", 72> : tensor<72xi8>
-  %0 = circle.const #circle.blob<"331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d", 72> : tensor<72xi8>
+  // CHECK: circle.const #circle.blob<sha256_[[DIGEST:[0-9a-f]+]], 72> : tensor<72xi8>
+  // ELIDE: circle.const #circle.blob<sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d, 72> : tensor<72xi8>
+  %0 = circle.const #circle.blob<sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d, 72> : tensor<72xi8>
   func.return
 }
 
-// CHECK: external_resources: {
-// CHECK-NEXT: odc: {
+// CHECK: dialect_resources: {
+// CHECK-NEXT: circle: {
 // CHECK-NEXT: sha256_[[DIGEST]]: "0x10000000abababab
-// ELIDE-NOT: external_resources
+// ELIDE-NOT: dialect_resources
 
 {-#
-  external_resources: {
-    other_tool: { key: "0x0400000001", flag: true },
-    odc: {
+  dialect_resources: {
+    circle: {
       sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d: "0x10000000abababababababababababababababababababababababababababababababababababababababababababababababababababababababababababababababababababababababab"
     }
   }

@@ -67,8 +67,8 @@ func.func @word(%x: tensor<2xf32>) {
 
 // -----
 
-// CHECK: expected 0x and hexadecimal bytes, or a SHA-256 digest of 64 lower-case digits
-%0 = circle.const #circle.blob<"abc", 4> : tensor<4xi8>
+// CHECK: expected 0x and hexadecimal bytes, or sha256_ and a digest of 64 lower-case digits
+%0 = circle.const #circle.blob<abc, 4> : tensor<4xi8>
 
 // -----
 
@@ -77,15 +77,15 @@ func.func @word(%x: tensor<2xf32>) {
 
 // -----
 
-"test.op"() {a = #circle.blob<"331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d", 72>} : () -> ()
+"test.op"() {a = #circle.blob<sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d, 72>} : () -> ()
 // CHECK: constant {{[0-9a-f]+}} of 72 bytes is damaged: found 2 bytes with digest
-{-# external_resources: { odc: { sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d: "0x100000000102" } } #-}
+{-# dialect_resources: { circle: { sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d: "0x100000000102" } } #-}
 
 // -----
 
-"test.op"() {a = #circle.blob<"331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d", 72>} : () -> ()
+"test.op"() {a = #circle.blob<sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d, 72>} : () -> ()
 // CHECK: a resource is not hexadecimal
-{-# external_resources: { odc: { sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d: "0xq" } } #-}
+{-# dialect_resources: { circle: { sha256_331cd6525087d01e9392f083ed28e9eced384206b5dbe43bff94ad1fcec2f25d: "0xq" } } #-}
 
 // -----
 

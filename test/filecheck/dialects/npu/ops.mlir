@@ -14,7 +14,7 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x
   %8 = npu.reduce sum %x in_zero 7 out_zero -2 scale <9, -9> clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
   %9 = npu.reduce max %x clamp (-128, 127) : tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:7>>
   %10 = npu.softmax %c scale <1717986944, 23> diff_min -248 : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<i8:f32, 0.00390625:-128>>
-  %11 = npu.lut %c table <"5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5", 256> : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<u8:f32, 0.5>>
+  %11 = npu.lut %c table <sha256_5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5, 256> : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<u8:f32, 0.5>>
   %12 = npu.scale %c in_zero 1 out_zero 2 scale <3, 4> clamp (0, 255) : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<u8:f32, 0.5>>
   %13 = npu.scale %c scale <3, 4> clamp (0, 9) : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<2x!quant.uniform<i8:f32, 0.5>>
   %14 = npu.reshape %c : tensor<2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x2x!quant.uniform<i8:f32, 0.5>>
@@ -38,7 +38,7 @@ func.func @main(%x: tensor<1x4x4x2x!quant.uniform<i8:f32, 0.5:7>>, %u: tensor<1x
 // CHECK-NEXT: %{{.*}} = npu.reduce sum %{{.*}} in_zero 7 out_zero -2 scale <9, -9> clamp(-128, 127) : {{.*}} -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.reduce max %{{.*}} clamp(-128, 127) : {{.*}} -> tensor<1x1x1x2x!quant.uniform<i8:f32, 0.5:7>>
 // CHECK-NEXT: %{{.*}} = npu.softmax %{{.*}} scale <1717986944, 23> diff_min -248 : {{.*}} -> tensor<2x!quant.uniform<i8:f32, 0.00390625:-128>>
-// CHECK-NEXT: %{{.*}} = npu.lut %{{.*}} table <"5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5", 256> : {{.*}} -> tensor<2x!quant.uniform<u8:f32, 0.5>>
+// CHECK-NEXT: %{{.*}} = npu.lut %{{.*}} table <sha256_5994471abb01112afcc18159f6cc74b4f511b99806da59b3caf5a9c173cacfc5, 256> : {{.*}} -> tensor<2x!quant.uniform<u8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.scale %{{.*}} in_zero 1 out_zero 2 scale <3, 4> clamp(0, 255) : {{.*}} -> tensor<2x!quant.uniform<u8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.scale %{{.*}} scale <3, 4> clamp(0, 9) : {{.*}} -> tensor<2x!quant.uniform<i8:f32, 0.5>>
 // CHECK-NEXT: %{{.*}} = npu.reshape %{{.*}} : {{.*}} -> tensor<1x2x!quant.uniform<i8:f32, 0.5>>
