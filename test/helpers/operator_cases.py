@@ -176,6 +176,19 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         ),
         q("3x5x4", "0.3", 90, "u8"),
     ),
+    **{
+        f"batch-matmul-row-{storage}": (
+            (q("2x1x7x1", zero=zero, storage=storage), q("3x4x7", "0.02", zero, storage)),
+            call(
+                "batch_matmul",
+                [("%x", q("2x1x7x1", zero=zero, storage=storage)), ("%z", q("3x4x7", "0.02", zero, storage))],
+                q("2x3x1x4", "0.3", zero, storage),
+                "adjoint_lhs = true, adjoint_rhs = true",
+            ),
+            q("2x3x1x4", "0.3", zero, storage),
+        )
+        for zero, storage in ((9, "i8"), (0, "i16"))
+    },
     "batch-matmul-of-one-right-matrix": (
         (q("2x3x5x7", zero=-3), q("1x4x7", "0.02", 9)),
         call(

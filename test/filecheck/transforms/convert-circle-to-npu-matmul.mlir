@@ -14,6 +14,20 @@ func.func @scores(%q: tensor<2x3x5x8x!quant.uniform<i8:f32, 0.5:-3>>, %k: tensor
 
 // -----
 
+// A row times a transposed matrix is the matrix, which stays as it lies, times a column.
+func.func @row(%q: tensor<3x1x8x!quant.uniform<i8:f32, 0.5:-3>>, %k: tensor<3x6x8x!quant.uniform<i8:f32, 0.5:4>>) -> tensor<3x1x6x!quant.uniform<i8:f32, 0.25:1>> {
+  %y = circle.batch_matmul(%q, %k) {adjoint_lhs = false, adjoint_rhs = true} : (tensor<3x1x8x!quant.uniform<i8:f32, 0.5:-3>>, tensor<3x6x8x!quant.uniform<i8:f32, 0.5:4>>) -> tensor<3x1x6x!quant.uniform<i8:f32, 0.25:1>>
+  func.return %y : tensor<3x1x6x!quant.uniform<i8:f32, 0.25:1>>
+}
+// CHECK-LABEL: func.func @row(
+// CHECK: npu.program @segment_0(%[[A:.*]]: tensor<3x1x8x{{.*}}, %[[B:.*]]: tensor<3x6x8x
+// CHECK: %[[K:.*]] = npu.reshape %[[B]] {{.*}} -> tensor<3x1x6x8x
+// CHECK-NEXT: %[[Q:.*]] = npu.reshape %[[A]] {{.*}} -> tensor<3x1x8x1x
+// CHECK-NEXT: %[[Y:.*]] = npu.matmul %[[K]], %[[Q]] a_zero 4 b_zero -3 out_zero 1 {{.*}} -> tensor<3x1x6x1x
+// CHECK-NEXT: npu.reshape %[[Y]]
+
+// -----
+
 // One right matrix for all left ones: they are its rows.
 func.func @one(%a: tensor<2x3x5x8x!quant.uniform<i8:f32, 0.5>>, %b: tensor<8x6x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x3x5x6x!quant.uniform<i8:f32, 0.25>> {
   %y = circle.batch_matmul(%a, %b) {adjoint_lhs = false, adjoint_rhs = false} : (tensor<2x3x5x8x!quant.uniform<i8:f32, 0.5>>, tensor<8x6x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x3x5x6x!quant.uniform<i8:f32, 0.25>>

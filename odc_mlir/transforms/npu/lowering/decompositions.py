@@ -4,7 +4,8 @@
   source of every result element, and a few strided copies are found in this map. So an operator that moves codes can be
   lowered as soon as it has a host kernel, with the same result by construction.
 - BATCH_MATMUL: products of plain matrices. Transposed operands are moved, and leading axes that broadcast are repeated,
-  unless one right matrix serves all left ones: these are then the rows of one matrix.
+  unless one right matrix serves all left ones: these are then the rows of one matrix. A row times a transposed matrix
+  is the matrix times a column.
 - TRANSPOSE_CONV: a convolution per polyphase component. Result pixels ``first + step * t`` of an axis, a component,
   come from a window that slides over the source one by one, with some of the taps.
 """
@@ -211,8 +212,9 @@ def _runs(starts: NDArray[np.int64], targets: NDArray[np.int64]) -> Iterator[tup
 class Matrices:
     """``images`` products of ``rows`` x ``depth`` by ``depth`` x ``columns``.
 
-    ``maps``: for each operand the source element of each element of the dense matrices, ``[images, rows, depth]`` and
-    ``[images, depth, columns]``; None for codes in this order. ``moves``: the same as strided copies.
+    ``order``: the operands that are left and right. ``maps``: for each of these the source element of each element of
+    the dense matrices, ``[images, rows, depth]`` and ``[images, depth, columns]``; None for codes in this order.
+    ``moves``: the same as strided copies.
     """
 
     images: int
@@ -221,6 +223,7 @@ class Matrices:
     columns: int
     maps: tuple[Array | None, Array | None]
     moves: tuple[list[StridedCopy], list[StridedCopy]]
+    order: tuple[int, int] = (0, 1)
 
 
 def matrices(node: Node) -> Matrices | str:
@@ -230,21 +233,25 @@ def matrices(node: Node) -> Matrices | str:
     shapes = [node.operand(index).static_shape for index in (0, 1)]
     depth = shapes[0][-2 if flips[0] else -1]
     left = right = tuple(batch)
-    images = math.prod(batch)
+    images, order = math.prod(batch), (0, 1)
+    a, b = node.operand(0), node.operand(1)
     if math.prod(shapes[1][:-2]) == 1:
         rows, images, right = images * rows, 1, ()
+    if rows == 1 < columns and flips[1] and a.dtype == b.dtype and not b.is_const:
+        rows, columns, order = columns, rows, (1, 0)
+        shapes, flips = [shapes[1], shapes[0]], (False, not flips[0])
     maps: list[Array | None] = []
     moves: list[list[StridedCopy]] = []
     for index, (flip, leading) in enumerate(zip(flips, (left, right), strict=True)):
         found = _map(shapes[index], leading, flip=flip)
         if found is not None and found.size > MOST_ELEMENTS:
-            return f"{found.size} elements of {node.operand(index).name!r} to be moved, at most {MOST_ELEMENTS}"
+            return f"{found.size} elements of {node.operand(order[index]).name!r} to be moved, at most {MOST_ELEMENTS}"
         copies = [] if found is None else strided_copies(found, [math.prod(shapes[index])], MOST_COPIES)
         if copies is None:
-            return f"{node.operand(index).name!r} takes more than {MOST_COPIES} strided copies"
+            return f"{node.operand(order[index]).name!r} takes more than {MOST_COPIES} strided copies"
         maps.append(found)
         moves.append(copies)
-    return Matrices(images, rows, depth, columns, (maps[0], maps[1]), (moves[0], moves[1]))
+    return Matrices(images, rows, depth, columns, (maps[0], maps[1]), (moves[0], moves[1]), order)
 
 
 def _map(shape: tuple[int, ...], leading: tuple[int, ...], *, flip: bool) -> Array | None:

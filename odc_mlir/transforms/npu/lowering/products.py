@@ -322,7 +322,7 @@ class LowerMatmul(LowerToNpu):
         found = _matrices(site.node)
         rows = (found.images, 1, found.rows)
         a = _matrix(site, found, 0, (*rows, found.depth))
-        (a_scale, a_zero), (b_scale, b_zero) = pair_of(site.info(0)), pair_of(site.info(1))
+        (a_scale, a_zero), (b_scale, b_zero) = (pair_of(site.info(index)) for index in found.order)
         out_scale, out_zero = pair_of(site.result)
         real = real_multipliers(a_scale, (b_scale,), out_scale, single_product=True)
         multiplier, exponent = quantize_multipliers(real)
@@ -345,8 +345,9 @@ def _matrices(node: Node) -> Matrices:
 
 
 def _matrix(site: Site, found: Matrices, index: int, shape: tuple[int, int, int, int]) -> SSAValue:
-    """Return operand ``index`` as dense matrices of ``shape``: a view, a copy, or another constant."""
-    value, order, info = site.operand(index), found.maps[index], site.info(index)
+    """Return the left or right matrices, by ``index``, dense, of ``shape``: a view, a copy, or another constant."""
+    operand, order = found.order[index], found.maps[index]
+    value, info = site.operand(operand), site.info(operand)
     kind = with_shape(tensor_of(value), shape)
     if info.is_const:
         codes = info.array().reshape(-1)
