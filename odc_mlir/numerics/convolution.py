@@ -410,24 +410,21 @@ def transpose_conv2d(
     Input pixel (y, x) adds its taps at ``y*stride - pad + ky``; taps outside the output are dropped.
     ``weights`` come from :func:`transpose_filter`. Sums that are wider than results are kept for a part at a time.
     """
-
     channels, kind = weights.out_channels, np.dtype(dtype or weights.sums)
     shape, whole = (x.shape[0], *output, channels), kind == weights.sums
     places = list(parts(shape, (3,), math.prod(shape) if whole else _BAND_ELEMENTS, (1, *weights.kernel, 1)))
     sizes = [tuple(span.stop - span.start for span in place) for place in places]
-    # before the result, so that it is not freed at the end of the heap, which the system then takes back
-    buffer = np.empty(max(map(math.prod, sizes), default=0), weights.sums)
-    out = buffer.reshape(shape) if whole else np.empty(shape, kind)
+    buffer, out = np.empty(max(map(math.prod, sizes), default=0), weights.sums), None
     for place, size in zip(places, sizes, strict=True):
         images, rows, columns, _ = place
         sums = buffer[: math.prod(size)].reshape(size)
         _add_transposed(sums, x[images], weights, stride, (pads[0] + rows.start, pads[1] + columns.start), in_zero)
         found = sums if finish is None else finish(sums.reshape(-1, channels)).reshape(size)
-        if not whole:
-            out[place] = found
-        elif found.base is not buffer:
-            out = found
-    return out
+        if len(places) == 1:
+            return found.astype(kind, copy=False)
+        out = np.empty(shape, kind) if out is None else out
+        out[place] = found
+    return np.empty(shape, kind) if out is None else out
 
 
 def _add_transposed(

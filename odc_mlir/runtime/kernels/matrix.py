@@ -119,10 +119,10 @@ def _columns(node: Node) -> tuple[Array, Array]:
     return np.asarray(quant.scales, np.float32), np.asarray(quant.zero_points, np.int32)
 
 
-def _centred(x: Array, zeros: Array, dtype: np.dtype) -> Array:
+def _centred(x: Array, zeros: Array | None, dtype: np.dtype, place: Place = ()) -> Array:
     shifted = x.astype(dtype)
-    if zeros.any():
-        shifted -= zeros
+    if zeros is not None:
+        shifted -= part_of(zeros, place).astype(dtype)
     return shifted
 
 
@@ -135,6 +135,7 @@ def _product_of_codes(
     for the whole, to results of ``dtype``.
     """
     wide, a_zero, zeros = np.dtype(sums), int(a_zeros[0]), {int(b_zeros.min()), int(b_zeros.max())}
+    a_shift, b_shift = (shift if shift.any() else None for shift in (a_zeros, b_zeros))
 
     def multiply(a: Array, b: Array, finish: Callable[[Array, Place], Array]) -> Array:
         rows, depth, columns = *a.shape[-2:], b.shape[-1]
@@ -142,7 +143,7 @@ def _product_of_codes(
         compute = compute_dtype(largest * max(1, depth))
         shape = (*(a.shape[:-2] if b.ndim == 2 else np.broadcast_shapes(a.shape[:-2], b.shape[:-2])), rows, columns)
         if (a.size + b.size + 2 * math.prod(shape)) * compute.itemsize <= _PART_BYTES:
-            return finish(narrow(_centred(a, a_zeros, compute) @ _centred(b, b_zeros, compute), wide), ())
+            return finish(narrow(_centred(a, a_shift, compute) @ _centred(b, b_shift, compute), wide), ())
         out = np.empty(shape, dtype)
         most = max(_PART_BYTES, (a.nbytes + b.nbytes + out.nbytes) // 2) // compute.itemsize
         product = rows * depth + depth * columns + 2 * rows * columns  # elements of operands and sums
@@ -150,8 +151,8 @@ def _product_of_codes(
         least = (*(1,) * (len(shape) - 2), side, side)
         for place in parts(shape, (), most * rows * columns // max(product, 1), least):
             *lead, of_rows, of_columns = place
-            left = _centred(part_of(a, (*lead, of_rows, slice(None))), a_zeros, compute)
-            right = _centred(part_of(b, (*lead, slice(None), of_columns)), part_of(b_zeros, place), compute)
+            left = _centred(part_of(a, (*lead, of_rows, slice(None))), a_shift, compute)
+            right = _centred(part_of(b, (*lead, slice(None), of_columns)), b_shift, compute, place)
             out[place] = finish(narrow(left @ right, wide), place)
         return out
 

@@ -38,7 +38,7 @@ def rfft2d(node: Node) -> Execute:
         if x.ndim < 2:
             raise input_error(node, f"the input has the shape {list(x.shape)}; it must have at least 2 dimensions")
         check_lengths(node, lengths)
-        check_elements(node, (*x.shape[:-2], *lengths), "complex128")
+        check_elements(node, (*x.shape[:-2], *lengths), "complex64")
         found = np.empty((*x.shape[:-2], lengths[0], lengths[1] // 2 + 1), np.complex64)
         for place in parts(x.shape, (x.ndim - 2, x.ndim - 1), PART_ELEMENTS):
             found[place[:-2]] = np.fft.rfft2(x[place].astype(np.float64), s=lengths)
