@@ -33,15 +33,15 @@ import numpy as np
 
 from odc_mlir import targets
 from odc_mlir.errors import OdcError
-from odc_mlir.formats.atomic import write_file
 from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.outputs import write_file
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import is_view, kernel_names, moved_elements
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.runtime.execution.units import Event
-from odc_mlir.targets.host import parse_host
+from odc_mlir.targets.costs import parse_host
 
 ROOT = Path(__file__).resolve().parents[1]
 GROUPS = ("models/zoo", "models/zoo-int16", "models/digits", "conformance/models")

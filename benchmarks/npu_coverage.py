@@ -26,7 +26,7 @@ import numpy as np
 
 import odc_mlir
 from odc_mlir.errors import OdcError, UnsupportedError
-from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.outputs import write_file
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.runtime.package import Package, TensorSpec
 

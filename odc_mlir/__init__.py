@@ -13,16 +13,17 @@ TYPE_CHECKING = False  # importing typing for it takes longer than all else here
 if TYPE_CHECKING:
     from typing import Any
 
+    from odc_mlir.compiler import lower, run_passes
     from odc_mlir.errors import OdcError
-    from odc_mlir.lowering import package, run_passes, simulate
+    from odc_mlir.lowering import package, simulate
     from odc_mlir.ops.registry import register_custom_op
-    from odc_mlir.runtime.api import compile, import_model, lint, load, load_package, lower, optimize, quantize, run
+    from odc_mlir.runtime.api import compile, import_model, lint, load, load_package, optimize, quantize, run
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.validity import check
     from odc_mlir.torch_import import from_torch
 
 _HOME = dict.fromkeys(
-    ("compile", "import_model", "lint", "load", "load_package", "lower", "optimize", "quantize", "run"), "runtime.api"
+    ("compile", "import_model", "lint", "load", "load_package", "optimize", "quantize", "run"), "runtime.api"
 )
 _HOME |= {
     "from_torch": "torch_import",
@@ -30,7 +31,8 @@ _HOME |= {
     "check": "runtime.validity",
     "OdcError": "errors",
     "register_custom_op": "ops.registry",
-    **dict.fromkeys(("package", "run_passes", "simulate"), "lowering"),
+    **dict.fromkeys(("lower", "run_passes"), "compiler"),
+    **dict.fromkeys(("package", "simulate"), "lowering"),
 }
 
 __all__ = [

@@ -35,8 +35,8 @@ from odc_mlir.support.collection import take_apart
 from odc_mlir.support.deadline import in_time, tell
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.text import module_text
+from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import CpuTarget, is_cpu
-from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.common.defects import Defect, defect_of
 from odc_mlir.transforms.common.placement import (
     HOST,
@@ -106,7 +106,7 @@ class CompilerBackend(ABC):
 
     @abstractmethod
     def passes(self) -> Sequence[ModulePass]:
-        """Configured passes, which replace those of the same names in stages."""
+        """Return configured passes, which replace passes of the same names in stages."""
 
     @abstractmethod
     def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:

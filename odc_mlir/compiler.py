@@ -35,7 +35,7 @@ from odc_mlir.backends import (
 from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
-from odc_mlir.emitter.native_object import native_object
+from odc_mlir.emitter.native_segment import native_object
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
@@ -50,8 +50,8 @@ from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.deadline import Progress, tell
 from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.targets.costs import HostCosts
 from odc_mlir.targets.cpu import is_cpu
-from odc_mlir.targets.host import HostCosts
 from odc_mlir.transforms.common.defects import record_defect
 from odc_mlir.transforms.common.placement import (
     DEFECTS,
@@ -108,10 +108,10 @@ def lower(
     after: str | None = None,
     before: Mapping[str, Sequence[ModulePass]] | None = None,
 ) -> ModuleOp:
-    """Lower a copy of ``module`` to the end of ``stage``; raise OdcError, TimeLimitError after ``time_limit`` s.
+    """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
 
-    ``after``: the stage that the module is at. ``before``: additional passes, by the name of the pass that they run
-    before.
+    ``after``: the stage that the module is at (default: before all). ``before``: additional passes, by the name of the
+    pass that they run before. Raises OdcError, and TimeLimitError after ``time_limit`` seconds.
     """
     pipelines.stages_until(stage, after)
     pipelines.check_positions(before or {})
@@ -227,7 +227,8 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
 def run_passes(module: ModuleOp, pipeline: str, *, time_limit: float | None = None) -> ModuleOp:
     """Run a textual ``pipeline`` such as ``canonicalize,npu-choose-tiles`` on a copy of ``module``; return the copy.
 
-    Names of stages mean their passes. The result of each pass is verified. Raises OdcError.
+    Names of stages mean their passes. The result of each pass is verified. Raises OdcError, and TimeLimitError after
+    ``time_limit`` seconds.
     """
     copy = clone_module(module)
     context = make_context(time_limit=time_limit, verify_each=True)

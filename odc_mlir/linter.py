@@ -1,4 +1,4 @@
-"""What will hurt in a model, each finding with its remedy: ``odc_mlir.lint`` and ``odc-lint``.
+"""Search for properties of a model that cost accuracy or speed, with remedies: ``odc_mlir.lint`` and ``odc-lint``.
 
 Nothing is changed, run or measured; a finding tells what a reader of the model would see and often overlooks.
 """
@@ -26,8 +26,8 @@ from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_optimize import CircleOptimizePass
 from odc_mlir.transforms.common.masks import HIDDEN, argument_of, is_beyond, sources
 from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, is_real, shape_of
+from odc_mlir.transforms.partition.rules.operator_checks import has_wide_weights
 from odc_mlir.transforms.partition.rules.table import rules_of
-from odc_mlir.transforms.partition.rules.weight_checks import has_wide_weights
 from odc_mlir.universe import make_context
 
 _FOLDED = ("fuse_mul_with", "fuse_add_with", "fuse_batchnorm_with")
@@ -37,7 +37,7 @@ _STAGE = "lint"
 
 @dataclass(frozen=True)
 class Finding:
-    """``kind`` is a name that stays, ``text`` what was seen, ``remedy`` what to do, ``tensors`` where, in order."""
+    """One finding: ``kind`` is a stable name, ``text`` the observation, ``tensors`` are its places in order."""
 
     kind: str
     text: str
@@ -70,7 +70,7 @@ class LintTarget:
 
 @dataclass
 class LintedModel:
-    """A module, and what several checks ask of it; ``chosen`` where the user named one target."""
+    """A module with properties that several checks need; ``chosen`` if the user named one target."""
 
     module: ModuleOp
     targets: tuple[LintTarget, ...]
@@ -107,10 +107,10 @@ class LintedModel:
 
 
 def lint(model: loading.ModelSource | ModuleOp, *, target: str | None = None) -> list[Finding]:
-    """What will hurt in ``model``, by kind; empty where nothing was found.
+    """Return the findings in ``model``, by kind.
 
-    ``target``: the hardware that operators are held against: an NPU, ``cpu``, what a plugin describes; all NPUs that
-    are shipped unless given. Raises OdcErrors for models that cannot be read and for unknown targets.
+    ``target``: the hardware to check operators against: an NPU, ``cpu``, or a plugin's target; by default all shipped
+    NPUs. Raises OdcErrors for models that cannot be read and for unknown targets.
     """
     chosen = None if target is None else LintTarget.named(target)
     held = tuple(map(LintTarget.named, targets.names())) if chosen is None else (chosen,)
@@ -141,7 +141,7 @@ def _open_shapes(model: LintedModel) -> Iterator[Finding]:
 
 
 def _rewritable(model: LintedModel) -> Iterator[Finding]:
-    """What the optimiser would do to a copy."""
+    """Return the findings on rewrites that the optimiser would apply."""
     copy = clone_module(model.module)
     before = _count(copy, "TRANSPOSE")
     counts = CircleOptimizePass().optimize(make_context(), copy).counts
@@ -265,7 +265,7 @@ def _zero_points(model: LintedModel) -> Iterator[Finding]:
 
 
 def _layers(model: LintedModel) -> Iterator[tuple[WeightedLayer, NDArray[Any]]]:
-    """Layers with constant weights, and the weights as distances from zero, output channels first."""
+    """Yield layers with constant weights, and the weights minus zero points, output channels first."""
     for op in model.operators:
         layer = WeightedLayer.of(op)
         array = None if layer is None else constant(op.operands[layer.weights])
@@ -343,7 +343,7 @@ def _without_target(model: LintedModel) -> Iterator[Finding]:
 
 
 def _reason(op: CircleOp, held: Sequence[LintTarget]) -> str | None:
-    """Why no target takes ``op``; None where one does, and for reals whose kind it may take as codes."""
+    """Return why no target runs ``op``; None if one does, also for real values of a kind that it runs as codes."""
     if op.unverified is not None:
         return str(op.unverified)
     is_real_op = not any(_is_coded(value) for value in (*op.operands, *op.results))
@@ -392,7 +392,7 @@ _CHECKS: tuple[Callable[[LintedModel], Iterator[Finding]], ...] = (
 
 
 def as_document(findings: list[Finding]) -> list[Mapping[str, Any]]:
-    """The findings as JSON data."""
+    """Return the findings as JSON data."""
     return [
         {"kind": item.kind, "text": item.text, "remedy": item.remedy, "tensors": list(item.tensors)}
         for item in findings

@@ -13,7 +13,7 @@ from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.frontend import import_circle
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.diagnostics import typed_errors, verify_module
-from odc_mlir.support.sources import Positions
+from odc_mlir.support.locations import Positions
 from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.common.tensor_names import tell_apart
 from odc_mlir.universe import make_context

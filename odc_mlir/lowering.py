@@ -1,4 +1,4 @@
-"""The lowering API for research: run passes, make packages and simulate IR of any stage.
+"""The lowering API for research: make packages of IR of any stage, and simulate it.
 
 Modules go through ``odc_mlir.lower`` to a stage, are changed by passes or by hand, and go on from there.
 """
@@ -18,15 +18,6 @@ from odc_mlir.runtime.package import Package
 from odc_mlir.simulator.counters import Counters
 from odc_mlir.simulator.program import load
 from odc_mlir.simulator.run import simulate as simulate_program
-
-
-def run_passes(module: ModuleOp, pipeline: str, *, time_limit: float | None = None) -> ModuleOp:
-    """Run a textual ``pipeline`` such as ``canonicalize,npu-choose-tiles`` on a copy of ``module``; return the copy.
-
-    Names of stages mean their passes. The result of each pass is verified. Raises OdcError, and TimeLimitError after
-    ``time_limit`` seconds.
-    """
-    return compiler.run_passes(module, pipeline, time_limit=time_limit)
 
 
 def package(module: ModuleOp, *, time_limit: float | None = None) -> Package:

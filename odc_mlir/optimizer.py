@@ -1,4 +1,4 @@
-"""Rewrites a model into an equivalent, cheaper one: ``odc_mlir.optimize`` and ``odc-optimize``.
+"""Rewriting of a model into an equivalent, cheaper one: ``odc_mlir.optimize`` and ``odc-optimize``.
 
 Which rewrites there are, and what level ``O1`` holds, is in :mod:`odc_mlir.transforms.circle.rewrites.table`. Nothing
 here prints.
@@ -19,12 +19,10 @@ from odc_mlir import loading
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.samples import random_inputs
-from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.frontend.model_file import ModelFile
+from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.executor import HostExecutor
-from odc_mlir.runtime.execution.graph import Graph, build_graph
-from odc_mlir.runtime.execution.index_limits import index_limits
+from odc_mlir.runtime.execution.graph import Graph, build_graph, index_limits
 from odc_mlir.support.cloning import clone_module
 from odc_mlir.support.collection import seldom_collected
 from odc_mlir.support.diagnostics import typed_errors
@@ -45,7 +43,7 @@ _STAGE = "optimize"
 
 @dataclass(frozen=True)
 class Difference:
-    """How far the outputs are from those before, over ``samples`` random inputs.
+    """Largest differences of outputs before and after, over ``samples`` random inputs.
 
     ``relative`` is the largest difference over the largest value of a real output, ``codes`` the largest difference of
     integers.
@@ -63,11 +61,11 @@ class Difference:
 
 @dataclass(frozen=True)
 class Optimized(ModelFile):
-    """``model``: the module afterwards. ``rewrites``: how often each was applied, by name.
+    """Result of optimisation: the new ``model``, and ``rewrites`` with the number of applications by name.
 
-    ``before`` and ``after`` count operators by kind, ``functions`` what groups of operators are recognised afterwards.
-    ``difference`` is what ``verify`` found, None where it was not asked for. ``channels_last_inputs`` and
-    ``channels_last_outputs`` are the names of those that ``io_layout`` turned.
+    ``before`` and ``after`` count operators by kind, ``functions`` the recognised groups of operators.
+    ``difference`` is the result of ``verify``, None without it. ``channels_last_inputs`` and ``channels_last_outputs``
+    are the names of the inputs and outputs that ``io_layout`` transposed.
     """
 
     model: ModuleOp
@@ -91,12 +89,12 @@ def optimize(
     max_rewrites: int | None = None,
     verify: bool = False,
 ) -> Optimized:
-    """Rewrite a copy of ``model`` until nothing applies any more.
+    """Rewrite a copy of ``model`` until no rewrite applies.
 
-    ``level``: ``O1`` (what keeps results), None for only the ``rewrites`` that are named; ``without`` leaves some out.
-    ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store images there channels last where that saves work.
-    ``max_rewrites`` stops after so many, to find the one that matters by halving. ``verify`` runs both models on random
-    inputs. Raises OptionError for unknown names and other OdcErrors for models that cannot be read.
+    ``level``: ``O1`` (rewrites that keep results), None for only the named ``rewrites``; ``without`` excludes some.
+    ``io_layout``: ``keep`` inputs and outputs, or ``nhwc``: store images there channels last if that saves work.
+    ``max_rewrites`` stops after that many, to bisect a failure. ``verify`` runs both models on random inputs. Raises
+    OptionError for unknown names and other OdcErrors for models that cannot be read.
     """
     module = loading.copied(model)
     original = clone_module(module) if verify else None
@@ -118,14 +116,14 @@ def optimize(
 
 
 def _interface(module: ModuleOp) -> tuple[Sequence[SSAValue], Sequence[SSAValue]]:
-    """The inputs and outputs of the main function."""
+    """Return the inputs and outputs of the main function."""
     block = main_function(module).body.block
     assert block.last_op is not None
     return block.args, block.last_op.operands
 
 
 def count_operators(module: ModuleOp) -> Counter[str]:
-    """Operators of all subgraphs by kind, constants left out."""
+    """Count operators of all subgraphs by kind, without constants."""
     return Counter(op.SPEC.name for op in module.walk() if isinstance(op, CircleOp))
 
 
@@ -137,10 +135,10 @@ def difference(
     *,
     samples: int = _SAMPLES,
 ) -> Difference:
-    """Run both on the same random inputs and compare outputs; those of these numbers are channels last in ``after``.
+    """Run both models on the same random inputs and compare outputs.
 
-    Dimensions of inputs that are open in both are :data:`OPEN`. Raises OptionError for inputs of unknown rank or that
-    one of them does not take, and what running raises.
+    The inputs and outputs at the given positions are channels last in ``after``. Dimensions that both leave open are
+    :data:`OPEN`. Raises OptionError for inputs of unknown rank or that one model rejects, and errors of running.
     """
     runs = [HostExecutor(build_graph(export_model(module))) for module in (before, after)]
     static, limits = _drawn(runs[0].graph, runs[1].graph, inputs), index_limits(runs[0].graph)
@@ -167,7 +165,7 @@ def difference(
 
 
 def _drawn(before: Graph, after: Graph, inputs: Collection[int]) -> list[tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Element type and shape of each input of ``before`` such that ``after`` takes it too."""
+    """Return element type and shape of each input of ``before`` such that ``after`` accepts it too."""
     found = []
     pairs = zip(before.input_infos(), after.input_infos(), strict=True)
     for number, (old, new) in enumerate(pairs):
@@ -186,7 +184,7 @@ def _extent(one: int | None, other: int | None) -> int:
 
 
 def turned(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:
-    """``arrays``, those of these numbers channels last."""
+    """Return ``arrays`` with the ones at these positions channels last."""
     return [
         np.ascontiguousarray(array.transpose(NHWC)) if number in numbers else array
         for number, array in enumerate(arrays)
@@ -194,7 +192,7 @@ def turned(arrays: Sequence[Array], numbers: Collection[int]) -> list[Array]:
 
 
 def _apart(old: Array, new: Array) -> float:
-    """The largest difference; of real numbers relative to the largest value."""
+    """Return the largest difference, for real values relative to the largest value."""
     if old.size == 0 or np.array_equal(old, new, equal_nan=old.dtype.kind in "fc"):
         return 0.0
     if old.dtype.kind not in "fc":

@@ -31,7 +31,7 @@ from odc_mlir.targets.cpu import is_cpu
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """``passes`` are what this stage adds to the one before it."""
+    """A named stage; ``passes`` follow the passes of the previous stage."""
 
     name: str
     passes: tuple[str, ...]
@@ -200,7 +200,7 @@ def ends_stage(stage: str, item: ModulePass) -> bool:
 
 
 def _way_to(name: str) -> tuple[Stage, ...]:
-    """All stages of the way on which stage ``name`` is."""
+    """Return all stages on the path that contains stage ``name``."""
     for branch in (NATIVE_STAGES, (_EXTERNAL_STAGE,)):
         if name in {stage.name for stage in branch}:
             last = [stage.name for stage in STAGES].index(BRANCH)
@@ -209,7 +209,7 @@ def _way_to(name: str) -> tuple[Stage, ...]:
 
 
 def ordered_passes() -> tuple[str, ...]:
-    """Return our passes in the order of stages; passes outside stages follow those of their folder."""
+    """Return our passes in the order of stages; other passes follow the ones of their folder."""
     order = [name for stage in (*STAGES, *NATIVE_STAGES) for name in stage.passes]
     rooms = transforms.ROOMS
 
@@ -220,7 +220,7 @@ def ordered_passes() -> tuple[str, ...]:
 
 
 def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
-    """All stages up to and including ``name``, without those up to and including ``after``; raises OptionError."""
+    """Return all stages up to ``name``, without those up to ``after``; raise OptionError."""
     names = stage_names()
     for wanted in (name, *([after] if after else [])):
         if wanted not in (*names, EXTERNAL):
@@ -235,7 +235,7 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
 
 
 def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
-    """The class of one of our passes or of xDSL's; raises OptionError. ``others``: what else could have been meant."""
+    """Return the class of one of our passes or of xDSL's; raise OptionError. ``others``: further names to suggest."""
     if name in transforms.NAMES:
         return transforms.load(name)
     theirs = get_all_passes()
@@ -246,7 +246,7 @@ def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
 
 
 def build_pass(spec: ArgSpec) -> ModulePass:
-    """A pass with the options of ``spec``; raises OptionError for an unknown pass, option or value."""
+    """Build a pass with the options of ``spec``; raise OptionError for an unknown pass, option or value."""
     try:
         return find_pass(spec.name, stage_names()).from_spec(spec)
     except ValueError as error:
@@ -262,7 +262,7 @@ def expand(pipeline: str) -> Iterator[ArgSpec]:
 
 
 def expand_stages(pipeline: str) -> Iterator[tuple[str | None, ArgSpec | None]]:
-    """The passes that a textual ``pipeline`` names, each with the stage that it was named by.
+    """Return the passes that a textual ``pipeline`` names, each with the stage that names it.
 
     A stage's name stands for the passes that it adds; one that adds none yields the stage alone. Raises OptionError for
     text that is no pipeline.
@@ -293,7 +293,7 @@ def passes_of(pipeline: str) -> list[tuple[str, ModulePass]]:
 def passes_until(
     name: str, *, after: str | None = None, options: Sequence[ModulePass] = ()
 ) -> Iterator[tuple[str, ModulePass]]:
-    """Stage and pass for every pass from the first stage (or the one behind ``after``) to the end of stage ``name``.
+    """Yield stage and pass for every pass from the first stage (or the one behind ``after``) to the end of ``name``.
 
     ``options``: configured passes that stand in for the stages' default ones of the same name.
     """
@@ -318,7 +318,7 @@ def run(
     options: Sequence[ModulePass] = (),
     observe: Observer | None = None,
 ) -> None:
-    """Take ``module`` to the end of stage ``name`` in place, verifying it as :func:`run_passes` does.
+    """Run the stages up to ``name`` on ``module`` in place, with the verification of :func:`run_passes`.
 
     Raises OptionError for an unknown stage and other OdcErrors, naming the stage, for what a pass refuses, and for IR
     that is behind the first stage already.
@@ -378,7 +378,7 @@ def refuse_lowered(module: ModuleOp) -> None:
 
 
 def _main_operations(module: ModuleOp) -> Iterator[Operation]:
-    """The operations of the module's functions, and those beside functions."""
+    """Yield the operations of the module's functions, and operations beside functions."""
     for op in module.body.block.ops:
         if isinstance(op, FuncOp) and op.body.blocks:
             yield from op.body.block.ops
@@ -387,7 +387,7 @@ def _main_operations(module: ModuleOp) -> Iterator[Operation]:
 
 
 def _is_on_way(module: ModuleOp, stage: Stage) -> bool:
-    """Whether ``stage`` is on the way to the kind of machine that ``module`` is compiled for."""
+    """Return whether ``stage`` is on the path to the kind of machine that ``module`` is compiled for."""
     choice = target_of(module)
     return (stage in NATIVE_STAGES) == (choice is not None and is_cpu(choice.target))
 

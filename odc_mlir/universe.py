@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 VERIFY_VARIABLE = "ODC_VERIFY_EACH"
 
 _DIALECTS = MappingProxyType({"circle": "Circle", "npu": "dialect", "odc": "Odc", "quant": "Quant"})
-_TARGETS = MappingProxyType({"npu-listing": "odc_mlir.emitter.npu_listing:NpuListingTarget"})
+_TARGETS = MappingProxyType({"npu-listing": "odc_mlir.emitter.program:NpuListingTarget"})
 
 
 def _dialect(name: str) -> Callable[[], Dialect]:

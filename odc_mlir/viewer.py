@@ -1,4 +1,4 @@
-"""``odc-opt --view``: a page that shows pass by pass, and rewrite by rewrite, what became of a module.
+"""``odc-opt --view``: a page that shows the changes of each pass and each rewrite.
 
 Texts are compared as they are printed, without locations and bytes of constants. Where a module has more lines than
 :data:`MOST_LINES`, or a pass more rewrites than :data:`MOST_REWRITES`, changes are counted and no longer shown.
@@ -20,9 +20,8 @@ from xdsl.pattern_rewriter import RewritePattern
 from odc_mlir.dialects.circle import ConstOp
 from odc_mlir.formats.quantities import count_text
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Html, joined, tag
-from odc_mlir.pages.page import Figure, Section
-from odc_mlir.pages.page import render as render_page
+from odc_mlir.pages.markup import Figure, Html, Section, joined, tag
+from odc_mlir.pages.markup import render as render_page
 from odc_mlir.support.locations import op_name
 from odc_mlir.support.text import module_text
 from odc_mlir.transforms.common.describe import source_of
@@ -35,7 +34,7 @@ _MOST_OF_REWRITE = 60  # lines: one that gives values without names new numbers 
 
 @dataclass
 class Rewrite:
-    """One application of a pattern: its name and place in the sources, what it was tried on, and the changed text."""
+    """One application of a pattern: its name and source line, the matched operation, and the changed text."""
 
     pattern: str
     source: str
@@ -45,7 +44,7 @@ class Rewrite:
 
 @dataclass
 class PassRun:
-    """A pass that ran: ``before`` and ``after`` are lines of text, ``nodes`` the operators that it left."""
+    """One run of a pass: ``before`` and ``after`` are lines of text, ``nodes`` the operators after it."""
 
     stage: str
     name: str
@@ -57,12 +56,12 @@ class PassRun:
 
     @property
     def changed(self) -> bool:
-        """Whether the text is another one."""
+        """Return whether the text changed."""
         return self.before != self.after
 
 
 class Viewer:
-    """Follows the passes over one module; an observer of rewrites."""
+    """Observer of passes and rewrites on one module."""
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
@@ -72,7 +71,7 @@ class Viewer:
 
     @contextmanager
     def watching(self, stage: str, name: str) -> Generator[None]:
-        """While this is open, a pass runs."""
+        """Record the pass that runs in this block."""
         step = PassRun(stage, name, self._last)
         self.steps.append(step)
         with observed(self):
@@ -82,11 +81,11 @@ class Viewer:
             step.nodes = list(_nodes(self.module))
 
     def rewriting(self, op: Operation) -> None:
-        """Keep what is tried, for the pattern may erase it."""
+        """Record the matched operation, since the pattern may erase it."""
         self._tried = f"{op.name} {op_name(op)}"
 
     def rewrote(self, pattern: RewritePattern) -> None:
-        """Note a rewrite, and what it changed unless there were many."""
+        """Record a rewrite, with its change unless there are too many."""
         step = self.steps[-1]
         pattern = unwrapped(pattern)
         name = type(pattern).__name__
@@ -102,13 +101,13 @@ class Viewer:
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Lines that differ, with ``-``, ``+`` or a space in front, some of those around them, and ``@@`` between."""
+    """Return differing lines, marked ``-``, ``+`` or space, with some context, and ``@@`` between groups."""
     found = difflib.unified_diff(before, after, n=_CONTEXT, lineterm="")
     return [line if not line.startswith("@@") else "@@" for line in found if not line.startswith(("---", "+++"))]
 
 
 def _nodes(module: ModuleOp) -> Iterator[charts.DiagramNode]:
-    """The operators of the first function with more than its end, in order, each with those that feed it."""
+    """Return the operators of the first non-empty function in order, each with the operators that feed it."""
     block = next((found for found in _blocks(module) if len(found.ops) > 1), None)
     if block is None:
         return
@@ -126,7 +125,7 @@ def _blocks(module: ModuleOp) -> Iterator[Block]:
 
 
 def render(name: str, views: Sequence[Viewer]) -> str:
-    """The page about all modules of one input."""
+    """Return the page about all modules of one input."""
     steps = [step for view in views for step in view.steps]
     changing = sum(step.changed for step in steps)
     figures = [
@@ -171,7 +170,7 @@ def _rewrites(step: PassRun) -> Iterable[Html]:
 
 
 def _whole(step: PassRun) -> Html:
-    """What the whole pass changed; open where no rewrites say it in parts."""
+    """Show the change of a whole pass, unfolded if no rewrite shows parts of it."""
     if max(len(step.before), len(step.after)) > MOST_LINES:
         return tag("p", f"{count_text(len(step.before))} lines became {count_text(len(step.after))}.")
     summary = tag("summary", "all that the pass changed")

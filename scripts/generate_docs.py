@@ -193,7 +193,7 @@ def npu_targets() -> str:
     from collections.abc import Mapping
 
     from odc_mlir import targets
-    from odc_mlir.targets.energy import EnergyFigure
+    from odc_mlir.targets.costs import EnergyFigure
 
     def flat(record: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
         for field in dataclasses.fields(record):

@@ -1,4 +1,6 @@
-"""Detection of near copies among samples: samples that differ by little noise count as one observation.
+"""Detection of repeated samples and near copies, each of which counts as one observation.
+
+Detection of near copies among samples: samples that differ by little noise count as one observation.
 
 Two samples are near where no real input differs by more than 1/32 of what it varies by over the samples, as pictures of
 one scene do by the noise of a camera, and all other inputs are equal. Elements vary by their mean absolute deviation;
@@ -12,16 +14,56 @@ within 16 times the distance of the farthest copy is no other sample. In one dim
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
+from random import Random
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.calibration.repeats import Sample, digest
 from odc_mlir.ops.spec import Array
+
+
+def stratified(count: int, total: int) -> list[int]:
+    """``count`` places of ``total``, in order: a random one of each of so many strata, as many samples in a row.
+
+    Frames of one scene follow each other, months take turns: at equal distances samples could all be of one kind. The
+    same numbers give the same places.
+    """
+    random = Random(total)
+    ends = [total * place // max(count, 1) for place in range(count + 1)]
+    return [random.randrange(start, end) for start, end in pairwise(ends)]
+
+
+Sample = Sequence[Array]
+
+
+def distinct(samples: Sequence[Sample], labels: Array | None = None) -> list[int]:
+    """The places of the samples, of each the first.
+
+    A sample with two different labels counts as two: one of them is wrong, which scores should show.
+    """
+    keys = [(digest(sample), None if labels is None else digest([labels[i]])) for i, sample in enumerate(samples)]
+    first = {key: place for place, key in reversed(list(enumerate(keys)))}
+    return sorted(first.values())
+
+
+def digest(sample: Sample) -> bytes:
+    """What two samples have alike if they are the same: equal numbers, as 0 and -0 are, or the same NaN."""
+    hashed = hashlib.blake2b(digest_size=16)
+    for array in map(np.asarray, sample):
+        hashed.update(f"{array.shape}{array.dtype}".encode())
+        if array.dtype.hasobject:
+            hashed.update(repr(array.tolist()).encode())
+        else:
+            plain = array + array.dtype.type(0) if array.dtype.kind in "fc" else array  # -0 + 0 is 0
+            hashed.update(np.ascontiguousarray(plain).tobytes())
+    return hashed.digest()
+
 
 Reals = NDArray[np.float64]
 Places = NDArray[np.intp]

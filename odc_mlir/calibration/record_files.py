@@ -11,8 +11,7 @@ if TYPE_CHECKING:
 
 
 def _is_records(path: Path) -> bool:
-    from odc_mlir.calibration.minmax_file import is_minmax
-    from odc_mlir.calibration.records import is_record_store
+    from odc_mlir.calibration.records import is_minmax, is_record_store
 
     with path.open("rb") as file:
         head = file.read(100)

@@ -1,9 +1,10 @@
-"""Records of a model: statistics by tensor, facts about its inputs, findings."""
+"""Records of a model, and objections to quantising with them: too little data, odd inputs, unseen tensors."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.formats.quantities import counted
 
 TensorKey = tuple[int, str]
 """Index of the subgraph and name of the tensor."""
@@ -113,3 +115,160 @@ def joined(parts: Iterable[Records]) -> Records:
     for part in parts:
         result.merge(part)
     return result
+
+
+FEWEST_RUNS = 10
+FEW_RUNS = "few-runs"
+# Inputs of trained networks are of the order of one; what is beyond this was probably not normalised.
+_LARGEST_INPUT = 1000.0
+_SMALLEST_INPUT = 1e-30
+# Squares of what is larger are infinite in float32. Masks and marks of what is missing may be, but have few values.
+_LARGEST_REAL = 2.0**64
+_FEWEST_VALUES = 3
+_VANISHING, _OUTSIZED = "vanishing-inputs", "outsized-inputs"
+_LARGEST_PIXEL = 255
+_MOSTLY = 0.5
+# An extreme this many standard deviations away takes most codes from all other values.
+_FAR_DEVIATIONS = 50.0
+
+
+def coverage(
+    records: Records, inputs: Iterable[TensorKey] = (), expected: Iterable[TensorKey] = ()
+) -> list[RecordFinding]:
+    """Return findings about ``records``, errors first.
+
+    ``inputs`` are the model's float inputs, ``expected`` all float tensors that a run can show.
+    """
+    inputs = tuple(inputs)
+    found = [*amount(records.runs), *_unseen(records, expected)]
+    for key in inputs:
+        if key in records.tensors:
+            found += _input(key, records.tensors[key], records.inputs.get(key[1]), records.runs)
+    for key, statistics in records.tensors.items():
+        found += _values(key, statistics)
+        if key not in inputs:
+            found += _activation(key, statistics, records.runs)
+    order: tuple[Severity, ...] = ("error", "warning", "note")
+    return sorted(found, key=lambda finding: order.index(finding.severity))
+
+
+def unreal_inputs(records: Records, inputs: Iterable[TensorKey]) -> list[str]:
+    """The names of float ``inputs`` whose values are none that a model can have been trained on, whatever it makes of
+    them: all next to nothing, or many beyond what has a square in float32.
+    """
+    return [finding.tensor for finding in coverage(records, inputs) if finding.kind in (_VANISHING, _OUTSIZED)]
+
+
+def amount(runs: int) -> Iterator[RecordFinding]:
+    """That so many runs are too few."""
+    if not runs:
+        yield RecordFinding("error", "no-runs", "nothing has been recorded")
+    elif runs < FEWEST_RUNS:
+        what = "1 sample has" if runs == 1 else f"{runs} samples have"
+        text = f"only {what} been recorded; ranges get reliable from {FEWEST_RUNS}, better 100, on"
+        yield RecordFinding("warning", FEW_RUNS, text)
+
+
+def _unseen(records: Records, expected: Iterable[TensorKey]) -> Iterator[RecordFinding]:
+    for key in expected:
+        if key not in records.tensors:
+            yield _about(key, "warning", "never-observed", "no run computed it; it has no range")
+
+
+def _input(
+    key: TensorKey, statistics: TensorStatistics, facts: InputFacts | None, runs: int
+) -> Iterator[RecordFinding]:
+    """Findings about one input's values."""
+    least, most = statistics.minimum, statistics.maximum
+    if not statistics.runs:
+        return
+    # What is left out of statistics, as the lowest float of masks, is a value beside the others.
+    counts_all = not (statistics.lowest_count or statistics.infinite_count or statistics.nan_count)
+    if least == most and counts_all:
+        yield _about(key, "error", "constant-input", f"all values of all samples are {least:zg}; this is no real data")
+        return
+    if max(-least, most) < _SMALLEST_INPUT and counts_all:
+        text = f"values reach from {least:zg} to {most:zg} only; this is no real data"
+        yield _about(key, "error", _VANISHING, text)
+    if facts is not None and facts.identical and runs > 1:
+        yield _about(key, "warning", "identical-inputs", f"all {runs} samples are the same")
+    if facts is not None and facts.whole and least >= 0 and 1 < most <= _LARGEST_PIXEL:
+        text = (
+            f"all values are whole numbers from {least:zg} to {most:zg}; if these are pixels, "
+            "check that the model was trained on them unscaled"
+        )
+        yield _about(key, "warning", "raw-pixels", text)
+    elif _is_outsized(statistics):
+        text = f"values reach from {least:zg} to {most:zg}, which have no squares in float32; this is no real data"
+        yield _about(key, "error", _OUTSIZED, text)
+    elif max(-least, most) > _LARGEST_INPUT:
+        text = f"values reach from {least:zg} to {most:zg}; check that the model was trained on data of that size"
+        yield _about(key, "warning", "large-inputs", text)
+
+
+def _is_outsized(statistics: TensorStatistics) -> bool:
+    """Whether many different values are too large for real data."""
+    edges, counts = statistics.histogram.occupied()
+    sizes = np.abs(edges)
+    is_beyond = np.minimum(sizes[:-1], sizes[1:]) >= _LARGEST_REAL
+    return int(np.count_nonzero(counts[is_beyond])) >= _FEWEST_VALUES
+
+
+def _values(key: TensorKey, statistics: TensorStatistics) -> Iterator[RecordFinding]:
+    """Elements that were left out, and what that leaves."""
+    for kind, count, what in (
+        ("not-a-number", statistics.nan_count, "NaN"),
+        ("infinite", statistics.infinite_count, "infinite"),
+    ):
+        if count:
+            yield _about(key, "warning", kind, f"{_elements(count)} {what}; the range is that of the others")
+    if statistics.lowest_count:
+        text = f"{_elements(statistics.lowest_count)} the lowest float, as masks have it; the range leaves that out"
+        yield _about(key, "note", "masked", text)
+    if statistics.runs_seen and not statistics.runs:
+        yield _about(key, "warning", "no-values", "no element of any run counts; it has no range")
+
+
+def _elements(count: int) -> str:
+    """``1 element is``, ``2 elements are``."""
+    return f"{counted(count, 'element')} {'is' if count == 1 else 'are'}"
+
+
+def _activation(key: TensorKey, statistics: TensorStatistics, runs: int) -> Iterator[RecordFinding]:
+    """Findings about an internal tensor."""
+    if not statistics.runs:
+        return
+    if statistics.runs_seen < runs:
+        yield _about(key, "note", "not-in-all-runs", f"{statistics.runs_seen} of {runs} runs computed it")
+    least, most = statistics.minimum, statistics.maximum
+    if least == most:
+        kind = "constant" if least else "dead"
+        yield _about(key, "note", kind, f"all values are {least:zg}, whatever the input is")
+        return
+    if not statistics.count:
+        return
+    _, counts = statistics.histogram.occupied()
+    for end, count in ((least, counts[0]), (most, counts[-1])):
+        share = float(count / counts.sum())
+        if end and share > _MOSTLY:
+            yield _about(key, "note", "saturated", f"{share:.0%} of its values are at the end {end:g} of its range")
+    deviation = math.sqrt(statistics.variance)
+    far = max(statistics.mean - least, most - statistics.mean)
+    if deviation and far > _FAR_DEVIATIONS * deviation:
+        text = (
+            f"its extremes {least:zg} and {most:zg} lie up to {far / deviation:.0f} standard deviations from the mean; "
+            "a range that clips them is likely to be better"
+        )
+        yield _about(key, "note", "outliers", text)
+
+
+def _about(key: TensorKey, severity: Severity, kind: str, text: str) -> RecordFinding:
+    return RecordFinding(severity, kind, text, key[1], key[0])
+
+
+def document(findings: Iterable[RecordFinding]) -> list[dict[str, Any]]:
+    """The findings as JSON has them."""
+    return [
+        {"severity": f.severity, "kind": f.kind, "subgraph": f.subgraph, "tensor": f.tensor, "text": f.text}
+        for f in findings
+    ]

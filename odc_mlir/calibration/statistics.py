@@ -1,22 +1,215 @@
-"""Statistics of one tensor over many runs, collected incrementally and mergeable.
-
-Of elements, NaN and -FLT_MAX (which masks use for "nothing") are left out, as ONE's record-minmax does; infinite ones
-are left out too, and all three are counted. Moments are joined by the update of Chan, Golub and LeVeque ("Updating
-formulae and a pairwise algorithm for computing sample variances", 1979).
-"""
+"""Statistics of one tensor over many runs, collected incrementally and mergeable."""
 
 from __future__ import annotations
 
+import json
 import math
+import struct
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.calibration.histogram import BINS, Histogram
-from odc_mlir.calibration.packing import DamagedError, pack, unpack
-from odc_mlir.calibration.reductions import across, extremes_by_channel
+_LENGTH = struct.Struct("<I")
+_KINDS = "biufc"  # what an array may hold: plain numbers
+
+
+class DamagedError(ValueError):
+    """A block is cut short, altered, or none of ours."""
+
+
+def can_pack(array: NDArray[Any]) -> bool:
+    """Whether the elements are plain numbers, not strings or handles."""
+    return array.dtype.kind in _KINDS
+
+
+def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, level: int = 1) -> bytes:
+    """``facts`` (what JSON can hold) and ``arrays`` of plain numbers, little-endian; ``level`` is zlib's, 0 to 9."""
+    plain = {name: np.ascontiguousarray(array, array.dtype.newbyteorder("<")) for name, array in arrays.items()}
+    layout = [[name, array.dtype.str, list(arrays[name].shape)] for name, array in plain.items()]
+    head = json.dumps([dict(facts), layout]).encode()
+    content = b"".join([_LENGTH.pack(len(head)), head, *(array.tobytes() for array in plain.values())])
+    return zlib.compress(content, level)
+
+
+def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """What :func:`pack` was given; raises DamagedError."""
+    try:
+        content = zlib.decompress(data)
+        (length,) = _LENGTH.unpack_from(content)
+        facts, layout = json.loads(content[_LENGTH.size : _LENGTH.size + length])
+        arrays, offset = {}, _LENGTH.size + length
+        for name, text, shape in layout:
+            dtype = np.dtype(str(text))
+            if dtype.kind not in _KINDS or any(dim < 0 for dim in shape):
+                raise DamagedError(f"{name} is {text} {shape}")
+            count = int(np.prod(shape, dtype=object))
+            arrays[str(name)] = np.frombuffer(content, dtype, count, offset).reshape(shape)
+            offset += count * dtype.itemsize
+        return dict(facts), arrays
+    except Exception as error:  # of three libraries, for bytes that may be anything
+        raise DamagedError(str(error) or type(error).__name__) from error
+
+
+# numpy reduces over an axis with one loop per element of the axes before it; loops of this length cost little.
+_LOOP = 1024
+_SHORT = 64
+
+
+def extremes_by_channel(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Minima and maxima [N, C] of ``values`` [N, positions, C] over positions (at least one)."""
+    count, positions, channels = values.shape
+    if positions == 1:
+        return values[:, 0], values[:, 0]
+    # Positions are taken side by side, so that few channels make long loops too. The last of them are seen twice.
+    beside = min(positions, max(1, _LOOP // channels))
+    whole = positions // beside * beside
+    wide = values[:, :whole].reshape(count, whole // beside, beside, channels)
+    last = values[:, -beside:] if whole < positions else None
+    return _over_positions(np.minimum, wide, last), _over_positions(np.maximum, wide, last)
+
+
+def _over_positions(reduction: np.ufunc, wide: NDArray[Any], last: NDArray[Any] | None) -> NDArray[Any]:
+    """The reduction [N, C] of ``wide`` [N, K, positions, C] and of ``last`` [N, positions, C]."""
+    result: NDArray[Any] = wide[:, 0]
+    if wide.shape[1] > 1:
+        result = reduction.reduce(wide.reshape(*wide.shape[:2], -1), axis=1).reshape(result.shape)
+    if last is not None:
+        result = reduction(result, last)
+    while result.shape[1] > 1:
+        # Halves that overlap by one where the number is odd, which changes neither a minimum nor a maximum.
+        half = -(-result.shape[1] // 2)
+        result = reduction(result[:, :half], result[:, -half:])
+    return result[:, 0]
+
+
+def across(reduction: np.ufunc, values: NDArray[Any]) -> NDArray[Any]:
+    """``reduction`` of each row of ``values`` [N, C]."""
+    if values.shape[1] < _SHORT < len(values):
+        values, axis = np.ascontiguousarray(values.T), 0
+    else:
+        axis = 1
+    result: NDArray[Any] = reduction.reduce(values, axis=axis)
+    return result
+
+
+BINS = 8192
+SMALLEST_EXPONENT = -100
+LARGEST_EXPONENT = 128  # of float32
+_HALF = BINS // 2
+_NOTHING: NDArray[np.int64] = np.zeros(BINS, np.int64)
+_NOTHING.flags.writeable = False
+
+
+class Histogram:
+    """``counts[i]`` values lie in ``[edges[i], edges[i + 1])``; ``exponent`` says how far the edges reach.
+
+    The array of counts is replaced, never changed.
+    """
+
+    __slots__ = ("counts", "exponent")
+
+    def __init__(self, exponent: int = SMALLEST_EXPONENT, counts: NDArray[np.int64] | None = None) -> None:
+        self.exponent = exponent
+        self.counts: NDArray[np.int64] = _NOTHING if counts is None else counts
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Histogram):
+            return NotImplemented
+        return self.exponent == other.exponent and np.array_equal(self.counts, other.counts)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def total(self) -> int:
+        """How many values have been counted."""
+        return int(self.counts.sum())
+
+    @property
+    def width(self) -> float:
+        """The width of one bin."""
+        return math.ldexp(1.0, self.exponent) / _HALF
+
+    @property
+    def edges(self) -> NDArray[np.float64]:
+        """The ``BINS + 1`` edges, ascending."""
+        return self._edges(0, BINS)
+
+    def _edges(self, first: int, last: int) -> NDArray[np.float64]:
+        """Return the edges of bins ``first`` to ``last - 1``."""
+        return np.arange(first - _HALF, last - _HALF + 1, dtype=np.float64) * self.width
+
+    def add(self, values: NDArray[np.float32] | NDArray[np.float64], largest: float) -> None:
+        """Count finite ``values`` of float32's range, of any shape; none is larger in magnitude than ``largest``."""
+        self.widen(exponent_for(largest))
+        # Scaling by a power of two that does not shrink is exact, so that no value is rounded across an edge; the rest
+        # is exact in float64, where float32 values cannot underflow.
+        scale = _HALF / math.ldexp(1.0, self.exponent)
+        places = np.multiply(values, scale, dtype=np.float32 if scale >= 1 else np.float64)
+        np.floor(places, out=places)
+        places += _HALF
+        found = np.bincount(places.astype(np.uint16).ravel(), minlength=BINS)
+        found += self.counts
+        self.counts = found
+
+    def widen(self, exponent: int) -> None:
+        """Double the range until it reaches ``2**exponent``."""
+        if exponent <= self.exponent:
+            return
+        if not self.counts.any():
+            self.exponent = exponent
+            return
+        # After BINS.bit_length() doublings all values are in the two bins beside zero, and stay there.
+        for _ in range(min(exponent - self.exponent, BINS.bit_length())):
+            inner = self.counts.reshape(_HALF, 2).sum(axis=1)
+            self.counts = np.pad(inner, _HALF // 2)
+        self.exponent = exponent
+
+    def merge(self, other: Histogram) -> None:
+        """Count what ``other`` has counted, too."""
+        self.widen(other.exponent)
+        if other.exponent < self.exponent:
+            other = Histogram(other.exponent, other.counts)
+            other.widen(self.exponent)
+        self.counts = self.counts + other.counts
+
+    def span(self) -> tuple[int, int]:
+        """The first bin that holds anything, and the one behind the last; twice the same where none does."""
+        used = self.counts != 0
+        first = int(used.argmax())
+        return (first, BINS - int(used[::-1].argmax())) if used[first] else (0, 0)
+
+    def occupied(self) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """The edges (one more than counts) and counts of the bins from the first to the last that holds anything."""
+        first, last = self.span()
+        if first == last:
+            return np.zeros(1), np.zeros(0, np.int64)
+        return self._edges(first, last), self.counts[first:last]
+
+    def quantile(self, fraction: float) -> float:
+        """The value below which ``fraction`` of all values lie, taking them as spread evenly within their bin.
+
+        NaN when nothing has been counted. The result is at most one bin away from a value with that rank.
+        """
+        edges, counts = self.occupied()
+        if not counts.size:
+            return math.nan
+        below = np.concatenate([[0], np.cumsum(counts)])
+        wanted = fraction * below[-1]
+        place = min(max(int(np.searchsorted(below, wanted, side="left")) - 1, 0), len(counts) - 1)
+        # An empty bin has no values to lie among: then the rank is that of the bin's lower edge.
+        inside = (wanted - below[place]) / counts[place] if counts[place] else 0.0
+        return float(edges[place] + inside * self.width)
+
+
+def exponent_for(largest: float) -> int:
+    """The smallest exponent of a range that holds values of magnitude ``largest``."""
+    # frexp gives a fraction below 1, so that the magnitude is strictly less than two to the exponent.
+    return max(math.frexp(largest)[1], SMALLEST_EXPONENT) if largest else SMALLEST_EXPONENT
+
 
 LOWEST = -np.float32(np.finfo(np.float32).max)
 

@@ -17,7 +17,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.codegen.features import EXTRA, HINT
+from odc_mlir.codegen.machine import EXTRA, HINT
 from odc_mlir.errors import OptionError, PackageError, parsing
 
 _NAMES = {"darwin": "libllvmlite.dylib", "win32": "llvmlite.dll"}

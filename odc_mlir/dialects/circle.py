@@ -28,9 +28,16 @@ from odc_mlir.dialects.circle_attributes import (
 )
 from odc_mlir.dialects.circle_ops import RECORD_NAMES, CircleOp, has_operator, op_class, operator_names
 from odc_mlir.dialects.circle_options import SymbolOption
-from odc_mlir.dialects.circle_sparse import sparsity_record
-from odc_mlir.dialects.circle_types import TensorFacts, axis_mismatch, tensor_facts, tensor_type
-from odc_mlir.dialects.circle_values import pack_values, parse_values, values_text
+from odc_mlir.dialects.circle_types import (
+    TensorFacts,
+    axis_mismatch,
+    pack_values,
+    parse_values,
+    sparsity_record,
+    tensor_facts,
+    tensor_type,
+    values_text,
+)
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.custom import spec_of_code
 from odc_mlir.ops.dtypes import DTYPES

@@ -1,16 +1,36 @@
-"""Conversion between tensor records of a model and MLIR types."""
+"""Types of the ``circle`` dialect, sparse layouts, and text of constants."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import math
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from xdsl.dialects.builtin import DYNAMIC_INDEX, NoneAttr, TensorType, UnrankedTensorType
+from xdsl.dialects.builtin import (
+    DYNAMIC_INDEX,
+    ArrayAttr,
+    DenseArrayBase,
+    DictionaryAttr,
+    IntegerAttr,
+    NoneAttr,
+    StringAttr,
+    TensorType,
+    UnrankedTensorType,
+    i32,
+)
 from xdsl.ir import Attribute
+from xdsl.parser import Parser
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle_attributes import DTYPE_OF_ELEMENT, ELEMENT_TYPES, QParamsAttr, QuantRecord
+from odc_mlir.dialects.circle_attributes import DTYPE_OF_ELEMENT, ELEMENT_TYPES, BlobAttr, QParamsAttr, QuantRecord
 from odc_mlir.dialects.quant import UniformQuantizedType
+from odc_mlir.errors import ModelError
+from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.sparse import DimMetadata, Sparsity
 from odc_mlir.ops.spec import QuantParams, Shape
+from odc_mlir.support.blob import Blob
+from odc_mlir.support.floats import float32_text
 
 AnyTensor = TensorType[Attribute] | UnrankedTensorType[Attribute]
 
@@ -90,3 +110,146 @@ def axis_mismatch(quant: QuantParams | None, shape: Shape | None) -> str | None:
     if extent is not None and extent != len(quant.scales):
         return f"{len(quant.scales)} scales for dimension {quant.axis} of extent {extent}"
     return None
+
+
+def sparsity_attribute(sparsity: Sparsity) -> DictionaryAttr:
+    """How a sparse constant is stored, as ``circle.const`` holds it."""
+    return DictionaryAttr(
+        {
+            "traversal_order": DenseArrayBase.from_list(i32, sparsity.traversal_order),
+            "block_map": DenseArrayBase.from_list(i32, sparsity.block_map),
+            "dims": ArrayAttr([_level_attribute(level) for level in sparsity.dims]),
+        }
+    )
+
+
+def _level_attribute(level: DimMetadata) -> DictionaryAttr:
+    fields: dict[str, Attribute] = {
+        "format": StringAttr(level.format),
+        "dense_size": IntegerAttr(level.dense_size, i32),
+    }
+    for name in ("segments", "indices"):
+        vector = getattr(level, name)
+        if vector is not None:
+            fields[name] = ArrayAttr([StringAttr(vector.dtype.str), BlobAttr.of(vector.tobytes())])
+    return DictionaryAttr(fields)
+
+
+def sparsity_record(attribute: DictionaryAttr) -> Sparsity:
+    """The file record of :func:`sparsity_attribute`; raises ModelError for a dictionary that is none."""
+    try:
+        order, blocks = (tuple(attribute.data[key].get_values()) for key in ("traversal_order", "block_map"))  # type: ignore[attr-defined]
+        levels = tuple(_level_record(level.data) for level in attribute.data["dims"])  # type: ignore[attr-defined]
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise ModelError(f"a sparse constant's description is malformed: {error}") from error
+    return Sparsity(order, blocks, levels)
+
+
+def _level_record(fields: Mapping[str, Any]) -> DimMetadata:
+    import numpy as np
+
+    vectors: dict[str, Any] = {}
+    for name in ("segments", "indices"):
+        if name in fields:
+            dtype, blob = fields[name]
+            vectors[name] = np.frombuffer(blob.bytes, np.dtype(dtype.data))
+    return DimMetadata(fields["format"].data, fields["dense_size"].value.data, **vectors)
+
+
+MOST_VALUES = 16
+
+# struct codes of the element types that lists can hold.
+_CODES = {
+    "bool": "?",
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "float32": "f",
+    "float64": "d",
+}
+
+Number = int | float | bool
+
+
+def values_text(blob: Blob, facts: TensorFacts) -> str | None:
+    """``[1, 2, 3]`` for a constant of at most 16 numbers that lists express exactly, else None."""
+    code = _CODES.get(facts.dtype)
+    if code is None or not blob.is_resolved or facts.shape is None or any(extent is None for extent in facts.shape):
+        return None
+    size = DTYPES[facts.dtype].bits // 8
+    count = blob.size // size
+    if count > MOST_VALUES or blob.size % size:
+        return None
+    if count != math.prod(extent for extent in facts.shape if extent is not None):
+        return None
+    values = struct.unpack(f"<{count}{code}", blob.data)
+    if struct.pack(f"<{count}{code}", *values) != blob.data or not all(map(math.isfinite, values)):
+        return None
+    return f"[{', '.join(_text(value, facts.dtype) for value in values)}]"
+
+
+def parse_values(parser: Parser) -> list[Number]:
+    """The numbers up to and including the closing bracket of a list."""
+    values: list[Number] = []
+    if parser.parse_optional_punctuation("]") is not None:
+        return values
+    while True:
+        start = parser.pos
+        if parser.parse_optional_punctuation("[") is not None:
+            parser.raise_error("lists are flat: write the numbers in row-major order, without inner brackets", start)
+        boolean = parser.parse_optional_boolean()
+        values.append(_parse_number(parser) if boolean is None else boolean)
+        if parser.parse_optional_punctuation(",") is None:
+            parser.parse_punctuation("]")
+            return values
+
+
+def _parse_number(parser: Parser) -> Number:
+    start = parser.pos
+    value = parser.parse_number()
+    text = parser.lexer.input.content[start : parser.pos]
+    return Hexadecimal(value) if isinstance(value, int) and "0x" in text.lower() else value
+
+
+class Hexadecimal(int):
+    """A number written in hexadecimal digits: of a floating type these are its bits, as MLIR has it."""
+
+    def as_float(self, code: str) -> float:
+        """The number of these bits; raises ModelError for more bits than the struct ``code`` has, or a sign."""
+        size = struct.calcsize(code)
+        if not 0 <= self < 1 << 8 * size:
+            raise ModelError(f"{hex(self)} is hexadecimal, which stands for the {8 * size} bits of a real number")
+        number: float = struct.unpack(f"<{code}", int(self).to_bytes(size, "little"))[0]
+        return number
+
+
+def pack_values(values: Sequence[Number], dtype: str) -> bytes:
+    """The little-endian bytes of ``values``; raises ModelError for a number that ``dtype`` cannot hold."""
+    code = _CODES.get(dtype)
+    if code is None:
+        raise ModelError(f"a list cannot hold {dtype}, allowed: {', '.join(_CODES)}; use #circle.blob")
+    for value in values:
+        if isinstance(value, bool) != (dtype == "bool") or (isinstance(value, float) and code not in "fd"):
+            raise ModelError(f"{value} is not a value of {dtype}")
+    if code in "fd":
+        values = [value.as_float(code) if isinstance(value, Hexadecimal) else value for value in values]
+    try:
+        return struct.pack(f"<{len(values)}{code}", *values)
+    except (struct.error, OverflowError):
+        raise ModelError(f"a value is out of range for {dtype}: {list(values)}") from None
+
+
+def _text(value: Number, dtype: str) -> str:
+    if dtype == "bool":
+        return "true" if value else "false"
+    if dtype == "float32":
+        return float32_text(value)
+    if dtype == "float64":
+        mantissa, mark, exponent = repr(value).partition("e")
+        return mantissa + ("" if "." in mantissa else ".0") + mark + exponent
+    return str(value)

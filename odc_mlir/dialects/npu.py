@@ -4,14 +4,14 @@ Operands and results are the quantised tensors of the ``circle`` dialect; scales
 exponents, so nothing below this level rounds a real number. Layout is NHWC, ``N`` is kept and looped over when
 instructions are made. The instruction level of the same dialect lives in :mod:`odc_mlir.dialects.npu_isa`.
 
-All arithmetic is defined by :mod:`odc_mlir.numerics`; :mod:`odc_mlir.interpreters.npu` runs these operations.
+All arithmetic is defined by :mod:`odc_mlir.numerics`; :mod:`odc_mlir.interpreters.module` runs these operations.
 """
 
 from __future__ import annotations
 
 import math
 from functools import cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def, traits_def
@@ -52,12 +52,18 @@ from odc_mlir.dialects.npu_base import (
     shape_of,
     size_bytes,
 )
-from odc_mlir.dialects.npu_matmul import MatmulOp
-from odc_mlir.dialects.npu_move import MoveOp
-from odc_mlir.dialects.npu_recurrent import LstmOp
-from odc_mlir.dialects.npu_resize import ResizeOp
-from odc_mlir.dialects.npu_search import ArgMaxOp, GatherOp, PositionOp
-from odc_mlir.dialects.npu_window import ConvOp, PadOp, PoolOp
+from odc_mlir.dialects.npu_layers import (
+    ArgMaxOp,
+    ConvOp,
+    GatherOp,
+    LstmOp,
+    MatmulOp,
+    MoveOp,
+    PadOp,
+    PoolOp,
+    PositionOp,
+    ResizeOp,
+)
 from odc_mlir.isa.fields import LARGEST_SHIFT, LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
 from odc_mlir.support.blob import BlobResources
 
@@ -133,6 +139,7 @@ class ElementwiseOp(NpuTensorOp):
     """
 
     name = "npu.elementwise"
+    ZEROS: ClassVar = ("a_zero", "b_zero", "out_zero")
 
     kind = prop_def(ElementwiseKindAttr)
     a = operand_def(TENSOR)
@@ -163,33 +170,8 @@ class ElementwiseOp(NpuTensorOp):
         ElementwiseKind.MIN: (),
     }
 
-    def __init__(
-        self,
-        kind: ElementwiseKind,
-        a: SSAValue,
-        b: SSAValue,
-        result_type: Attribute,
-        *,
-        zeros: tuple[int, int, int] = (0, 0, 0),
-        left_shift: int = 0,
-        a_scale: ScaleAttr | None = None,
-        b_scale: ScaleAttr | None = None,
-        out_scale: ScaleAttr | None = None,
-        clamp: tuple[int, int],
-    ) -> None:
-        super().__init__(
-            [a, b],
-            [result_type],
-            kind=ElementwiseKindAttr(kind),
-            a_zero=zeros[0],
-            b_zero=zeros[1],
-            out_zero=zeros[2],
-            left_shift=left_shift,
-            a_scale=a_scale,
-            b_scale=b_scale,
-            out_scale=out_scale,
-            clamp=clamp,
-        )
+    def __init__(self, kind: ElementwiseKind, a: SSAValue, b: SSAValue, result_type: Attribute, **values: Any) -> None:
+        super().__init__([a, b], [result_type], kind=kind, **values)
 
     def verify_operation(self) -> None:
         expected = self._SCALES[self.kind.data]
@@ -213,6 +195,7 @@ class ReduceOp(NpuTensorOp):
     """
 
     name = "npu.reduce"
+    ZEROS: ClassVar = ("in_zero", "out_zero")
 
     kind = prop_def(ReduceKindAttr)
     input = operand_def(TENSOR)
@@ -229,25 +212,8 @@ class ReduceOp(NpuTensorOp):
         " `clamp` `(` $act_min `,` $act_max `)` attr-dict `:` type($input) `->` type($output)"
     )
 
-    def __init__(
-        self,
-        kind: ReduceKind,
-        source: SSAValue,
-        result_type: Attribute,
-        *,
-        zeros: tuple[int, int] = (0, 0),
-        scale: ScaleAttr | None = None,
-        clamp: tuple[int, int],
-    ) -> None:
-        super().__init__(
-            [source],
-            [result_type],
-            kind=ReduceKindAttr(kind),
-            in_zero=zeros[0],
-            out_zero=zeros[1],
-            scale=scale,
-            clamp=clamp,
-        )
+    def __init__(self, kind: ReduceKind, source: SSAValue, result_type: Attribute, **values: Any) -> None:
+        super().__init__([source], [result_type], kind=kind, **values)
 
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
@@ -286,16 +252,8 @@ class SoftmaxOp(NpuTensorOp):
         " attr-dict `:` type($input) `->` type($output)"
     )
 
-    def __init__(
-        self,
-        source: SSAValue,
-        result_type: Attribute,
-        *,
-        scale: ScaleAttr,
-        diff_min: int = 0,
-        table: BlobAttr | None = None,
-    ) -> None:
-        super().__init__([source], [result_type], scale=scale, diff_min=diff_min, table=table)
+    def __init__(self, source: SSAValue, result_type: Attribute, **values: Any) -> None:
+        super().__init__([source], [result_type], **values)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
@@ -359,19 +317,8 @@ class SigmoidOp(NpuTensorOp):
         " attr-dict `:` type($input) `->` type($output)"
     )
 
-    def __init__(
-        self,
-        kind: SigmoidKind,
-        source: SSAValue,
-        result_type: Attribute,
-        *,
-        multiplier: int,
-        shift: int,
-        table: BlobAttr,
-    ) -> None:
-        super().__init__(
-            [source], [result_type], kind=SigmoidKindAttr(kind), multiplier=multiplier, shift=shift, table=table
-        )
+    def __init__(self, kind: SigmoidKind, source: SSAValue, result_type: Attribute, **values: Any) -> None:
+        super().__init__([source], [result_type], kind=kind, **values)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)
@@ -392,6 +339,7 @@ class ScaleOp(NpuTensorOp):
     """Requantisation: ``clamp(multiply(x - in_zero, scale) + out_zero, act_min, act_max)``."""
 
     name = "npu.scale"
+    ZEROS: ClassVar = ("in_zero", "out_zero")
 
     input = operand_def(TENSOR)
     in_zero = prop_def(INT, default_value=ZERO)
@@ -407,16 +355,8 @@ class ScaleOp(NpuTensorOp):
         " attr-dict `:` type($input) `->` type($output)"
     )
 
-    def __init__(
-        self,
-        source: SSAValue,
-        result_type: Attribute,
-        *,
-        zeros: tuple[int, int],
-        scale: ScaleAttr,
-        clamp: tuple[int, int],
-    ) -> None:
-        super().__init__([source], [result_type], in_zero=zeros[0], out_zero=zeros[1], scale=scale, clamp=clamp)
+    def __init__(self, source: SSAValue, result_type: Attribute, **values: Any) -> None:
+        super().__init__([source], [result_type], **values)
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)

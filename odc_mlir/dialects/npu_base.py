@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Sequence, Sized
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, i32
+from xdsl.dialects.builtin import DenseArrayBase, IntegerAttr, IntegerType, TensorType, UnitAttr, i32
 from xdsl.dialects.utils import EnumAttribute
 from xdsl.ir import Attribute, Data, Operation, ParametrizedAttribute, SpacedOpaqueSyntaxAttribute, SSAValue
 from xdsl.irdl import EqAttrConstraint, IRDLOperation, irdl_attr_definition, param_def
@@ -231,24 +231,52 @@ def code_range(dtype: str) -> tuple[int, int]:
     return DTYPES[dtype].range
 
 
+_KINDS: dict[type[StrEnum], type[EnumAttribute[Any]]] = {
+    ElementwiseKind: ElementwiseKindAttr,
+    PoolKind: PoolKindAttr,
+    ReduceKind: ReduceKindAttr,
+    ResizeKind: ResizeKindAttr,
+    SigmoidKind: SigmoidKindAttr,
+    CodeType: CodeTypeAttr,
+}
+
+
+def _property(value: Attribute | StrEnum | Iterable[int] | int | None) -> Attribute | None:
+    """Convert a Python value to the attribute of a property."""
+    if value is None or isinstance(value, Attribute):
+        return value
+    if isinstance(value, bool):
+        return UnitAttr() if value else None
+    if isinstance(value, StrEnum):
+        return _KINDS[type(value)](value)
+    return int_attr(value) if isinstance(value, int) else ints(value)
+
+
 class NpuTensorOp(IRDLOperation):
     """Base of the tensor-level operations: checks that all of them share."""
 
     DTYPES: ClassVar[tuple[str, ...]] = tuple(CODE_TYPES)
     OPERAND_DTYPES: ClassVar[tuple[str, ...]] = ()  # where they are others than DTYPES
     RESULT_DTYPES: ClassVar[tuple[str, ...]] = ()
+    ZEROS: ClassVar[tuple[str, ...]] = ()  # properties with the zero points of operands and result
 
     def __init__(
         self,
         operands: Sequence[SSAValue | Sequence[SSAValue]],
         result_types: Sequence[Attribute],
+        *,
         clamp: tuple[int, int] | None = None,
-        **values: Attribute | int | None,
+        zeros: Sequence[int] = (),
+        **values: Attribute | StrEnum | Iterable[int] | int | None,
     ) -> None:
-        """``values``: properties by name, those that are missing None; ``clamp``: ``act_min`` and ``act_max``."""
+        """Convert ``values`` to properties of these names; None and False are left out.
+
+        ``clamp``: ``act_min`` and ``act_max``; ``zeros``: the properties in :attr:`ZEROS`.
+        """
         if clamp is not None:
             values |= {"act_min": clamp[0], "act_max": clamp[1]}
-        properties = {name: int_attr(value) if isinstance(value, int) else value for name, value in values.items()}
+        values |= dict(zip(self.ZEROS, zeros, strict=bool(zeros)))
+        properties = {name: _property(value) for name, value in values.items()}
         super().__init__(operands=operands, properties=properties, result_types=result_types)
 
     def verify_(self) -> None:

@@ -18,8 +18,7 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.isa.code_types import TYPE_BYTES, TYPES
-from odc_mlir.isa.fields import ACCUMULATOR_BITS, Space
+from odc_mlir.isa.fields import ACCUMULATOR_BITS, TYPE_BYTES, TYPES, Space
 
 
 @irdl_attr_definition

@@ -27,7 +27,7 @@ from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_ops import CircleOp
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
-from odc_mlir.formats.names import distinct
+from odc_mlir.formats.quantities import distinct
 from odc_mlir.support.locations import location_names, names_loc, value_name
 
 # Attributes of a program of instructions: where its inputs and outputs begin in their regions.

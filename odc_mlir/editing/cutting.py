@@ -1,19 +1,23 @@
-"""Parts of a model as models: what lies between tensors, and any set of operators."""
+"""Parts of models as models: extraction, division by backend, and reduction while a check holds."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from xdsl.dialects.builtin import FunctionType, ModuleOp, SymbolRefAttr
 from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import Block, Operation, OpResult, SSAValue
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, VariableOp
-from odc_mlir.errors import ModelError, OptionError
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, VariableOp
+from odc_mlir.errors import ModelError, OdcError, OptionError, UnsupportedError
+from odc_mlir.formats.one import PartitionFile
 from odc_mlir.support.cloning import clone_module
-from odc_mlir.support.locations import name_loc, value_name
+from odc_mlir.support.locations import name_loc, op_name, value_name
 
 _OF_INTERFACE = ("circle.signatures",)  # what a module says of inputs and outputs that a part has no more
 
@@ -175,3 +179,210 @@ def _drop_functions(module: ModuleOp, main: FuncOp) -> None:
     for name, function in functions.items():
         if name not in reached:
             Rewriter.erase_op(function)
+
+
+@dataclass(frozen=True)
+class ModelPart:
+    """``operators``: their numbers in the main function; ``model``: they alone."""
+
+    backend: str
+    operators: tuple[int, ...]
+    model: ModuleOp
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the part's inputs."""
+        return [value_name(argument) for argument in main_function(self.model).body.block.args]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the part's outputs."""
+        return _given(main_function(self.model).body.block)
+
+
+def _given(block: Block) -> list[str]:
+    last = block.last_op
+    return [value_name(value) for value in last.operands] if isinstance(last, ReturnOp) else []
+
+
+def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
+    """Return the parts in execution order; raise UnsupportedError for models with control flow.
+
+    An operator joins the part of what it reads where that has its backend, and no way leads out of the part and back.
+    """
+    if sum(1 for _ in module.body.block.ops) > 1:
+        raise UnsupportedError(
+            "a model with several subgraphs cannot be partitioned", hint="extract the main one first"
+        )
+    ops = main_operators(module)
+    backend = [_backend(op, rules) for op in ops]
+    part_of: dict[CircleOp, int] = {}
+    reaches: list[set[int]] = []  # the parts that each part reads of, directly or not
+    members: list[list[int]] = []
+    for number, op in enumerate(ops):
+        sources = {part_of[v.owner] for v in op.operands if isinstance(v.owner, CircleOp) and v.owner in part_of}
+        behind = set().union(sources, *(reaches[source] for source in sources))
+        fitting = [
+            part
+            for part in sorted(sources)
+            if backend[members[part][0]] == backend[number]
+            and not any(part in reaches[other] for other in sources if other != part)
+        ]
+        if fitting:
+            chosen = fitting[-1]
+            members[chosen].append(number)
+            reaches[chosen] |= behind - {chosen}
+            _spread(chosen, reaches)
+        else:
+            chosen = len(members)
+            members.append([number])
+            reaches.append(behind)
+        part_of[op] = chosen
+    order = sorted(range(len(members)), key=lambda part: (len(reaches[part]), members[part][0]))
+    return [ModelPart(backend[members[p][0]], tuple(members[p]), keep_operators(module, members[p])) for p in order]
+
+
+def _spread(part: int, reaches: list[set[int]]) -> None:
+    """What reads of ``part`` reads of all that it reads of."""
+    for other in reaches:
+        if part in other:
+            other |= reaches[part]
+
+
+def _backend(op: CircleOp, rules: PartitionFile) -> str:
+    key = op.SPEC.name if rules.comply == "opcode" else op_name(op)
+    return rules.by_name.get(key, rules.default)
+
+
+def recipe(module: ModuleOp, parts: list[ModelPart], source: str, files: list[str]) -> dict[str, Any]:
+    """How parts make the model again, as ``circle-partitioner`` writes it: tensors join them by name."""
+    block = main_function(module).body.block
+    return {
+        "source": {
+            "file": source,
+            "inputs": [value_name(argument) for argument in block.args],
+            "outputs": _given(block),
+        },
+        "parts": [
+            {"file": file, "backend": part.backend, "inputs": part.inputs, "outputs": part.outputs}
+            for file, part in zip(files, parts, strict=True)
+        ],
+    }
+
+
+Check = Callable[[ModuleOp], bool]
+_LARGE_BYTES = 64  # constants from here on are worth zeros
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """``model``: the smallest found. ``checks``: how often was tried. ``before`` and ``after`` count operators."""
+
+    model: ModuleOp
+    checks: int
+    before: int
+    after: int
+    zeroed: int
+
+
+class _Tries:
+    def __init__(self, check: Check, most: int) -> None:
+        self.check, self.most, self.count = check, most, 0
+
+    @property
+    def are_left(self) -> bool:
+        return self.count < self.most
+
+    def __call__(self, make: Callable[[], ModuleOp]) -> ModuleOp | None:
+        """The model that ``make`` gives, if it is one and the check holds on it."""
+        if not self.are_left:
+            return None
+        try:
+            made = make()
+            made.verify()
+        except (OdcError, ValueError):
+            return None
+        self.count += 1
+        return made if self.check(made) else None
+
+
+def reduce(module: ModuleOp, check: Check, *, most_checks: int = 1000, zeros: bool = True) -> Reduced:
+    """Drop operators of ``module`` while ``check`` holds; then, with ``zeros``, put zeros in the place of constants.
+
+    ``check`` is called with models to judge, at most ``most_checks`` times; it has to hold on ``module`` itself, and
+    is not asked about that. What goes is replaced by inputs.
+    """
+    tries = _Tries(check, most_checks)
+    current = _fewer_outputs(module, tries)
+    current = _fewer_operators(current, tries)
+    zeroed = 0
+    if zeros:
+        current, zeroed = _zeros(current, tries)
+    return Reduced(current, tries.count, len(main_operators(module)), len(main_operators(current)), zeroed)
+
+
+def _fewer_outputs(module: ModuleOp, tries: _Tries) -> ModuleOp:
+    """One output, where one is enough."""
+    last = main_function(module).body.block.last_op
+    names = [value_name(value) for value in last.operands] if isinstance(last, ReturnOp) else []
+    for name in names if len(names) > 1 else ():
+        made = tries(lambda name=name: extract(module, [], [name]))  # type: ignore[misc]
+        if made is not None:
+            return made
+    return module
+
+
+def _fewer_operators(module: ModuleOp, tries: _Tries) -> ModuleOp:
+    """No run of operators, of half of them down to one, can go any more."""
+    size = max(len(main_operators(module)) // 2, 1)
+    while tries.are_left:
+        count = len(main_operators(module))
+        found = next(_smaller(module, count, size, tries), None)
+        if found is not None:
+            module = found
+            size = min(size, max(len(main_operators(module)) // 2, 1))
+        elif size == 1:
+            break
+        else:
+            size //= 2
+    return module
+
+
+def _smaller(module: ModuleOp, count: int, size: int, tries: _Tries) -> Iterator[ModuleOp]:
+    for start in reversed(range(0, count, size)):
+        kept = [number for number in range(count) if not start <= number < start + size]
+        made = tries(lambda kept=kept: keep_operators(module, frozenset(kept), for_others=False)) if kept else None  # type: ignore[misc]
+        if made is not None:
+            yield made
+
+
+def _zeros(module: ModuleOp, tries: _Tries) -> tuple[ModuleOp, int]:
+    """Zeros in the place of every large constant whose contents do not matter: nobody has to give weights away."""
+    places = [n for n, op in enumerate(_constants(module)) if isinstance(op.value, BlobAttr) and _is_worth(op)]
+    zeroed = 0
+
+    def without(chosen: Sequence[int]) -> ModuleOp:
+        made = clone_module(module)
+        for number, op in enumerate(_constants(made)):
+            if number in chosen and isinstance(op.value, BlobAttr):
+                op.properties["value"] = BlobAttr.of(np.zeros(op.value.data.size, np.uint8).tobytes())
+        return made
+
+    work = [places] if places else []
+    while work:
+        chosen = work.pop()
+        made = tries(lambda chosen=chosen: without(chosen))  # type: ignore[misc]
+        if made is not None:
+            module, zeroed = made, zeroed + len(chosen)
+        elif len(chosen) > 1:
+            work += [chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]]
+    return module, zeroed
+
+
+def _constants(module: ModuleOp) -> list[ConstOp]:
+    return [op for op in main_function(module).body.block.ops if isinstance(op, ConstOp)]
+
+
+def _is_worth(op: ConstOp) -> bool:
+    value = op.value
+    return isinstance(value, BlobAttr) and value.data.size >= _LARGE_BYTES and any(value.data.data)

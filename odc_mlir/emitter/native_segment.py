@@ -1,15 +1,18 @@
-"""``.cpu`` files of segments in the llvm dialect."""
+"""``.cpu`` files of segments in the llvm dialect, and object files of whole models."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from xdsl.dialects import llvm
 from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr
+from xdsl.rewriter import Rewriter
 
-from odc_mlir.codegen.barrier import with_barrier
+from odc_mlir.codegen.loading import read_symbols
 from odc_mlir.codegen.machine import import_llvm
-from odc_mlir.codegen.objects import emit_object
+from odc_mlir.codegen.objects import emit_linkable, emit_object, with_barrier
 from odc_mlir.dialects.circle import BlobAttr, info_of
 from odc_mlir.dialects.native_attributes import ARENA_BYTES, CHOOSE, CONSTANTS, INLINE, PART, SCRATCH_BYTES
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
@@ -99,3 +102,110 @@ def _define_choice(function: Any) -> None:
     function.name = function.name.removeprefix("llvm.")  # a prefix that LLVM reserves for its own
     function.linkage = "internal"
     function.attributes.add("alwaysinline")
+
+
+MARK = "odc-mlir"
+_C_TYPES = {
+    "bool": "uint8_t", "int8": "int8_t", "uint8": "uint8_t", "int16": "int16_t", "int32": "int32_t", "int64": "int64_t",
+    "float32": "float",
+}  # fmt: skip
+
+
+def native_object(segment: SegmentOp, target: CpuTarget, name: str) -> tuple[bytes, str]:
+    """Return object code of a segment that is a whole model, and the header that declares ``<name>_run``."""
+    module = module_of(segment)
+    constants, arena = module.attributes[CONSTANTS], module.attributes[ARENA_BYTES]
+    assert isinstance(constants, BlobAttr)
+    assert isinstance(arena, IntegerAttr)
+    last = segment.circle_block.last_op
+    assert isinstance(last, YieldOp)
+    inputs, outputs = [info_of(v) for v in segment.circle_block.args], [info_of(v) for v in last.operands]
+    _undivide(module)
+    text = llvm_text(module) + _entry(segment.sym_name.data, name, len(inputs) + len(outputs), constants.data.data)
+    code = emit_linkable(text, target, f"{name}_run")
+    return code, _header(name, target, inputs, outputs, arena.value.data, needs(code))
+
+
+def _undivide(module: ModuleOp) -> None:
+    """Erase the functions for several threads: firmware has one."""
+    if isinstance(part := module.attributes.get(PART), StringAttr):
+        for op in [op for op in module.ops if isinstance(op, llvm.FuncOp) and op.sym_name.data in (part.data, BARRIER)]:
+            Rewriter.erase_op(op)
+
+
+def needs(code: bytes) -> str:
+    """Return a sentence with the functions that object code needs from its linker."""
+    symbols = read_symbols(code)
+    if symbols is None:
+        return "The linker says which functions it needs: it is no ELF file."
+    if not symbols.undefined:
+        return "It needs no other function."
+    return f"It needs from the compiler's runtime and the C library: {', '.join(symbols.undefined)}."
+
+
+def _entry(inner: str, name: str, tensors: int, constants: memoryview) -> str:
+    """Return LLVM IR of the constants and of the function that passes them to ``inner``."""
+    data = "".join(f"\\{byte:02X}" for byte in constants)
+    parameters = [f"ptr %t{i}" for i in range(tensors)] + ["ptr %arena"]
+    return (
+        f'\n@{name}_constants = internal constant [{len(constants)} x i8] c"{data}", align {ALIGNMENT_BYTES}\n'
+        f"define i32 @{name}_run({', '.join(parameters)}) {{\n"
+        f"  %status = call i32 @{inner}({', '.join(parameters)}, ptr @{name}_constants)\n  ret i32 %status\n}}\n"
+        f'!llvm.ident = !{{!0}}\n!0 = !{{!"{MARK}"}}\n'
+    )
+
+
+def _header(
+    name: str,
+    target: CpuTarget,
+    inputs: Sequence[TensorInfo],
+    outputs: Sequence[TensorInfo],
+    arena_bytes: int,
+    needed: str,
+) -> str:
+    upper = name.upper()
+    lines = [
+        f"/* {MARK}: what {name}.o takes and gives; code for {target.triple}, {target.cpu or 'any processor'}. */",
+        f"/* {needed} */",
+        f"#ifndef {upper}_H",
+        f"#define {upper}_H",
+        "",
+        "#include <stdint.h>",
+        "",
+        f"/* All buffers are aligned to this many bytes, and have {SLACK_BYTES} bytes behind their contents. */",
+        f"#define {upper}_ALIGNMENT {ALIGNMENT_BYTES}",
+        f"#define {upper}_ARENA_BYTES {arena_bytes + SLACK_BYTES}",
+    ]
+    for kind, infos in (("INPUT", inputs), ("OUTPUT", outputs)):
+        for index, info in enumerate(infos):
+            lines += ["", *_tensor(f"{upper}_{kind}{index}", info)]
+    parameters = [
+        *(f"const {_C_TYPES[info.dtype]} *input{i}" for i, info in enumerate(inputs)),
+        *(f"{_C_TYPES[info.dtype]} *output{i}" for i, info in enumerate(outputs)),
+        "void *arena",
+    ]
+    lines += [
+        "",
+        "/* One inference; 0, or 1 where an index is outside its tensor. Keeps nothing: any number may run at a time, "
+        "each with an arena of its own. */",
+    ]
+    lines += ["#ifdef __cplusplus", 'extern "C"', "#endif"]
+    lines += [f"int32_t {name}_run({', '.join(parameters)});", "", "#endif"]
+    return "\n".join(lines) + "\n"
+
+
+def _tensor(prefix: str, info: TensorInfo) -> list[str]:
+    """Return the definitions of one input or output."""
+    shape = info.static_shape
+    elements = 1
+    for size in shape:
+        elements *= size
+    comment = re.sub(r"[^\x20-\x7e]|\*/|/\*", "?", info.name)
+    lines = [
+        f"/* {comment}: {_C_TYPES[info.dtype]} {list(shape)} */",
+        f"#define {prefix}_ELEMENTS {elements}",
+        f"#define {prefix}_BYTES {elements * info.info.numpy.itemsize + SLACK_BYTES}",
+    ]
+    if info.quant is not None and info.quant.per_tensor and info.info.is_integer:
+        lines += [f"#define {prefix}_SCALE {info.quant.scale!r}f", f"#define {prefix}_ZERO {info.quant.zero_point}"]
+    return lines

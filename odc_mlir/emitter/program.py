@@ -1,14 +1,17 @@
-"""``.npu`` files of programs of instructions."""
+"""``.npu`` files and assembly text of programs of instructions."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
-from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr
+from xdsl.context import Context
+from xdsl.dialects.builtin import ArrayAttr, DenseArrayBase, DictionaryAttr, IntegerAttr, ModuleOp
 from xdsl.ir import Attribute
+from xdsl.utils.target import Target as XdslTarget
 
 from odc_mlir import targets
 from odc_mlir._version import __version__
@@ -24,10 +27,12 @@ from odc_mlir.dialects.npu_program import (
     SRAM_PEAK,
     ProgramOp,
     distinct_names,
+    programs,
 )
-from odc_mlir.dialects.odc import SegmentOp
+from odc_mlir.dialects.odc import SegmentOp, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
+from odc_mlir.isa.assembly import write_listing
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.compact import write_code
 from odc_mlir.isa.container import RESULTS, SEGMENT, Container, MapEntry, TensorRecord, write
@@ -251,3 +256,25 @@ def instruction_macs(values: Mapping[str, int]) -> int:
 def _version() -> tuple[int, int, int]:
     major, minor, patch = (int(part) for part in __version__.split(".")[:3])
     return major, minor, patch
+
+
+@dataclass(frozen=True)
+class NpuListingTarget(XdslTarget):
+    """Listings of all programs, each after a comment with its name; the assembler reads a single one back."""
+
+    name = "npu-listing"
+
+    data: bool = True
+    """Whether the bytes of constants are written."""
+
+    def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
+        found = programs(module)
+        kinds = {op.sym_name.data: operator_kinds(op) for op in module.walk() if isinstance(op, SegmentOp)}
+        choice = target_of(module)
+        if choice is None and found:
+            raise CompileError("a listing needs a target", hint="run odc-set-target first")
+        for name, program in found.items():
+            assert choice is not None, "checked above"
+            memory = cast(targets.MemoryMode, choice.memory)
+            container = container_of(program, targets.load(choice.target), memory, kinds.get(name, {}))
+            output.write(f"; program {name}\n{write_listing(container, data=self.data)}")

@@ -1,1 +1,1 @@
-"""Exploration of machines and options: many compilations of the same models, and what they have in common."""
+"""Design-space exploration: compile the same models for many machines and options, and compare the results."""

@@ -1,4 +1,4 @@
-"""What a study found: its table, the points that no other beats, and what each axis is worth."""
+"""Results of a study: table of trials, Pareto front, effect of each axis, and the HTML page."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from odc_mlir.explore.evaluate import MEASURES
 from odc_mlir.explore.space import OPTIONS, ParameterAxis, Point
-from odc_mlir.explore.study import Definition, Trial
-from odc_mlir.formats.tables import csv_text
+from odc_mlir.explore.study import MEASURES, Definition, Trial
+from odc_mlir.formats.quantities import count_text, csv_text
+from odc_mlir.pages import charts
+from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, table
+from odc_mlir.pages.markup import render as render_page
 
 
 @dataclass(frozen=True, slots=True)
 class AxisEffect:
-    """What doubling an axis does to a measure on average: 0.9 means a tenth less. None where it cannot be told."""
+    """Mean factor of a measure when an axis doubles: 0.9 is a tenth less. None if it cannot be estimated."""
 
     key: str
     measure: str
@@ -23,7 +25,7 @@ class AxisEffect:
 
 
 def usable(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
-    """Trials that succeeded and hold all constraints."""
+    """Return trials that succeeded and meet all constraints."""
     return [
         trial
         for trial in trials
@@ -32,7 +34,7 @@ def usable(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def front(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
-    """The usable trials than which no other is better somewhere and nowhere worse, by the first objective."""
+    """Return the Pareto front of usable trials, sorted by the first objective."""
     named = [([t.outcome.value(name) for name in definition.objectives], t) for t in usable(definition, trials)]
     best = [
         (values, trial)
@@ -43,10 +45,10 @@ def front(definition: Definition, trials: Sequence[Trial]) -> list[Trial]:
 
 
 def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEffect]:
-    """Of every axis of numbers on every objective: the exponent of a power law fitted to all trials, for a doubling.
+    """Estimate the effect of every numeric axis on every objective by a power law, for a doubling.
 
-    Least squares of the logarithm of the measure over the logarithms of all axes together, so that axes do not answer
-    for one another.
+    Least squares of the logarithm of the measure over the logarithms of all axes together, which separates the effects
+    of correlated axes.
     """
     import numpy as np
 
@@ -65,7 +67,7 @@ def effects(definition: Definition, trials: Sequence[Trial]) -> Iterator[AxisEff
 
 
 def sentence(effect: AxisEffect) -> str:
-    """What an effect says, in words."""
+    """Describe an effect in a sentence."""
     if effect.factor is None:
         return f"doubling {effect.key}: nothing can be said of {MEASURES[effect.measure]}"
     change = 100 * (effect.factor - 1)
@@ -78,7 +80,7 @@ def _is_positive(axis: ParameterAxis) -> bool:
 
 
 def document(definition: Definition, trials: Sequence[Trial]) -> dict[str, Any]:
-    """Everything as JSON data."""
+    """Return everything as JSON data."""
     best = [trial.point for trial in front(definition, trials)]
     return {
         "study": {
@@ -108,7 +110,7 @@ def document(definition: Definition, trials: Sequence[Trial]) -> dict[str, Any]:
 
 
 def to_csv(definition: Definition, trials: Sequence[Trial]) -> str:
-    """One line per point: axes, measures over all models, whether it is one of the best, and what failed."""
+    """Return one line per point: axes, measures over all models, membership of the front, and failures."""
     best = [trial.point for trial in front(definition, trials)]
     keys = [axis.key for axis in definition.axes]
     rows: list[list[object]] = [["odc-explore", *keys, *MEASURES, "best", "failure"]]
@@ -123,3 +125,67 @@ def to_csv(definition: Definition, trials: Sequence[Trial]) -> str:
 def point_text(point: Point) -> str:
     """``array.macs_per_cycle 256, memory flash``."""
     return ", ".join(f"{key} {value:,}" if isinstance(value, int) else f"{key} {value}" for key, value in point.items())
+
+
+def render(definition: Definition, trials: Sequence[Trial]) -> str:
+    """Return the page of a study."""
+    best = front(definition, trials)
+    first = definition.objectives[0]
+    figures = [
+        Figure("points tried", count_text(len(trials)), f"{count_text(len(usable(definition, trials)))} usable"),
+        Figure("best points", count_text(len(best)), "no other is better in one objective and as good in the rest"),
+    ]
+    if best:
+        value = best[0].outcome.value(first)
+        figures.append(Figure(f"least {MEASURES[first]}", _number(value), point_text(best[0].point)))
+    sections = [
+        Section("Best points", _table(definition, best, "best points")),
+        Section("Objectives against each other", _scatter(definition, trials, best)),
+        Section("What each axis is worth", bullets(map(sentence, effects(definition, trials))), _WORTH),
+        Section("All points", _table(definition, trials, "all points")),
+    ]
+    names = ", ".join(name.rpartition("/")[2] for name in definition.models)
+    return render_page(
+        f"Exploration of {definition.target}", figures, sections, note=f"{names}; modelled, not measured"
+    )
+
+
+_WORTH = "By a power law fitted to all points together: an average over the space, not a promise for one machine."
+
+
+def _scatter(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Html:
+    if len(definition.objectives) < 2:
+        return Html("")
+    x, y = definition.objectives[:2]
+    places = [
+        (point_text(t.point), t.outcome.value(x), t.outcome.value(y), t in best)
+        for t in trials
+        if t.outcome.failure is None
+    ]
+    return charts.scatter(places, (MEASURES[x], MEASURES[y]), title=f"{MEASURES[y]} over {MEASURES[x]}")
+
+
+def _table(definition: Definition, trials: Sequence[Trial], caption: str) -> Html:
+    columns = [
+        *(Column(axis.key, number=_is_number(axis)) for axis in definition.axes),
+        *(Column(name, number=True) for name in MEASURES.values()),
+        Column("failure"),
+    ]
+    rows = []
+    for trial in trials:
+        outcome = trial.outcome
+        cells = [TableCell(f"{v:,}" if isinstance(v, int) else v, v) for v in trial.point.values()]
+        if outcome.failure is None:
+            cells += [TableCell(_number(v), v) for v in map(outcome.value, MEASURES)]
+        else:
+            cells += [TableCell(None)] * len(MEASURES)
+        rows.append([*cells, outcome.failure or ""])
+    return table(columns, rows, caption=caption)
+
+
+def _number(value: float) -> str:
+    return count_text(value) if value == round(value) else f"{value:,.4g}"
+
+
+def _is_number(axis: ParameterAxis) -> bool:
+    return all(isinstance(value, int) for value in axis.values)

@@ -1,15 +1,31 @@
-"""What is varied: axes of values, and the machine that a point of the space describes.
+"""Search space: axes of values, the target description of each point, and study files.
+
+Search space: axes of values, and the target description of each point.
 
 An axis is a key of the target description (``array.macs_per_cycle``) or an option of the compiler (``memory``). Its
 values are a list (``128,256,512``) or a range ``LOW:HIGH:N``, N values with equal differences, or equal ratios with
 ``logN``; numbers may have the units K, M and G.
+
+Study files: the settings of the command line in TOML.
+
+::
+
+    models = ["resnet8.circle"]
+    target = "npu-256"
+    vary = ["array.macs_per_cycle=128,256,512", "sram.capacity_bytes=128K:2M:log4"]
+    objective = ["cycles_total", "sram_peak_bytes"]
+    constraint = ["sram_peak_bytes<=256K"]
+    sampler = "grid"
+
+    [options]
+    memory = "sram"
 """
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from importlib import resources
 from itertools import product
@@ -29,7 +45,7 @@ OPTIONS: Mapping[str, tuple[str, ...] | None] = {
     "sram_limit": None,
     "quantize": ("uint8", "int8", "int8x4", "int16", "int16x8"),
 }
-"""Axes that are options of the compiler, with the words that each takes; None: a size in bytes."""
+"""Axes that are options of the compiler, with the allowed words; None: a size in bytes."""
 
 MOST_POINTS = 100_000  # of a space that is searched whole
 MOST_VALUES = 10_000  # of an axis
@@ -37,14 +53,14 @@ MOST_VALUES = 10_000  # of an axis
 
 @dataclass(frozen=True, slots=True)
 class ParameterAxis:
-    """A key and the values that it takes, in the order given."""
+    """A key and its values, in the order given."""
 
     key: str
     values: tuple[Value, ...]
 
 
 def parse_axis(text: str) -> ParameterAxis:
-    """An axis of ``KEY=VALUES``; raises OptionError."""
+    """Parse an axis ``KEY=VALUES``; raise OptionError."""
     key, equals, written = text.partition("=")
     key = key.strip()
     if not equals or not key:
@@ -83,18 +99,18 @@ def _range(key: str, written: str) -> Iterator[int]:
 
 
 def points(axes: Sequence[ParameterAxis]) -> Iterator[Point]:
-    """Every combination, the last axis fastest."""
+    """Return every combination, the last axis fastest."""
     for values in product(*(axis.values for axis in axes)):
         yield {axis.key: value for axis, value in zip(axes, values, strict=True)}
 
 
 def size(axes: Sequence[ParameterAxis]) -> int:
-    """How many combinations there are."""
+    """Return the number of combinations."""
     return math.prod(len(axis.values) for axis in axes)
 
 
 class Machines:
-    """The target descriptions that points stand for: ``base`` with the point's keys in place of its own."""
+    """Builder of target descriptions: ``base`` with the keys of a point replaced."""
 
     def __init__(self, base: str) -> None:
         self.base = base
@@ -105,7 +121,7 @@ class Machines:
             self._document: dict[str, Any] = tomllib.loads(text)
 
     def check(self, axes: Sequence[ParameterAxis]) -> None:
-        """Raises OptionError where a key is none of the description's, or is there twice."""
+        """Raise OptionError for a key that is unknown or given twice."""
         keys = [axis.key for axis in axes]
         for key in keys:
             if keys.count(key) > 1:
@@ -128,7 +144,7 @@ class Machines:
                 yield path + key
 
     def text(self, point: Mapping[str, Value], name: str = "explored") -> str:
-        """The description of a point's machine as TOML; whether it can be built is not checked."""
+        """Return the target description of a point as TOML; it may still be invalid."""
         document = _copied(self._document)
         for key, value in point.items():
             if key not in OPTIONS:
@@ -144,7 +160,7 @@ class Machines:
 
 
 def _fit_array(document: dict[str, Any], base: Mapping[str, Any]) -> None:
-    """Array shapes use all multipliers: more of them are more pixels, as in the shipped machines."""
+    """Adapt array shapes to the number of multipliers: more multipliers are more pixels, as in shipped targets."""
     wanted, given = document["array"]["macs_per_cycle"], base["macs_per_cycle"]
 
     def fitted(shape: Sequence[int]) -> list[int]:
@@ -178,3 +194,26 @@ def _literal(value: Any) -> str:
         escaped = value.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}"'
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+_LISTS = ("models", "vary", "objective", "constraint")
+_TYPES: dict[str, type] = {"target": str, "sampler": str, "points": int, "seed": int, "options": dict}
+
+
+def read_study(path: str, keys: Set[str], options: Set[str]) -> dict[str, Any]:
+    """Read the settings in a study file and resolve paths of models beside it; raise OptionError."""
+    with parsing("not valid TOML", OptionError, location=path):
+        found: dict[str, Any] = tomllib.loads(Path(path).read_text())
+    if unknown := sorted(found.keys() - keys):
+        raise OptionError(f"a study has no key {unknown[0]!r}", location=path, hint=f"use {', '.join(sorted(keys))}")
+    for key, value in found.items():
+        is_texts = isinstance(value, list) and all(isinstance(item, str) for item in value)
+        if not (is_texts if key in _LISTS else type(value) is _TYPES[key]):
+            raise OptionError(f"{key} has the value {value!r}, which has the wrong type", location=path)
+    if unknown := sorted(found.get("options", {}).keys() - options):
+        raise OptionError(f"a study has no option {unknown[0]!r}", location=path)
+    if found.get("sampler", "grid") not in ("grid", "random", "bayes"):
+        raise OptionError(f"there is no sampler {found['sampler']!r}", location=path, hint="use grid, random or bayes")
+    beside = Path(path).parent
+    found["models"] = [str(beside / name) for name in found.get("models", [])]
+    return found

@@ -1,4 +1,4 @@
-"""A study: which points are tried, by whom, and what is remembered.
+"""A study: selection of points, parallel evaluation, and storage of trials.
 
 Optuna keeps the trials, in a SQLite file where one is named, so that a study that was stopped goes on where it was, and
 proposes points where its sampler is asked to. Points of a grid and random ones are listed beforehand: the same study
@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import random
 import signal
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
@@ -21,12 +23,110 @@ from multiprocessing import active_children, get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from odc_mlir.errors import OptionError, UnsupportedError
-from odc_mlir.explore.evaluate import Bound, Outcome, Task, evaluate
-from odc_mlir.explore.space import MOST_POINTS, Machines, ParameterAxis, Point, points, size
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.explore.space import MOST_POINTS, OPTIONS, Machines, ParameterAxis, Point, points, size
 
 if TYPE_CHECKING:
     import optuna
+
+
+MEASURES: Mapping[str, str] = {
+    "cycles_total": "NPU cycles",
+    "latency_ms": "latency, modelled, ms",
+    "sram_peak_bytes": "peak SRAM, bytes",
+    "offchip_read_bytes": "read off-chip, bytes",
+    "program_bytes": "program, bytes",
+    "binary_bytes": "binaries, bytes",
+    "host_op_count": "operators on the host",
+}
+"""Measures that can be minimised, with their titles."""
+
+
+_LEAST = 1e-9  # of a latency, in milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A point and the inputs of its evaluation. ``models``: paths; ``machine``: TOML text; ``options``: of compile."""
+
+    point: Point
+    models: tuple[str, ...]
+    machine: str
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Result of a point: values by model and measure, or the reason for a failure."""
+
+    by_model: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    failure: str | None = None
+
+    def value(self, measure: str) -> float:
+        """Return the value over all models: geometric mean of latencies, sum of other measures (which can be 0)."""
+        values = [found[measure] for found in self.by_model.values()]
+        if len(values) == 1 or measure != "latency_ms":
+            return sum(values)  # of one, its very value
+        return math.exp(sum(math.log(max(value, _LEAST)) for value in values) / len(values))
+
+
+def evaluate(task: Task) -> Outcome:
+    """Evaluate a point. An impossible machine or model is a failed outcome, never an exception."""
+    from odc_mlir.runtime import api
+    from odc_mlir.runtime.reporting.report import build_report
+
+    chosen = {key: value for key, value in task.point.items() if key in OPTIONS}
+    found: dict[str, Mapping[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="odc-explore-") as folder:
+        target = Path(folder) / "machine.toml"
+        target.write_text(task.machine)
+        for name in task.models:
+            try:
+                package = api.compile(name, target=str(target), **{**task.options, **chosen})
+                report = build_report(package, quick=True)
+            except OdcError as error:
+                return Outcome(failure=f"{Path(name).name}: {error.message}")
+            found[name] = {key: float(report[key]) for key in MEASURES}
+    return Outcome(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A constraint ``measure <= limit``."""
+
+    measure: str
+    limit: float
+
+    def excess(self, outcome: Outcome) -> float:
+        """Return the excess relative to the limit; 0 or less if the constraint holds."""
+        return outcome.value(self.measure) / self.limit - 1 if self.limit else outcome.value(self.measure)
+
+
+def parse_bound(text: str) -> Bound:
+    """Parse a constraint ``MEASURE<=LIMIT``; raise OptionError."""
+    from odc_mlir.formats.quantities import bytes_of
+
+    name, sign, limit = text.partition("<=")
+    if not sign or name.strip() not in MEASURES:
+        raise OptionError(f"{text!r} is not a constraint", hint=f"write MEASURE<=LIMIT, of {', '.join(MEASURES)}")
+    try:
+        value = float(limit)
+    except ValueError:
+        value = bytes_of(limit.strip())
+    if not 0 <= value < math.inf:
+        raise OptionError(f"{limit.strip()!r} is not a limit", hint="write a number that is not negative")
+    return Bound(name.strip(), value)
+
+
+def parse_objectives(names: Sequence[str]) -> tuple[str, ...]:
+    """Parse measures to minimise; raise OptionError for an unknown one."""
+    for name in names:
+        if name not in MEASURES:
+            raise OptionError(f"{name!r} is not an objective", hint=f"use some of {', '.join(MEASURES)}")
+    if not names or len(set(names)) < len(names):
+        raise OptionError("objectives must be distinct measures")
+    return tuple(names)
+
 
 Sampler = Literal["grid", "random", "bayes"]
 
@@ -38,7 +138,7 @@ _WORST = 1e30  # what a failed point tells the sampler
 
 @dataclass(frozen=True)
 class Definition:
-    """What makes two studies the same, and how many points are wanted. ``options``: of ``compile``."""
+    """Identity of a study, and the number of points. ``options``: of ``compile``."""
 
     models: tuple[str, ...]
     axes: tuple[ParameterAxis, ...]
@@ -51,7 +151,7 @@ class Definition:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self) -> str:
-        """Canonical text of everything that outcomes depend on."""
+        """Return canonical text of everything that outcomes depend on."""
         facts = {
             "models": [[name, _digest(Path(name))] for name in self.models],
             "axes": [[axis.key, list(axis.values)] for axis in self.axes],
@@ -65,7 +165,7 @@ class Definition:
 
 
 def _digest(path: Path) -> str:
-    """Of a file, or of all files of a folder with their names."""
+    """Return the digest of a file, or of all files of a folder with their names."""
     found = hashlib.sha256()
     for member in sorted(path.rglob("*")) if path.is_dir() else [path]:
         if member.is_file():
@@ -76,7 +176,7 @@ def _digest(path: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A point that was tried."""
+    """An evaluated point."""
 
     point: Point
     outcome: Outcome
@@ -94,10 +194,10 @@ def run(
     scheduler: str | None = None,
     tell: Tell | None = None,
 ) -> list[Trial]:
-    """Try the study's points and give all of them, in the order in which they were proposed.
+    """Evaluate the study's points and return all trials, in the order of proposal.
 
-    ``storage``: a SQLite file that remembers; ``scheduler``: address of a Dask scheduler whose workers are used in
-    place of ``jobs`` processes; ``tell`` is told every new trial, how many there are and are to be. Raises OdcError.
+    ``storage``: a SQLite file that keeps trials; ``scheduler``: address of a Dask scheduler whose workers replace
+    ``jobs`` processes; ``tell`` receives every new trial, the count so far and the total. Raises OdcError.
     """
     machines = Machines(definition.target)
     machines.check(definition.axes)
@@ -164,7 +264,7 @@ def _sampler(definition: Definition) -> Any:
 
 
 class _StudyRunner:
-    """Hands points to workers and their outcomes to the study."""
+    """Scheduler that hands points to workers and their outcomes to the study."""
 
     def __init__(
         self, definition: Definition, machines: Machines, study: optuna.Study, wanted: int, tell: Tell | None
@@ -181,7 +281,7 @@ class _StudyRunner:
         return [trial for trial in trials if trial.state.is_finished() and _OUTCOME in trial.user_attrs]
 
     def _list(self) -> Iterator[Point] | None:
-        """The points of a grid or of chance; None where the sampler proposes."""
+        """Return the points of a grid or random search; None if the sampler proposes points."""
         axes = self.definition.axes
         if self.definition.sampler == "bayes":
             return None
@@ -195,7 +295,7 @@ class _StudyRunner:
         return {axis.key: axis.values[trial.params[axis.key]] for axis in self.definition.axes}
 
     def _propose(self) -> Iterator[_Asked]:
-        """Trials of Optuna with their points, as long as there are any to be tried."""
+        """Yield Optuna's trials with their points, as long as any remain."""
         import optuna
 
         spaces: dict[str, optuna.distributions.BaseDistribution] = {
@@ -217,7 +317,7 @@ class _StudyRunner:
             yield trial, self._point(trial)
 
     def run(self, make: Callable[[], Executor], parallel: int) -> None:
-        """Try points, ``parallel`` at a time, until all that are wanted are tried."""
+        """Evaluate points, ``parallel`` at a time, until all are done."""
         proposals = self._propose()
         executor = make()
         running: dict[Future[Outcome], _Asked] = {}
@@ -248,7 +348,7 @@ class _StudyRunner:
         executor.shutdown()
 
     def _again(self, executor: Executor, lost: Iterable[_Asked]) -> Iterator[tuple[Future[Outcome], _Asked]]:
-        """What a pool was doing when one of its processes died, whichever did it, once more in a new pool."""
+        """Repeat in a new pool the points that were running when a worker process died."""
         for trial, point in list(lost):
             key = _key(point)
             self._deaths[key] += 1
@@ -275,7 +375,7 @@ class _StudyRunner:
             self.tell(Trial(point, outcome), len(self._finished()), self.wanted)
 
     def trials(self) -> list[Trial]:
-        """Every point once, in the order of the space where the points were listed."""
+        """Return every point once, in the order of the space for listed points."""
         found = {_key(self._point(trial)): Trial(self._point(trial), _outcome(trial)) for trial in self._finished()}
         if self.definition.sampler == "grid":
             return [found[key] for point in points(self.definition.axes) if (key := _key(point)) in found]
@@ -283,7 +383,7 @@ class _StudyRunner:
 
 
 class _Pool(ProcessPoolExecutor):
-    """Processes that never get SIGINT, which a terminal sends to all: the process that started them ends them."""
+    """Worker processes that ignore SIGINT, which a terminal sends to all: the parent process ends them."""
 
     def submit(self, *arguments: Any, **keywords: Any) -> Future[Any]:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # new processes inherit it
@@ -318,7 +418,7 @@ def _outcome(trial: optuna.trial.FrozenTrial) -> Outcome:
 
 @contextmanager
 def _workers(jobs: int, scheduler: str | None) -> Iterator[Callable[[], Executor]]:
-    """A function that makes an executor: of processes here, or of a Dask cluster's workers."""
+    """Return a function that makes an executor: local processes, or a Dask cluster's workers."""
     if scheduler is None:
         others = active_children()
         try:

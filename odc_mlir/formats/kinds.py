@@ -36,8 +36,7 @@ def _is_never_ours(path: Path) -> bool:
 
 
 def _is_own_zip(path: Path) -> bool:
-    from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
-    from odc_mlir.formats.members import ZipMembers
+    from odc_mlir.formats.manifest import MANIFEST_PATH, ZipMembers, digest_of, recognised_files
     from odc_mlir.formats.package import zip_bytes
 
     members = ZipMembers(path)

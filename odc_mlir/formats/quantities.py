@@ -1,4 +1,6 @@
-"""How quantities are written for people, and sizes read: one unit for each, the same in commands, pages and messages.
+"""Text for people: quantities with one unit each, distinct names, tables, and parsing of sizes.
+
+Text form of quantities, with one unit each in commands, pages and messages; and parsing of sizes.
 
 Times are milliseconds, sizes bytes, shares percent, ratios of signal to noise decibels; counts have separators. None
 is written as a dash.
@@ -6,13 +8,15 @@ is written as a dash.
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from odc_mlir.errors import OptionError
+from odc_mlir.errors import OptionError, printable
 
 _SIZE = re.compile(r"(-?[0-9]+(?=[KMG]|$)|0x[0-9a-f]+(?=$))(?:([KMG])(?:iB)?)?", re.IGNORECASE)
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -25,7 +29,7 @@ _MOST_MORE = 3  # digits that tell what is not the same apart
 
 
 def time_text(nanoseconds: float | None) -> str:
-    """``12.3 ms``, ``0.00412 ms``: three significant digits, and never fewer than whole microseconds of long times."""
+    """Format ``12.3 ms``, ``0.00412 ms``: three significant digits, and at least whole microseconds of long times."""
     if nanoseconds is None:
         return NOTHING
     milliseconds = nanoseconds / 1e6
@@ -33,17 +37,17 @@ def time_text(nanoseconds: float | None) -> str:
 
 
 def count_text(value: float | None, noun: str = "") -> str:
-    """``1,234``, ``1,234 cycles``; fractions are rounded."""
+    """Format ``1,234``, ``1,234 cycles``; fractions are rounded."""
     return NOTHING if value is None else f"{value:,.0f} {noun}".rstrip()
 
 
 def size_text(value: float | None) -> str:
-    """``65,536 bytes``."""
+    """Format ``65,536 bytes``."""
     return count_text(value, "bytes")
 
 
 def middle_cut(text: str, most: int) -> str:
-    """``text`` in at most ``most`` characters: of a longer one the middle is left out: names differ at the ends."""
+    """Shorten ``text`` to ``most`` characters by leaving out its middle, since names differ at the ends."""
     if len(text) <= most:
         return text
     head = (most - 1) // 3
@@ -51,7 +55,7 @@ def middle_cut(text: str, most: int) -> str:
 
 
 def bytes_of(size: int | str) -> int:
-    """A size as users write it: a number of bytes, ``100K``, ``2M``, ``1G`` (or KiB …), or hexadecimal, ``0x19000``.
+    """Parse a size: a number of bytes, ``100K``, ``2M``, ``1G`` (or KiB …), or hexadecimal, ``0x19000``.
 
     Raises OptionError for anything else.
     """
@@ -65,7 +69,7 @@ def bytes_of(size: int | str) -> int:
 
 
 def share_text(value: float | None, more: int = 0) -> str:
-    """Format a fraction as ``12.3 %`` with ``more`` extra digits; only 1 itself is shown as ``100.0 %``."""
+    """Format a fraction as ``12.3 %`` with ``more`` extra digits; only exactly 1 becomes ``100.0 %``."""
     return NOTHING if value is None else _percent_text(100 * value, more)
 
 
@@ -75,17 +79,17 @@ def _percent_text(percent: float, more: int = 0) -> str:
 
 
 def decibel_text(value: float | None, more: int = 0) -> str:
-    """``32.1 dB``, with so many ``more`` digits."""
+    """Format ``32.1 dB``, with ``more`` extra digits."""
     return NOTHING if value is None else f"{value:z.{1 + more}f} dB"
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 segment``, ``2 segments``."""
+    """Format ``1 segment``, ``2 segments``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def listed(words: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Format ``a, b and c``."""
     return " and ".join((", ".join(words[:-1]), words[-1])) if len(words) > 1 else "".join(words)
 
 
@@ -110,9 +114,9 @@ _QUALITY = {
 
 
 def quality_name(metric: str, column: int | None = None, output: str | None = None) -> str:
-    """Title of a metric: ``SQNR`` for ``sqnr_db``, ``rmse of column 3`` for a metric of one column.
+    """Return the title of a metric: ``SQNR`` for ``sqnr_db``, ``rmse of column 3`` for a metric of one column.
 
-    ``top1_match of output 'scores'`` for that of one ``output``.
+    ``top1_match of output 'scores'`` for a metric of one ``output``.
     """
     name = _QUALITY[metric][0] if metric in _QUALITY else metric
     name = name if column is None else f"{name} of column {column}"
@@ -120,7 +124,7 @@ def quality_name(metric: str, column: int | None = None, output: str | None = No
 
 
 def score_text(metric: str, value: float) -> str:
-    """What known answers score, whose name says the unit: ``99.333``, and of an RMSE four digits, ``0.01234``."""
+    """Format a score whose name gives its unit: ``99.333``; an RMSE has four digits, ``0.01234``."""
     return f"{value:.4g}" if metric == "rmse" else f"{value:.3f}"
 
 
@@ -130,7 +134,7 @@ def without_far_text(count: int) -> str:
 
 
 def quality_text(metric: str, value: float | None, beside: float | None = None) -> str:
-    """A measure of quality with its unit; ``beside`` another one, it has the digits that tell them apart."""
+    """Format a metric with its unit, with enough digits to differ from ``beside``."""
     if value is None:
         return NOTHING
     write = _QUALITY[metric][1] if metric in _QUALITY else _plain_text
@@ -142,3 +146,68 @@ def quality_text(metric: str, value: float | None, beside: float | None = None) 
 
 def _plain_text(value: float, more: int = 0) -> str:
     return f"{value:z.{4 + more}g}"
+
+
+class Names:
+    """Set of used names; :meth:`fresh` adds to it."""
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def fresh(self, name: str) -> str:
+        """Return ``name``, numbered if it is used, and mark the result as used."""
+        found, number = name, 1
+        while found in self._taken:
+            number += 1
+            found = f"{name}_{number}"
+        self._taken.add(found)
+        return found
+
+
+def distinct(names: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Make ``names`` unique and non-empty; entries of ``others`` replace empty or repeated ones."""
+    known, used = Names(names), set[str]()
+    found = []
+    for name, other in zip(names, others, strict=True):
+        chosen = known.fresh(other) if not name or name in used else name
+        used.add(chosen)
+        found.append(chosen)
+    return found
+
+
+def tensor_names(names: Sequence[str]) -> list[str]:
+    """Return display names of a subgraph's tensors: the file's names, or the tensor's index.
+
+    The third tensor is ``tensor 2`` without a name of its own, and ``x#2`` if an earlier one is named ``x`` as well.
+    """
+    return distinct(names, [f"{name}#{index}" if name else f"tensor {index}" for index, name in enumerate(names)])
+
+
+_FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")  # also full-width ones
+_ONE_LINE = {ord("\n"): "\\n", ord("\t"): "\\t"}
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return ``rows`` as CSV; None is an empty cell.
+
+    Control characters are escaped as on terminals. An apostrophe precedes text that a spreadsheet would run as a
+    formula.
+    """
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(map(_cell, row) for row in rows)
+    return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    text = printable(value).translate(_ONE_LINE)
+    return f"'{text}" if text.startswith(_FORMULA) and not _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,4 +1,6 @@
-"""Input and output data: NPZ, NPY, HDF5 and raw files, and made-up inputs.
+"""Input and output data: NPZ, NPY, HDF5 and raw files, and random inputs.
+
+Input and output data: NPZ, NPY, HDF5 and raw files, and made-up inputs.
 
 NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
 then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
@@ -14,7 +16,7 @@ import os
 import re
 import zipfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
@@ -23,12 +25,49 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import InputError, OptionError, parsing
-from odc_mlir.formats.atomic import write_file
+from odc_mlir.errors import InputError, OdcError, OptionError, parsing
 from odc_mlir.formats.kinds import ARRAYS, OWN_MARK, UNKNOWN
-from odc_mlir.formats.npz import most_bytes, read_npz
-from odc_mlir.formats.outputs import check_output
+from odc_mlir.formats.outputs import check_output, write_file
 from odc_mlir.formats.quantities import counted
+
+_MAX_EXPANSION = 200
+_EXPANSION_SLACK_BYTES = 256 << 20
+_SUFFIX = ".npy"
+
+
+def most_bytes(file_bytes: int) -> int:
+    """How many bytes of data are believed to be in a file of this size; more than that is meant to exhaust memory."""
+    return file_bytes * _MAX_EXPANSION + _EXPANSION_SLACK_BYTES
+
+
+def read_npz(
+    path: str | os.PathLike[str],
+    wanted: Callable[[str], bool] = lambda name: True,
+    *,
+    what: str = "the NPZ data",
+    kind: type[OdcError] = InputError,
+    hint: str | None = None,
+) -> dict[str, NDArray[Any]]:
+    """The arrays whose names are ``wanted``, in the file's order; raises ``kind``, naming ``what`` and the file."""
+    location = os.fspath(path)
+    arrays: dict[str, NDArray[Any]] = {}
+    with parsing(f"cannot read {what}", kind, location=location, hint=hint), zipfile.ZipFile(path) as archive:
+        members = [info for info in archive.infolist() if wanted(info.filename.removesuffix(_SUFFIX))]
+        claimed, limit = sum(info.file_size for info in members), most_bytes(os.path.getsize(path))
+        if claimed > limit:
+            raise kind(
+                f"cannot read {what}: its arrays claim {claimed} bytes, more than the {limit} that a file of this size "
+                "may hold",
+                location=location,
+            )
+        for info in members:
+            name = info.filename.removesuffix(_SUFFIX)
+            if name in arrays:
+                raise kind(f"cannot read {what}: the array {name!r} is given twice", location=location)
+            with archive.open(info) as member:
+                arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
+    return arrays
+
 
 Array = NDArray[Any]
 Layout = Literal["single", "axis", "numbered"]

@@ -1,4 +1,6 @@
-"""The ``circle`` dialect back to model records: ``export_model``.
+"""The ``circle`` dialect to model records and files: ``export_model``.
+
+The ``circle`` dialect back to model records: ``export_model``.
 
 The reverse of :mod:`.import_circle`. Segments are written as the operators of their circle body, in order, so that the
 operators of one segment follow each other and the file can be run by any Circle reader.
@@ -6,8 +8,10 @@ operators of one segment follow each other and the file can be run by any Circle
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 from xdsl.dialects.builtin import (
     ArrayAttr,
@@ -30,16 +34,21 @@ from odc_mlir.dialects.circle import (
     TensorAttr,
     UndefinedOp,
     VariableOp,
+    node_of,
     tensor_facts,
 )
 from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOption
-from odc_mlir.dialects.circle_sparse import sparsity_record
+from odc_mlir.dialects.circle_types import sparsity_record
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
+from odc_mlir.formats.circle.writer import write_model, write_tflite
+from odc_mlir.formats.kinds import MODEL_BY_NAME
+from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.frontend.records import quantization_of
 from odc_mlir.ops.spec import Shape
+from odc_mlir.quantizer.policy.readers import litert_refuses_form, litert_refuses_node
 from odc_mlir.support.blob import Blob
 from odc_mlir.support.diagnostics import typed_errors
 from odc_mlir.support.locations import value_name
@@ -300,3 +309,84 @@ def _file_shape(shape: Shape | None) -> tuple[tuple[int, ...] | None, tuple[int,
     if None not in shape:
         return tuple(dim for dim in shape if dim is not None), None
     return tuple(1 if dim is None else dim for dim in shape), tuple(-1 if dim is None else dim for dim in shape)
+
+
+_OTHER_READER = "write a .circle file, or with any_reader (--any-reader) a .tflite file for another reader"
+
+
+class ModelFile:
+    """Base of results with a ``model``: its bytes in either format, and files by the name's end.
+
+    ``of_codes``: what a class advises where LiteRT runs an operator, though not on codes.
+    """
+
+    model: ModuleOp
+    of_codes: ClassVar[str] = ""
+
+    def to_circle(self) -> bytes:
+        """The model as a Circle file."""
+        return bytes(write_model(export_model(self.model)))
+
+    def to_tflite(self, *, any_reader: bool = False) -> bytes:
+        """The model as a TFLite file.
+
+        Raises UnsupportedError for what that cannot hold and, unless for ``any_reader``, for what LiteRT does not run.
+        """
+        return _tflite_file(self.model, any_reader, self.of_codes)
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False, *, any_reader: bool = False) -> None:
+        """Write the model as a .circle or .tflite file, by the name's end; raises OptionError for any other.
+
+        A model that this project wrote is replaced, any other file with ``overwrite`` only (else OptionError).
+        A .tflite file is what :meth:`to_tflite` gives, and raises what that does.
+        """
+        save_module(self.model, path, overwrite=overwrite, any_reader=any_reader, of_codes=self.of_codes)
+
+
+def save_module(
+    module: ModuleOp,
+    path: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    any_reader: bool = False,
+    of_codes: str = "",
+) -> None:
+    """Write a module as a .circle or .tflite file, as :meth:`ModelFile.save` does."""
+    check_output(path, MODEL_BY_NAME, overwrite=overwrite)
+    if is_tflite(path):
+        data = _tflite_file(module, any_reader, of_codes)
+    else:
+        data = bytes(write_model(export_model(module)))
+    write_output(path, data, MODEL_BY_NAME, overwrite=overwrite)
+
+
+def is_tflite(path: str | os.PathLike[str]) -> bool:
+    """Whether a file of this name is to be a TFLite file."""
+    return Path(path).suffix.lower() == ".tflite"
+
+
+def _tflite_file(module: ModuleOp, any_reader: bool, of_codes: str) -> bytes:
+    if not any_reader:
+        _check_litert_runs(module, of_codes)
+    return bytes(write_tflite(export_model(module)))
+
+
+def _check_litert_runs(module: ModuleOp, of_codes: str) -> None:
+    for op in module.walk():
+        if isinstance(op, UndefinedOp):
+            raise UnsupportedError(
+                "nothing produces this tensor, of which LiteRT gives whatever its memory holds",
+                tensor=value_name(op.results[0]),
+                hint=_OTHER_READER,
+            )
+        if not isinstance(op, CircleOp):
+            continue
+        node = node_of(op)
+        refused = litert_refuses_node(node)
+        if (seen := refused or litert_refuses_form(node)) is not None:
+            raise UnsupportedError(
+                f"{seen}, so the model cannot be a .tflite file",
+                op=node.spec.name,
+                tensor=node.results[0].name if node.results else None,
+                hint=f"{of_codes if refused else ''}{_OTHER_READER}",
+            )

@@ -1,18 +1,20 @@
-"""Model records to the ``circle`` dialect: ``import_model``.
+"""Model files to the ``circle`` dialect: ``import_model``, and ``load`` for any file with a model.
 
 One ``func.func`` per subgraph, one operation per operator, one ``circle.const`` per constant tensor in front of its
-first user. Names of tensors are locations, whole and unchanged, but for those that are missing or that several tensors
-have: these are made up (:mod:`odc_mlir.formats.names`), and stay when the model is written. What the file says beyond
-the graph (version, description, signatures, metadata) are attributes of the module, so that :mod:`.export_circle` gives
-the model back.
+first user. Locations hold the names of tensors unchanged; missing and repeated names are made up
+(:mod:`odc_mlir.formats.quantities`), and stay when the model is written. The rest of the file (version, description,
+signatures, metadata) becomes attributes of the module, so that :mod:`.export_circle` writes the same model.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from xdsl.context import Context
 from xdsl.dialects.builtin import (
     ArrayAttr,
     DictionaryAttr,
@@ -41,16 +43,18 @@ from odc_mlir.dialects.circle import (
 from odc_mlir.dialects.circle_attributes import NO_CONTENTS, NONE_TYPE
 from odc_mlir.dialects.circle_options import ListOption, SymbolOption
 from odc_mlir.dialects.circle_shapes import mark_unverified, refine_function
-from odc_mlir.dialects.circle_sparse import sparsity_attribute
+from odc_mlir.dialects.circle_types import sparsity_attribute
 from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
+from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.records import constant_shape, type_of_tensor
 from odc_mlir.ops.check import check_structure
 from odc_mlir.ops.spec import Shape
 from odc_mlir.support.blob import Blob
-from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.support.locations import hint_of, name_loc, names_loc
+from odc_mlir.support.diagnostics import typed_errors, verify_module
+from odc_mlir.support.locations import Positions, hint_of, name_loc, names_loc
+from odc_mlir.support.text import parse_module
 
 LOG = logging.getLogger(__name__)
 
@@ -346,3 +350,50 @@ class _SubgraphImporter:
 
     def _first_result(self, operator: Operator) -> str:
         return self.tensors[operator.outputs[0]].name if operator.outputs else ""
+
+
+_HEAD_BYTES = 8
+
+
+def load_module(
+    context: Context,
+    source: str | os.PathLike[str] | bytes,
+    name: str = "<input>",
+    *,
+    first_line: int = 1,
+    verify: bool = True,
+    positions: Positions | None = None,
+) -> ModuleOp:
+    """The module in a file, or in its bytes.
+
+    ``positions`` gets the places of a text's operations.
+
+    ``name`` and ``first_line`` say where bytes come from, for errors. Raises ModelError for content that is not a
+    model, and whatever reading, importing and verifying one raises.
+    """
+    if not isinstance(source, bytes):
+        path = Path(source)
+        try:
+            with path.open("rb") as file:
+                if identify(file.read(_HEAD_BYTES)) is not None:
+                    return import_model(read_model(path), verify=verify)
+                file.seek(0)
+                source, name = file.read(), str(path)
+        except OSError as error:
+            raise ModelError(f"cannot read the model: {error.strerror}", location=str(path)) from error
+    if identify(source[:_HEAD_BYTES]) is not None:
+        return import_model(read_model(source), verify=verify)
+    return _parse_text(context, source, name, first_line, verify, positions or Positions())
+
+
+def _parse_text(
+    context: Context, source: bytes, name: str, first_line: int, verify: bool, positions: Positions
+) -> ModuleOp:
+    try:
+        text = source.decode()
+    except UnicodeDecodeError as error:
+        raise ModelError("neither a Circle nor a TFLite file nor MLIR text", location=name) from error
+    module = parse_module(context, "\n" * (first_line - 1) + text, name, positions)
+    if verify:
+        verify_module(module, positions)
+    return module

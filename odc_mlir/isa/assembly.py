@@ -1,4 +1,6 @@
-"""Assembly text: one instruction a line, ``field=value``, fields that are zero left out.
+"""Assembly text of programs, and the text form of a ``.npu`` file.
+
+Assembly text: one instruction a line, ``field=value``, fields that are zero left out.
 
     load  source=arena:0x40 size0=24 size1=1 size2=1 wait=3 post=4,5   ; a comment
     sync@mac  wait=4
@@ -7,15 +9,39 @@
 ``field`` takes a number (any Python base prefix), an enum name, or ``region:offset`` for memory addresses. ``wait`` and
 ``post`` list semaphores, ``step.field`` gives an address step; an instruction with any step has a step block.
 :func:`disassemble` writes exactly this form and :func:`assemble` reads it back to equal instructions.
+
+Text form of a ``.npu`` file, which reads back to the same bytes.
+
+    .metadata {"memory": "sram", "target": "npu-256", …}
+    .target_digest 4f5a…
+    .source_hash 00ff…
+    .compiler_version 0.1.0
+    .arena_bytes 4096
+    .history_bytes 2048
+    .input {"name": "x", "dtype": "int8", "shape": [1, 4], "scale": 0.5, "zero_point": 0, "region": 2, "offset": 0}
+    .output {…}
+    .operator {"name": "y", "kind": "CONV_2D", "macs": 64, "recomputed_macs": 0, "ranges": [[0, 5]]}
+    .constants 128
+    .bytes 0102…
+    load source=inputs:0x0 target=0 size0=16 …
+    halt
+
+A program in compact form has ``.history_bytes``. Directives start with a dot and come first; then the instructions, as
+:mod:`odc_mlir.isa.assembly` has them. Without the ``.bytes`` lines a listing is for reading only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
 from odc_mlir.errors import CompileError
+from odc_mlir.isa import codec
 from odc_mlir.isa.codec import Instr, address, make, spec_of, split_address
+from odc_mlir.isa.compact import read_code, write_code
+from odc_mlir.isa.container import Container, MapEntry, TensorRecord
 from odc_mlir.isa.fields import Kind, Region
 
 _REGIONS = {region.name.lower(): int(region) for region in Region}
@@ -111,3 +137,135 @@ def _memory(key: str, text: str) -> int:
     if not separator or region is None:
         raise CompileError(f"{key} is {text!r}, expected region:offset", hint=f"regions: {', '.join(_REGIONS)}")
     return address(region, _number(key, offset))
+
+
+_LINE_BYTES = 48
+_REPEATED = ("input", "output", "operator", "bytes")
+_SINGLE = ("metadata", "target_digest", "source_hash", "compiler_version", "arena_bytes", "constants")
+_OPTIONAL = "history_bytes"
+
+
+def write_listing(container: Container, *, data: bool = True) -> str:
+    """The text of a program; ``data`` False leaves the bytes of its constants out."""
+    lines = [
+        f".metadata {_json(dict(container.metadata), in_order=True)}",  # as it lies in a file
+        f".target_digest {container.target_digest.hex()}",
+        f".source_hash {container.source_hash.hex()}",
+        f".compiler_version {'.'.join(map(str, container.compiler_version))}",
+        f".arena_bytes {container.arena_bytes}",
+    ]
+    code = read_code(container.code)
+    if code.history_bytes is not None:
+        lines.append(f".{_OPTIONAL} {code.history_bytes}")
+    for name, records in (
+        ("input", container.inputs),
+        ("output", container.outputs),
+        ("operator", container.operators),
+    ):
+        lines += [f".{name} {_json(asdict(record))}" for record in records]
+    lines.append(f".constants {len(container.constants)}")
+    if data:
+        constants = memoryview(container.constants)
+        starts = range(0, len(constants), _LINE_BYTES)
+        lines += [f".bytes {constants[start : start + _LINE_BYTES].hex()}" for start in starts]
+    return "\n".join(lines) + "\n" + disassemble(code.instructions)
+
+
+def read_listing(text: str) -> Container:
+    """Parse a listing; raise CompileError with the line number."""
+    directives: dict[str, list[tuple[int, str]]] = {name: [] for name in (*_SINGLE, _OPTIONAL, *_REPEATED)}
+    code: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        code.append("" if line.startswith(".") else line)  # line numbers in errors stay right
+        if line.startswith("."):
+            name, _, value = line[1:].partition(" ")
+            if name not in directives:
+                raise CompileError(f"unknown directive .{name}", location=f"line {number}")
+            if name in (*_SINGLE, _OPTIONAL) and directives[name]:
+                raise CompileError(
+                    f"a second .{name}", location=f"line {number}", hint="a listing must hold one program"
+                )
+            directives[name].append((number, value))
+    if missing := [name for name in _SINGLE if not directives[name]]:
+        raise CompileError(f"the listing has no .{missing[0]}")
+
+    def single(name: str, parse: Callable[[str], Any]) -> Any:
+        return _parsed(name, *directives[name][0], parse)
+
+    constants = b"".join(_parsed("bytes", number, value, bytes.fromhex) for number, value in directives["bytes"])
+    if len(constants) != single("constants", int):
+        raise CompileError(
+            f"the constants are {directives['constants'][0][1]} bytes, the listing holds {len(constants)}",
+            hint="write the listing with its constants",
+        )
+    program = assemble("\n".join(code))
+    return Container(
+        code=write_code(program, single(_OPTIONAL, int)) if directives[_OPTIONAL] else codec.encode(program),
+        constants=constants,
+        inputs=_records("input", directives["input"], _tensor),
+        outputs=_records("output", directives["output"], _tensor),
+        operators=_records("operator", directives["operator"], _operator),
+        target_digest=single("target_digest", bytes.fromhex),
+        arena_bytes=single("arena_bytes", int),
+        metadata=single("metadata", _object),
+        source_hash=single("source_hash", bytes.fromhex),
+        compiler_version=single("compiler_version", _version),
+    )
+
+
+def _json(value: object, *, in_order: bool = False) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=in_order)
+
+
+def _parsed(name: str, number: int, value: str, parse: Callable[[str], Any]) -> Any:
+    try:
+        return parse(value)
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise CompileError(f".{name} is malformed: {error}", location=f"line {number}") from None
+
+
+def _records(name: str, lines: list[tuple[int, str]], parse: Callable[[str], Any]) -> tuple[Any, ...]:
+    return tuple(_parsed(name, number, value, parse) for number, value in lines)
+
+
+def _object(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError("expected an object")
+    return value
+
+
+def _version(text: str) -> tuple[int, int, int]:
+    major, minor, patch = (int(part) for part in text.split("."))
+    return major, minor, patch
+
+
+def _fields(text: str, record: type[Any], kinds: Mapping[str, type | tuple[type, ...]]) -> dict[str, Any]:
+    """The fields of a record, each of its kind."""
+    value = _object(text)
+    if value.keys() != {field.name for field in fields(record)}:
+        raise ValueError(f"expected the fields {', '.join(field.name for field in fields(record))}")
+    for name, kind in kinds.items():
+        if not isinstance(value[name], kind) or isinstance(value[name], bool):
+            raise ValueError(f"{name} is {value[name]!r}")
+    return value
+
+
+def _integers(value: object, what: str) -> tuple[int, ...]:
+    if not isinstance(value, list) or any(type(item) is not int for item in value):
+        raise ValueError(f"{what} is {value!r}")
+    return tuple(value)
+
+
+def _tensor(text: str) -> TensorRecord:
+    kinds = {"name": str, "dtype": str, "zero_point": int, "region": int, "offset": int}
+    value = _fields(text, TensorRecord, {**kinds, "scale": (int, float, type(None))})
+    return TensorRecord(**{**value, "shape": _integers(value["shape"], "shape")})
+
+
+def _operator(text: str) -> MapEntry:
+    value = _fields(text, MapEntry, {"name": str, "kind": str, "macs": int, "recomputed_macs": int, "ranges": list})
+    spans = [_integers(span, "a range") for span in value["ranges"]]
+    if any(len(span) != 2 for span in spans):
+        raise ValueError("a range is a first instruction and a count")
+    return MapEntry(**{**value, "ranges": tuple((first, count) for first, count in spans)})

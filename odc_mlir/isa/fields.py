@@ -1,14 +1,212 @@
-"""Vocabulary of the instruction table: fields, instructions and the 40-bit prefix they share."""
+"""Vocabulary of the instruction table: fields, instructions, effects and costs.
+
+Vocabulary of effects: memory areas that an instruction reads and writes, derived from its fields.
+
+Areas are given from an address field on, in units of its memory. The compiler looks at the range that encloses one: two
+instructions that touch disjoint columns of the same rows count as conflicting. Costs look at its runs.
+
+What instructions cost, as formulas: docs/npu.md prints them, the stepped simulator evaluates them.
+
+A cost is lines ``name = expression`` in Python's syntax. Names are fields of the instruction (an enum field is its
+word), lines before, and keys of the target (``vector.start_cycles``). Functions are those of :data:`FUNCTIONS`. Names
+in :data:`DELAYS` and :data:`WIDTHS` are what is charged, where there is such a line; others serve to say it.
+
+What crosses the ports of SRAM and off-chip memory, and their latency, follow from what an instruction reads and writes
+there. The fast simulator counts all of it a second time, from what executing an instruction does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ast
+import math
+import operator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from functools import cached_property
+from typing import Any, NamedTuple
 
-from odc_mlir.isa.cost import Cost
-from odc_mlir.isa.effects import Effects, Values, nothing
+TYPES = ("u8", "i8", "i16", "i32")
+TYPE_BYTES = (1, 1, 2, 4)
+
+
+Values = Mapping[str, int]
+
+
+class Runs(NamedTuple):
+    """``count2`` groups, ``stride2`` apart, of ``count1`` runs, ``stride1`` apart, of ``size`` units each."""
+
+    size: int
+    count1: int = 1
+    stride1: int = 0
+    count2: int = 1
+    stride2: int = 0
+
+    @property
+    def extent(self) -> int:
+        """Units from the first to one past the last."""
+        return (self.count2 - 1) * self.stride2 + (self.count1 - 1) * self.stride1 + self.size
+
+
+class Area(NamedTuple):
+    """``size`` units from the address in ``field`` on, or of them those in ``runs``.
+
+    ``ring``: the address field and the size of a ring that the area wraps in, where it does. ``picked``: (how many,
+    units of each): only so many of the pieces that the area consists of are touched, and data say which.
+    """
+
+    field: str
+    size: int
+    ring: tuple[str, int] | None = None
+    runs: Runs | None = None
+    picked: tuple[int, int] | None = None
+
+
+class Effects(NamedTuple):
+    """All areas that an instruction may touch."""
+
+    reads: tuple[Area, ...] = ()
+    writes: tuple[Area, ...] = ()
+
+
+def nothing(_: Values) -> Effects:
+    """The effects of an instruction that touches no memory."""
+    return Effects()
+
+
+def strided(field: str, *runs: int) -> Area:
+    """The area of ``Runs(*runs)``."""
+    found = Runs(*runs)
+    return Area(field, found.extent, None, found)
+
+
+def pixels(field: str, v: Values, item: int, rows: int, columns: int, prefix: str, channels: int) -> Area:
+    """``rows`` x ``columns`` pixels of ``channels`` elements of ``item`` bytes, by the strides of ``prefix``."""
+    return strided(field, channels * item, columns, v[f"{prefix}_stride_x"], rows, v[f"{prefix}_stride_y"])
+
+
+def item_bytes(v: Values, field: str) -> int:
+    """Bytes of an element of the type that ``field`` names."""
+    return TYPE_BYTES[v.get(field, 0)]
+
+
+# Cycles before the phase, least cycles of it, cycles behind it.
+DELAYS = ("start", "shortest", "drain")
+# Units of shared resources that the phase needs, and how many there are a cycle.
+WIDTHS = {
+    "lanes": "vector.requant_lanes",
+    "symbols": "decoder.symbols_per_cycle",
+    "tile_reads": "tile_ports.read_bytes_per_cycle",
+    "tile_writes": "tile_ports.write_bytes_per_cycle",
+    "accumulator_reads": "array.accumulator_ports",
+    "accumulator_writes": "array.accumulator_ports",
+}
+
+_OPERATORS: Mapping[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.LtE: operator.le,
+    ast.In: lambda a, b: a in b,
+}
+
+
+def _item(kind: str) -> int:
+    """Bytes of an element of type ``kind``."""
+    return TYPE_BYTES[TYPES.index(kind)]
+
+
+def _rows(results: int, kernel: int, stride: int, dilation: int, held: int) -> int:
+    """Count input rows for ``results`` result rows while ``held`` sums are kept."""
+
+    def different(first: int, last: int) -> int:
+        return len({y * stride + tap * dilation for y in range(first, last) for tap in range(kernel)})
+
+    if math.ceil(kernel / stride) <= held and 1 in (stride, dilation):
+        return different(0, results)
+    return sum(different(y, min(y + held, results)) for y in range(0, results, held))
+
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {"ceil": math.ceil, "max": max, "min": min, "item": _item, "rows": _rows}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Formulas of one instruction, a line each; none cost nothing but what memory ports carry."""
+
+    text: str = ""
+
+    @cached_property
+    def lines(self) -> tuple[tuple[ast.expr, ast.expr], ...]:
+        """(name or names, expression) of each line."""
+        found = []
+        for node in ast.parse(self.text).body:
+            assert isinstance(node, ast.Assign), "costs are lines of name = expression"
+            found.append((node.targets[0], node.value))
+        return tuple(found)
+
+    def alone(self, values: Mapping[str, int | str], target: object) -> float:
+        """Cycles with all resources to itself, without what crosses the ports of SRAM and off-chip memory."""
+        found = self.evaluate(values, target)
+        busy = [found[name] / operator.attrgetter(width)(target) for name, width in WIDTHS.items() if name in found]
+        start, shortest, drain = (found.get(name, 0.0) for name in DELAYS)
+        return float(start + max([shortest, *busy]) + drain)
+
+    def evaluate(self, values: Mapping[str, int | str], target: object) -> dict[str, Any]:
+        """All names of the formulas; ``values``: every field of the instruction, enum fields as words."""
+        names: dict[str, Any] = dict(values)
+        found: dict[str, Any] = {}
+        for name, expression in self.lines:
+            value = _value(expression, names, target)
+            given = zip(name.elts, value, strict=True) if isinstance(name, ast.Tuple) else ((name, value),)
+            for one, result in given:
+                assert isinstance(one, ast.Name)
+                names[one.id] = found[one.id] = result
+        return found
+
+
+def _value(node: ast.expr, names: Mapping[str, Any], target: object) -> Any:
+    """Evaluate an expression; a name without value is a key of ``target``."""
+
+    def of(part: ast.expr) -> Any:
+        return _value(part, names, target)
+
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.Name():
+            return names[node.id] if node.id in names else getattr(target, node.id)
+        case ast.Attribute():
+            return getattr(of(node.value), node.attr)
+        case ast.Subscript():
+            return of(node.value)[of(node.slice)]
+        case ast.Tuple():
+            return tuple(map(of, node.elts))
+    return _computed(node, of)
+
+
+def _computed(node: ast.expr, of: Callable[[ast.expr], Any]) -> Any:
+    """Evaluate an operator on the values ``of`` its operands."""
+    match node:
+        case ast.BinOp():
+            return _OPERATORS[type(node.op)](of(node.left), of(node.right))
+        case ast.Compare():
+            return _OPERATORS[type(node.ops[0])](of(node.left), of(node.comparators[0]))
+        case ast.BoolOp():
+            decide = all if isinstance(node.op, ast.And) else any
+            return decide(of(part) for part in node.values)
+        case ast.IfExp():
+            return of(node.body) if of(node.test) else of(node.orelse)
+        case ast.UnaryOp(op=ast.Not()):
+            return not of(node.operand)
+        case ast.Call(func=ast.Name(id=name)):
+            return FUNCTIONS[name](*map(of, node.args))
+    raise ValueError(f"a cost cannot say {ast.unparse(node)}")
 
 
 class Queue(IntEnum):

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 
-from odc_mlir.isa.effects import Effects
-from odc_mlir.isa.fields import Field, Instruction
+from odc_mlir.isa.fields import Effects, Field, Instruction
 from odc_mlir.isa.instructions import BY_MNEMONIC
 
 _MOST_SHARED = 1 << 16  # records that are remembered: more than the largest networks have

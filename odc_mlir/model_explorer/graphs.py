@@ -15,8 +15,8 @@ from odc_mlir.formats.package import is_package
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.runtime import api
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.reporting.report_code import type_text
-from odc_mlir.runtime.reporting.report_unmodelled import is_modelled
+from odc_mlir.runtime.reporting.report_file import is_modelled
+from odc_mlir.runtime.reporting.report_html import type_text
 
 METRICS = {
     "cycles": "NPU cycles",

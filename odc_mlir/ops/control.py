@@ -1,76 +1,110 @@
 """Operators that run other subgraphs."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from odc_mlir.ops.infer.common import check_single, option
 from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.ops.spec import STATEFUL, Callee, Node, OperatorFamily, ResultType, TensorInfo, Trait
 
-_INFER = "odc_mlir.ops.infer.control"
-_KERNELS = "odc_mlir.runtime.kernels.control"
+RUN_MODEL_CALLEE = 0
+"""Index of the callee of RUN_MODEL."""
 
-_EFFECTS = frozenset({Trait.CONTROL_FLOW, Trait.STATEFUL})
+
+def open_results(node: Node) -> list[ResultType]:
+    """Infer results of the declared element types and unknown shapes."""
+    return [ResultType(result.dtype, None) for result in node.results]
+
+
+def verify_if(node: Node) -> None:
+    """Check that both branches accept the arguments and return the results."""
+    check_single(node, 0)
+    for field in ("then_subgraph_index", "else_subgraph_index"):
+        _check_call(node, field, node.operands[1:], node.results)
+
+
+def verify_while(node: Node) -> None:
+    """Check that the condition maps the state to a bool, and the body to the next state."""
+    check_pairs(node, "operands and results", node.operands, node.results)
+    condition = _check_call(node, "cond_subgraph_index", node.operands, None)
+    if condition is not None and [info.dtype for info in condition.outputs] != ["bool"]:
+        given = ", ".join(info.dtype for info in condition.outputs) or "nothing"
+        raise node.error(f"the condition {condition.name!r} gives {given}; it must give one bool")
+    _check_call(node, "body_subgraph_index", node.operands, node.results)
+
+
+def verify_call(node: Node) -> None:
+    """Check that the subgraph accepts the arguments and returns the results."""
+    _check_call(node, "subgraph", node.operands, node.results)
+
+
+def verify_call_once(node: Node) -> None:
+    """Check that the subgraph has no inputs; its outputs are not used."""
+    _check_call(node, "init_subgraph_index", (), None)
+
+
+def verify_run_model(node: Node) -> None:
+    """Check that the named model, if known, accepts the arguments and returns the results."""
+    if not option(node, "location"):
+        raise node.error("the option location is empty; it must name a model file")
+    if (model := node.callees.get(RUN_MODEL_CALLEE)) is not None:
+        check_pairs(node, f"arguments and inputs of {model.name!r}", node.operands, model.inputs)
+        check_pairs(node, f"results and outputs of {model.name!r}", node.results, model.outputs)
+
+
+def _check_call(
+    node: Node, field: str, arguments: Sequence[TensorInfo | None], results: Sequence[TensorInfo] | None
+) -> Callee | None:
+    """Return the subgraph named by option ``field``, or None if callees are unknown."""
+    callee = node.callees.get(option(node, field))
+    if callee is not None:
+        check_pairs(node, f"arguments and inputs of {callee.name!r}", arguments, callee.inputs)
+        if results is not None:
+            check_pairs(node, f"results and outputs of {callee.name!r}", results, callee.outputs)
+    return callee
+
+
+def check_pairs(node: Node, what: str, ours: Sequence[TensorInfo | None], theirs: Sequence[TensorInfo | None]) -> None:
+    """Raise ModelError unless both lists agree in length, element types, scales and zero points."""
+    if len(ours) != len(theirs):
+        raise node.error(f"{what} are {len(ours)} and {len(theirs)}; their numbers must agree")
+    for position, (own, other) in enumerate(zip(ours, theirs, strict=True)):
+        if own is not None and other is not None and own.dtype != other.dtype:
+            raise node.error(
+                f"{what} differ at {position}: {own.dtype} and {other.dtype}; the element types must be equal",
+                tensor=own.name,
+            )
+        if own is not None and other is not None and _mean_other_reals(own, other):
+            raise node.error(
+                f"{what} differ at {position}: they have different scales or zero points; these must be equal",
+                tensor=own.name,
+            )
+
+
+def _mean_other_reals(a: TensorInfo, b: TensorInfo) -> bool:
+    """Return True if equal codes represent different real numbers."""
+    if a.quant is None or b.quant is None or not a.info.is_integer:
+        return False
+    return a.quant != b.quant
+
+
 _CALLS = real_only("functions that control flow calls stay with real values")
-_CONDITION = Operand("condition", dtypes=("bool",))
-_ARGUMENTS = Operand("arguments", optional=True, variadic=True)
-_RESULTS = (Operand("results", optional=True, variadic=True),)
+
+
+_op = OperatorFamily(
+    __name__, gives="results...?", quant=_CALLS, traits=STATEFUL | {Trait.CONTROL_FLOW}, infer="open_results"
+)
 
 SPECS = (
-    OpSpec(
-        name="IF",
-        operands=(_CONDITION, _ARGUMENTS),
-        results=_RESULTS,
-        options="IfOptions",
-        infer=f"{_INFER}:open_results",
-        kernel=f"{_KERNELS}:if_",
-        verify=f"{_INFER}:verify_if",
-        traits=_EFFECTS,
-        quant=_CALLS,
-        summary="one of two subgraphs, by a condition",
+    _op("IF", "condition:bool arguments...?", "one of two subgraphs, by a condition", kernel="if_"),
+    _op(
+        "WHILE",
+        "state...?",
+        "loop: the body updates the state while the condition holds; shapes may change",
+        kernel="while_",
     ),
-    OpSpec(
-        name="WHILE",
-        operands=(Operand("state", optional=True, variadic=True),),
-        results=_RESULTS,
-        options="WhileOptions",
-        infer=f"{_INFER}:open_results",
-        kernel=f"{_KERNELS}:while_",
-        verify=f"{_INFER}:verify_while",
-        traits=_EFFECTS,
-        quant=_CALLS,
-        summary="loop: the body updates the state while the condition holds; shapes may change",
-    ),
-    OpSpec(
-        name="CALL",
-        operands=(_ARGUMENTS,),
-        results=_RESULTS,
-        options="CallOptions",
-        infer=f"{_INFER}:open_results",
-        kernel=f"{_KERNELS}:call",
-        verify=f"{_INFER}:verify_call",
-        traits=_EFFECTS,
-        quant=_CALLS,
-        summary="call of a subgraph",
-    ),
-    OpSpec(
-        name="CALL_ONCE",
-        operands=(),
-        results=(),
-        options="CallOnceOptions",
-        infer=f"{_INFER}:open_results",
-        kernel=f"{_KERNELS}:call_once",
-        verify=f"{_INFER}:verify_call_once",
-        traits=_EFFECTS,
-        quant=_CALLS,
-        summary="call of a subgraph in the first run only, to fill variables and hash tables",
-    ),
-    OpSpec(
-        name="RUN_MODEL",
-        operands=(_ARGUMENTS,),
-        results=_RESULTS,
-        options="RunModelOptions",
-        infer=f"{_INFER}:open_results",
-        kernel=f"{_KERNELS}:run_model",
-        verify=f"{_INFER}:verify_run_model",
-        traits=_EFFECTS,
-        quant=_CALLS,
-        summary="call of another model file, named relative to this file's folder",
-    ),
+    _op("CALL", "arguments...?", "call of a subgraph"),
+    _op("CALL_ONCE", "", "call of a subgraph in the first run only, to fill variables and hash tables", gives=""),
+    _op("RUN_MODEL", "arguments...?", "call of another model file, named relative to this file's folder"),
 )

@@ -2,97 +2,226 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import product
-from odc_mlir.ops.spec import Operand, OpSpec
+import math
 
-_X = Operand("input")
-_FILTER = Operand("filter")
-_BIAS = Operand("bias", optional=True)
-_RESULT = (Operand("output"),)
-_INFER = "odc_mlir.ops.infer.convolution"
-_KERNELS = "odc_mlir.runtime.kernels.convolution"
-_MACS = "odc_mlir.ops.macs"
+from odc_mlir.ops.infer.common import (
+    axis_window,
+    check_elements,
+    option,
+    positive,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_ints,
+    vector_length,
+    verified,
+    verify_first_dtype,
+    window_options,
+)
+from odc_mlir.ops.quantization import product
+from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
+
+
+def _kernel(node: Node, weights: Shape | None) -> tuple[int | None, int | None]:
+    """Return the window size of a filter ``[_, kh, kw, _]``; raise ModelError for a size of 0."""
+    if weights is None:
+        return None, None
+    for name, size in (("height", weights[1]), ("width", weights[2])):
+        if size is not None:
+            positive(node, f"the filter's {name}", size)
+    return weights[1], weights[2]
+
+
+def _window_result(node: Node, x: Shape | None, weights: Shape | None, channels: int | None) -> list[ResultType]:
+    options = window_options(node)
+    kernel = _kernel(node, weights)
+    if x is None:
+        return result(node, node.operand(0).dtype, (None, None, None, channels))
+    sizes: list[int | None] = []
+    for axis, name in enumerate(("height", "width")):
+        size, stride, dilation = x[1 + axis], options.stride[axis], options.dilation[axis]
+        taps = kernel[axis]
+        known = 1 if taps is None else taps
+        output = axis_window(node, name, size, known, stride, dilation, options.padding).output
+        sizes.append(None if taps is None and options.padding == "valid" else output)
+    return result(node, node.operand(0).dtype, (x[0], *sizes, channels))
+
+
+def conv_2d(node: Node) -> list[ResultType]:
+    """Infer ``[N, OH, OW, O]`` from ``x [N, H, W, C]`` and filter ``[O, kh, kw, C/groups]``."""
+    x, weights = shape_of(node, 0, 4), shape_of(node, 1, 4)
+    channels = weights[0] if weights else None
+    if x is not None and weights is not None and x[3] is not None and weights[3] is not None:
+        groups_of(node, x[3], weights)
+    _check_bias(node, 2, channels)
+    return _window_result(node, x, weights, channels)
+
+
+def groups_of(node: Node, in_channels: int, weights: Shape) -> int:
+    """Return the number of groups of a convolution; raise ModelError if filter and input do not match."""
+    per_group = weights[3] or 0
+    if per_group < 1 or in_channels < 1 or in_channels % per_group:
+        raise node.error(
+            f"the input has {in_channels} channels, the filter {shape_text(weights)} reads {per_group}; "
+            "the input's must be a multiple of the filter's"
+        )
+    groups = in_channels // per_group
+    if weights[0] is not None and weights[0] % groups:
+        raise node.error(f"{weights[0]} result channels cannot be divided into {groups} groups")
+    return groups
+
+
+def depthwise_conv_2d(node: Node) -> list[ResultType]:
+    """Infer ``[N, OH, OW, C*M]`` from ``x [N, H, W, C]`` and filter ``[1, kh, kw, C*M]``."""
+    x, weights = shape_of(node, 0, 4), shape_of(node, 1, 4)
+    channels = weights[3] if weights else None
+    if weights is not None and weights[0] not in (None, 1):
+        raise node.error(f"the filter has the shape {shape_text(weights)}; its first dimension must be 1")
+    if x is not None and x[3] is not None and channels is not None and (x[3] < 1 or channels % x[3]):
+        raise node.error(f"the filter has {channels} channels, the input {x[3]}; it must be a multiple of the input's")
+    _check_bias(node, 2, channels)
+    return _window_result(node, x, weights, channels)
+
+
+def transpose_conv(node: Node) -> list[ResultType]:
+    """Infer the result of a transposed convolution; operands are its shape, filter and ``x [N, H, W, C]``."""
+    weights, x = shape_of(node, 1, 4), shape_of(node, 2, 4)
+    transposed_options(node)
+    _kernel(node, weights)
+    _check_bias(node, 3, weights[0] if weights else None)
+    length = vector_length(node, 0)
+    if length not in (None, 4):
+        raise node.error(f"the result's shape has {length} entries; it must have 4")
+    if x is not None and weights is not None:
+        same_dim(node, x[3], weights[3], "channels of input and filter")
+    shape: list[int | None] = [None, None, None, weights[0] if weights else None]
+    wanted = static_ints(node, 0)
+    if wanted is not None:
+        if any(d < 1 for d in wanted[1:3]):
+            raise node.error(f"the result's shape is {list(wanted)}; sizes must be positive")
+        shape[1:3] = wanted[1:3]
+        same_dim(node, shape[3], wanted[3], "result channels of filter and result shape")
+    shape[0] = x[0] if x is not None else None
+    if x is not None and weights is not None:  # every tap of every input pixel exists for a moment, tile by tile
+        check_elements(node, (weights[0], weights[1], weights[2], x[3]), "float32")
+    return result(node, node.operand(2).dtype, tuple(shape))
+
+
+def transposed_options(node: Node) -> tuple[tuple[int, int], str]:
+    """Return stride (y, x) and padding of a transposed convolution."""
+    options = window_options(node, dilated=False)
+    return options.stride, options.padding
+
+
+def fully_connected(node: Node) -> list[ResultType]:
+    """Infer ``[rows, O]`` from ``x`` of any shape, read as rows of I elements, and weights ``[O, I]``."""
+    x, weights = shape_of(node, 0), shape_of(node, 1, 2)
+    dtype = node.results[0].dtype
+    outputs, inputs = weights if weights else (None, None)
+    if inputs == 0:
+        raise node.error("the weights have no columns")
+    _check_bias(node, 2, outputs)
+    if option(node, "keep_num_dims"):
+        if x is None or not x:
+            found = result(node, dtype, None if x is None else (outputs,))
+        else:
+            same_dim(node, x[-1], inputs, "last dimension of the input and columns of the weights")
+            found = result(node, dtype, (*x[:-1], outputs))
+        return _with_workspace(node, found, x)
+    rows: int | None = None
+    if x is not None and inputs is not None and all(d is not None for d in x):
+        total = math.prod(d for d in x if d is not None)
+        if total % inputs:
+            raise node.error(f"{total} input elements cannot be divided into rows of {inputs}")
+        rows = total // inputs
+    return _with_workspace(node, result(node, dtype, (rows, outputs)), x)
+
+
+def _with_workspace(node: Node, found: list[ResultType], x: Shape | None) -> list[ResultType]:
+    """Return the results including scratch space, the second result with shuffled weights."""
+    return [*found, ResultType(node.results[1].dtype, x)] if len(node.results) > 1 else found
+
+
+def _check_bias(node: Node, index: int, channels: int | None) -> None:
+    bias = node.optional(index)
+    if bias is None or bias.shape is None or any(d is None for d in bias.shape) or channels is None:
+        return
+    if math.prod(bias.static_shape) != channels:
+        raise node.error(
+            f"the bias has the shape {shape_text(bias.shape)}; it must have {channels} elements", tensor=bias.name
+        )
+
+
+def _check_transpose_conv(node: Node) -> None:
+    if node.operand(2).dtype != node.results[0].dtype:
+        raise node.error(
+            f"the input is {node.operand(2).dtype}, the result {node.results[0].dtype}; they must be equal"
+        )
+
+
+verify_conv_2d = verified(verify_first_dtype, conv_2d)
+verify_depthwise_conv_2d = verified(verify_first_dtype, depthwise_conv_2d)
+verify_transpose_conv = verified(_check_transpose_conv, transpose_conv)
+verify_fully_connected = verified(lambda node: None, fully_connected)
+
+
+_op = OperatorFamily(__name__)
 
 SPECS = (
-    OpSpec(
+    _op(
         "CONV_2D",
-        (_X, _FILTER, _BIAS),
-        _RESULT,
-        "Conv2DOptions",
-        f"{_INFER}:conv_2d",
-        f"{_KERNELS}:conv_2d",
-        f"{_INFER}:verify_conv_2d",
-        max_version=8,
+        "input filter bias?",
+        "2-D convolution of NHWC images with filters [O, kh, kw, I], in C / I groups",
+        version=8,
         quant=product(axis=0),
-        summary="2-D convolution of NHWC images with filters [O, kh, kw, I], in C / I groups",
-        macs=f"{_MACS}:conv_2d",
+        macs="conv_2d",
     ),
-    OpSpec(
+    _op(
         "DEPTHWISE_CONV_2D",
-        (_X, _FILTER, _BIAS),
-        _RESULT,
-        "DepthwiseConv2DOptions",
-        f"{_INFER}:depthwise_conv_2d",
-        f"{_KERNELS}:depthwise_conv_2d",
-        f"{_INFER}:verify_depthwise_conv_2d",
-        max_version=7,
+        "input filter bias?",
+        "2-D convolution of each channel with its own filters [1, kh, kw, C*M]",
+        version=7,
         quant=product(axis=3),
-        summary="2-D convolution of each channel with its own filters [1, kh, kw, C*M]",
-        macs=f"{_MACS}:depthwise_conv_2d",
+        macs="depthwise_conv_2d",
     ),
-    OpSpec(
+    _op(
         "TRANSPOSE_CONV",
-        (Operand("output_shape", dtypes=("int32",)), _FILTER, _X, _BIAS),
-        _RESULT,
-        "TransposeConvOptions",
-        f"{_INFER}:transpose_conv",
-        f"{_KERNELS}:transpose_conv",
-        f"{_INFER}:verify_transpose_conv",
-        max_version=5,
+        "output_shape:int32 filter input bias?",
+        "transposed 2-D convolution: each pixel adds its filter taps to the result",
+        version=5,
         quant=product(axis=0, input=2, bias=3),
-        summary="transposed 2-D convolution: each pixel adds its filter taps to the result",
-        macs=f"{_MACS}:transpose_conv",
+        macs="transpose_conv",
     ),
-    OpSpec(
+    _op(
         "CONV_3D",
-        (Operand("input"), Operand("filter"), Operand("bias", optional=True)),
-        (Operand("output"),),
-        "Conv3DOptions",
-        "odc_mlir.ops.infer.volume:conv_3d",
-        "odc_mlir.runtime.kernels.volume:conv_3d",
-        "odc_mlir.ops.infer.volume:verify_conv_3d",
+        "input filter bias?",
+        "convolution of NDHWC volumes with filters [kd, kh, kw, I, O]",
         quant=product(axis=4),
-        summary="convolution of NDHWC volumes with filters [kd, kh, kw, I, O]",
-        macs=f"{_MACS}:conv_3d",
+        infer="infer.volume:conv_3d",
+        verify="infer.volume:verify_conv_3d",
+        macs="conv_3d",
+        kernels="volume",
     ),
-    OpSpec(
+    _op(
         "CONV_3D_TRANSPOSE",
-        (
-            Operand("output_shape", dtypes=("int32",)),
-            Operand("filter"),
-            Operand("input"),
-            Operand("bias", optional=True),
-        ),
-        (Operand("output"),),
-        "Conv3DOptions",
-        "odc_mlir.ops.infer.volume:conv_3d_transpose",
-        "odc_mlir.runtime.kernels.volume:conv_3d_transpose",
-        "odc_mlir.ops.infer.volume:verify_conv_3d_transpose",
+        "output_shape:int32 filter input bias?",
+        "transposed convolution of volumes: each element adds its filter taps [kd, kh, kw, O, I] to the result",
+        options="Conv3DOptions",
         quant=product(axis=3, input=2, bias=3),
-        summary="transposed convolution of volumes: each element adds its filter taps [kd, kh, kw, O, I] to the result",
-        macs=f"{_MACS}:conv_3d_transpose",
+        infer="infer.volume:conv_3d_transpose",
+        verify="infer.volume:verify_conv_3d_transpose",
+        macs="conv_3d_transpose",
+        kernels="volume",
     ),
-    OpSpec(
+    _op(
         "FULLY_CONNECTED",
-        (_X, Operand("weights"), _BIAS),
-        (*_RESULT, Operand("workspace", optional=True)),
-        "FullyConnectedOptions",
-        f"{_INFER}:fully_connected",
-        "odc_mlir.runtime.kernels.fully_connected:fully_connected",
-        f"{_INFER}:verify_fully_connected",
-        max_version=14,
+        "input weights bias?",
+        "rows of the input times weights [O, I], plus bias",
+        gives="output workspace?",
+        version=14,
         quant=product(axis=0),
-        summary="rows of the input times weights [O, I], plus bias",
-        macs=f"{_MACS}:fully_connected",
+        macs="fully_connected",
+        kernels="fully_connected",
     ),
 )

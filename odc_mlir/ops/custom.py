@@ -1,4 +1,6 @@
-"""Custom operators: the table's ``CUSTOM`` entry, and entries for codes with a public definition.
+"""Shapes and checks of custom operators.
+
+Custom operators: the table's ``CUSTOM`` entry, and entries for codes with a public definition.
 
 ``spec_of_code("Erf", registry)`` returns the entry of one operator. Some codes are equivalent to a builtin operator and
 use its rules. Codes registered by the application and unknown codes have an entry without rules; unknown operators can
@@ -7,17 +9,182 @@ be imported and exported, but not run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from odc_mlir.ops import get
+from odc_mlir.ops.flexbuffer import decode_map
+from odc_mlir.ops.infer.common import (
+    WindowAxis,
+    axis_window,
+    check_elements,
+    positive,
+    result,
+    same_dim,
+    shape_of,
+    static_int,
+    static_ints,
+    vector_length,
+)
 from odc_mlir.ops.quantization import QuantRule, real_only
 from odc_mlir.ops.registry import CustomOps
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.ops.spec import Node, Operand, OpSpec, ResultType, Shape, Trait
 
-_INFER = "odc_mlir.ops.infer.custom"
+
+def custom_options(node: Node) -> Mapping[str, Any]:
+    """Return the operator's own options by key; raise ModelError unless they are a map."""
+    return decode_map(node.custom_options)
+
+
+def custom_option(node: Node, name: str, default: Any) -> Any:
+    """Return one option of the type of ``default``; raise ModelError for another type."""
+    value = custom_options(node).get(name, default)
+    if isinstance(default, float) and isinstance(value, int):
+        return float(value)
+    if isinstance(default, bool) and value in (0, 1):
+        return bool(value)
+    if not isinstance(value, type(default)):
+        raise node.error(f"the option {name} is {value!r}; it must be a {type(default).__name__}")
+    return value
+
+
+def registered(node: Node) -> list[ResultType]:
+    """Infer the declared element types with the shapes of the registered operator, if it has a rule."""
+    operator = node.context.custom_ops.get(node.custom_code)
+    if operator is None or operator.infer is None:
+        return [ResultType(result.dtype, None) for result in node.results]
+    shapes = operator.infer(node.operands, node.results, node.custom_options)
+    if len(shapes) != len(node.results):
+        raise node.error(f"the registered operator infers {len(shapes)} shapes for {len(node.results)} results")
+    types = []
+    for declared, given in zip(node.results, shapes, strict=True):
+        shape = None if given is None else tuple(None if dim is None else int(dim) for dim in given)
+        if shape is not None and any(dim is not None and dim < 0 for dim in shape):
+            raise node.error(f"the registered operator infers the shape {list(shape)}", tensor=declared.name)
+        check_elements(node, shape or (), declared.dtype)
+        types.append(ResultType(declared.dtype, shape))
+    return types
+
+
+def builtin_node(node: Node) -> Node:
+    """Return the operator as the equivalent builtin one."""
+    alias = ALIASES[node.custom_code]
+    options = {
+        field: custom_option(node, value.name, value.default) if isinstance(value, Key) else value
+        for field, value in alias.options.items()
+    }
+    return replace(node, spec=get(alias.operator), options=options)
+
+
+def as_builtin(node: Node) -> Sequence[ResultType]:
+    """Infer the results of the equivalent builtin operator."""
+    builtin = builtin_node(node)
+    return builtin.spec.infer_function(builtin)
+
+
+def verify_as_builtin(node: Node) -> None:
+    """Run the verifier of the equivalent builtin operator."""
+    builtin = builtin_node(node)
+    if builtin.spec.verify_function is not None:
+        builtin.spec.verify_function(builtin)
+
+
+def macs_as_builtin(node: Node) -> int:
+    """Return the multiply-accumulates of the equivalent builtin operator."""
+    return builtin_node(node).macs
+
+
+def erf(node: Node) -> list[ResultType]:
+    """Infer the type of the input."""
+    return result(node, node.operand(0).dtype, shape_of(node, 0))
+
+
+def matrix_band_part(node: Node) -> list[ResultType]:
+    """Infer the type of the input, whose last two axes are matrices."""
+    shape = shape_of(node, 0)
+    if shape is not None and len(shape) < 2:
+        raise node.error(f"the input has rank {len(shape)}; its last two axes must be matrices")
+    for index in (1, 2):
+        static_int(node, index)
+    return result(node, node.operand(0).dtype, shape)
+
+
+def fused_batch_norm(node: Node) -> list[ResultType]:
+    """Infer the output like the input ``[N, H, W, C]``, all other results ``[C]``."""
+    shape = shape_of(node, 0, 4)
+    if custom_option(node, "data_format", "NHWC") != "NHWC":
+        raise node.error("the option data_format must be NHWC")
+    channels = None if shape is None else shape[3]
+    for index in range(1, 5):
+        length = vector_length(node, index)
+        if length != 0:  # training has no statistics to take
+            channels = same_dim(
+                node, channels, length, f"channels of the input and the {node.spec.operand_name(index)}"
+            )
+    types = [ResultType(node.operand(0).dtype, shape)]
+    return types + [ResultType(declared.dtype, (channels,)) for declared in node.results[1:]]
+
+
+def pool_axes(node: Node, shape: Shape) -> tuple[tuple[int, int], tuple[int, int], WindowAxis, WindowAxis]:
+    """Return window and stride as (height, width), and the window's axes over ``[N, H, W, C]``."""
+    pairs = []
+    for name in ("ksize", "strides"):
+        sizes = custom_option(node, name, [1, 1, 1, 1])
+        if len(sizes) != 4 or not all(isinstance(size, int) for size in sizes) or sizes[0] != 1 or sizes[3] != 1:
+            raise node.error(f"the option {name} is {sizes}; it must be [1, height, width, 1]")
+        pairs.append((positive(node, name, sizes[1]), positive(node, name, sizes[2])))
+    padding = custom_option(node, "padding", "VALID").lower()
+    if padding not in ("same", "valid"):
+        raise node.error(f"the option padding is {padding!r}; allowed are SAME, VALID")
+    (kernel_y, kernel_x), (stride_y, stride_x) = pairs
+    rows = axis_window(node, "height", shape[1], kernel_y, stride_y, 1, padding)
+    columns = axis_window(node, "width", shape[2], kernel_x, stride_x, 1, padding)
+    return (kernel_y, kernel_x), (stride_y, stride_x), rows, columns
+
+
+def max_pool_with_argmax(node: Node) -> list[ResultType]:
+    """Infer both results ``[N, OH, OW, C]``."""
+    shape = shape_of(node, 0, 4)
+    place = node.results[1].dtype
+    if place not in ("int32", "int64"):
+        raise node.error(f"the places are {place}; they must be int32 or int64")
+    pooled: Shape | None = None
+    if shape is not None:
+        *_, rows, columns = pool_axes(node, shape)
+        pooled = (shape[0], rows.output, columns.output, shape[3])
+    return [*result(node, node.operand(0).dtype, pooled), ResultType(place, pooled)]
+
+
+def stateless_random_uniform(node: Node) -> list[ResultType]:
+    """Infer the shape in operand 0."""
+    vector_length(node, 0)
+    sizes = static_ints(node, 0)
+    if sizes is None:
+        length = vector_length(node, 0)
+        return result(node, node.results[0].dtype, None if length is None else (None,) * length)
+    if any(size < 0 for size in sizes):
+        raise node.error(f"the shape {list(sizes)} has a negative size")
+    return result(node, node.results[0].dtype, sizes)
+
+
+def detection_post_process(node: Node) -> list[ResultType]:
+    """Infer boxes ``[1, n, 4]``, classes and scores ``[1, n]``, and their number ``[1]``."""
+    boxes, scores, anchors = shape_of(node, 0, 3), shape_of(node, 1, 3), shape_of(node, 2, 2)
+    if boxes is not None and scores is not None and anchors is not None:
+        count = same_dim(node, boxes[1], scores[1], "numbers of boxes and of scores")
+        same_dim(node, count, anchors[0], "numbers of boxes and of anchors")
+        same_dim(node, boxes[0], 1, "the batch")
+        same_dim(node, anchors[1], 4, "coordinates of an anchor")
+    most = positive(node, "max_detections", custom_option(node, "max_detections", 0))
+    each = positive(node, "max_classes_per_detection", custom_option(node, "max_classes_per_detection", 1))
+    rows = most * each
+    return [ResultType("float32", shape) for shape in ((1, rows, 4), (1, rows), (1, rows), (1,))]
+
+
+_INFER = __name__
 _KERNELS = "odc_mlir.runtime.kernels"
 
 _CUSTOM = real_only("custom operators compute on the types that their model declares")

@@ -2,93 +2,92 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import NONE, OWN, QuantRule, joined, real_only
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.ops.infer.common import (
+    binary,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    unary,
+    verified,
+    verify_first_dtype,
+    verify_same_dtype,
+)
+from odc_mlir.ops.quantization import NONE, QuantRule, joined, real_only
+from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, Node, OperatorFamily, ResultType, Shape
 
-_INFER = "odc_mlir.ops.infer.common"
-_VERIFY = "odc_mlir.ops.infer.elementwise"
-_KERNELS = "odc_mlir.runtime.kernels"
+verify_binary = verified(verify_same_dtype, binary)
+verify_unary = verified(verify_first_dtype, unary)
+
+
+def add_n(node: Node) -> list[ResultType]:
+    """Infer the sum of tensors of one shape."""
+    found: Shape | None = None
+    for index in range(len(node.operands)):
+        shape = shape_of(node, index)
+        if found is None or shape is None:
+            found = shape if found is None else found
+            continue
+        if len(shape) != len(found):
+            raise node.error(f"the operands are {shape_text(found)} and {shape_text(shape)}; they must be equal")
+        what = "sizes of operands, which are not broadcast,"
+        found = tuple(same_dim(node, a, b, what) for a, b in zip(found, shape, strict=True))
+    return result(node, node.operand(0).dtype, found)
+
+
+def _check_add_n(node: Node) -> None:
+    if not node.operands:
+        raise node.error("takes at least 1 operand, found 0")
+    verify_same_dtype(node)
+
+
+verify_add_n = verified(_check_add_n, add_n)
+
+
 _STEPS = real_only("integer quotients of codes differ from those of real values")
 _OF_POSITIVE = QuantRule(not_negative=(0,))
-_ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
-_COMMUTATIVE = _ELEMENTWISE | {Trait.COMMUTATIVE}
 
 
-def _unary(
-    name: str, options: str | None, version: int, summary: str, kernel: str = "", *, quant: QuantRule = OWN
-) -> OpSpec:
-    return OpSpec(
-        name,
-        (Operand("input"),),
-        (Operand("output"),),
-        options,
-        f"{_INFER}:unary",
-        f"{_KERNELS}.unary:{kernel or name.lower()}",
-        f"{_VERIFY}:verify_unary",
-        _ELEMENTWISE,
-        version,
-        quant,
-        summary,
-    )
-
-
-def _binary(
-    name: str, options: str, traits: frozenset[Trait], version: int, summary: str, *, quant: QuantRule = OWN
-) -> OpSpec:
-    return OpSpec(
-        name,
-        (Operand("lhs"), Operand("rhs")),
-        (Operand("output"),),
-        options,
-        f"{_INFER}:binary",
-        f"{_KERNELS}.elementwise:{name.lower()}",
-        f"{_VERIFY}:verify_binary",
-        traits,
-        version,
-        quant,
-        summary,
-    )
-
+_op = OperatorFamily(__name__)
+_binary = OperatorFamily(__name__, traits=ELEMENTWISE, infer="infer.common:binary", verify="verify_binary")
+_unary = OperatorFamily(
+    __name__,
+    options=None,
+    version=2,
+    traits=ELEMENTWISE,
+    infer="infer.common:unary",
+    verify="verify_unary",
+    kernels="unary",
+)
 
 SPECS = (
-    _binary("ADD", "AddOptions", _COMMUTATIVE, 6, "sum of two tensors"),
-    _binary("SUB", "SubOptions", _ELEMENTWISE, 5, "difference of two tensors"),
-    _binary("MUL", "MulOptions", _COMMUTATIVE, 8, "product of two tensors"),
-    _binary("DIV", "DivOptions", _ELEMENTWISE, 3, "quotient of two tensors", quant=QuantRule(not_zero=(1,))),
-    _binary("FLOOR_DIV", "FloorDivOptions", _ELEMENTWISE, 3, "quotient rounded down", quant=_STEPS),
-    _binary("FLOOR_MOD", "FloorModOptions", _ELEMENTWISE, 3, "remainder with the sign of the divisor", quant=_STEPS),
-    _binary("POW", "PowOptions", _ELEMENTWISE, 2, "power of one tensor by another"),
-    _binary("ATAN2", "ATan2Options", _ELEMENTWISE, 2, "angle of the point (rhs, lhs)"),
+    _binary("ADD", "lhs rhs", "sum of two tensors", version=6, traits=COMMUTATIVE),
+    _binary("SUB", "lhs rhs", "difference of two tensors", version=5),
+    _binary("MUL", "lhs rhs", "product of two tensors", version=8, traits=COMMUTATIVE),
+    _binary("DIV", "lhs rhs", "quotient of two tensors", version=3, quant=QuantRule(not_zero=(1,))),
+    _binary("FLOOR_DIV", "lhs rhs", "quotient rounded down", version=3, quant=_STEPS),
+    _binary("FLOOR_MOD", "lhs rhs", "remainder with the sign of the divisor", version=3, quant=_STEPS),
+    _binary("POW", "lhs rhs", "power of one tensor by another", version=2),
+    _binary("ATAN2", "lhs rhs", "angle of the point (rhs, lhs)", options="ATan2Options", version=2),
+    _binary("SQUARED_DIFFERENCE", "lhs rhs", "square of the difference of two tensors", version=2, traits=COMMUTATIVE),
+    _binary("MAXIMUM", "lhs rhs", "larger of two elements", options="MaximumMinimumOptions", version=5, quant=joined()),
     _binary(
-        "SQUARED_DIFFERENCE", "SquaredDifferenceOptions", _COMMUTATIVE, 2, "square of the difference of two tensors"
+        "MINIMUM", "lhs rhs", "smaller of two elements", options="MaximumMinimumOptions", version=5, quant=joined()
     ),
-    _binary("MAXIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "larger of two elements", quant=joined()),
-    _binary("MINIMUM", "MaximumMinimumOptions", _ELEMENTWISE, 5, "smaller of two elements", quant=joined()),
-    _binary("BITWISE_XOR", "BitwiseXorOptions", _COMMUTATIVE, 1, "bitwise exclusive or", quant=NONE),
-    _binary("RIGHT_SHIFT", "RightShiftOptions", _ELEMENTWISE, 1, "arithmetic shift to the right", quant=NONE),
-    OpSpec(
-        "ADD_N",
-        (Operand("inputs", variadic=True),),
-        (Operand("output"),),
-        "AddNOptions",
-        f"{_VERIFY}:add_n",
-        f"{_KERNELS}.elementwise:add_n",
-        f"{_VERIFY}:verify_add_n",
-        _COMMUTATIVE,
-        2,
-        summary="sum of tensors of one shape",
-    ),
-    _unary("FLOOR", None, 2, "rounding down to an integer"),
-    _unary("CEIL", None, 2, "rounding up to an integer"),
-    _unary("ROUND", None, 2, "rounding to the nearest integer, halves to even"),
-    _unary("ABS", "AbsOptions", 6, "absolute value", "absolute"),
-    _unary("NEG", "NegOptions", 2, "negative value"),
-    _unary("SIGN", "SignOptions", 2, "sign: -1, 0 or 1"),
-    _unary("SQUARE", "SquareOptions", 2, "square"),
-    _unary("SQRT", None, 2, "square root", quant=_OF_POSITIVE),
-    _unary("RSQRT", None, 4, "one over the square root", quant=_OF_POSITIVE),
-    _unary("EXP", "ExpOptions", 3, "e^x"),
-    _unary("LOG", None, 3, "natural logarithm"),
-    _unary("SIN", None, 2, "sine"),
-    _unary("COS", "CosOptions", 2, "cosine"),
+    _binary("BITWISE_XOR", "lhs rhs", "bitwise exclusive or", quant=NONE, traits=COMMUTATIVE),
+    _binary("RIGHT_SHIFT", "lhs rhs", "arithmetic shift to the right", quant=NONE),
+    _op("ADD_N", "inputs...", "sum of tensors of one shape", version=2, traits=COMMUTATIVE),
+    _unary("FLOOR", "input", "rounding down to an integer"),
+    _unary("CEIL", "input", "rounding up to an integer"),
+    _unary("ROUND", "input", "rounding to the nearest integer, halves to even"),
+    _unary("ABS", "input", "absolute value", options="AbsOptions", version=6, kernel="absolute"),
+    _unary("NEG", "input", "negative value", options="NegOptions"),
+    _unary("SIGN", "input", "sign: -1, 0 or 1", options="SignOptions"),
+    _unary("SQUARE", "input", "square", options="SquareOptions"),
+    _unary("SQRT", "input", "square root", quant=_OF_POSITIVE),
+    _unary("RSQRT", "input", "one over the square root", version=4, quant=_OF_POSITIVE),
+    _unary("EXP", "input", "e^x", options="ExpOptions", version=3),
+    _unary("LOG", "input", "natural logarithm", version=3),
+    _unary("SIN", "input", "sine"),
+    _unary("COS", "input", "cosine", options="CosOptions"),
 )

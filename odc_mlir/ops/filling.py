@@ -2,74 +2,108 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import NONE, QuantRule, moved, real_only
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+import numpy as np
 
-_INFER = "odc_mlir.ops.infer.filling"
-_KERNELS = "odc_mlir.runtime.kernels.filling"
-_ONE = (Operand("output"),)
-_INTS = ("int32", "int64")
-_PURE = frozenset({Trait.PURE})
+from odc_mlir.ops.infer.common import (
+    check_single,
+    result,
+    shape_of,
+    static_ints,
+    unary,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+    verify_same_dtype,
+)
+from odc_mlir.ops.quantization import NONE, moved, real_only
+from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType
 
 
-def _maker(
-    name: str,
-    operands: tuple[Operand, ...],
-    summary: str,
-    *,
-    options: str | None,
-    infer: str = "",
-    traits: frozenset[Trait] = _PURE,
-    version: int = 1,
-    quant: QuantRule = NONE,
-) -> OpSpec:
-    function = name.lower() + ("_" if name == "RANGE" else "")
-    return OpSpec(
-        name,
-        operands,
-        _ONE,
-        options,
-        infer or f"{_INFER}:{function}",
-        f"{_KERNELS}:{function}",
-        f"{_INFER}:verify_{name.lower()}",
-        traits,
-        version,
-        quant,
-        summary,
-    )
+def range_(node: Node) -> list[ResultType]:
+    """Infer a vector with an element per step; its length is known if all operands are constant."""
+    for index in range(3):
+        check_single(node, index)
+    infos = [node.operand(i) for i in range(3)]
+    length = None
+    if all(info.is_const for info in infos):
+        start, limit, delta = (info.array().reshape(()) for info in infos)
+        length = range_length(node, start[()], limit[()], delta[()])
+    return result(node, infos[0].dtype, (length,))
 
+
+def range_length(node: Node, start: object, limit: object, delta: object) -> int:
+    """Return the number of steps; raise ModelError if steps lead away from the limit."""
+    first, last, step = np.asarray(start), np.asarray(limit), np.asarray(delta)
+    leads_there = (first >= last and step < 0) or (first <= last and step > 0)
+    if not leads_there:
+        raise node.error(f"steps of {step} do not lead from {first} to {last}")
+    if first.dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            count = np.ceil(np.abs((last - first) / step))
+        if not np.isfinite(count):
+            raise node.error(f"the number of steps of {step} from {first} to {last} is not finite")
+        return int(count)
+    return -(-abs(int(last) - int(first)) // abs(int(step)))
+
+
+def rank(node: Node) -> list[ResultType]:
+    """Infer a scalar."""
+    return result(node, "int32", ())
+
+
+def fill(node: Node) -> list[ResultType]:
+    """Infer a tensor of the shape in operand 0."""
+    check_single(node, 1)
+    length, dims, dtype = vector_length(node, 0), static_ints(node, 0), node.operand(1).dtype
+    if dims is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(d < 0 for d in dims):
+        raise node.error(f"the shape {list(dims)} must not have negative sizes")
+    return result(node, dtype, dims)
+
+
+def broadcast_args(node: Node) -> list[ResultType]:
+    """Infer a vector as long as the longer of two shapes."""
+    shapes = [shape_of(node, index, 1) for index in (0, 1)]
+    lengths = [None if shape is None else shape[0] for shape in shapes]
+    longest = None if None in lengths else max(length for length in lengths if length is not None)
+    return result(node, node.operand(0).dtype, (longest,))
+
+
+def _check_fill(node: Node) -> None:
+    value, out = node.operand(1), node.results[0]
+    if value.dtype != out.dtype:
+        raise node.error(f"the value is {value.dtype}, the result {out.dtype}; they must be equal")
+
+
+verify_range = verified(verify_same_dtype, range_)
+verify_rank = verified(lambda node: None, rank)
+verify_fill = verified(_check_fill, fill)
+verify_zeros_like = verified(verify_first_dtype, unary)
+verify_broadcast_args = verified(verify_same_dtype, broadcast_args)
+
+
+_op = OperatorFamily(__name__)
 
 SPECS = (
-    _maker(
+    _op(
         "RANGE",
-        (Operand("start"), Operand("limit"), Operand("delta")),
+        "start limit delta",
         "numbers from start to limit in steps of delta",
-        options="RangeOptions",
-        quant=real_only("its result counts in steps that codes would round"),
         version=2,
+        quant=real_only("its result counts in steps that codes would round"),
+        infer="range_",
+        kernel="range_",
     ),
-    _maker("RANK", (Operand("input"),), "number of the operand's axes", options="RankOptions"),
-    _maker(
-        "FILL",
-        (Operand("dims", dtypes=_INTS), Operand("value")),
-        "tensor of one value",
-        options="FillOptions",
-        traits=_PURE | {Trait.SAME_QUANT},
-        version=4,
-        quant=moved(1),
-    ),
-    _maker(
+    _op("RANK", "input", "number of the operand's axes", quant=NONE),
+    _op("FILL", "dims:int value", "tensor of one value", version=4, quant=moved(1), traits=MOVES),
+    _op(
         "ZEROS_LIKE",
-        (Operand("input"),),
+        "input",
         "zeros of the operand's shape",
-        options="ZerosLikeOptions",
         quant=real_only("its result is real zeros"),
-        infer="odc_mlir.ops.infer.common:unary",
+        infer="infer.common:unary",
     ),
-    _maker(
-        "BROADCAST_ARGS",
-        (Operand("shape0", dtypes=_INTS), Operand("shape1", dtypes=_INTS)),
-        "broadcast of two shapes",
-        options=None,
-    ),
+    _op("BROADCAST_ARGS", "shape0:int shape1:int", "broadcast of two shapes", options=None, quant=NONE),
 )

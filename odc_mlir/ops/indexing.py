@@ -2,93 +2,207 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter
 
-from odc_mlir.ops.quantization import QuantRule, joined, moved, real_only
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.ops.infer.common import (
+    check_single,
+    normal_axis,
+    option,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_int,
+    static_ints,
+    unary,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+)
+from odc_mlir.ops.quantization import joined, moved, real_only
+from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Shape
 
-_INFER = "odc_mlir.ops.infer.indexing"
-_KERNELS = "odc_mlir.runtime.kernels.indexing"
-_ONE = (Operand("output"),)
-_INTS = ("int32", "int64")
-_INDICES = Operand("indices", dtypes=("int16", *_INTS))
-_SHAPE = Operand("shape", dtypes=_INTS)
-_PURE = frozenset({Trait.PURE})
-_MOVES = _PURE | {Trait.SAME_QUANT}
+
+def gather(node: Node) -> list[ResultType]:
+    """Infer ``params`` with ``axis`` replaced by the indices' shape without ``batch_dims`` axes.
+
+    Block formats are decoded to the declared element type.
+    """
+    x, indices = shape_of(node, 0), shape_of(node, 1)
+    dtype = node.results[0].dtype if node.operand(0).info.kind == "block" else node.operand(0).dtype
+    if x is None or indices is None:
+        return result(node, dtype, None)
+    axis, batch = gather_axes(node, len(x), len(indices))
+    for i in range(batch):
+        same_dim(node, x[i], indices[i], f"size of batch axis {i}")
+    return result(node, dtype, (*x[:axis], *indices[batch:], *x[axis + 1 :]))
 
 
-def _indexed(
-    name: str,
-    operands: tuple[Operand, ...],
-    summary: str,
-    *,
-    options: str,
-    traits: frozenset[Trait] = _MOVES,
-    version: int = 1,
-    quant: QuantRule | None = None,
-) -> OpSpec:
-    function = name.lower()
-    return OpSpec(
-        name,
-        operands,
-        _ONE,
-        options,
-        f"{_INFER}:{function}",
-        f"{_KERNELS}:{function}",
-        f"{_INFER}:verify_{function}",
-        traits,
-        version,
-        quant or moved(),
-        summary,
-    )
+def gather_axes(node: Node, rank: int, index_rank: int) -> tuple[int, int]:
+    """Return (axis, number of batch axes) of a GATHER; raise ModelError for invalid ones."""
+    axis = normal_axis(node, int(option(node, "axis")), rank)
+    written = int(option(node, "batch_dims"))
+    batch = written + index_rank if written < 0 else written
+    if not 0 <= batch <= min(axis, index_rank):
+        raise node.error(
+            f"batch_dims is {written}; with axis {axis} and indices of rank {index_rank} "
+            f"it must be from 0 to {min(axis, index_rank)}"
+        )
+    return axis, batch
 
+
+def gather_nd(node: Node) -> list[ResultType]:
+    """Infer slices of ``params`` at the coordinates in the last axis of the indices."""
+    x, indices, dtype = shape_of(node, 0), shape_of(node, 1), node.operand(0).dtype
+    if x is None or indices is None:
+        return result(node, dtype, None)
+    depth = coordinate_count(node, x, indices)
+    return result(node, dtype, None if depth is None else (*indices[:-1], *x[depth:]))
+
+
+def coordinate_count(node: Node, x: Shape, indices: Shape) -> int | None:
+    """Return the number of axes of coordinates; raise ModelError if ``x`` has fewer."""
+    if not indices:
+        raise node.error("the indices are a scalar; their last axis must hold coordinates")
+    depth = indices[-1]
+    if depth is not None and depth > len(x):
+        raise node.error(f"coordinates have {depth} entries, the operand {shape_text(x)} has {len(x)} axes")
+    return depth
+
+
+def scatter_nd(node: Node) -> list[ResultType]:
+    """Infer a tensor of the shape in operand 2."""
+    indices, updates, dtype = shape_of(node, 0), shape_of(node, 1), node.operand(1).dtype
+    length, wanted = vector_length(node, 2), static_ints(node, 2)
+    if wanted is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(d < 0 for d in wanted):
+        raise node.error(f"the result's shape {list(wanted)} must not have negative sizes")
+    if indices is not None and updates is not None:
+        check_updates(node, indices, updates, wanted)
+    return result(node, dtype, wanted)
+
+
+def check_updates(node: Node, indices: Shape, updates: Shape, wanted: Sequence[int]) -> None:
+    """Raise ModelError unless updates have one slice of shape ``wanted`` per coordinate."""
+    depth = coordinate_count(node, tuple(wanted), indices)
+    if depth is None:
+        return
+    expected: Shape = (*indices[:-1], *wanted[depth:])
+    fits = len(expected) == len(updates)
+    if not fits or any(None not in (a, b) and a != b for a, b in zip(expected, updates, strict=True)):
+        raise node.error(f"the updates have the shape {shape_text(updates)}; it must be {shape_text(expected)}")
+
+
+def sparse_to_dense(node: Node) -> list[ResultType]:
+    """Infer a tensor of the shape in operand 1."""
+    shape_of(node, 0, (0, 1, 2))
+    shape_of(node, 2, (0, 1))
+    check_single(node, 3)
+    dtype, length, wanted = node.operand(2).dtype, vector_length(node, 1), static_ints(node, 1)
+    if wanted is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(d < 0 for d in wanted):
+        raise node.error(f"the result's shape {list(wanted)} must not have negative sizes")
+    return result(node, dtype, wanted)
+
+
+def one_hot(node: Node) -> list[ResultType]:
+    """Infer the indices with an axis of ``depth`` elements inserted at ``axis`` (-1: last)."""
+    indices, dtype, depth = shape_of(node, 0), node.operand(2).dtype, static_int(node, 1)
+    for index in (2, 3):
+        check_single(node, index)
+    if indices is None:
+        return result(node, dtype, None)
+    if depth is not None and depth < 0:
+        raise node.error(f"the depth is {depth}; it must not be negative")
+    axis = normal_axis(node, int(option(node, "axis")), len(indices) + 1)
+    return result(node, dtype, (*indices[:axis], depth, *indices[axis:]))
+
+
+def dynamic_update_slice(node: Node) -> list[ResultType]:
+    """Infer the type of operand 0, into which operand 1 must fit."""
+    x, update, length = shape_of(node, 0), shape_of(node, 1), vector_length(node, 2)
+    if x is not None:
+        same_dim(node, len(x), length, "rank of the operand and number of start positions")
+        if update is not None:
+            check_fits(node, x, update)
+    return unary(node)
+
+
+def check_fits(node: Node, x: Shape, update: Shape) -> None:
+    """Raise ModelError if ``update`` has another rank or is larger than ``x`` along an axis."""
+    fits = len(x) == len(update)
+    if not fits or any(None not in (a, b) and (b or 0) > (a or 0) for a, b in zip(x, update, strict=True)):
+        raise node.error(f"the update {shape_text(update)} does not fit into the operand {shape_text(x)}")
+
+
+def _check_equal(node: Node, *indices: int) -> None:
+    """Check that these operands and the result have one element type."""
+    expected = node.results[0].dtype
+    for index in indices:
+        info = node.operand(index)
+        if info.dtype != expected:
+            raise node.error(
+                f"operand {index} ({node.spec.operand_name(index)}) is {info.dtype}, the result {expected}; "
+                "they must be equal",
+                tensor=info.name,
+            )
+
+
+def _check_gather(node: Node) -> None:
+    if node.operand(0).info.kind != "block":
+        verify_first_dtype(node)
+    elif node.results[0].dtype != "float32":
+        raise node.error(f"the operand is {node.operand(0).dtype}, the result {node.results[0].dtype} must be float32")
+
+
+verify_gather = verified(_check_gather, gather)
+verify_gather_nd = verified(verify_first_dtype, gather_nd)
+verify_scatter_nd = verified(lambda node: _check_equal(node, 1), scatter_nd)
+verify_sparse_to_dense = verified(lambda node: _check_equal(node, 2, 3), sparse_to_dense)
+verify_one_hot = verified(lambda node: _check_equal(node, 2, 3), one_hot)
+verify_dynamic_update_slice = verified(lambda node: _check_equal(node, 0, 1), dynamic_update_slice)
+
+
+_op = OperatorFamily(__name__, traits=MOVES)
 
 SPECS = (
-    _indexed(
+    _op(
         "GATHER",
-        (Operand("params"), _INDICES),
+        "params indices:int16|int",
         "slices by indices along an axis",
-        options="GatherOptions",
         version=7,
         quant=moved(table=itemgetter("axis")),
     ),
-    _indexed(
-        "GATHER_ND",
-        (Operand("params"), _INDICES),
-        "slices at coordinates",
-        options="GatherNdOptions",
-        version=5,
-        quant=moved(table=0),
-    ),
-    _indexed(
+    _op("GATHER_ND", "params indices:int16|int", "slices at coordinates", version=5, quant=moved(table=0)),
+    _op(
         "SCATTER_ND",
-        (_INDICES, Operand("updates"), _SHAPE),
+        "indices:int16|int updates shape:int",
         "sum of slices into zeros at coordinates",
-        options="ScatterNdOptions",
         quant=real_only("it adds to the code 0, which may not represent zero"),
-        traits=_PURE,
+        traits=PURE,
     ),
-    _indexed(
+    _op(
         "SPARSE_TO_DENSE",
-        (_INDICES, _SHAPE, Operand("values"), Operand("default")),
+        "indices:int16|int shape:int values default",
         "one value, with others at coordinates",
-        options="SparseToDenseOptions",
-        quant=joined(2, 3),
         version=3,
-    ),
-    _indexed(
-        "ONE_HOT",
-        (_INDICES, Operand("depth", dtypes=("int32",)), Operand("on_value"), Operand("off_value")),
-        "one-hot encoding along a new axis",
-        options="OneHotOptions",
         quant=joined(2, 3),
     ),
-    _indexed(
+    _op(
+        "ONE_HOT",
+        "indices:int16|int depth:int32 on_value off_value",
+        "one-hot encoding along a new axis",
+        quant=joined(2, 3),
+    ),
+    _op(
         "DYNAMIC_UPDATE_SLICE",
-        (Operand("operand"), Operand("update"), Operand("start", dtypes=_INTS)),
+        "operand update start:int",
         "operand with a replaced part",
-        options="DynamicUpdateSliceOptions",
-        quant=joined(0, 1),
         version=5,
+        quant=joined(0, 1),
     ),
 )

@@ -2,128 +2,446 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import QuantRule, joined, moved
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from collections.abc import Sequence
 
-_INFER = "odc_mlir.ops.infer.layout"
-_KERNELS = "odc_mlir.runtime.kernels.layout"
-_X = Operand("input")
-_ONE = (Operand("output"),)
-_SEVERAL = (Operand("outputs", variadic=True),)
-_INTS = ("int32", "int64")
-_MOVES = frozenset({Trait.PURE, Trait.SAME_QUANT})
+from odc_mlir.ops.infer.common import (
+    check_elements,
+    check_single,
+    normal_axis,
+    option,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_int,
+    static_ints,
+    unary,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+)
+from odc_mlir.ops.quantization import joined, moved
+from odc_mlir.ops.shape import pad
+from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape
 
 
-def _ints(name: str) -> Operand:
-    return Operand(name, dtypes=_INTS)
+def tile(node: Node) -> list[ResultType]:
+    """Infer operand 0 repeated along each axis by operand 1."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length, multiples = vector_length(node, 1), static_ints(node, 1)
+    if x is None:
+        return result(node, dtype, unknown_shape(length))
+    if length not in (None, len(x)):
+        raise node.error(f"there are {length} multiples for an operand of rank {len(x)}")
+    if multiples is None:
+        return result(node, dtype, unknown_shape(len(x)))
+    return result(node, dtype, tiled_shape(node, x, multiples))
 
 
-def _mover(
-    name: str,
-    operands: tuple[Operand, ...],
-    summary: str,
-    *,
-    options: str,
-    results: tuple[Operand, ...] = _ONE,
-    version: int = 1,
-    quant: QuantRule | None = None,
-) -> OpSpec:
-    function = name.lower()
-    return OpSpec(
-        name,
-        operands,
-        results,
-        options,
-        f"{_INFER}:{function}",
-        f"{_KERNELS}:{function}",
-        f"{_INFER}:verify_{function}",
-        _MOVES,
-        version,
-        quant or moved(),
-        summary,
-    )
+def tiled_shape(node: Node, x: Shape, multiples: Sequence[int]) -> Shape:
+    """Return sizes times ``multiples``; raise ModelError unless there is a valid one per axis."""
+    if len(multiples) != len(x) or any(m < 0 for m in multiples):
+        raise node.error(f"multiples {list(multiples)} must be {len(x)} numbers that are not negative")
+    return tuple(None if d is None else d * m for d, m in zip(x, multiples, strict=True))
 
+
+def parts(node: Node, name: str) -> int:
+    """Return the number of results; raise ModelError if the option ``name`` differs."""
+    count, written = len(node.results), int(option(node, name))
+    if written != count:
+        raise node.error(f"{name} is {written}, but there are {count} results")
+    return count
+
+
+def _pieces(node: Node, dtype: str, x: Shape | None, axis: int | None, sizes: Sequence[int | None]) -> list[ResultType]:
+    """Infer one result per entry of ``sizes`` along ``axis``; with an unknown axis all sizes are unknown."""
+    pieces: list[ResultType] = []
+    for size in sizes:
+        if x is None or axis is None:
+            pieces += result(node, dtype, unknown_shape(None if x is None else len(x)))
+        else:
+            pieces += result(node, dtype, (*x[:axis], size, *x[axis + 1 :]))
+    return pieces
+
+
+def split(node: Node) -> list[ResultType]:
+    """Infer ``num_splits`` equal parts of operand 1 along the axis in operand 0."""
+    count, x, dtype = parts(node, "num_splits"), shape_of(node, 1), node.operand(1).dtype
+    axis = static_int(node, 0)
+    if x is None or axis is None:
+        return _pieces(node, dtype, x, None, [None] * count)
+    place = normal_axis(node, axis, len(x))
+    return _pieces(node, dtype, x, place, [equal_part(node, x[place], count)] * count)
+
+
+def equal_part(node: Node, size: int | None, count: int) -> int | None:
+    """Return the size of each of ``count`` equal parts; raise ModelError if there is a remainder."""
+    if size is None:
+        return None
+    if count < 1 or size % count:
+        raise node.error(f"an axis of size {size} cannot be split into {count} equal parts")
+    return size // count
+
+
+def split_v(node: Node) -> list[ResultType]:
+    """Infer parts of operand 0 with the sizes in operand 1 along the axis in operand 2."""
+    count, x, dtype = parts(node, "num_splits"), shape_of(node, 0), node.operand(0).dtype
+    length, sizes, axis = vector_length(node, 1), static_ints(node, 1), static_int(node, 2)
+    if length not in (None, count):
+        raise node.error(f"there are {length} sizes, but {count} results")
+    if x is None or axis is None:
+        return _pieces(node, dtype, x, None, [None] * count)
+    place = normal_axis(node, axis, len(x))
+    filled = [None] * count if sizes is None else part_sizes(node, x[place], sizes)
+    return _pieces(node, dtype, x, place, filled)
+
+
+def part_sizes(node: Node, size: int | None, sizes: Sequence[int]) -> list[int | None]:
+    """Return ``sizes`` with a -1 replaced by the rest of ``size``; raise ModelError if the sum differs."""
+    if any(s < -1 for s in sizes) or sum(s == -1 for s in sizes) > 1:
+        raise node.error(f"sizes {list(sizes)} must have at most one -1 and no other negative size")
+    taken = sum(s for s in sizes if s >= 0)
+    if size is None:
+        return [None if s == -1 else s for s in sizes]
+    if taken > size or (-1 not in sizes and taken != size):
+        raise node.error(f"sizes {list(sizes)} do not add up to the axis of size {size}")
+    return [size - taken if s == -1 else s for s in sizes]
+
+
+def unpack(node: Node) -> list[ResultType]:
+    """Infer the operand's slices along ``axis``, which they lack."""
+    count, x, dtype = parts(node, "num"), shape_of(node, 0), node.operand(0).dtype
+    if x is None:
+        return _pieces(node, dtype, None, None, [None] * count)
+    axis = normal_axis(node, int(option(node, "axis")), len(x))
+    same_dim(node, x[axis], count, f"size of axis {axis} and number of results")
+    return result(node, dtype, (*x[:axis], *x[axis + 1 :])) * count
+
+
+def padv2(node: Node) -> list[ResultType]:
+    """Infer operand 0 padded by operand 1 (``[rank, 2]``: before, after)."""
+    if node.optional(2) is not None:
+        check_single(node, 2)
+    return pad(node)
+
+
+def mirror_pad(node: Node) -> list[ResultType]:
+    """Infer operand 0 with mirrored elements added; an axis cannot add more than it has."""
+    x, flat, edge = shape_of(node, 0), static_ints(node, 1), mirror_edge(node)
+    padded = pad(node)
+    if x is not None and flat is not None:
+        for axis, size in enumerate(x):
+            check_mirror(node, axis, size, flat[2 * axis : 2 * axis + 2], edge)
+    return padded
+
+
+def mirror_edge(node: Node) -> int:
+    """Return the number of elements at each end that are not repeated: 1 for reflect, 0 for symmetric."""
+    mode = option(node, "mode")
+    if mode not in ("reflect", "symmetric"):
+        raise node.error(f"mode is {mode!r}; allowed are reflect, symmetric")
+    return 1 if mode == "reflect" else 0
+
+
+def check_mirror(node: Node, axis: int, size: int | None, pads: Sequence[int], edge: int) -> None:
+    """Raise ModelError if an axis has too few elements to mirror."""
+    if size is not None and max(pads) > max(size - edge, 0):
+        raise node.error(f"axis {axis} of size {size} is padded by {max(pads)}; at most {max(size - edge, 0)} can be")
+
+
+def reverse_v2(node: Node) -> list[ResultType]:
+    """Infer the type of operand 0."""
+    x, axes = shape_of(node, 0), static_ints(node, 1)
+    vector_length(node, 1)
+    if x is not None and axes is not None:
+        reversed_axes(node, axes, len(x))
+    return unary(node)
+
+
+def reversed_axes(node: Node, axes: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return ``axes`` counted from the front; raise ModelError for duplicates."""
+    places = tuple(normal_axis(node, axis, rank) for axis in axes)
+    if len(set(places)) != len(places):
+        raise node.error(f"axes {list(axes)} name one axis twice")
+    return places
+
+
+def reverse_sequence(node: Node) -> list[ResultType]:
+    """Infer the type of operand 0; operand 1 has one length per entry of ``batch_dim``."""
+    x, length = shape_of(node, 0), vector_length(node, 1)
+    if x is not None:
+        batch, _ = sequence_axes(node, len(x))
+        same_dim(node, x[batch], length, "batch size and number of lengths")
+    return unary(node)
+
+
+def sequence_axes(node: Node, rank: int) -> tuple[int, int]:
+    """Return (batch axis, sequence axis); raise ModelError if they are equal."""
+    batch = normal_axis(node, int(option(node, "batch_dim")), rank)
+    sequence = normal_axis(node, int(option(node, "seq_dim")), rank)
+    if batch == sequence:
+        raise node.error(f"batch_dim and seq_dim are both {batch}")
+    return batch, sequence
+
+
+def _blocks(node: Node, what: str) -> tuple[Shape | None, tuple[int, ...] | None, tuple[int, ...] | None]:
+    """Return the shape of operand 0, the block shape and the flat pairs of operand 2 after checks."""
+    x, length = shape_of(node, 0), vector_length(node, 1)
+    pairs_shape = shape_of(node, 2, 2)
+    if x is not None and length is not None and not 1 <= length < len(x):
+        raise node.error(f"a block shape of {length} entries does not fit the operand {shape_text(x)}")
+    if pairs_shape is not None:
+        same_dim(node, pairs_shape[0], length, f"numbers of {what} and of block sizes")
+        same_dim(node, pairs_shape[1], 2, f"columns of the {what}")
+    return x, static_ints(node, 1), static_ints(node, 2)
+
+
+def space_to_batch_nd(node: Node) -> list[ResultType]:
+    """Infer ``[N * blocks, spatial / block…, …]`` from ``[N, spatial…, …]`` padded by operand 2."""
+    x, block, pads = _blocks(node, "paddings")
+    dtype = node.operand(0).dtype
+    if x is None or block is None or pads is None:
+        return result(node, dtype, unknown_shape(None if x is None else len(x)))
+    return result(node, dtype, batched_shape(node, x, block, pads))
+
+
+def batched_shape(node: Node, x: Shape, block: Sequence[int], pads: Sequence[int]) -> Shape:
+    """Return the result's shape of SPACE_TO_BATCH_ND; raise ModelError for a remainder."""
+    check_blocks(node, x, block, pads)
+    sizes, batch = list(x), x[0]
+    for axis, count in enumerate(block, 1):
+        size = sizes[axis]
+        if size is not None:
+            padded = size + pads[2 * axis - 2] + pads[2 * axis - 1]
+            if padded % count:
+                raise node.error(
+                    f"axis {axis} has {padded} elements after padding; not a multiple of the block {count}"
+                )
+            sizes[axis] = padded // count
+        batch = None if batch is None else batch * count
+    return (batch, *sizes[1:])
+
+
+def check_blocks(node: Node, x: Shape, block: Sequence[int], pairs: Sequence[int]) -> None:
+    """Raise ModelError unless there are positive block sizes and valid pairs for the operand's axes."""
+    if not 1 <= len(block) < len(x) or len(pairs) != 2 * len(block):
+        raise node.error(f"{len(block)} block sizes and {len(pairs)} paddings do not fit the operand {shape_text(x)}")
+    if min(block) < 1 or min(pairs) < 0:
+        raise node.error(f"block sizes {list(block)} must be positive, {list(pairs)} not negative")
+
+
+def batch_to_space_nd(node: Node) -> list[ResultType]:
+    """Infer ``[N, spatial * block…, …]``, cropped by operand 2, from ``[N * blocks, spatial…, …]``."""
+    x, block, crops = _blocks(node, "crops")
+    dtype = node.operand(0).dtype
+    if x is None or block is None or crops is None:
+        return result(node, dtype, unknown_shape(None if x is None else len(x)))
+    return result(node, dtype, spread_shape(node, x, block, crops))
+
+
+def spread_shape(node: Node, x: Shape, block: Sequence[int], crops: Sequence[int]) -> Shape:
+    """Return the result's shape of BATCH_TO_SPACE_ND; raise ModelError for invalid blocks or crops."""
+    check_blocks(node, x, block, crops)
+    sizes, batch = list(x), x[0]
+    for axis, count in enumerate(block, 1):
+        if batch is not None:
+            if batch % count:
+                raise node.error(f"a batch of {x[0]} cannot be divided into blocks {list(block)}")
+            batch //= count
+        size = sizes[axis]
+        if size is not None:
+            left = size * count - crops[2 * axis - 2] - crops[2 * axis - 1]
+            if left < 0:
+                raise node.error(f"axis {axis} has {size * count} elements, fewer than are cropped")
+            sizes[axis] = left
+    return (batch, *sizes[1:])
+
+
+def block_size(node: Node) -> int:
+    """Return the option ``block_size``; raise ModelError if it is below 1."""
+    size = int(option(node, "block_size"))
+    if size < 1:
+        raise node.error(f"block_size is {size}; it must be positive")
+    return size
+
+
+def space_to_depth(node: Node) -> list[ResultType]:
+    """Infer ``[N, H/b, W/b, C*b*b]`` from ``[N, H, W, C]``."""
+    x, size = shape_of(node, 0, 4), block_size(node)
+    if x is None:
+        return result(node, node.operand(0).dtype, (None,) * 4)
+    rows, columns = equal_part(node, x[1], size), equal_part(node, x[2], size)
+    channels = None if x[3] is None else x[3] * size * size
+    return result(node, node.operand(0).dtype, (x[0], rows, columns, channels))
+
+
+def depth_to_space(node: Node) -> list[ResultType]:
+    """Infer ``[N, H*b, W*b, C]`` from ``[N, H, W, C*b*b]``."""
+    x, size = shape_of(node, 0, 4), block_size(node)
+    if x is None:
+        return result(node, node.operand(0).dtype, (None,) * 4)
+    rows, columns = (None if d is None else d * size for d in x[1:3])
+    return result(node, node.operand(0).dtype, (x[0], rows, columns, equal_part(node, x[3], size * size)))
+
+
+def dilate(node: Node) -> list[ResultType]:
+    """Infer operand 0 with ``d - 1`` elements between neighbours of each axis, d from operand 1."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length, dilations = vector_length(node, 1), static_ints(node, 1)
+    check_single(node, 2)
+    if x is None:
+        return result(node, dtype, unknown_shape(length))
+    if length not in (None, len(x)):
+        raise node.error(f"there are {length} dilations for an operand of rank {len(x)}")
+    if dilations is None:
+        return result(node, dtype, unknown_shape(len(x)))
+    return result(node, dtype, dilated_shape(node, x, dilations))
+
+
+def dilated_shape(node: Node, x: Shape, dilations: Sequence[int]) -> Shape:
+    """Return sizes after dilation; raise ModelError for a dilation below 1. Empty axes stay empty."""
+    if len(dilations) != len(x) or any(d < 1 for d in dilations):
+        raise node.error(f"dilations {list(dilations)} must be {len(x)} positive numbers")
+    return tuple(None if d is None else max((d - 1) * by + 1, 0) for d, by in zip(x, dilations, strict=True))
+
+
+def matrix_diag(node: Node) -> list[ResultType]:
+    """Infer ``[…, n, n]`` from ``[…, n]``."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    if x is None:
+        return result(node, dtype, None)
+    if not x:
+        raise node.error("the operand is a scalar; its rank must be at least 1")
+    return result(node, dtype, (*x, x[-1]))
+
+
+def matrix_set_diag(node: Node) -> list[ResultType]:
+    """Infer the type of operand 0 ``[…, rows, columns]``; operand 1 is ``[…, min(rows, columns)]``."""
+    x, diagonal = shape_of(node, 0), shape_of(node, 1)
+    if x is not None:
+        if len(x) < 2:
+            raise node.error(f"the operand has the shape {shape_text(x)}; its rank must be at least 2")
+        if diagonal is not None:
+            check_diagonal(node, x, diagonal)
+    return unary(node)
+
+
+def check_diagonal(node: Node, x: Shape, diagonal: Shape) -> None:
+    """Raise ModelError unless ``diagonal`` has one vector per matrix, as long as its shorter side."""
+    rows, columns = x[-2:]
+    wanted: Shape = (*x[:-2], None if rows is None or columns is None else min(rows, columns))
+    fits = len(wanted) == len(diagonal)
+    if not fits or any(None not in (a, b) and a != b for a, b in zip(wanted, diagonal, strict=True)):
+        raise node.error(f"the diagonal has the shape {shape_text(diagonal)}; it must be {shape_text(wanted)}")
+
+
+def broadcast_to(node: Node) -> list[ResultType]:
+    """Infer operand 0 with the shape in operand 1."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length, wanted = vector_length(node, 1), static_ints(node, 1)
+    if wanted is None:
+        return result(node, dtype, unknown_shape(length))
+    check_broadcast(node, x, wanted)
+    return result(node, dtype, wanted)
+
+
+def check_broadcast(node: Node, x: Shape | None, wanted: Sequence[int]) -> None:
+    """Raise ModelError if the shape ``x`` does not broadcast to the shape ``wanted``."""
+    if any(d < 0 for d in wanted):
+        raise node.error(f"the new shape {list(wanted)} must not have negative sizes")
+    if x is None:
+        return
+    aligned = wanted[len(wanted) - len(x) :] if len(x) <= len(wanted) else ()
+    if len(aligned) != len(x) or any(a not in (None, 1, b) for a, b in zip(x, aligned, strict=True)):
+        raise node.error(f"{shape_text(x)} cannot be broadcast to {list(wanted)}")
+    check_elements(node, wanted, node.operand(0).dtype)
+
+
+def _check_pieces(node: Node, index: int) -> None:
+    """Check that every result has the element type of operand ``index``."""
+    expected = node.operand(index).dtype
+    for info in node.results:
+        if info.dtype != expected:
+            raise node.error(
+                f"the operand is {expected}, the result {info.dtype}; they must be equal", tensor=info.name
+            )
+
+
+def _check_filler(node: Node, index: int) -> None:
+    """Check that the result and the filling value have the operand's element type."""
+    verify_first_dtype(node)
+    filler = node.optional(index)
+    if filler is not None and filler.dtype != node.operand(0).dtype:
+        name = node.spec.operand_name(index)
+        raise node.error(
+            f"operand {index} ({name}) is {filler.dtype}, the operand {node.operand(0).dtype}; they must be equal",
+            tensor=filler.name,
+        )
+
+
+verify_tile = verified(verify_first_dtype, tile)
+verify_split = verified(lambda node: _check_pieces(node, 1), split)
+verify_split_v = verified(lambda node: _check_pieces(node, 0), split_v)
+verify_unpack = verified(lambda node: _check_pieces(node, 0), unpack)
+verify_padv2 = verified(lambda node: _check_filler(node, 2), padv2)
+verify_mirror_pad = verified(verify_first_dtype, mirror_pad)
+verify_reverse_v2 = verified(verify_first_dtype, reverse_v2)
+verify_reverse_sequence = verified(verify_first_dtype, reverse_sequence)
+verify_space_to_batch_nd = verified(verify_first_dtype, space_to_batch_nd)
+verify_batch_to_space_nd = verified(verify_first_dtype, batch_to_space_nd)
+verify_space_to_depth = verified(verify_first_dtype, space_to_depth)
+verify_depth_to_space = verified(verify_first_dtype, depth_to_space)
+verify_dilate = verified(lambda node: _check_filler(node, 2), dilate)
+verify_matrix_diag = verified(verify_first_dtype, matrix_diag)
+verify_matrix_set_diag = verified(lambda node: _check_filler(node, 1), matrix_set_diag)
+verify_broadcast_to = verified(verify_first_dtype, broadcast_to)
+
+
+_op = OperatorFamily(__name__, quant=moved(), traits=MOVES)
 
 SPECS = (
-    _mover("TILE", (_X, _ints("multiples")), "repetition along each axis", options="TileOptions", version=3),
-    _mover(
-        "SPLIT",
-        (_ints("axis"), _X),
-        "split into equal parts along an axis",
-        options="SplitOptions",
-        quant=moved(1),
-        results=_SEVERAL,
-        version=5,
+    _op("TILE", "input multiples:int", "repetition along each axis", version=3),
+    _op(
+        "SPLIT", "axis:int input", "split into equal parts along an axis", gives="outputs...", version=5, quant=moved(1)
     ),
-    _mover(
+    _op(
         "SPLIT_V",
-        (_X, _ints("sizes"), _ints("axis")),
+        "input sizes:int axis:int",
         "split into parts of given sizes along an axis",
-        options="SplitVOptions",
-        results=_SEVERAL,
+        gives="outputs...",
         version=3,
     ),
-    _mover(
-        "UNPACK", (_X,), "slices along an axis, which is removed", options="UnpackOptions", results=_SEVERAL, version=5
-    ),
-    _mover(
+    _op("UNPACK", "input", "slices along an axis, which is removed", gives="outputs...", version=5),
+    _op(
         "PADV2",
-        (_X, Operand("paddings", dtypes=(*_INTS, "int8", "int16")), Operand("value", optional=True)),
+        "input paddings:int|int8|int16 value?",
         "padding with one value",
         options="PadV2Options",
-        quant=joined(0, 2),
         version=5,
+        quant=joined(0, 2),
     ),
-    _mover(
-        "MIRROR_PAD",
-        (_X, _ints("paddings")),
-        "padding with mirrored elements",
-        options="MirrorPadOptions",
-        version=4,
-    ),
-    _mover("REVERSE_V2", (_X, _ints("axes")), "reversal along some axes", options="ReverseV2Options", version=4),
-    _mover(
-        "REVERSE_SEQUENCE",
-        (_X, _ints("lengths")),
-        "reversal of the first elements of each batch entry",
-        options="ReverseSequenceOptions",
-    ),
-    _mover(
+    _op("MIRROR_PAD", "input paddings:int", "padding with mirrored elements", version=4),
+    _op("REVERSE_V2", "input axes:int", "reversal along some axes", version=4),
+    _op("REVERSE_SEQUENCE", "input lengths:int", "reversal of the first elements of each batch entry"),
+    _op(
         "SPACE_TO_BATCH_ND",
-        (_X, _ints("block_shape"), _ints("paddings")),
+        "input block_shape:int paddings:int",
         "padding, then blocks of space to batch entries",
         options="SpaceToBatchNDOptions",
         version=4,
     ),
-    _mover(
+    _op(
         "BATCH_TO_SPACE_ND",
-        (_X, _ints("block_shape"), _ints("crops")),
+        "input block_shape:int crops:int",
         "batch entries to blocks of space, then cropping",
         options="BatchToSpaceNDOptions",
         version=4,
     ),
-    _mover("SPACE_TO_DEPTH", (_X,), "blocks of pixels to channels", options="SpaceToDepthOptions", version=3),
-    _mover("DEPTH_TO_SPACE", (_X,), "channels to blocks of pixels", options="DepthToSpaceOptions", version=3),
-    _mover(
-        "DILATE",
-        (_X, _ints("dilations"), Operand("padding_value")),
-        "insertion of one value between elements",
-        options="DilateOptions",
-        quant=joined(0, 2),
-    ),
-    _mover("MATRIX_DIAG", (_X,), "matrices with the operand on their diagonal", options="MatrixDiagOptions"),
-    _mover(
-        "MATRIX_SET_DIAG",
-        (_X, Operand("diagonal")),
-        "matrices with a given diagonal",
-        options="MatrixSetDiagOptions",
-        quant=joined(0, 1),
-    ),
-    _mover(
-        "BROADCAST_TO",
-        (_X, _ints("shape")),
-        "broadcast to a shape",
-        options="BroadcastToOptions",
-        version=4,
-    ),
+    _op("SPACE_TO_DEPTH", "input", "blocks of pixels to channels", version=3),
+    _op("DEPTH_TO_SPACE", "input", "channels to blocks of pixels", version=3),
+    _op("DILATE", "input dilations:int padding_value", "insertion of one value between elements", quant=joined(0, 2)),
+    _op("MATRIX_DIAG", "input", "matrices with the operand on their diagonal"),
+    _op("MATRIX_SET_DIAG", "input diagonal", "matrices with a given diagonal", quant=joined(0, 1)),
+    _op("BROADCAST_TO", "input shape:int", "broadcast to a shape", version=4),
 )

@@ -2,72 +2,95 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import NONE, OWN, joined
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
-
-_BOOL = ("bool",)
-_INFER = "odc_mlir.ops.infer.logic"
-_KERNELS = "odc_mlir.runtime.kernels.logic"
-_ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
-_COMMUTATIVE = _ELEMENTWISE | {Trait.COMMUTATIVE}
+from odc_mlir.ops.infer.common import broadcast, comparison, result, same_dim, shape_of, shape_text, verified
+from odc_mlir.ops.quantization import NONE, joined
+from odc_mlir.ops.spec import COMMUTATIVE, ELEMENTWISE, Node, OperatorFamily, ResultType, Shape, Trait
 
 
-def _comparison(name: str, options: str, version: int, summary: str, traits: frozenset[Trait] = _ELEMENTWISE) -> OpSpec:
-    return OpSpec(
-        name,
-        (Operand("lhs"), Operand("rhs")),
-        (Operand("output", dtypes=_BOOL),),
-        options,
-        "odc_mlir.ops.infer.common:comparison",
-        f"{_KERNELS}:{name.lower()}",
-        f"{_INFER}:verify_comparison",
-        traits,
-        version,
-        OWN,
-        summary,
-    )
+def _check_comparison(node: Node) -> None:
+    a, b = node.operand(0), node.operand(1)
+    if a.dtype != b.dtype:
+        raise node.error(f"operands are {a.dtype} and {b.dtype}; they must be equal")
 
 
-def _logical(name: str, operands: tuple[str, ...], summary: str) -> OpSpec:
-    return OpSpec(
-        name,
-        tuple(Operand(operand, dtypes=_BOOL) for operand in operands),
-        (Operand("output", dtypes=_BOOL),),
-        f"{name.title().replace('_', '')}Options",
-        f"odc_mlir.ops.infer.common:{'unary' if len(operands) == 1 else 'binary'}",
-        f"{_KERNELS}:{name.lower()}",
-        traits=_ELEMENTWISE if len(operands) == 1 else _COMMUTATIVE,
-        quant=NONE,
-        summary=summary,
-    )
+def _choices(node: Node) -> tuple[Shape | None, Shape | None, Shape | None]:
+    return shape_of(node, 0), shape_of(node, 1), shape_of(node, 2)
 
 
-def _select(name: str, options: str, version: int, summary: str) -> OpSpec:
-    return OpSpec(
-        name,
-        (Operand("condition", dtypes=_BOOL), Operand("x"), Operand("y")),
-        (Operand("output"),),
-        options,
-        f"{_INFER}:{name.lower()}",
-        f"{_KERNELS}:{name.lower()}",
-        f"{_INFER}:verify_{name.lower()}",
-        _ELEMENTWISE | {Trait.SAME_QUANT},
-        version,
-        joined(1, 2),
-        summary,
-    )
+def select(node: Node) -> list[ResultType]:
+    """Infer the shape of ``x`` and ``y``; the condition has it, or is a scalar or a vector."""
+    condition, x, y = _choices(node)
+    shape = _common(node, x, y)
+    if condition and shape is not None:
+        if len(condition) == len(shape):
+            shape = tuple(
+                same_dim(node, a, b, "sizes of condition and result") for a, b in zip(condition, shape, strict=True)
+            )
+        elif len(condition) == 1 and shape:
+            shape = (same_dim(node, condition[0], shape[0], "size of the condition and of the first axis"), *shape[1:])
+        else:
+            raise node.error(
+                f"the condition has the shape {shape_text(condition)}; it must be a scalar, "
+                f"a vector along the first axis, or {shape_text(shape)}"
+            )
+    return result(node, node.operand(1).dtype, shape)
 
+
+def _common(node: Node, x: Shape | None, y: Shape | None) -> Shape | None:
+    if x is None or y is None:
+        return y if x is None else x
+    if len(x) != len(y):
+        raise node.error(f"the choices have the shapes {shape_text(x)} and {shape_text(y)}; they must be equal")
+    return tuple(same_dim(node, a, b, "sizes of the choices") for a, b in zip(x, y, strict=True))
+
+
+def select_v2(node: Node) -> list[ResultType]:
+    """Infer the broadcast shape of condition, ``x`` and ``y``."""
+    condition, x, y = _choices(node)
+    if condition is None or x is None or y is None:
+        return result(node, node.operand(1).dtype, None)
+    return result(node, node.operand(1).dtype, broadcast(node, broadcast(node, condition, x), y))
+
+
+def _check_choices(node: Node) -> None:
+    x, y, out = node.operand(1), node.operand(2), node.results[0]
+    if x.dtype != y.dtype or x.dtype != out.dtype:
+        raise node.error(f"the choices are {x.dtype} and {y.dtype}, the result {out.dtype}; they must be equal")
+
+
+verify_comparison = verified(_check_comparison, comparison)
+verify_select = verified(_check_choices, select)
+verify_select_v2 = verified(_check_choices, select_v2)
+
+
+_op = OperatorFamily(__name__, gives="output:bool", quant=NONE)
+_select = OperatorFamily(__name__, quant=joined(1, 2), traits=ELEMENTWISE | {Trait.SAME_QUANT})
+_comparison = OperatorFamily(
+    __name__,
+    gives="output:bool",
+    version=3,
+    traits=ELEMENTWISE,
+    infer="infer.common:comparison",
+    verify="verify_comparison",
+)
 
 SPECS = (
-    _comparison("EQUAL", "EqualOptions", 4, "equal elements", _COMMUTATIVE),
-    _comparison("NOT_EQUAL", "NotEqualOptions", 4, "unequal elements", _COMMUTATIVE),
-    _comparison("LESS", "LessOptions", 3, "comparison: less"),
-    _comparison("LESS_EQUAL", "LessEqualOptions", 3, "comparison: less or equal"),
-    _comparison("GREATER", "GreaterOptions", 3, "comparison: greater"),
-    _comparison("GREATER_EQUAL", "GreaterEqualOptions", 3, "comparison: greater or equal"),
-    _logical("LOGICAL_AND", ("lhs", "rhs"), "logical and"),
-    _logical("LOGICAL_OR", ("lhs", "rhs"), "logical or"),
-    _logical("LOGICAL_NOT", ("input",), "logical not"),
-    _select("SELECT", "SelectOptions", 4, "x where the condition is true, else y; a vector of conditions selects rows"),
-    _select("SELECT_V2", "SelectV2Options", 2, "x where the condition is true, else y; all broadcast"),
+    _comparison("EQUAL", "lhs rhs", "equal elements", version=4, traits=COMMUTATIVE),
+    _comparison("NOT_EQUAL", "lhs rhs", "unequal elements", version=4, traits=COMMUTATIVE),
+    _comparison("LESS", "lhs rhs", "comparison: less"),
+    _comparison("LESS_EQUAL", "lhs rhs", "comparison: less or equal"),
+    _comparison("GREATER", "lhs rhs", "comparison: greater"),
+    _comparison("GREATER_EQUAL", "lhs rhs", "comparison: greater or equal"),
+    _op(
+        "LOGICAL_AND", "lhs:bool rhs:bool", "logical and", traits=COMMUTATIVE, infer="infer.common:binary", verify=None
+    ),
+    _op("LOGICAL_OR", "lhs:bool rhs:bool", "logical or", traits=COMMUTATIVE, infer="infer.common:binary", verify=None),
+    _op("LOGICAL_NOT", "input:bool", "logical not", traits=ELEMENTWISE, infer="infer.common:unary", verify=None),
+    _select(
+        "SELECT",
+        "condition:bool x y",
+        "x where the condition is true, else y; a vector of conditions selects rows",
+        version=4,
+    ),
+    _select("SELECT_V2", "condition:bool x y", "x where the condition is true, else y; all broadcast", version=2),
 )

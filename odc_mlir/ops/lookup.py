@@ -2,89 +2,155 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import QuantRule, moved, real_only
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.ops.infer.common import (
+    check_single,
+    option,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_ints,
+    vector_length,
+    verified,
+)
+from odc_mlir.ops.quantization import moved, real_only
+from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
 
-_INFER = "odc_mlir.ops.infer.lookup"
-_KERNELS = "odc_mlir.runtime.kernels.lookup"
-_ONE = (Operand("output"),)
+
+def _table(node: Node, index: int) -> Shape | None:
+    """Return the shape of a table ``[rows, …]``; raise ModelError for rank 0 and 1."""
+    table = shape_of(node, index)
+    if table is not None and len(table) < 2:
+        raise node.error(f"the table has the shape {shape_text(table)}; its rank must be at least 2")
+    return table
+
+
+def embedding_lookup(node: Node) -> list[ResultType]:
+    """Infer one row of the table per id, of the declared element type."""
+    ids, table, dtype = shape_of(node, 0, 1), _table(node, 1), node.results[0].dtype
+    if table is None:
+        return result(node, dtype, None)
+    return result(node, dtype, (ids[0] if ids else None, *table[1:]))
+
+
+def embedding_lookup_sparse(node: Node) -> list[ResultType]:
+    """Infer the dense shape without its last entry, followed by a row of the table."""
+    ids, indices, weights = shape_of(node, 0, 1), shape_of(node, 1, 2), shape_of(node, 3, 1)
+    table, dense, length = _table(node, 4), static_ints(node, 2), vector_length(node, 2)
+    if indices is not None:
+        same_dim(node, indices[0], ids[0] if ids else None, "numbers of ids and indices")
+        same_dim(node, indices[0], weights[0] if weights else None, "numbers of weights and indices")
+        same_dim(node, indices[1], length, "entries of an index and of the dense shape")
+    if length is not None and length < 1:
+        raise node.error("the dense shape is empty")
+    dtype = node.results[0].dtype
+    if table is None or length is None:
+        return result(node, dtype, None)
+    if dense is not None and min(dense) < 0:
+        raise node.error(f"the dense shape {list(dense)} must not have negative sizes")
+    outer: Shape = (None,) * (length - 1) if dense is None else dense[:-1]
+    return result(node, dtype, (*outer, *table[1:]))
+
+
+def hashtable_lookup(node: Node) -> list[ResultType]:
+    """Infer one value and one hit flag per key."""
+    lookup, keys, values = shape_of(node, 0, 1), shape_of(node, 1, 1), shape_of(node, 2)
+    count, dtype = lookup[0] if lookup else None, node.operand(2).dtype
+    hits = result(node, "uint8", (count,))
+    if values is None:
+        return [*result(node, dtype, None), *hits]
+    if not values:
+        raise node.error("the values are a scalar; their rank must be at least 1")
+    same_dim(node, values[0], keys[0] if keys else None, "numbers of keys and values")
+    return [*result(node, dtype, (count, *values[1:])), *hits]
+
+
+LARGEST_HASH_BITS = 32
+
+
+def lsh_projection(node: Node) -> list[ResultType]:
+    """Infer one number per hash function, or one bit per entry of the hash matrix."""
+    hashes, x, weight = shape_of(node, 0, 2), shape_of(node, 1), shape_of(node, 2, 1) if node.optional(2) else None
+    if x == ():
+        raise node.error("the input is a scalar; its rank must be at least 1")
+    if x is not None and weight is not None:
+        same_dim(node, x[0], weight[0], "numbers of rows and weights")
+    functions, bits = hashes or (None, None)
+    if bits is not None and bits > LARGEST_HASH_BITS:
+        raise node.error(f"the hash functions give {bits} bits; at most {LARGEST_HASH_BITS} are possible")
+    if is_dense(node):
+        return result(node, "int32", (None if functions is None or bits is None else functions * bits,))
+    return result(node, "int32", (functions,))
+
+
+def is_dense(node: Node) -> bool:
+    """Return True if an LSH_PROJECTION is dense; raise ModelError for unknown types."""
+    kind = option(node, "type")
+    if kind not in ("dense", "sparse"):
+        raise node.error(f"type is {kind!r}; allowed are sparse, dense")
+    return bool(kind == "dense")
+
+
+def skip_gram(node: Node) -> list[ResultType]:
+    """Infer a string per choice."""
+    check_single(node, 0)
+    if int(option(node, "ngram_size")) < 0:
+        raise node.error(f"ngram_size is {option(node, 'ngram_size')}; it must not be negative")
+    return result(node, "string", (None,))
+
+
+def _check_hashtable_lookup(node: Node) -> None:
+    if node.operand(2).dtype != node.results[0].dtype:
+        raise node.error(
+            f"the values are {node.operand(2).dtype}, the result {node.results[0].dtype}; they must be equal"
+        )
+
+
+verify_embedding_lookup = verified(lambda node: None, embedding_lookup)
+verify_embedding_lookup_sparse = verified(lambda node: None, embedding_lookup_sparse)
+verify_hashtable_lookup = verified(_check_hashtable_lookup, hashtable_lookup)
+verify_lsh_projection = verified(lambda node: None, lsh_projection)
+verify_skip_gram = verified(lambda node: None, skip_gram)
+
+
 _REAL = real_only("its arithmetic is defined for real values")
-_PURE = frozenset({Trait.PURE})
 
 
-def _lookup(
-    name: str,
-    operands: tuple[Operand, ...],
-    summary: str,
-    *,
-    options: str | None = None,
-    results: tuple[Operand, ...] = _ONE,
-    version: int = 1,
-    quant: QuantRule = _REAL,
-) -> OpSpec:
-    function = name.lower()
-    return OpSpec(
-        name,
-        operands,
-        results,
-        options,
-        f"{_INFER}:{function}",
-        f"{_KERNELS}:{function}",
-        f"{_INFER}:verify_{function}",
-        _PURE,
-        version,
-        quant,
-        summary,
-    )
-
-
-def _ints(name: str) -> Operand:
-    return Operand(name, dtypes=("int32", "int64"))
-
+_op = OperatorFamily(__name__, quant=_REAL)
 
 SPECS = (
-    _lookup(
+    _op(
         "EMBEDDING_LOOKUP",
-        (_ints("ids"), Operand("table")),
+        "ids:int table",
         "rows of a table, dequantised if the result is float",
+        options=None,
         version=4,
         quant=moved(1, table=0),
     ),
-    _lookup(
+    _op(
         "EMBEDDING_LOOKUP_SPARSE",
-        (
-            _ints("ids"),
-            _ints("indices"),
-            _ints("dense_shape"),
-            Operand("weights", dtypes=("float32",)),
-            Operand("table"),
-        ),
+        "ids:int indices:int dense_shape:int weights:float32 table",
         "weighted sums or means of rows of a table",
-        options="EmbeddingLookupSparseOptions",
     ),
-    _lookup(
+    _op(
         "HASHTABLE_LOOKUP",
-        (_ints("lookup"), _ints("keys"), Operand("values")),
+        "lookup:int keys:int values",
         "values of keys, zeros for missing keys, and hits",
-        results=(Operand("output"), Operand("hits", dtypes=("uint8",))),
+        gives="output hits:uint8",
+        options=None,
         quant=moved(2),
     ),
-    _lookup(
+    _op(
         "LSH_PROJECTION",
-        (
-            Operand("hash", dtypes=("float32",)),
-            Operand("input"),
-            Operand("weight", optional=True, dtypes=("float32",)),
-        ),
+        "hash:float32 input weight?:float32",
         "signs of weighted sums of hashes of the input's rows",
+        gives="output:int32",
         options="LSHProjectionOptions",
-        results=(Operand("output", dtypes=("int32",)),),
     ),
-    _lookup(
+    _op(
         "SKIP_GRAM",
-        (Operand("input", dtypes=("string",)),),
+        "input:string",
         "choices of a few words of a sentence in order, with few skipped words",
-        options="SkipGramOptions",
-        results=(Operand("output", dtypes=("string",)),),
+        gives="output:string",
     ),
 )

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 
-from odc_mlir.ops.infer.common import option
-from odc_mlir.ops.infer.named import named, required
+from odc_mlir.ops.infer.common import named, option, required
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import size
 

@@ -6,8 +6,37 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from odc_mlir.ops.infer.common import broadcast, option, result, same_dim, shape_of, shape_text
 from odc_mlir.ops.quantization import QuantRule
-from odc_mlir.ops.spec import Operand, OpSpec
+from odc_mlir.ops.spec import Node, OperatorFamily, ResultType, Shape
+
+
+def _matrix(node: Node, index: int, adjoint: bool) -> Shape | None:
+    shape = shape_of(node, index)
+    if shape is None:
+        return None
+    if len(shape) < 2:
+        what = node.spec.operand_name(index)
+        raise node.error(f"operand {index} ({what}) has the shape {shape_text(shape)}; its rank must be at least 2")
+    return (*shape[:-2], shape[-1], shape[-2]) if adjoint else shape
+
+
+def batch_matmul(node: Node) -> list[ResultType]:
+    """Infer ``[..., M, N]`` from ``[..., M, K]`` and ``[..., K, N]``; adjoint operands are transposed."""
+    a = _matrix(node, 0, bool(option(node, "adjoint_lhs")))
+    b = _matrix(node, 1, bool(option(node, "adjoint_rhs")))
+    dtype = node.results[0].dtype
+    if a is None or b is None:
+        return result(node, dtype, None)
+    same_dim(node, a[-1], b[-2], "columns of the left and rows of the right matrices")
+    return result(node, dtype, (*broadcast(node, a[:-2], b[:-2]), a[-2], b[-1]))
+
+
+def verify_batch_matmul(node: Node) -> None:
+    """Check that the left operand has the result's element type (int8 products may be int32 sums)."""
+    left, out = node.operand(0).dtype, node.results[0].dtype
+    if left != out and (left, out) != ("int8", "int32"):
+        raise node.error(f"the left operand is {left}, the result {out}; they must be equal")
 
 
 def _columns(options: Mapping[str, Any]) -> int:
@@ -15,18 +44,16 @@ def _columns(options: Mapping[str, Any]) -> int:
     return -2 if options["adjoint_rhs"] else -1
 
 
+_op = OperatorFamily(__name__)
+
 SPECS = (
-    OpSpec(
+    _op(
         "BATCH_MATMUL",
-        (Operand("lhs"), Operand("rhs")),
-        (Operand("output"),),
-        "BatchMatMulOptions",
-        "odc_mlir.ops.infer.matrix:batch_matmul",
-        "odc_mlir.runtime.kernels.matrix:batch_matmul",
-        "odc_mlir.ops.infer.matrix:verify_batch_matmul",
-        max_version=4,
+        "lhs rhs",
+        "matrix products over the last two axes, leading axes broadcast",
+        options="BatchMatMulOptions",
+        version=4,
         quant=QuantRule(stored=MappingProxyType({1: _columns})),
-        summary="matrix products over the last two axes, leading axes broadcast",
-        macs="odc_mlir.ops.macs:batch_matmul",
+        macs="batch_matmul",
     ),
 )

@@ -2,33 +2,53 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import fixed
-from odc_mlir.ops.spec import Operand, OpSpec
+import math
 
-_INFER = "odc_mlir.ops.infer.normalization"
-_KERNELS = "odc_mlir.runtime.kernels.normalization"
+from odc_mlir.ops.infer.common import option, shape_of, unary, verified, verify_first_dtype
+from odc_mlir.ops.quantization import fixed
+from odc_mlir.ops.spec import Node, OperatorFamily
+
+LARGEST_RADIUS = 1 << 20
+
+
+def _check_l2_normalization(node: Node) -> None:
+    verify_first_dtype(node)
+    shape = shape_of(node, 0)
+    if shape is not None and not shape:
+        raise node.error("the operand is a scalar; it must have at least one dimension")
+
+
+def _check_local_response_normalization(node: Node) -> None:
+    verify_first_dtype(node)
+    shape_of(node, 0, 4)
+    radius = int(option(node, "radius"))
+    if not 0 <= radius <= LARGEST_RADIUS:
+        raise node.error(f"radius is {radius}; it must be from 0 to {LARGEST_RADIUS}")
+    for name in ("bias", "alpha", "beta"):
+        if not math.isfinite(option(node, name)):
+            raise node.error(f"{name} is {option(node, name)}; it must be finite")
+
+
+verify_l2_normalization = verified(_check_l2_normalization, unary)
+verify_local_response_normalization = verified(_check_local_response_normalization, unary)
+
+
+_op = OperatorFamily(__name__)
 
 SPECS = (
-    OpSpec(
+    _op(
         "L2_NORMALIZATION",
-        (Operand("input"),),
-        (Operand("output"),),
-        "L2NormOptions",
-        "odc_mlir.ops.infer.common:unary",
-        f"{_KERNELS}:l2_normalization",
-        f"{_INFER}:verify_l2_normalization",
-        max_version=2,
+        "input",
+        "channels divided by their L2 norm",
+        options="L2NormOptions",
+        version=2,
         quant=fixed("l2_normalization"),
-        summary="channels divided by their L2 norm",
+        infer="infer.common:unary",
     ),
-    OpSpec(
+    _op(
         "LOCAL_RESPONSE_NORMALIZATION",
-        (Operand("input"),),
-        (Operand("output"),),
-        "LocalResponseNormalizationOptions",
-        "odc_mlir.ops.infer.common:unary",
-        f"{_KERNELS}:local_response_normalization",
-        f"{_INFER}:verify_local_response_normalization",
-        summary="channels divided by a power of their neighbours' energy",
+        "input",
+        "channels divided by a power of their neighbours' energy",
+        infer="infer.common:unary",
     ),
 )

@@ -2,27 +2,50 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import OWN, QuantRule, moved
-from odc_mlir.ops.spec import Operand, OpSpec
+from odc_mlir.ops.infer.common import (
+    axis_window,
+    option,
+    positive,
+    result,
+    shape_of,
+    verified,
+    verify_first_dtype,
+    window_options,
+)
+from odc_mlir.ops.quantization import OWN, moved
+from odc_mlir.ops.spec import Node, OperatorFamily, ResultType
 
 
-def _pool(name: str, summary: str, quant: QuantRule) -> OpSpec:
-    return OpSpec(
-        name,
-        (Operand("input"),),
-        (Operand("output"),),
-        "Pool2DOptions",
-        "odc_mlir.ops.infer.pooling:pool_2d",
-        f"odc_mlir.runtime.kernels.pooling:{name.lower()}",
-        "odc_mlir.ops.infer.pooling:verify_pool_2d",
-        max_version=3,
-        quant=quant,
-        summary=summary,
+def pool_window(node: Node) -> tuple[int, int]:
+    """Return the window size (height, width) of a pool."""
+    return (
+        positive(node, "filter_height", int(option(node, "filter_height"))),
+        positive(node, "filter_width", int(option(node, "filter_width"))),
     )
 
 
+def pool_2d(node: Node) -> list[ResultType]:
+    """Infer ``[N, OH, OW, C]`` from ``[N, H, W, C]``."""
+    x, dtype = shape_of(node, 0, 4), node.operand(0).dtype
+    options, kernel = window_options(node, dilated=False), pool_window(node)
+    if x is None:
+        return result(node, dtype, (None,) * 4)
+    height, width = (
+        axis_window(node, name, x[1 + i], kernel[i], options.stride[i], 1, options.padding).output
+        for i, name in enumerate(("height", "width"))
+    )
+    return result(node, dtype, (x[0], height, width, x[3]))
+
+
+verify_pool_2d = verified(verify_first_dtype, pool_2d)
+
+
+_pool_2d = OperatorFamily(
+    __name__, options="Pool2DOptions", version=3, quant=moved(), infer="pool_2d", verify="verify_pool_2d"
+)
+
 SPECS = (
-    _pool("AVERAGE_POOL_2D", "average of each window, padding not counted", moved()),
-    _pool("MAX_POOL_2D", "maximum of each window", moved()),
-    _pool("L2_POOL_2D", "root of the mean square of each window", OWN),
+    _pool_2d("AVERAGE_POOL_2D", "input", "average of each window, padding not counted"),
+    _pool_2d("MAX_POOL_2D", "input", "maximum of each window"),
+    _pool_2d("L2_POOL_2D", "input", "root of the mean square of each window", quant=OWN),
 )

@@ -2,76 +2,92 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+import math
 
-_INFER = "odc_mlir.ops.infer.quantize"
-_DECLARED = "odc_mlir.ops.infer.common:declared"
-_KERNELS = "odc_mlir.runtime.kernels"
-_ELEMENTWISE = frozenset({Trait.PURE, Trait.ELEMENTWISE})
+from odc_mlir.ops.infer.common import declared, option, result, shape_of, unary, verified, verify_first_dtype
+from odc_mlir.ops.quantization import real_only
+from odc_mlir.ops.spec import ELEMENTWISE, PURE, Node, Operand, OperatorFamily, ResultType, TensorInfo
+
+LARGEST_BITS = 16
+
+
+def _check_scale(node: Node, info: TensorInfo, what: str) -> None:
+    if info.info.is_integer and info.quant is None:
+        raise node.error(f"the {what} of {info.dtype} has no scale", tensor=info.name)
+
+
+def _check_quantize(node: Node) -> None:
+    _check_scale(node, node.operand(0), "operand")
+    _check_scale(node, node.results[0], "result")
+
+
+def _check_dequantize(node: Node) -> None:
+    _check_scale(node, node.operand(0), "operand")
+
+
+def _check_fake_quant(node: Node) -> None:
+    verify_first_dtype(node)
+    least, most, bits = option(node, "min"), option(node, "max"), option(node, "num_bits")
+    if not (math.isfinite(least) and math.isfinite(most) and least < most):
+        raise node.error(f"the range is {least} to {most}; it must be finite and not empty")
+    if not 2 <= bits <= LARGEST_BITS:
+        raise node.error(f"num_bits is {bits}; it must be from 2 to {LARGEST_BITS}")
+
+
+def bitcast(node: Node) -> list[ResultType]:
+    """Infer the operand's shape; smaller elements add an axis, larger ones replace the last axis."""
+    shape, source, target = shape_of(node, 0), node.operand(0), node.results[0]
+    small, large = sorted((source.info.bits, target.info.bits))
+    if small < 8 or large % small:
+        raise node.error(
+            f"{source.dtype} and {target.dtype} have sizes that are not whole bytes and multiples of each other"
+        )
+    if shape is None or small == large:
+        return result(node, target.dtype, shape)
+    ratio = large // small
+    if source.info.bits == large:
+        return result(node, target.dtype, (*shape, ratio))
+    if not shape or shape[-1] not in (None, ratio):
+        raise node.error(f"the last dimension must be {ratio}, so that {source.dtype} make up {target.dtype}")
+    return result(node, target.dtype, shape[:-1])
+
+
+verify_quantize = verified(_check_quantize, declared)
+verify_dequantize = verified(_check_dequantize, declared)
+verify_fake_quant = verified(_check_fake_quant, unary)
+
+
 _CONVERTS = real_only("it converts between element types itself")
 _X, _Y = (Operand("input"),), (Operand("output"),)
 
+
+_op = OperatorFamily(__name__, quant=_CONVERTS, traits=ELEMENTWISE)
+
 SPECS = (
-    OpSpec(
+    _op(
         "QUANTIZE",
-        _X,
-        _Y,
-        "QuantizeOptions",
-        _DECLARED,
-        f"{_KERNELS}.quantize:quantize",
-        f"{_INFER}:verify_quantize",
-        _ELEMENTWISE,
-        max_version=4,
-        quant=_CONVERTS,
-        summary="quantisation, or requantisation to another scale, zero point or type",
+        "input",
+        "quantisation, or requantisation to another scale, zero point or type",
+        version=4,
+        infer="infer.common:declared",
     ),
-    OpSpec(
-        "DEQUANTIZE",
-        _X,
-        _Y,
-        "DequantizeOptions",
-        _DECLARED,
-        f"{_KERNELS}.quantize:dequantize",
-        f"{_INFER}:verify_dequantize",
-        _ELEMENTWISE,
-        max_version=7,
-        quant=_CONVERTS,
-        summary="dequantisation",
-    ),
-    OpSpec(
-        "FAKE_QUANT",
-        _X,
-        _Y,
-        "FakeQuantOptions",
-        "odc_mlir.ops.infer.common:unary",
-        f"{_KERNELS}.quantize:fake_quant",
-        f"{_INFER}:verify_fake_quant",
-        _ELEMENTWISE,
-        max_version=2,
-        quant=_CONVERTS,
-        summary="rounding of real values to a quantisation grid",
-    ),
-    OpSpec(
+    _op("DEQUANTIZE", "input", "dequantisation", version=7, infer="infer.common:declared"),
+    _op("FAKE_QUANT", "input", "rounding of real values to a quantisation grid", version=2, infer="infer.common:unary"),
+    _op(
         "CAST",
-        _X,
-        _Y,
-        "CastOptions",
-        _DECLARED,
-        f"{_KERNELS}.cast:cast",
-        traits=_ELEMENTWISE,
-        max_version=8,
-        quant=_CONVERTS,
-        summary="conversion to another element type; scales are ignored",
+        "input",
+        "conversion to another element type; scales are ignored",
+        version=8,
+        infer="infer.common:declared",
+        verify=None,
+        kernels="cast",
     ),
-    OpSpec(
+    _op(
         "BITCAST",
-        _X,
-        _Y,
-        "BitcastOptions",
-        f"{_INFER}:bitcast",
-        f"{_KERNELS}.cast:bitcast",
-        quant=_CONVERTS,
-        summary="reinterpretation of bytes as another element type",
+        "input",
+        "reinterpretation of bytes as another element type",
+        traits=PURE,
+        verify=None,
+        kernels="cast",
     ),
 )

@@ -1,48 +1,52 @@
 """Operators that draw random numbers."""
 
+from __future__ import annotations
+
+from odc_mlir.ops.infer.common import result, shape_of, static_int, static_ints, unknown_shape, vector_length
 from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType
 
-_INFER = "odc_mlir.ops.infer.random"
-_KERNELS = "odc_mlir.runtime.kernels.random"
 
-_INDEX = ("int32", "int64")
+def shaped(node: Node) -> list[ResultType]:
+    """Infer the shape in operand 0."""
+    length = vector_length(node, 0)
+    sizes = static_ints(node, 0)
+    dtype = node.results[0].dtype
+    if sizes is None:
+        return result(node, dtype, unknown_shape(length))
+    if any(size < 0 for size in sizes):
+        raise node.error(f"the shape {list(sizes)} has a negative size")
+    return result(node, dtype, sizes)
+
+
+def multinomial(node: Node) -> list[ResultType]:
+    """Infer ``[batch, samples]`` from logits ``[batch, classes]``."""
+    logits = shape_of(node, 0, 2)
+    samples = static_int(node, 1)
+    if samples is not None and samples < 0:
+        raise node.error(f"the number of samples is {samples}; it must not be negative")
+    return result(node, node.results[0].dtype, (None if logits is None else logits[0], samples))
+
+
 _DRAWS = real_only("random numbers are real values")
-_SHAPE = (Operand("shape", dtypes=_INDEX),)
-_NUMBERS = (Operand("output"),)
+
+
+_op = OperatorFamily(__name__, options="RandomOptions", quant=_DRAWS, traits=STATEFUL)
 
 SPECS = (
-    OpSpec(
-        name="RANDOM_UNIFORM",
-        operands=_SHAPE,
-        results=_NUMBERS,
-        options="RandomOptions",
-        infer=f"{_INFER}:shaped",
-        kernel=f"{_KERNELS}:random_uniform",
-        traits=frozenset({Trait.STATEFUL}),
-        quant=_DRAWS,
-        summary="random numbers, uniform from 0 to 1",
+    _op("RANDOM_UNIFORM", "shape:int", "random numbers, uniform from 0 to 1", infer="shaped", verify=None),
+    _op(
+        "RANDOM_STANDARD_NORMAL",
+        "shape:int",
+        "random numbers, normal with mean 0 and variance 1",
+        infer="shaped",
+        verify=None,
     ),
-    OpSpec(
-        name="RANDOM_STANDARD_NORMAL",
-        operands=_SHAPE,
-        results=_NUMBERS,
-        options="RandomOptions",
-        infer=f"{_INFER}:shaped",
-        kernel=f"{_KERNELS}:random_standard_normal",
-        traits=frozenset({Trait.STATEFUL}),
-        quant=_DRAWS,
-        summary="random numbers, normal with mean 0 and variance 1",
-    ),
-    OpSpec(
-        name="MULTINOMIAL",
-        operands=(Operand("logits"), Operand("samples", dtypes=_INDEX)),
-        results=(Operand("output", dtypes=_INDEX),),
-        options="RandomOptions",
-        infer=f"{_INFER}:multinomial",
-        kernel=f"{_KERNELS}:multinomial",
-        traits=frozenset({Trait.STATEFUL}),
-        quant=_DRAWS,
-        summary="random classes with the probabilities of logits",
+    _op(
+        "MULTINOMIAL",
+        "logits samples:int",
+        "random classes with the probabilities of logits",
+        gives="output:int",
+        verify=None,
     ),
 )

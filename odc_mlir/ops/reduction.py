@@ -2,110 +2,155 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import NONE, OWN, QuantRule, moved
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from collections.abc import Sequence
 
-_NUMBERS = ("float32", "int8", "uint8", "int16", "int32", "int64")
-_INFER = "odc_mlir.ops.infer.reduction"
-_KERNELS = "odc_mlir.runtime.kernels"
-_PURE = frozenset({Trait.PURE})
-_MOVES = _PURE | {Trait.SAME_QUANT}
-_X = Operand("input")
-_ONE = (Operand("output"),)
-_IDS = Operand("segment_ids", dtypes=("int32", "int64"))
-
-
-def _reduce(
-    name: str,
-    summary: str,
-    *,
-    dtypes: tuple[str, ...] = (),
-    traits: frozenset[Trait] = _PURE,
-    version: int = 3,
-    quant: QuantRule = OWN,
-    kernel: str = "",
-) -> OpSpec:
-    return OpSpec(
-        name,
-        (Operand("input", dtypes=dtypes), Operand("axes", dtypes=("int32", "int64"))),
-        (Operand("output", dtypes=dtypes),),
-        "ReducerOptions",
-        "odc_mlir.ops.infer.common:reduce",
-        f"{_KERNELS}.reduction:{kernel or name.lower()}",
-        f"{_INFER}:verify_reduce",
-        traits,
-        version,
-        quant,
-        summary,
-    )
+from odc_mlir.ops.infer.common import (
+    MAX_CONSTANT_LIST,
+    check_single,
+    normal_axis,
+    option,
+    reduce,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_int,
+    static_ints,
+    unary,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+)
+from odc_mlir.ops.quantization import NONE, moved
+from odc_mlir.ops.spec import MOVES, Node, OperatorFamily, ResultType, Shape
 
 
-def _segments(name: str, operands: tuple[Operand, ...], options: str, summary: str, shared: str) -> OpSpec:
-    return OpSpec(
-        name,
-        operands,
-        _ONE,
-        options,
-        f"{_INFER}:{shared}",
-        f"{_KERNELS}.segments:{name.lower()}",
-        f"{_INFER}:verify_{shared}",
-        _PURE,
-        summary=summary,
-    )
+def cumsum(node: Node) -> list[ResultType]:
+    """Infer the type of operand 0."""
+    x, axis = shape_of(node, 0), static_int(node, 1)
+    if x is not None and axis is not None:
+        normal_axis(node, axis, len(x))
+    return unary(node)
 
 
-def _unsorted(kind: str, summary: str) -> OpSpec:
-    return _segments(
-        f"UNSORTED_SEGMENT_{kind.upper()}",
-        (_X, _IDS, Operand("num_segments", dtypes=("int32", "int64"))),
-        f"UnsortedSegment{kind.title()}Options",
-        summary,
-        "unsorted_segment",
-    )
+def segment_sum(node: Node) -> list[ResultType]:
+    """Infer one slice per segment; their number is the last segment id plus one."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length = vector_length(node, 1)
+    ids = static_ints(node, 1) if (length or 0) <= MAX_CONSTANT_LIST else None
+    if x is None:
+        return result(node, dtype, None)
+    if not x:
+        raise node.error("the operand is a scalar; its rank must be at least 1")
+    same_dim(node, x[0], length, "size of axis 0 and number of segment ids")
+    return result(node, dtype, (None if ids is None else segment_count(node, ids), *x[1:]))
 
 
-_INTS64 = ("int32", "int64")
+def segment_count(node: Node, ids: Sequence[int]) -> int:
+    """Return the number of segments; raise ModelError unless ids start at 0 and rise by 0 or 1."""
+    for before, after in zip((0, *ids), ids, strict=False):
+        if after - before not in (0, 1) or (ids[0] != 0):
+            raise node.error(f"segment ids go from {before} to {after}; they must start at 0 and go up by 0 or 1")
+    return ids[-1] + 1 if ids else 0
+
+
+def unsorted_segment(node: Node) -> list[ResultType]:
+    """Infer ``num_segments`` slices; segment ids have the shape of the operand's first axes."""
+    x, ids, count, dtype = shape_of(node, 0), shape_of(node, 1), static_int(node, 2), node.operand(0).dtype
+    if x is None or ids is None:
+        return result(node, dtype, None)
+    check_segments(node, x, ids)
+    if count is not None and count < 0:
+        raise node.error(f"num_segments is {count}; it must not be negative")
+    return result(node, dtype, (count, *x[len(ids) :]))
+
+
+def check_segments(node: Node, x: Shape, ids: Shape) -> None:
+    """Raise ModelError unless segment ids have the shape of the operand's first axes."""
+    if len(ids) > len(x) or any(None not in (a, b) and a != b for a, b in zip(x, ids, strict=False)):
+        raise node.error(f"segment ids have the shape {shape_text(ids)}, the operand {shape_text(x)}")
+
+
+def reduce_window(node: Node) -> list[ResultType]:
+    """Infer one element per position of the window."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    check_single(node, 1)
+    window_function(node)
+    window, strides, dilations = (static_ints(node, i) for i in (2, 3, 4))
+    if x is None or window is None or strides is None or dilations is None:
+        return result(node, dtype, unknown_shape(None if x is None else len(x)))
+    return result(node, dtype, windows_shape(node, x, window, strides, dilations))
+
+
+def windows_shape(
+    node: Node, x: Shape, window: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> Shape:
+    """Return the number of window positions along each axis; raise ModelError if it does not fit."""
+    if not len(x) == len(window) == len(strides) == len(dilations):
+        raise node.error(f"window {list(window)}, strides and dilations must have {len(x)} entries each")
+    if min((*window, *strides, *dilations), default=1) < 1:
+        raise node.error(
+            f"window {list(window)}, strides {list(strides)} and dilations {list(dilations)} must be positive"
+        )
+    sizes: list[int | None] = []
+    for size, taps, stride, dilation in zip(x, window, strides, dilations, strict=True):
+        extent = (taps - 1) * dilation + 1
+        if size is not None and extent > size:
+            raise node.error(f"the window {list(window)} does not fit into the operand {shape_text(x)}")
+        sizes.append(None if size is None else (size - extent) // stride + 1)
+    return tuple(sizes)
+
+
+def window_function(node: Node) -> str:
+    """Return the reduction of a REDUCE_WINDOW; raise ModelError for ``unsupported``."""
+    function = str(option(node, "reduce_function"))
+    if function == "unsupported":
+        raise node.error("reduce_function is unsupported; it must name a reduction")
+    return function
+
+
+verify_reduce = verified(verify_first_dtype, reduce)
+verify_cumsum = verified(verify_first_dtype, cumsum)
+verify_segment_sum = verified(verify_first_dtype, segment_sum)
+verify_unsorted_segment = verified(verify_first_dtype, unsorted_segment)
+verify_reduce_window = verified(verify_first_dtype, reduce_window)
+
+
+_op = OperatorFamily(__name__, kernels="segments")
+_reduce = OperatorFamily(
+    __name__, options="ReducerOptions", version=3, infer="infer.common:reduce", verify="verify_reduce"
+)
+_unsorted_segment = OperatorFamily(
+    __name__, infer="unsorted_segment", verify="verify_unsorted_segment", kernels="segments"
+)
 
 SPECS = (
-    _reduce("MEAN", "mean over some axes", dtypes=_NUMBERS),
-    _reduce("SUM", "sum over some axes", kernel="reduce_sum"),
-    _reduce("REDUCE_PROD", "product over some axes"),
-    _reduce("REDUCE_MAX", "largest element over some axes", traits=_MOVES, quant=moved()),
-    _reduce("REDUCE_MIN", "smallest element over some axes", traits=_MOVES, quant=moved()),
-    _reduce("REDUCE_ANY", "logical or over some axes", dtypes=("bool",), quant=NONE),
-    _reduce("REDUCE_ALL", "logical and over some axes", dtypes=("bool",), quant=NONE),
-    OpSpec(
-        "CUMSUM",
-        (_X, Operand("axis", dtypes=_INTS64)),
-        _ONE,
-        "CumsumOptions",
-        f"{_INFER}:cumsum",
-        f"{_KERNELS}.reduction:cumsum",
-        f"{_INFER}:verify_cumsum",
-        summary="running sum along an axis",
+    _reduce(
+        "MEAN",
+        "input:float32|int8|uint8|int16|int axes:int",
+        "mean over some axes",
+        gives="output:float32|int8|uint8|int16|int",
     ),
-    _segments(
-        "SEGMENT_SUM",
-        (_X, _IDS),
-        "SegmentSumOptions",
-        "sums of consecutive slices with equal segment ids",
-        "segment_sum",
+    _reduce("SUM", "input axes:int", "sum over some axes", kernel="reduce_sum"),
+    _reduce("REDUCE_PROD", "input axes:int", "product over some axes"),
+    _reduce("REDUCE_MAX", "input axes:int", "largest element over some axes", quant=moved(), traits=MOVES),
+    _reduce("REDUCE_MIN", "input axes:int", "smallest element over some axes", quant=moved(), traits=MOVES),
+    _reduce("REDUCE_ANY", "input:bool axes:int", "logical or over some axes", gives="output:bool", quant=NONE),
+    _reduce("REDUCE_ALL", "input:bool axes:int", "logical and over some axes", gives="output:bool", quant=NONE),
+    _op("CUMSUM", "input axis:int", "running sum along an axis", kernels=""),
+    _op("SEGMENT_SUM", "input segment_ids:int", "sums of consecutive slices with equal segment ids"),
+    _unsorted_segment(
+        "UNSORTED_SEGMENT_PROD", "input segment_ids:int num_segments:int", "products of slices with equal segment ids"
     ),
-    _unsorted("prod", "products of slices with equal segment ids"),
-    _unsorted("max", "maxima of slices with equal segment ids"),
-    _unsorted("min", "minima of slices with equal segment ids"),
-    _unsorted("sum", "sums of slices with equal segment ids"),
-    _segments(
-        "REDUCE_WINDOW",
-        (
-            _X,
-            Operand("init"),
-            Operand("window", dtypes=_INTS64),
-            Operand("strides", dtypes=_INTS64),
-            Operand("dilations", dtypes=_INTS64),
-        ),
-        "ReduceWindowOptions",
-        "reduction of every window to one element",
-        "reduce_window",
+    _unsorted_segment(
+        "UNSORTED_SEGMENT_MAX", "input segment_ids:int num_segments:int", "maxima of slices with equal segment ids"
     ),
+    _unsorted_segment(
+        "UNSORTED_SEGMENT_MIN", "input segment_ids:int num_segments:int", "minima of slices with equal segment ids"
+    ),
+    _unsorted_segment(
+        "UNSORTED_SEGMENT_SUM", "input segment_ids:int num_segments:int", "sums of slices with equal segment ids"
+    ),
+    _op("REDUCE_WINDOW", "input init window:int strides:int dilations:int", "reduction of every window to one element"),
 )

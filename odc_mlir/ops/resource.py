@@ -2,62 +2,76 @@
 
 from __future__ import annotations
 
+from odc_mlir.ops.infer.common import check_single, option, result, shape_of
 from odc_mlir.ops.quantization import real_only
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.ops.spec import STATEFUL, Node, OperatorFamily, ResultType
 
-_INFER = "odc_mlir.ops.infer.resource"
-_KERNELS = "odc_mlir.runtime.kernels.resource"
+_ENTRIES = ("int32", "int64", "string")
 
-_HANDLE = Operand("resource", dtypes=("resource",))
+
+def _open(node: Node) -> list[ResultType]:
+    return [ResultType(declared.dtype, None) for declared in node.results]
+
+
+def var_handle(node: Node) -> list[ResultType]:
+    """Infer a handle."""
+    return _open(node)
+
+
+def read_variable(node: Node) -> list[ResultType]:
+    """Infer the declared element type; the shape depends on the assigned value."""
+    return _open(node)
+
+
+def assign_variable(node: Node) -> list[ResultType]:
+    """Infer no results."""
+    return []
+
+
+def hashtable(node: Node) -> list[ResultType]:
+    """Infer a handle."""
+    return _open(node)
+
+
+def verify_hashtable(node: Node) -> None:
+    """Check that keys and values are integers or strings."""
+    for name in ("key_dtype", "value_dtype"):
+        if option(node, name) not in _ENTRIES:
+            raise node.error(f"the option {name} is {option(node, name)}; allowed are {', '.join(_ENTRIES)}")
+
+
+def hashtable_find(node: Node) -> list[ResultType]:
+    """Infer the keys' shape and the default's element type."""
+    check_single(node, 2)
+    return result(node, node.operand(2).dtype, shape_of(node, 1))
+
+
+def hashtable_import(node: Node) -> list[ResultType]:
+    """Infer no results."""
+    return []
+
+
+def hashtable_size(node: Node) -> list[ResultType]:
+    """Infer one number."""
+    return result(node, "int64", (1,))
+
+
 _SHARED = real_only("operators of other functions may share its contents")
-_KEYS = ("int32", "int64", "string")
 
 
-def _resource(
-    name: str, summary: str, operands: tuple[Operand, ...], results: tuple[Operand, ...] = (), *, options: str
-) -> OpSpec:
-    return OpSpec(
-        name=name,
-        operands=operands,
-        results=results,
-        options=options,
-        infer=f"{_INFER}:{name.lower()}",
-        kernel=f"{_KERNELS}:{name.lower()}",
-        verify=f"{_INFER}:verify_{name.lower()}" if name == "HASHTABLE" else "",
-        traits=frozenset({Trait.STATEFUL}),
-        quant=_SHARED,
-        summary=summary,
-    )
-
+_op = OperatorFamily(__name__, quant=_SHARED, traits=STATEFUL, verify=None)
 
 SPECS = (
-    _resource("VAR_HANDLE", "handle of a variable by name", (), (_HANDLE,), options="VarHandleOptions"),
-    _resource("READ_VARIABLE", "value of a variable", (_HANDLE,), (Operand("value"),), options="ReadVariableOptions"),
-    _resource(
-        "ASSIGN_VARIABLE",
-        "assignment to a variable",
-        (_HANDLE, Operand("value")),
-        options="AssignVariableOptions",
-    ),
-    _resource("HASHTABLE", "handle of a hash table by number", (), (_HANDLE,), options="HashtableOptions"),
-    _resource(
+    _op("VAR_HANDLE", "", "handle of a variable by name", gives="resource:resource"),
+    _op("READ_VARIABLE", "resource:resource", "value of a variable", gives="value"),
+    _op("ASSIGN_VARIABLE", "resource:resource value", "assignment to a variable", gives=""),
+    _op("HASHTABLE", "", "handle of a hash table by number", gives="resource:resource", verify="verify_hashtable"),
+    _op(
         "HASHTABLE_FIND",
+        "resource:resource keys:int|string default",
         "look-up of keys in a hash table, with a default",
-        (_HANDLE, Operand("keys", dtypes=_KEYS), Operand("default")),
-        (Operand("values"),),
-        options="HashtableFindOptions",
+        gives="values",
     ),
-    _resource(
-        "HASHTABLE_IMPORT",
-        "filling of an empty hash table",
-        (_HANDLE, Operand("keys", dtypes=_KEYS), Operand("values")),
-        options="HashtableImportOptions",
-    ),
-    _resource(
-        "HASHTABLE_SIZE",
-        "number of entries of a hash table",
-        (_HANDLE,),
-        (Operand("size", dtypes=("int64",)),),
-        options="HashtableSizeOptions",
-    ),
+    _op("HASHTABLE_IMPORT", "resource:resource keys:int|string values", "filling of an empty hash table", gives=""),
+    _op("HASHTABLE_SIZE", "resource:resource", "number of entries of a hash table", gives="size:int64"),
 )

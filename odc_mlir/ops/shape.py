@@ -2,104 +2,406 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.quantization import NONE, QuantRule, joined, moved
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-_INFER = "odc_mlir.ops.infer.shape"
-_KERNELS = "odc_mlir.runtime.kernels.shape"
-_X = Operand("input")
-_RESULT = (Operand("output"),)
-_INTS = ("int32", "int64")
-_MOVES = frozenset({Trait.PURE, Trait.SAME_QUANT})
-_VIEW = _MOVES | {Trait.VIEW}
+from odc_mlir.ops.infer.common import (
+    normal_axis,
+    option,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    static_ints,
+    unknown_shape,
+    vector_length,
+    verified,
+    verify_first_dtype,
+    verify_same_dtype,
+)
+from odc_mlir.ops.quantization import NONE, joined, moved
+from odc_mlir.ops.spec import MOVES, PURE, Node, OperatorFamily, ResultType, Shape, Trait
+
+Index = slice | int | None  # None inserts an axis
 
 
-def _ints(name: str, *, optional: bool = False) -> Operand:
-    return Operand(name, optional=optional, dtypes=_INTS)
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """Masks of a strided slice: bit i belongs to the i-th entry of begin, end and strides."""
+
+    begin: int
+    end: int
+    ellipsis: int
+    new_axis: int
+    shrink_axis: int
+    offset: bool  # an end is relative to its begin
 
 
-def _mover(
-    name: str,
-    operands: tuple[Operand, ...],
-    summary: str,
-    *,
-    options: str | None,
-    infer: str = "",
-    traits: frozenset[Trait] = _MOVES,
-    version: int = 1,
-    quant: QuantRule | None = None,
-) -> OpSpec:
-    function = name.lower()
-    return OpSpec(
-        name,
-        operands,
-        _RESULT,
-        options,
-        f"{_INFER}:{infer or function}",
-        f"{_KERNELS}:{infer or function}",
-        f"{_INFER}:verify_{function}",
-        traits,
-        version,
-        quant or moved(),
-        summary,
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Part of a tensor: one index per entry, and the result's sizes (None if unknown)."""
+
+    indices: tuple[Index, ...]
+    shape: Shape
+
+
+def masks_of(node: Node) -> Masks:
+    """Return the masks of a STRIDED_SLICE."""
+
+    def mask(name: str) -> int:
+        return int(option(node, f"{name}_mask"))
+
+    return Masks(
+        mask("begin"),
+        mask("end"),
+        mask("ellipsis"),
+        mask("new_axis"),
+        mask("shrink_axis"),
+        bool(option(node, "offset")),
     )
 
 
+def expand_entries(node: Node, count: int, rank: int, masks: Masks) -> list[int | str | None]:
+    """Return the full index: an entry's number, "full" for a whole axis, None for a new axis.
+
+    An ellipsis and missing trailing entries become whole axes. The ellipsis wins if both masks name an entry. Raises
+    ModelError for more entries than axes or several ellipses.
+    """
+    ellipses = [i for i in range(count) if masks.ellipsis >> i & 1]
+    if len(ellipses) > 1:
+        raise node.error(f"ellipsis_mask {masks.ellipsis} names {len(ellipses)} entries; at most one is allowed")
+    added = [i for i in range(count) if masks.new_axis >> i & 1 and i not in ellipses]
+    whole = rank - (count - len(ellipses) - len(added))
+    if whole < 0:
+        raise node.error(f"there are {count - len(added)} slices for an operand of rank {rank}")
+    places: list[int | str | None] = []
+    for i in range(count):
+        if i in ellipses:
+            places += ["full"] * whole
+        else:
+            places.append(None if i in added else i)
+    return places if ellipses else places + ["full"] * whole
+
+
+def strided_slice(
+    node: Node, shape: Shape, begin: Sequence[int], end: Sequence[int], strides: Sequence[int], masks: Masks
+) -> Taken:
+    """Return the slice of a STRIDED_SLICE; raise ModelError for a single position outside the axis."""
+    if not len(begin) == len(end) == len(strides):
+        raise node.error(f"begin, end and strides have {len(begin)}, {len(end)} and {len(strides)} entries")
+    if 0 in strides:
+        raise node.error(f"strides are {list(strides)}; they must not be 0")
+    indices: list[Index] = []
+    sizes: list[int | None] = []
+    axis = 0
+    for place in expand_entries(node, len(begin), len(shape), masks):
+        if place is None:
+            indices.append(None)
+            sizes.append(1)
+            continue
+        size = shape[axis]
+        axis += 1
+        if not isinstance(place, int):
+            indices.append(slice(None))
+            sizes.append(size)
+        elif masks.shrink_axis >> place & 1:
+            indices.append(_single(node, size, place, begin[place], strides[place], masks))
+        else:
+            index, taken = _range(size, place, begin[place], end[place], strides[place], masks)
+            indices.append(index)
+            sizes.append(taken)
+    return Taken(tuple(indices), tuple(sizes))
+
+
+def _start(size: int, place: int, begin: int, stride: int, masks: Masks) -> int:
+    if masks.begin >> place & 1:
+        return 0 if stride > 0 else size - 1
+    start = begin + size if begin < 0 else begin
+    return min(max(start, 0), size) if stride > 0 else min(max(start, -1), size - 1)
+
+
+def _single(node: Node, size: int | None, place: int, begin: int, stride: int, masks: Masks) -> int:
+    """Return the position of an entry with shrink_axis."""
+    if size is None:
+        return begin
+    start = 0 if masks.begin >> place & 1 else begin + size if begin < 0 else begin
+    if not 0 <= start < size:
+        raise node.error(f"slice {place} takes position {begin} of an axis of size {size}")
+    return start
+
+
+def _range(size: int | None, place: int, begin: int, end: int, stride: int, masks: Masks) -> tuple[slice, int | None]:
+    """Return positions from begin to end as a numpy slice, and their number."""
+    if size is None:
+        return slice(None), None
+    start = _start(size, place, begin, stride, masks)
+    stop = end + start if masks.offset else end
+    if masks.end >> place & 1:
+        stop = size if stride > 0 else -1
+    else:
+        stop = stop + size if stop < 0 else stop
+        stop = min(max(stop, 0), size) if stride > 0 else min(max(stop, -1), size - 1)
+    taken = max(-((stop - start) // -stride), 0)
+    if not taken:
+        return slice(0, 0), 0
+    return slice(start, None if stop < 0 else stop, stride), taken
+
+
+def plain_slice(node: Node, shape: Shape, begin: Sequence[int], size: Sequence[int]) -> Taken:
+    """Return the slice of a SLICE; a size of -1 means everything from ``begin`` on."""
+    if not len(begin) == len(size) == len(shape):
+        raise node.error(
+            f"begin has {len(begin)} entries, size {len(size)}; the operand {shape_text(shape)} needs {len(shape)}"
+        )
+    indices: list[Index] = []
+    sizes: list[int | None] = []
+    for dim, first, count in zip(shape, begin, size, strict=True):
+        if first < 0 or count < -1:
+            raise node.error(f"begin {list(begin)} must not be negative, size {list(size)} not below -1")
+        if dim is None:
+            indices.append(slice(None))
+            sizes.append(None if count == -1 else count)
+            continue
+        taken = dim - first if count == -1 else count
+        if taken < 0 or first + taken > dim:
+            raise node.error(f"begin {list(begin)} and size {list(size)} reach outside the operand {shape_text(shape)}")
+        indices.append(slice(first, first + taken))
+        sizes.append(taken)
+    return Taken(tuple(indices), tuple(sizes))
+
+
+def reshape(node: Node) -> list[ResultType]:
+    """Infer operand 0 with the shape in operand 1, or in the option ``new_shape``.
+
+    The option counts if operand 1 is omitted or not a vector; without both, the declared shape of the result counts.
+    """
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    wanted = written_shape(node)
+    if wanted is None:
+        wanted = static_ints(node, 1)
+    if wanted is None:
+        sizes = shape_of(node, 1)
+        known = sizes is not None and None not in sizes
+        return result(node, dtype, unknown_shape(math.prod(d or 0 for d in sizes or ()) if known else None))
+    return result(node, dtype, new_shape(node, x, wanted))
+
+
+def written_shape(node: Node) -> tuple[int, ...] | None:
+    """Return the shape in the option, or None if operand 1 determines it.
+
+    The option counts if operand 1 is omitted or, unless the option is empty, not a vector.
+    """
+    info, written = node.optional(1), tuple(node.options.get("new_shape") or ())
+    if info is not None and (info.shape is None or len(info.shape) == 1 or not written):
+        return None
+    if info is None and not written:
+        return tuple(-1 if d is None else d for d in node.results[0].shape or ())
+    return () if written == (0,) else written  # old files say "scalar" this way
+
+
+def new_shape(node: Node, x: Shape | None, wanted: Sequence[int]) -> Shape:
+    """Return ``wanted`` with -1 replaced by the rest; raise ModelError if the element count differs."""
+    if sum(d == -1 for d in wanted) > 1 or any(d < -1 for d in wanted):
+        raise node.error(f"the new shape {list(wanted)} must have at most one -1 and no other negative size")
+    known = math.prod(d for d in wanted if d >= 0)
+    total = None if x is None or any(d is None for d in x) else math.prod(d for d in x if d is not None)
+    if total is None:
+        return tuple(None if d == -1 else d for d in wanted)
+    if -1 not in wanted:
+        if total != known:
+            raise node.error(f"{shape_text(x)} has {total} elements, the new shape {list(wanted)} has {known}")
+        return tuple(wanted)
+    if (known == 0 and total != 0) or (known and total % known):
+        raise node.error(f"{total} elements of {shape_text(x)} cannot fill the new shape {list(wanted)}")
+    return tuple((total // known if known else 0) if d == -1 else d for d in wanted)
+
+
+def squeeze(node: Node) -> list[ResultType]:
+    """Infer the operand without the axes in ``squeeze_dims`` (all of size 1 if it is empty)."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    if x is None:
+        return result(node, dtype, None)
+    axes = squeezed_axes(node, x)
+    return result(node, dtype, None if axes is None else tuple(d for i, d in enumerate(x) if i not in axes))
+
+
+def squeezed_axes(node: Node, x: Shape) -> frozenset[int] | None:
+    """Return the axes that SQUEEZE drops, None if unknown; raise ModelError for sizes other than 1."""
+    named = tuple(option(node, "squeeze_dims") or ())
+    if not named:
+        return None if None in x else frozenset(i for i, d in enumerate(x) if d == 1)
+    axes = frozenset(normal_axis(node, axis, len(x)) for axis in named)
+    for axis in axes:
+        if x[axis] not in (1, None):
+            raise node.error(f"axis {axis} of {shape_text(x)} cannot be dropped; its size must be 1")
+    return axes
+
+
+def expand_dims(node: Node) -> list[ResultType]:
+    """Infer operand 0 with an axis of size 1 inserted at the position in operand 1."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    if vector_length(node, 1) not in (None, 1):
+        raise node.error("the axis must be one number")
+    axis = static_ints(node, 1)
+    if x is None:
+        return result(node, dtype, None)
+    if axis is None:
+        return result(node, dtype, unknown_shape(len(x) + 1))
+    place = normal_axis(node, axis[0], len(x) + 1)
+    return result(node, dtype, (*x[:place], 1, *x[place:]))
+
+
+def shape(node: Node) -> list[ResultType]:
+    """Infer a vector of ``out_type`` with the operand's sizes."""
+    x = shape_of(node, 0)
+    return result(node, option(node, "out_type"), (None if x is None else len(x),))
+
+
+def _check_shape(node: Node) -> None:
+    if option(node, "out_type") not in ("int32", "int64"):
+        raise node.error(f"out_type is {option(node, 'out_type')}; allowed are int32, int64")
+
+
+def strided(node: Node) -> list[ResultType]:
+    """Infer operand 0 from begin (operand 1) to end (2) by strides (3)."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    lengths = [vector_length(node, i) for i in (1, 2, 3)]
+    entries = [static_ints(node, i) for i in (1, 2, 3)]
+    if x is None:
+        return result(node, dtype, None)
+    masks = masks_of(node)
+    begin, end, strides = entries
+    if begin is not None and end is not None and strides is not None:
+        return result(node, dtype, strided_slice(node, x, begin, end, strides, masks).shape)
+    count = next((length for length in lengths if length is not None), None)
+    if count is None:
+        return result(node, dtype, None)
+    places = expand_entries(node, count, len(x), masks)
+    kept = [p for p in places if not (isinstance(p, int) and masks.shrink_axis >> p & 1)]
+    return result(node, dtype, tuple(1 if p is None else None for p in kept))
+
+
+def slice_(node: Node) -> list[ResultType]:
+    """Infer ``size`` (operand 2) elements of operand 0 from ``begin`` (1) on."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    lengths = [vector_length(node, i) for i in (1, 2)]
+    begin, size = static_ints(node, 1), static_ints(node, 2)
+    if x is None:
+        return result(node, dtype, unknown_shape(next((n for n in lengths if n is not None), None)))
+    if begin is None or size is None or min(begin, default=0) < 0:  # refused when it runs, but files exist
+        known = [None if d == -1 else d for d in size] if size is not None and len(size) == len(x) else [None] * len(x)
+        if any(d is not None and d < 0 for d in known):
+            raise node.error(f"size is {size}; entries must not be below -1")
+        return result(node, dtype, tuple(known))
+    return result(node, dtype, plain_slice(node, x, begin, size).shape)
+
+
+def pack(node: Node) -> list[ResultType]:
+    """Infer operands of one shape stacked along a new axis."""
+    count, dtype = len(node.operands), node.operand(0).dtype
+    if option(node, "values_count") != count:
+        raise node.error(f"values_count is {option(node, 'values_count')}, but there are {count} operands")
+    shapes = [s for i in range(count) if (s := shape_of(node, i)) is not None]
+    if not shapes:
+        return result(node, dtype, None)
+    merged = shapes[0]
+    for other in shapes[1:]:
+        if len(other) != len(merged):
+            raise node.error(f"operands {shape_text(merged)} and {shape_text(other)} must have one shape")
+        merged = tuple(same_dim(node, a, b, "sizes of packed operands") for a, b in zip(merged, other, strict=True))
+    axis = normal_axis(node, int(option(node, "axis")), len(merged) + 1)
+    return result(node, dtype, (*merged[:axis], count, *merged[axis:]))
+
+
+def concatenation(node: Node) -> list[ResultType]:
+    """Infer operands joined along ``axis``; their other sizes must agree. Scalars make a vector."""
+    dtype = node.operand(0).dtype
+    shapes = [shape_of(node, i) for i in range(len(node.operands))]
+    known = [s for s in shapes if s is not None]
+    if not known:
+        return result(node, dtype, None)
+    rank = len(known[0])
+    axis = normal_axis(node, int(option(node, "axis")), max(rank, 1))
+    sizes: list[int | None] = list(known[0])
+    for other in known[1:]:
+        if len(other) != rank:
+            raise node.error(f"operands {shape_text(known[0])} and {shape_text(other)} must have one rank")
+        sizes = [d if i == axis else same_dim(node, d, other[i], f"size of axis {i}") for i, d in enumerate(sizes)]
+    if rank == 0:
+        return result(node, dtype, (len(shapes),))
+    joined = [s[axis] if s is not None else None for s in shapes]
+    sizes[axis] = None if None in joined else sum(d for d in joined if d is not None)
+    return result(node, dtype, tuple(sizes))
+
+
+def pad(node: Node) -> list[ResultType]:
+    """Infer operand 0 padded by operand 1 (``[rank, 2]``: before, after)."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    pads_shape = shape_of(node, 1, 2)
+    if x is None:
+        return result(node, dtype, unknown_shape(pads_shape[0] if pads_shape else None))
+    if pads_shape is not None and (pads_shape[0] not in (None, len(x)) or pads_shape[1] not in (None, 2)):
+        raise node.error(f"the paddings have the shape {shape_text(pads_shape)}; it must be [{len(x)}, 2]")
+    flat = static_ints(node, 1)
+    if flat is None:
+        return result(node, dtype, unknown_shape(len(x)))
+    pairs = list(zip(flat[0::2], flat[1::2], strict=True))
+    if any(d < 0 for d in flat):
+        raise node.error(f"the paddings are {pairs}; they must not be negative")
+    return result(node, dtype, tuple(None if d is None else d + a + b for d, (a, b) in zip(x, pairs, strict=True)))
+
+
+def transpose(node: Node) -> list[ResultType]:
+    """Infer operand 0 with its axes in the order of operand 1."""
+    x, dtype = shape_of(node, 0), node.operand(0).dtype
+    length = vector_length(node, 1)
+    order = static_ints(node, 1)
+    if x is None:
+        return result(node, dtype, unknown_shape(length))
+    if order is None:
+        return result(node, dtype, unknown_shape(len(x)))
+    return result(node, dtype, tuple(x[i] for i in permutation(node, order, len(x))))
+
+
+def permutation(node: Node, order: Sequence[int], rank: int) -> tuple[int, ...]:
+    """Return ``order`` counted from the front; raise ModelError unless it permutes ``rank`` axes."""
+    axes = tuple(normal_axis(node, axis, rank) for axis in order)
+    if sorted(axes) != list(range(rank)):
+        raise node.error(f"the permutation {list(order)} must name each of the {rank} axes once")
+    return axes
+
+
+verify_reshape = verified(verify_first_dtype, reshape)
+verify_squeeze = verified(verify_first_dtype, squeeze)
+verify_expand_dims = verified(verify_first_dtype, expand_dims)
+verify_shape = verified(_check_shape, shape)
+verify_strided_slice = verified(verify_first_dtype, strided)
+verify_slice = verified(verify_first_dtype, slice_)
+verify_pack = verified(verify_same_dtype, pack)
+verify_concatenation = verified(verify_same_dtype, concatenation)
+verify_pad = verified(verify_first_dtype, pad)
+verify_transpose = verified(verify_first_dtype, transpose)
+
+
+_op = OperatorFamily(__name__, quant=moved(), traits=MOVES)
+
 SPECS = (
-    _mover("RESHAPE", (_X, _ints("shape", optional=True)), "change of shape", options="ReshapeOptions", traits=_VIEW),
-    _mover("SQUEEZE", (_X,), "removal of axes of size 1", options="SqueezeOptions", traits=_VIEW, version=2),
-    _mover(
-        "EXPAND_DIMS", (_X, _ints("axis")), "insertion of an axis of size 1", options="ExpandDimsOptions", traits=_VIEW
-    ),
-    OpSpec(
-        "SHAPE",
-        (_X,),
-        (Operand("output", dtypes=_INTS),),
-        "ShapeOptions",
-        f"{_INFER}:shape",
-        f"{_KERNELS}:shape",
-        f"{_INFER}:verify_shape",
-        quant=NONE,
-        summary="sizes of the operand",
-    ),
-    _mover(
+    _op("RESHAPE", "input shape?:int", "change of shape", traits=MOVES | {Trait.VIEW}),
+    _op("SQUEEZE", "input", "removal of axes of size 1", version=2, traits=MOVES | {Trait.VIEW}),
+    _op("EXPAND_DIMS", "input axis:int", "insertion of an axis of size 1", traits=MOVES | {Trait.VIEW}),
+    _op("SHAPE", "input", "sizes of the operand", gives="output:int", quant=NONE, traits=PURE),
+    _op(
         "STRIDED_SLICE",
-        (_X, _ints("begin"), _ints("end"), _ints("strides")),
+        "input begin:int end:int strides:int",
         "every n-th element of a range along each axis",
-        options="StridedSliceOptions",
-        infer="strided",
         version=8,
+        infer="strided",
+        kernel="strided",
     ),
-    _mover(
-        "SLICE",
-        (_X, _ints("begin"), _ints("size")),
-        "range along each axis",
-        options="SliceOptions",
-        infer="slice_",
-        version=6,
-    ),
-    _mover(
-        "PACK",
-        (Operand("values", variadic=True),),
-        "stacking of operands along a new axis",
-        options="PackOptions",
-        version=4,
-        quant=joined(),
-    ),
-    _mover(
-        "CONCATENATION",
-        (Operand("values", variadic=True),),
-        "concatenation along an axis",
-        options="ConcatenationOptions",
-        version=4,
-        quant=joined(),
-    ),
-    _mover(
-        "PAD",
-        (_X, Operand("paddings", dtypes=(*_INTS, "int8", "int16"))),
-        "padding with zeros",
-        options="PadOptions",
-        version=5,
-    ),
-    _mover("TRANSPOSE", (_X, _ints("permutation")), "permutation of axes", options="TransposeOptions", version=6),
+    _op("SLICE", "input begin:int size:int", "range along each axis", version=6, infer="slice_", kernel="slice_"),
+    _op("PACK", "values...", "stacking of operands along a new axis", version=4, quant=joined()),
+    _op("CONCATENATION", "values...", "concatenation along an axis", version=4, quant=joined()),
+    _op("PAD", "input paddings:int|int8|int16", "padding with zeros", version=5),
+    _op("TRANSPOSE", "input permutation:int", "permutation of axes", version=6),
 )

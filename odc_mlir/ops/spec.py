@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -272,6 +273,71 @@ class OpSpec:
     @cached_property
     def macs_function(self) -> Callable[[Node], int] | None:
         return _resolve(self.macs) if self.macs else None
+
+
+PURE = frozenset({Trait.PURE})
+MOVES = PURE | {Trait.SAME_QUANT}
+ELEMENTWISE = PURE | {Trait.ELEMENTWISE}
+COMMUTATIVE = ELEMENTWISE | {Trait.COMMUTATIVE}
+STATEFUL = frozenset({Trait.STATEFUL})
+_INTEGERS = ("int32", "int64")
+
+
+@dataclass(frozen=True)
+class OperatorFamily:
+    """Declaration of the operators in ``module`` with the fields that they share; a call declares one operator.
+
+    Operands and results are words: a name, ``...`` if variadic, ``*`` if the operator writes it, ``?`` if optional, and
+    after a colon the element types, separated by ``|`` (``int``: int32 and int64). Functions are named after the
+    operator, in ``module`` and in the kernels' module of the same name, or ``kernels``; ``unary`` is another function
+    there, ``infer.common:unary`` one in ``odc_mlir.ops.infer.common``. ``verify`` None: nothing to verify. ``options``
+    ``*``: the table named after the operator.
+    """
+
+    module: str
+    kernels: str = ""
+    gives: str = "output"
+    options: str | None = "*"
+    version: int = 1
+    infer: str = ""
+    verify: str | None = ""
+    traits: frozenset[Trait] = PURE
+    quant: QuantRule = OWN
+
+    def __call__(
+        self, name: str, takes: str, summary: str, *, kernel: str = "", macs: str = "", **fields: Any
+    ) -> OpSpec:
+        """Return the operator ``name``, whose ``fields`` replace shared ones."""
+        shared, function = replace(self, **fields), name.lower()
+        kernels = f"odc_mlir.runtime.kernels.{shared.kernels or self.module.rpartition('.')[2]}"
+        return OpSpec(
+            name,
+            parse_operands(takes),
+            parse_operands(shared.gives),
+            f"{name.title().replace('_', '')}Options" if shared.options == "*" else shared.options,
+            self._reference(shared.infer or function),
+            f"{kernels}:{kernel or function}",
+            "" if shared.verify is None else self._reference(shared.verify or f"verify_{function}"),
+            shared.traits,
+            shared.version,
+            shared.quant,
+            summary,
+            macs and f"odc_mlir.ops.macs:{macs}",
+        )
+
+    def _reference(self, function: str) -> str:
+        return f"odc_mlir.ops.{function}" if ":" in function else f"{self.module}:{function}"
+
+
+def parse_operands(text: str) -> tuple[Operand, ...]:
+    """Parse operands or results, see :class:`OperatorFamily`."""
+    return tuple(map(_operand, text.split()))
+
+
+def _operand(word: str) -> Operand:
+    name, _, types = word.partition(":")
+    dtypes = (_INTEGERS if kind == "int" else (kind,) for kind in types.split("|") if kind)
+    return Operand(name.rstrip("?*."), "?" in name, "..." in name, tuple(chain.from_iterable(dtypes)), "*" in name)
 
 
 def _resolve(reference: str) -> Callable[..., Any]:

@@ -1,19 +1,18 @@
 """Operators that change how a constant is stored."""
 
 from odc_mlir.ops.quantization import moved
-from odc_mlir.ops.spec import Operand, OpSpec, Trait
+from odc_mlir.ops.spec import MOVES, OperatorFamily
+
+_op = OperatorFamily(__name__)
 
 SPECS = (
-    OpSpec(
-        name="DENSIFY",
-        operands=(Operand("input"),),
-        results=(Operand("output"),),
-        options="DensifyOptions",
-        infer="odc_mlir.ops.infer.common:unary",
-        kernel="odc_mlir.runtime.kernels.storage:densify",
-        verify="odc_mlir.ops.infer.common:verify_first_dtype",
-        traits=frozenset({Trait.PURE, Trait.SAME_QUANT}),
+    _op(
+        "DENSIFY",
+        "input",
+        "dense form of a sparse constant",
         quant=moved(),
-        summary="dense form of a sparse constant",
+        traits=MOVES,
+        infer="infer.common:unary",
+        verify="infer.common:verify_first_dtype",
     ),
 )

@@ -9,7 +9,7 @@ from odc_mlir.ops.spec import Node, TensorInfo, Trait
 
 
 class HostRates(Protocol):
-    """Nanoseconds of host kernels, as :class:`odc_mlir.targets.host.HostCosts` has them."""
+    """Nanoseconds of host kernels, as :class:`odc_mlir.targets.costs.HostCosts` has them."""
 
     def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
         """Return the time of a kernel for elements and multiply-accumulates; ``names``: :func:`kernel_names`."""

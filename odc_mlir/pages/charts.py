@@ -20,14 +20,14 @@ def colour(index: int) -> str:
 
 
 def legend(names: Sequence[str]) -> Html:
-    """What the colours of a stacked chart mean."""
+    """Legend of a stacked chart's colours."""
     return tag(
         "div", *(tag("span", tag("i", style=f"--c:{colour(i)}"), name) for i, name in enumerate(names)), class_="legend"
     )
 
 
 def stack(parts: Mapping[str, float], names: Sequence[str], full: float) -> Html:
-    """A bar of coloured parts, as wide as its share of ``full``; parts are in the order of ``names``."""
+    """Draw a bar of coloured parts, as wide as its share of ``full``; parts are in the order of ``names``."""
     boxes = [
         tag(
             "i",
@@ -52,7 +52,7 @@ class TimelineSpan:
 
 
 def time_line(rows: Sequence[str], spans: Iterable[TimelineSpan], end: float, *, title: str) -> Html:
-    """Rows of spans over cycles 0 to ``end``; what a span is shows when pointed at. Nothing without time."""
+    """Draw rows of spans over cycles 0 to ``end``, with tooltips; nothing without time."""
     if end <= 0 or not rows:
         return Html("")
     scale = (_WIDTH - _LEFT) / end
@@ -102,7 +102,7 @@ def _round_step(least: float) -> float:
 
 
 def area(points: Sequence[tuple[float, float]], end: float, *, title: str, mark: float | None = None) -> Html:
-    """A step curve of (cycle, value), each value holding until the next; ``mark``: a dashed line at a value."""
+    """Draw a step curve of (cycle, value), each value holding until the next; ``mark``: a dashed line at a value."""
     if not points or end <= 0:
         return Html("")
     height, top = 120, max([value for _, value in points] + ([mark] if mark else [])) or 1
@@ -123,7 +123,7 @@ def area(points: Sequence[tuple[float, float]], end: float, *, title: str, mark:
 
 @dataclass(frozen=True, slots=True)
 class StackedSeries:
-    """A named amount at instants of a chart, from the instant numbered ``first`` on; nothing before and behind."""
+    """Named amounts from the instant ``first`` on, empty before and after."""
 
     name: str
     first: int
@@ -131,7 +131,7 @@ class StackedSeries:
 
 
 def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, *, mark: float, title: str) -> Html:
-    """Amounts on top of each other at ``cycles``, each holding until the next; a dashed line at the cycle ``mark``."""
+    """Draw stacked amounts at ``cycles``, each holding until the next; a dashed line at the cycle ``mark``."""
     if not items or end <= 0:
         return Html("")
     height, floor = 160, [0.0] * len(cycles)
@@ -160,7 +160,7 @@ def layers(items: Sequence[StackedSeries], cycles: Sequence[float], end: float, 
 
 
 def bars(items: Sequence[tuple[str, float, str]], full: float, *, title: str, worst: float | None = None) -> Html:
-    """Named bars of (name, value, text of the value); those at or below ``worst`` stand out."""
+    """Draw named bars of (name, value, text of the value); those at or below ``worst`` are highlighted."""
     label_width, row = 330, 16
     parts = []
     for index, (name, value, shown) in enumerate(items):
@@ -177,7 +177,7 @@ def bars(items: Sequence[tuple[str, float, str]], full: float, *, title: str, wo
 
 
 def histogram(heights: Sequence[float], ends: Iterable[float], *, title: str) -> Html:
-    """Bars of relative height 0 to 1; ``ends``: places from 0 to 1 that dashed lines mark."""
+    """Draw bars of relative height 0 to 1; ``ends``: dashed lines at positions from 0 to 1."""
     width, height = 300, 90
     step = width / len(heights)
     boxes = [
@@ -205,12 +205,12 @@ class Roof:
     slope: float | None = None
 
     def at(self, intensity: float) -> float:
-        """MACs per cycle that this bound allows at ``intensity`` MACs per byte."""
+        """Return the MACs per cycle that this bound allows at ``intensity`` MACs per byte."""
         return self.value if self.value is not None else (self.slope or 0.0) * intensity
 
 
 def roofline(roofs: Sequence[Roof], layers: Sequence[tuple[str, float, float]], unit: str, *, title: str) -> Html:
-    """(name, MACs per ``unit``, MACs per cycle) of layers below the roofs, on logarithmic axes; else nothing."""
+    """Draw (name, MACs per ``unit``, MACs per cycle) of layers below the roofs, on logarithmic axes; else nothing."""
     shown = [(name, x, y) for name, x, y in layers if x > 0 and y > 0]
     if not shown:
         return Html("")
@@ -289,7 +289,7 @@ def scatter(
     title: str,
     names: tuple[str, str] = ("points", "best points"),
 ) -> Html:
-    """(name, x, y, stands out) on linear axes from 0; nothing without points. ``names``: for the legend."""
+    """Draw (name, x, y, highlighted) on linear axes from 0; nothing without points. ``names``: for the legend."""
     if not points:
         return Html("")
     height, bottom = 300, 34
@@ -314,9 +314,9 @@ def scatter(
 
 @dataclass(frozen=True, slots=True)
 class DiagramNode:
-    """A node of a graph: what it does, its name, and the numbers of nodes before it that feed it.
+    """Node of a graph: kind of operation, name, and indices of the earlier nodes that feed it.
 
-    ``shade``: the colour of a mark beside the name; ``link``: where more is told.
+    ``shade``: colour of a mark beside the name; ``link``: address of details.
     """
 
     kind: str
@@ -327,7 +327,7 @@ class DiagramNode:
 
 
 def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
-    """Nodes below each other in their order, those fed from further up by arcs to their left; nothing without nodes."""
+    """Draw nodes below each other, and edges from earlier nodes as arcs to their left; nothing without nodes."""
     if not nodes:
         return Html("")
     row, left, width = 22, 70, 330
@@ -354,7 +354,7 @@ def graph(nodes: Sequence[DiagramNode], *, title: str) -> Html:
 
 
 def _node_text(node: DiagramNode, label: Html, left: int, y: int) -> Html:
-    """The name of a node behind its mark, both a link where there is one."""
+    """Return the name of a node behind its mark, with a link if there is one."""
     shift = 14 if node.shade else 0
     parts = [tag("text", label, x=left + 6 + shift, y=y + 13)]
     if node.shade:

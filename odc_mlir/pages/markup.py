@@ -1,13 +1,16 @@
-"""HTML as values: text is escaped unless it is markup, so names in models cannot become tags or control characters."""
+"""HTML as values, and the frame of a page: headline numbers, sections, style and script."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html import escape
+from importlib.resources import files
 from typing import Any
 
 from odc_mlir.errors import printable
+from odc_mlir.formats.kinds import PAGE_MARK
 from odc_mlir.formats.quantities import NOTHING, middle_cut
 
 _LONGEST_NAME = 56  # characters shown of a name; the whole is in its title
@@ -38,19 +41,19 @@ def tag(name: str, *children: object, **attributes: object) -> Html:
 
 
 def joined(parts: Iterable[object], between: str = "") -> Html:
-    """Several pieces of markup or text as one."""
+    """Concatenate several pieces of markup or text."""
     return Html(between.join(map(text, parts)))
 
 
 def short_name(name: str, most: int = _LONGEST_NAME) -> Html:
-    """A name that may be long: its middle is left out, the whole shows when pointed at."""
+    """Shorten a name in its middle; a tooltip shows the whole."""
     shown = middle_cut(name, most)
     return tag("span", shown, class_="name", title=None if shown == name else name)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A table's column: ``number`` ones stand to the right and are sorted by value, ``tight`` ones keep to a line."""
+    """Column of a table: ``number`` columns align right and sort by value, ``tight`` ones do not wrap."""
 
     title: str
     number: bool = False
@@ -64,7 +67,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class TableCell:
-    """What a cell shows, and by which value it is sorted."""
+    """Content and sort key of a table cell."""
 
     shown: object
     value: float | str | None = None
@@ -73,7 +76,7 @@ class TableCell:
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[object]], *, caption: str, classes: Sequence[str] = ()
 ) -> Html:
-    """A table that can be sorted by every column, searched, and unfolded where it is long.
+    """Return a table that can be sorted by every column, searched, and unfolded if it is long.
 
     ``rows``: one :class:`TableCell` or value per column; a column that is empty in all of them is left out.
     ``classes``: one per row, or none. Nothing without rows.
@@ -114,20 +117,20 @@ def _cell(column: Column, cell: TableCell) -> Html:
 
 
 def pairs(values: Mapping[str, object] | Iterable[tuple[str, object]], *, caption: str) -> Html:
-    """A table of names and values, in the order given; nothing where there are none."""
+    """Return a table of names and values, in the order given; nothing without any."""
     items = values.items() if isinstance(values, Mapping) else values
     rows = [tag("tr", tag("th", name, scope="row"), tag("td", value)) for name, value in items]
     return tag("table", tag("caption", caption), tag("tbody", *rows), class_="pairs") if rows else Html("")
 
 
 def bullets(items: Iterable[object]) -> Html:
-    """A list; nothing where it has no items."""
+    """Return a list; nothing without items."""
     found = [tag("li", item) for item in items]
     return tag("ul", *found) if found else Html("")
 
 
 def data(value: Any) -> str:
-    """A plain value as text for a cell: mappings become ``name: value`` pairs."""
+    """Format a plain value for a cell: mappings become ``name: value`` pairs."""
     if value is None:
         return NOTHING
     if isinstance(value, bool):
@@ -135,3 +138,75 @@ def data(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name}: {item}" for name, item in value.items()) or NOTHING
     return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Headline number: label, value, and a line of details. ``verdict``: good or bad."""
+
+    label: str
+    value: str
+    note: str = ""
+    verdict: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Section of a page, left out without content. ``lead``: an introductory sentence."""
+
+    title: str
+    content: Html
+    lead: str = ""
+
+
+def render(title: str, figures: Iterable[Figure], sections: Iterable[Section], *, note: str = "") -> str:
+    """Return the page as text. ``note``: a line below the title."""
+    shown = [section for section in sections if section.content]
+    contents = tag("nav", *(tag("a", s.title, href=f"#{_anchor(s.title)}") for s in shown), aria_label="contents")
+    numbers = tag("div", *map(_figure, figures), class_="figures")
+    body = tag(
+        "main",
+        tag("h1", title),
+        tag("p", note, class_="note") if note else "",
+        numbers,
+        contents,
+        *map(_section, shown),
+    )
+    head = joined(
+        (
+            Html('<meta charset="utf-8">'),
+            Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html('<link rel="icon" href="data:,">'),
+            Html(PAGE_MARK),
+            tag("title", title),
+            Html(f"<style>{_asset('page.css')}</style>"),
+        ),
+        "\n",
+    )
+    script = Html(f"<script>{_asset('page.js')}</script>")
+    page = f'<!DOCTYPE html>\n<html lang="en"><head>\n{head}\n</head>\n<body>\n{body}\n{script}\n</body></html>\n'
+    return page.encode(errors="replace").decode()  # names of files may hold bytes that are no text
+
+
+def _figure(figure: Figure) -> Html:
+    return tag(
+        "div",
+        tag("span", figure.label, class_="label"),
+        tag("strong", figure.value, class_=figure.verdict or None),
+        tag("span", figure.note, class_="note"),
+        class_="figure",
+    )
+
+
+def _section(section: Section) -> Html:
+    lead = tag("p", section.lead) if section.lead else Html("")
+    return tag("section", tag("h2", section.title), lead, section.content, id=_anchor(section.title))
+
+
+def _anchor(title: str) -> str:
+    return "".join(c if c.isalnum() else "-" for c in title.lower())
+
+
+@cache
+def _asset(name: str) -> str:
+    return files("odc_mlir.pages").joinpath(name).read_text(encoding="utf-8").strip()

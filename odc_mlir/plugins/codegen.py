@@ -13,10 +13,9 @@ from typing import Any
 
 from odc_mlir import targets
 from odc_mlir.errors import CompileError, MemoryLimitError, OdcError, OptionError, UnsupportedError, is_passing
-from odc_mlir.formats.atomic import sync_folder
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.kinds import ZIP
-from odc_mlir.formats.outputs import beside_or_in_cache, check_output, is_in_cache
+from odc_mlir.formats.outputs import beside_or_in_cache, check_output, is_in_cache, sync_folder
 from odc_mlir.formats.package import PackageFiles, is_package, read_package
 from odc_mlir.formats.trust import compiled_here, record
 from odc_mlir.plugins import registry

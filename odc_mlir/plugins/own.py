@@ -1,4 +1,4 @@
-"""Our own targets and codegen plugins, ``npu`` and ``cpu``, registered like those of other packages.
+"""Our own targets and codegen plugins, ``npu`` and ``cpu``, registered like plugins of other packages.
 
 LLVM runs in the process of ``cpu-gen``, so that a defect of it cannot affect an application.
 """
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from odc_mlir import targets
-from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, machine_facts
+from odc_mlir.codegen.machine import EXTRA, HINT, has_code_generator, machine_facts
 from odc_mlir.formats.package import PackageFiles
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins.partitioned import PackageCodegen

@@ -190,12 +190,12 @@ def _in_folder(folder: Path) -> list[PluginSource]:
 
 
 def _installed(group: str, form: re.Pattern[str]) -> list[PluginSource]:
-    """Entries of all installed packages, in the order in which Python would find them."""
+    """Return entries of all installed packages, in the order of Python's path."""
     return [entry for folder in sys.path for entry in _in_packages(folder or os.curdir, group, form)]
 
 
 def _in_packages(folder: str, group: str, form: re.Pattern[str]) -> list[PluginSource]:
-    """Entries that the packages in ``folder`` declare."""
+    """Return entries that the packages in ``folder`` declare."""
     try:
         changed = os.stat(folder).st_mtime_ns
     except OSError:
@@ -206,7 +206,7 @@ def _in_packages(folder: str, group: str, form: re.Pattern[str]) -> list[PluginS
 
 @lru_cache(maxsize=64)
 def _declared_in(folder: str, _changed: int) -> tuple[PluginSource, ...]:
-    """Entries of our groups in ``folder``: hundreds of files, read again only when an installation changes it."""
+    """Return entries of our groups in ``folder``: hundreds of files, read again only after a change."""
     return tuple(entry for info in _metadata_folders(folder) for entry in _declared(folder, info))
 
 
@@ -219,7 +219,7 @@ def _metadata_folders(folder: str) -> list[str]:
 
 
 def _declared(folder: str, info: str) -> Iterator[PluginSource]:
-    """Entries of our groups in one metadata folder; lines that are no entries are skipped."""
+    """Return entries of our groups in one metadata folder; other lines are skipped."""
     name, _, version = os.path.basename(info).rpartition(".")[0].partition("-")
     name = name.replace("_", "-").lower()
     try:

@@ -13,7 +13,7 @@ from odc_mlir.errors import CompileError, OptionError
 
 
 class Preference(enum.IntEnum):
-    """Goal of code generation; the numbers are those of the C interface that this one follows."""
+    """Goal of code generation, with the numbers of the nnfw C API."""
 
     DEFAULT = 0
     PERFORMANCE_FIRST = 1

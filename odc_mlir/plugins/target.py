@@ -21,7 +21,7 @@ from odc_mlir.ops.spec import Node
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import Answer, call, load, probe, texts
 from odc_mlir.plugins.registry import SUFFIX, TARGETS, PluginSource
-from odc_mlir.targets.host import HostCosts, parse_host
+from odc_mlir.targets.costs import HostCosts, parse_host
 
 FLOAT = "float"
 """The scheme of float models."""
@@ -230,7 +230,7 @@ class TargetDescription(_Hardware):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The meaning of a target's name: the plugin that compiles, and the machine if the name is that of one.
+    """Resolved target name: the plugin that compiles, and the machine if the name is a machine's.
 
     ``facts`` and ``source`` are None for a codegen plugin without a described target.
     """
@@ -241,7 +241,7 @@ class Chosen:
     source: PluginSource | None = None
 
     def description(self) -> TargetDescription:
-        """Load the target into this process, for a user who named it; raise OptionError."""
+        """Load the target into this process, since the user named it; raise OptionError."""
         if self.source is None:
             raise OptionError(
                 f"there is no description of the target of {self.codegen}", hint="name a target; see odc-plugin list"

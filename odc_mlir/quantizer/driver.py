@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING
 
 from xdsl.dialects.builtin import ModuleOp
 
-from odc_mlir.calibration.coverage import FEW_RUNS, amount
-from odc_mlir.calibration.recorded import RecordFinding
+from odc_mlir.calibration.recorded import FEW_RUNS, RecordFinding, amount
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.formats.visq import read as read_visq
+from odc_mlir.formats.one import read as read_visq
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.evaluator import Evaluator, MeasuredCandidate
 from odc_mlir.quantizer.help import CORRECTION_OF_MIXED, HelpSearch, RecipeChange

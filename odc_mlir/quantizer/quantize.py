@@ -13,10 +13,9 @@ import numpy as np
 from xdsl.dialects.builtin import ModuleOp
 
 from odc_mlir import loading, targets
-from odc_mlir.calibration.minmax_file import is_minmax, read_minmax, write_minmax
 from odc_mlir.calibration.record_files import RECORDS
 from odc_mlir.calibration.recorded import Records, joined
-from odc_mlir.calibration.records import RecordStore
+from odc_mlir.calibration.records import RecordStore, is_minmax, read_minmax, write_minmax
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import AccuracyError, InputError, ModelError, OptionError, RecordsError, parsing
 from odc_mlir.formats.cache import content_digest
@@ -25,8 +24,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.outputs import check_output, write_output
 from odc_mlir.formats.quantities import model_name
 from odc_mlir.formats.samples import Samples
-from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.frontend.model_file import ModelFile
+from odc_mlir.frontend.export_circle import ModelFile, export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.advice import hint_of

@@ -9,13 +9,25 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.formats.one import COLOURS
 from odc_mlir.formats.quantities import NOTHING, count_text, decibel_text, quality_name, quality_text, without_far_text
-from odc_mlir.formats.visq import COLOURS
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined, pairs, short_name, table, tag
-from odc_mlir.pages.page import Figure, Section
-from odc_mlir.pages.page import render as render_page
+from odc_mlir.pages.markup import (
+    Column,
+    Figure,
+    Html,
+    Section,
+    TableCell,
+    bullets,
+    data,
+    joined,
+    pairs,
+    short_name,
+    table,
+    tag,
+)
+from odc_mlir.pages.markup import render as render_page
 from odc_mlir.quantizer.advice import cost_text, decimals_of, how_known
 from odc_mlir.quantizer.execution import CASTS, float_names
 from odc_mlir.quantizer.layers import coded_constants

@@ -13,9 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.calibration.copies import independent, without
-from odc_mlir.calibration.repeats import distinct
-from odc_mlir.calibration.sampling import stratified
+from odc_mlir.calibration.copies import distinct, independent, stratified, without
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.calibration import Pictures, holds_pictures, read_calibration
@@ -25,8 +23,7 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.labels import FLOAT_MODEL, check_varied
 from odc_mlir.runtime.execution.binding import check_holds, fits
-from odc_mlir.runtime.execution.graph import Graph, GraphNode
-from odc_mlir.runtime.execution.index_limits import index_limits
+from odc_mlir.runtime.execution.graph import Graph, GraphNode, index_limits
 from odc_mlir.runtime.reporting.scoring import by_chance, scores
 
 _CONVERSIONS = frozenset({"DEQUANTIZE", "CAST"})  # as weights in float16 have

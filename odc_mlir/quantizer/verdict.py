@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from odc_mlir.calibration.coverage import unreal_inputs
+from odc_mlir.calibration.recorded import unreal_inputs
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.findings import SHARES_OF_ANSWERS, JudgedCandidate, findings_of
 from odc_mlir.quantizer.intervals import wilson

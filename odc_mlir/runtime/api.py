@@ -15,8 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from odc_mlir.codegen.features import has_code_generator
-from odc_mlir.codegen.machine import resolve, why_not_here
+from odc_mlir.codegen.machine import has_code_generator, resolve, why_not_here
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.formats.circle.model import Model, Signature
@@ -266,37 +265,6 @@ def native_in_place(model: Any, *, strict: bool) -> Package:
     return Package(found, name=model_name(model))
 
 
-def _native_package(
-    model: Any,
-    source: Any,
-    *,
-    target: str = HERE,
-    strict: bool,
-    time_limit: float | None = None,
-    progress: Callable[[str, int, int | None], None] | None = None,
-    verify_each: bool = False,
-    before: Mapping[str, Sequence[Any]] | None = None,
-    verdict: dict[str, Any] | None = None,
-) -> Package:
-    """Compile ``source``, the model at ``model``, to a package of native code."""
-    from odc_mlir import compiler
-
-    start = time.perf_counter()
-    files = compiler.compile(
-        source,
-        target=target,
-        strict=strict,
-        time_limit=time_limit,
-        progress=progress,
-        verify_each=verify_each,
-        before=before,
-    )
-    files = files.with_members(_linked_files(model))
-    measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
-    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else ""
-    return Package(files, name=name, measured=measured, verdict=verdict)
-
-
 def _open(model: ModelSource | Package, custom_ops: CustomOps | None) -> Package | Graph:
     if isinstance(model, Package):
         return model
@@ -328,42 +296,6 @@ def load(path: ModelSource) -> Module:
     from odc_mlir import loading
 
     return loading.load(_model_of(path))
-
-
-def lower(
-    module: Module,
-    stage: str,
-    *,
-    target: str = "npu-256",
-    memory: str = "flash",
-    prefer: str = "performance",
-    sram_limit: int | None = None,
-    allow_host: bool = False,
-    placement: Mapping[str, Any] | None = None,
-    time_limit: float | None = None,
-    after: str | None = None,
-    before: Mapping[str, Sequence[Any]] | None = None,
-) -> Module:
-    """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of `compile`.
-
-    ``after``: the stage that the module is at (default: before all). ``before``: additional passes, by the name of the
-    pass that they run before. Raises OdcError.
-    """
-    from odc_mlir import compiler
-
-    return compiler.lower(
-        module,
-        stage,
-        target=target,
-        memory=memory,
-        prefer=prefer,
-        sram_limit=sram_limit,
-        allow_host=allow_host,
-        placement=placement,
-        time_limit=time_limit,
-        after=after,
-        before=before,
-    )
 
 
 def compile(
@@ -419,40 +351,37 @@ def compile(
     elif quantizing or allow_accuracy_loss:
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which was not requested", hint="add quantize='int8'")
-    if is_cpu(target):
-        if placement or sram_limit is not None:
-            given = "placement" if placement else "sram_limit"
-            raise OptionError(f"{given} is for NPUs, the target is {target!r}", hint="leave it out")
-        options: dict[str, Any] = {"strict": strict, "time_limit": time_limit, "verify_each": verify_each}
-        return _native_package(
-            model, source, target=target, verdict=verdict, progress=progress, before=before, **options
-        )
-    if (plugin := plugin_for(target)) is not None:
+    native = is_cpu(target)
+    if native and (placement or sram_limit is not None):
+        given = "placement" if placement else "sram_limit"
+        raise OptionError(f"{given} is for NPUs, the target is {target!r}", hint="leave it out")
+    plugin = None if native else plugin_for(target)
+    if plugin is not None:
         not_for_plugins(
             target, placement=placement, sram_limit=sram_limit, allow_host=allow_host, strict=strict, before=before
         )
         files = compile_by(plugin, compiler.model_bytes(source), prefer=prefer, memory=memory, time_limit=time_limit)
-        files = files.with_members(_linked_files(model))
-        measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
-        return Package(files, name=model_name(model), measured=measured, verdict=verdict)
-    files = compiler.compile(
-        source,
-        target=target,
-        memory=memory,
-        prefer=prefer,
-        sram_limit=None if sram_limit is None else bytes_of(sram_limit),
-        allow_host=allow_host,
-        strict=strict,
-        placement=placement,
-        time_limit=time_limit,
-        progress=progress,
-        verify_each=verify_each,
-        remember=remember,
-        before=before,
-    ).with_members(_linked_files(model))
+    else:
+        files = compiler.compile(
+            source,
+            target=target,
+            memory=memory,
+            prefer=prefer,
+            sram_limit=None if sram_limit is None else bytes_of(sram_limit),
+            allow_host=allow_host,
+            strict=strict,
+            placement=placement,
+            time_limit=time_limit,
+            progress=progress,
+            verify_each=verify_each,
+            remember=remember and not native,
+            before=before,
+        )
+    files = files.with_members(_linked_files(model))
     measured = {"compile_seconds": time.perf_counter() - start, "compile_peak_rss_bytes": peak_rss_bytes()}
     package = Package(files, name=model_name(model), measured=measured, verdict=verdict)
-    package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it
+    if plugin is None and not native:
+        package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it
     return package
 
 

@@ -149,11 +149,11 @@ class Package:
         """Placement, cycles, bytes and modelled times as plain JSON data; see :mod:`odc_mlir.runtime.reporting.report`.
 
         It is made at the first access, by timing every segment on the simulator. Reports of code for machines without
-        a model have placement and bytes only (:mod:`odc_mlir.runtime.reporting.report_unmodelled`). Raises PackageError
+        a model have placement and bytes only (:mod:`odc_mlir.runtime.reporting.report_file`). Raises PackageError
         if nothing is compiled.
         """
         from odc_mlir.runtime.reporting.report import build_report
-        from odc_mlir.runtime.reporting.report_unmodelled import is_modelled, unmodelled_report
+        from odc_mlir.runtime.reporting.report_file import is_modelled, unmodelled_report
 
         if self.plan is not None and not is_modelled(self.plan):
             return unmodelled_report(self, self.plan)

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from odc_mlir.calibration.coverage import coverage
 from odc_mlir.calibration.gathering import Between, Block, TensorGatherer, detailed
-from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, shapes_of
+from odc_mlir.calibration.recorded import InputFacts, Records, Shapes, TensorKey, coverage, shapes_of
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import InputError, OdcError
 from odc_mlir.formats.cache import content_digest

@@ -19,8 +19,7 @@ from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.formats.circle.reader import read_operator_codes
 from odc_mlir.formats.manifest import MANIFEST_PATH, digest_of, recognised_files
 from odc_mlir.formats.native_segment import parse_native_segment
-from odc_mlir.formats.package import PackageFiles, read_package
-from odc_mlir.formats.package_update import original_of
+from odc_mlir.formats.package import PackageFiles, original_of, read_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.plugins import registry
 from odc_mlir.plugins.foreign import contained
@@ -123,7 +122,7 @@ def _no_compiler(codegen: str) -> _Finding | None:
         source = registry.find(codegen)
     except OdcError as error:
         return PackageState.CANNOT, error.message
-    from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator
+    from odc_mlir.codegen.machine import EXTRA, HINT, has_code_generator
 
     if source.is_ours and codegen == f"cpu{registry.SUFFIX}" and not has_code_generator():
         return PackageState.CANNOT, f"native code needs the package {EXTRA}; {HINT}"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.isa.fields import Queue, Region
-from odc_mlir.simulator.timeline import BUSY, IDLE, Meter
+from odc_mlir.simulator.resources import BUSY, IDLE, Meter
 from odc_mlir.targets import Target
 
 if TYPE_CHECKING:  # both count with what is declared here

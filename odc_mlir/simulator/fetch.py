@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.fields import Queue
+from odc_mlir.simulator.boxes import START, Clock, Semaphores
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.memories import strict_cycles
-from odc_mlir.simulator.ordering import START, Clock, Semaphores
 from odc_mlir.simulator.program import DynamicInstruction, Program
 from odc_mlir.simulator.queues import Engines, Entry, with_own
-from odc_mlir.simulator.resources import ExecutionPhase, Resource
-from odc_mlir.simulator.timeline import BUSY, Meter, Timeline
+from odc_mlir.simulator.resources import BUSY, ExecutionPhase, Meter, Resource, Timeline
 from odc_mlir.simulator.trace import Issue
 
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.codec import split_address
 from odc_mlir.isa.fields import Region
-from odc_mlir.simulator.boxes import Box, burst_bytes, overlap, repeats, view
+from odc_mlir.simulator.boxes import START, AccessLog, Box, Clock, burst_bytes, overlap, repeats, view
 from odc_mlir.simulator.counters import PortBytes
-from odc_mlir.simulator.ordering import START, AccessLog, Clock
 from odc_mlir.simulator.resources import Resource
 from odc_mlir.targets import MemoryMode, MemoryPort, Target
 

@@ -15,8 +15,7 @@ from typing import Any
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.queues import DMA_ENGINES
 from odc_mlir.simulator.resources import Resource
-from odc_mlir.simulator.tokens import edges
-from odc_mlir.simulator.trace import Issue, Trace, TraceEvent
+from odc_mlir.simulator.trace import Issue, Trace, TraceEvent, edges
 
 CAUSES: dict[str, str] = {
     "array": "steps and start of the multiply-accumulate array",

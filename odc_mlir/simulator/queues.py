@@ -13,11 +13,10 @@ from dataclasses import dataclass, field
 
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.fields import Queue
+from odc_mlir.simulator.boxes import START, Clock, Semaphores, join
 from odc_mlir.simulator.engines.machine import InstructionCost
 from odc_mlir.simulator.memories import Touch
-from odc_mlir.simulator.ordering import START, Clock, Semaphores, join
-from odc_mlir.simulator.resources import ExecutionPhase
-from odc_mlir.simulator.timeline import BUSY, IDLE, Meter, Timeline
+from odc_mlir.simulator.resources import BUSY, IDLE, ExecutionPhase, Meter, Timeline
 
 COMPUTE_QUEUES = (Queue.MAC, Queue.VECTOR)
 # Which queues share a DMA engine and its descriptors.

@@ -1,4 +1,4 @@
-"""Running a program: bind inputs, drive fetch and engines, collect outputs and counters."""
+"""Execution of a program: bind inputs, drive fetch and engines, collect outputs and counters."""
 
 from __future__ import annotations
 
@@ -7,22 +7,62 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.errors import OdcError, OptionError, SimulationError
-from odc_mlir.simulator.binding import bind, outputs
+from odc_mlir.errors import InputError, OdcError, OptionError, SimulationError
+from odc_mlir.isa.container import TensorRecord
+from odc_mlir.simulator.boxes import Semaphores
 from odc_mlir.simulator.counters import Counters, OperatorTime, PortBytes, collect, queue_time
 from odc_mlir.simulator.engines import executors
 from odc_mlir.simulator.engines.machine import InstructionCost, Machine
 from odc_mlir.simulator.fetch import FetchEngine
 from odc_mlir.simulator.memories import Access, Memories
-from odc_mlir.simulator.ordering import Semaphores
 from odc_mlir.simulator.program import Program
 from odc_mlir.simulator.queues import Engines, QueueState, StartedInstruction
-from odc_mlir.simulator.resources import FINISHED, PORTS, ExecutionPhase, Resource, Shares, widths
-from odc_mlir.simulator.stepped.run import Stepped
-from odc_mlir.simulator.timeline import Timeline
+from odc_mlir.simulator.resources import FINISHED, PORTS, ExecutionPhase, Resource, Shares, Timeline, widths
+from odc_mlir.simulator.stepped import Stepped
 from odc_mlir.simulator.trace import Trace
+
+
+def bind(program: Program, memories: Memories, inputs: Sequence[NDArray[Any]]) -> None:
+    """Copy ``inputs`` into their regions; raises InputError where number, dtype or shape is not the program's."""
+    records = program.inputs
+    if len(inputs) != len(records):
+        raise InputError(f"the program's inputs: {len(inputs)} given, expected {len(records)}")
+    for record, value in zip(records, inputs, strict=True):
+        array = np.asarray(value)
+        if array.dtype != np.dtype(record.dtype) or array.shape != record.shape:
+            raise InputError(
+                f"input is {array.dtype.name} {list(array.shape)}, expected {record.dtype} {list(record.shape)}",
+                tensor=record.name,
+            )
+        data, written = _bytes_of(memories, record)
+        data[...] = np.frombuffer(array.astype(array.dtype.newbyteorder("<")).tobytes(), np.uint8)
+        written[...] = True
+
+
+def outputs(program: Program, memories: Memories) -> tuple[NDArray[Any], ...]:
+    """The outputs, copied out of their regions; raises SimulationError for one that is not all written."""
+    arrays = []
+    for record in program.outputs:
+        data, written = _bytes_of(memories, record)
+        if not written.all():
+            raise SimulationError("parts of an output were never written", tensor=record.name)
+        dtype = np.dtype(record.dtype)
+        codes = np.frombuffer(data.tobytes(), dtype.newbyteorder("<"))
+        arrays.append(codes.astype(dtype).reshape(record.shape))
+    return tuple(arrays)
+
+
+def _bytes_of(memories: Memories, record: TensorRecord) -> tuple[NDArray[Any], NDArray[Any]]:
+    """The bytes of an input or output, and which of them hold something."""
+    space = memories.regions[record.region]
+    if space.data is None or space.written is None:
+        raise ValueError("a timing-only run has no contents")
+    place = slice(record.offset, record.offset + record.bytes)
+    return space.data[place], space.written[place]
+
 
 MemoryModel = Literal["parity", "strict"]
 Mode = Literal["fast", "stepped"]

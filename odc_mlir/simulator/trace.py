@@ -1,11 +1,22 @@
-"""What happened when: instructions on their queues, and how much of every resource was in use."""
+"""Trace of a run: instructions on their queues, use of every resource, and the event format of trace viewers.
+
+A trace in the event format of chrome://tracing and Perfetto.
+
+One process; its first thread holds the layers, each from the end of the one before to its own, the others the engines
+with their instructions. Slices of a thread never overlap. An arrow leads from the instruction that posted a token to
+the one that started as soon as it was visible. Counters are averages, few enough not to hide the rest.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from odc_mlir.isa.assembly import format_instruction
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator.memories import Touch
 from odc_mlir.simulator.program import Program
@@ -73,7 +84,175 @@ class Trace:
         )
 
     def to_chrome(self) -> dict[str, Any]:
-        """The trace as chrome://tracing and Perfetto read it, see :mod:`.chrome`."""
-        from odc_mlir.simulator.chrome import chrome_events
+        """The trace as chrome://tracing and Perfetto read it."""
 
         return chrome_events(self)
+
+
+class TokenEdge(NamedTuple):
+    """A token of ``semaphore``, posted by one executed instruction and taken by another."""
+
+    semaphore: int
+    poster: TraceEvent | Issue
+    taker: TraceEvent | Issue
+
+
+def edges(trace: Trace) -> list[TokenEdge]:
+    """Every token that was taken. A semaphore connects two queues, so that its tokens are taken in order."""
+    posted: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
+    taken: dict[int, list[TraceEvent | Issue]] = defaultdict(list)
+    for executed in _executed(trace):
+        instr = trace.program.instructions[executed.index]
+        for semaphore in instr.posts:
+            posted[semaphore].append(executed)
+        for semaphore in instr.waits:
+            taken[semaphore].append(executed)
+    return [TokenEdge(s, *pair) for s in sorted(taken) for pair in zip(posted[s], taken[s], strict=False)]
+
+
+def _executed(trace: Trace) -> Iterator[TraceEvent | Issue]:
+    """Yield all instructions; each queue's instructions are in order."""
+    yield from trace.events
+    for issue in trace.issues:
+        if trace.program.instructions[issue.index].queue == Queue.FETCH:
+            yield issue
+
+
+def windows(last_cycles: Sequence[float], cycles: int) -> list[tuple[int, int]]:
+    """Window of each operator, in rounded cycles: from the end of the previous one to its own end.
+
+    Operators overlap. Each is charged what passes until it ends after the one that ends before it, and the last one
+    what follows, so that the charges of a run are its cycles.
+    """
+    found: list[tuple[int, int]] = []
+    end = 0
+    for place, last in enumerate(last_cycles):
+        until = cycles if place == len(last_cycles) - 1 else max(end, round(last))
+        found.append((end, until))
+        end = until
+    return found
+
+
+_LAYERS = len(Queue)  # thread of the layers
+_ENGINES = {
+    Queue.FETCH: "fetch engine",
+    Queue.XFER: "xfer: off-chip DMA",
+    Queue.LOAD: "load: SRAM DMA",
+    Queue.STORE: "store: SRAM DMA",
+    Queue.WEIGHT: "weight: SRAM DMA, decoder",
+    Queue.MAC: "mac: array",
+    Queue.VECTOR: "vector engine",
+}
+_COUNTERS = {
+    Resource.SRAM: "SRAM port, bytes/cycle",
+    Resource.OFFCHIP: "off-chip port, bytes/cycle",
+    Resource.REQUANT: "lanes, results/cycle",
+}
+_COUNTED = 0.2  # counters among all events, at most
+_SAMPLES = 1000  # of a counter, at most
+_SAME = 1e-6  # cycles
+
+
+def chrome_events(trace: Trace) -> dict[str, Any]:
+    """The document. Time stamps are microseconds at the target's clock; every instruction also has its cycles."""
+    target = trace.program.target
+    microseconds = 1e6 / target.clock_hz
+    found = list(_names(f"{target.name}, memory {trace.program.memory}"))
+    found += _layers(trace)
+    found += [_instruction(trace, event) for event in trace.events]
+    instructions = trace.program.instructions
+    for issue in trace.issues:
+        instr = instructions[issue.index]
+        if instr.queue == Queue.FETCH:
+            text = {"instruction": issue.index, "text": format_instruction(instr)}
+            found.append(_slice(instr.mnemonic, "fetch", Queue.FETCH, issue.begins, issue.handed, text))
+    for number, edge in enumerate(edge for edge in edges(trace) if _waited(trace, edge)):
+        found += _arrow(number, edge)
+    found += _counters(trace, len(found))
+    for event in found:
+        for key in ("ts", "dur"):
+            if key in event:
+                event[key] *= microseconds
+    return {"traceEvents": found, "displayTimeUnit": "ns"}
+
+
+def _names(process: str) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": process}}
+    for place, (thread, name) in enumerate([(_LAYERS, "layers"), *_ENGINES.items()]):
+        yield {"ph": "M", "name": "thread_name", "pid": 0, "tid": int(thread), "args": {"name": name}}
+        yield {"ph": "M", "name": "thread_sort_index", "pid": 0, "tid": int(thread), "args": {"sort_index": place}}
+
+
+def _layers(trace: Trace) -> Iterator[dict[str, Any]]:
+    """A slice for each operator that takes cycles: its window."""
+    times: dict[int, tuple[float, float]] = {}
+    for event in trace.events:
+        owner = trace.program.owners[event.index]
+        if owner >= 0:
+            last, first = times.get(owner, (event.ended, event.started))
+            times[owner] = max(last, event.ended), min(first, event.started)
+    ordered = sorted(times, key=lambda owner: times[owner])
+    found = windows([times[owner][0] for owner in ordered], round(trace.issues[-1].handed))
+    for owner, (begin, end) in zip(ordered, found, strict=True):
+        entry = trace.program.operators[owner]
+        if end > begin:
+            yield _slice(entry.name, entry.kind, _LAYERS, begin, end, {"cycles": end - begin, "macs": entry.macs})
+
+
+def _slice(name: str, category: str, thread: int, begin: float, end: float, args: dict[str, Any]) -> dict[str, Any]:
+    times = {"ts": float(begin), "dur": float(end - begin)}
+    return {"ph": "X", "name": name, "cat": category, "pid": 0, "tid": int(thread), **times, "args": args}
+
+
+def _instruction(trace: Trace, event: TraceEvent) -> dict[str, Any]:
+    instr = trace.program.instructions[event.index]
+    owner = trace.program.owners[event.index]
+    entry = trace.program.operators[owner] if owner >= 0 else None
+    args = {
+        "instruction": event.index,
+        "text": format_instruction(instr),
+        "issued_cycle": event.issued,
+        "started_cycle": event.started,
+        "ended_cycle": event.ended,
+        "contended_cycles": event.contended,
+    }
+    name = f"{instr.mnemonic} {entry.name}" if entry else instr.mnemonic
+    return _slice(name, entry.kind if entry else "other", event.queue, event.alone, event.ended, args)
+
+
+def _waited(trace: Trace, edge: TokenEdge) -> bool:
+    """Whether the taker of a token started when it became visible."""
+    taken = edge.taker.handed if isinstance(edge.taker, Issue) else edge.taker.started
+    return abs(_end(edge.poster) + trace.program.target.fetch.semaphore_cycles - taken) < _SAME
+
+
+def _end(executed: TraceEvent | Issue) -> float:
+    return executed.handed if isinstance(executed, Issue) else executed.ended
+
+
+def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
+    """From within the poster's slice, near its end, to within the taker's."""
+    for phase, executed in (("s", edge.poster), ("f", edge.taker)):
+        fetch = isinstance(executed, Issue)
+        begin = executed.begins if isinstance(executed, Issue) else executed.alone
+        end = _end(executed)
+        place = begin + 0.99 * (end - begin) if phase == "s" or fetch else begin
+        thread = Queue.FETCH if isinstance(executed, Issue) else executed.queue
+        event = {"ph": phase, "name": "token", "cat": "token", "id": number, "pid": 0, "tid": int(thread), "ts": place}
+        yield event | {"args": {"semaphore": edge.semaphore}} | ({"bp": "e"} if phase == "f" else {})
+
+
+def _counters(trace: Trace, others: int) -> Iterator[dict[str, Any]]:
+    """Averages over equal intervals of time, as many as :data:`_COUNTED` allows beside so many other events."""
+    used = [r for r in _COUNTERS if any(usage[r] for _, _, usage in trace.segments)]
+    samples = min(_SAMPLES, int(others * _COUNTED / (1 - _COUNTED)) // max(1, len(used)))
+    if not samples or not trace.segments:
+        return
+    edges_of = np.array([start for start, _, _ in trace.segments] + [trace.segments[-1][1]])
+    grid = np.linspace(0.0, edges_of[-1], samples + 1)
+    for resource in used:
+        moved = np.array([(end - start) * usage[resource] for start, end, usage in trace.segments])
+        total = np.interp(grid, edges_of, np.concatenate([[0.0], np.cumsum(moved)]))
+        for start, amount in zip(grid, np.diff(total) / np.diff(grid), strict=False):
+            args = {"average": round(float(amount), 3)}
+            yield {"ph": "C", "name": _COUNTERS[resource], "pid": 0, "ts": float(start), "args": args}

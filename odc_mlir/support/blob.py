@@ -27,7 +27,7 @@ _MOST_KEPT = 8
 
 
 class Blob:
-    """Immutable bytes identified by their SHA-256 digest, which is computed when first needed."""
+    """Immutable bytes identified by their SHA-256 digest, computed on first use."""
 
     __slots__ = ("__weakref__", "_data", "_digest", "_found", "name", "size")
 
@@ -41,14 +41,14 @@ class Blob:
 
     @classmethod
     def unresolved(cls, digest: str, size: int) -> Blob:
-        """A blob of ``size`` bytes whose contents are not known (yet); ``digest`` is 64 hexadecimal digits."""
+        """Return a blob of ``size`` bytes with unknown contents; ``digest`` is 64 hexadecimal digits."""
         blob = cls.__new__(cls)
         blob._data, blob._digest, blob.size, blob.name, blob._found = None, digest, size, None, {}
         return blob
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the bytes in hexadecimal."""
+        """Return the SHA-256 of the bytes in hexadecimal."""
         if self._digest is None:
             assert self._data is not None  # only `unresolved` leaves the bytes out, and it sets the digest
             self._digest = hashlib.sha256(self._data).hexdigest()
@@ -56,7 +56,7 @@ class Blob:
 
     @property
     def handle(self) -> str:
-        """The name of the bytes in text."""
+        """Return the name of the bytes in text."""
         return f"{_HANDLE}{self.digest}"
 
     @property
@@ -65,7 +65,7 @@ class Blob:
 
     @property
     def data(self) -> memoryview:
-        """The bytes, read-only; raises ModelError where the text that this came from had left them out."""
+        """Return the bytes, read-only; raise ModelError if the source text left them out."""
         if self._data is None:
             raise ModelError(
                 f"the {self.size} bytes of constant {self.digest[:12]} are not in this text",
@@ -75,9 +75,9 @@ class Blob:
         return self._data
 
     def found(self, key: Hashable, make: Callable[[], Found]) -> Found:
-        """What ``make`` computes of the bytes and of ``key`` alone: clones, which share the blob, find it again.
+        """Return ``make()``, cached by ``key`` for all clones that share the blob.
 
-        Only the last few are kept. ``make`` may raise.
+        The result must depend on the bytes and the key only. Only the last few are kept. ``make`` may raise.
         """
         if key not in self._found:
             value = make()
@@ -88,7 +88,7 @@ class Blob:
         return found
 
     def resolve(self, data: bytes | memoryview) -> None:
-        """Give an unresolved blob its bytes; raises ModelError when their size or digest is not the announced one."""
+        """Give an unresolved blob its bytes; raise ModelError for another size or digest than announced."""
         found = Blob(data)
         if found.size != self.size or found.digest != self.digest:
             raise ModelError(

@@ -1,4 +1,4 @@
-"""How often Python looks for unreachable cycles while IR is built."""
+"""Garbage collection while IR is built."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ ALLOCATIONS = 4_000_000  # between two looks; Python's own choice is 700
 
 @contextmanager
 def seldom_collected() -> Generator[None]:
-    """Look for cycles once in :data:`ALLOCATIONS` new objects while this is open, where it is not so already.
+    """Raise the threshold of the garbage collector to :data:`ALLOCATIONS` new objects in this block.
 
-    IR is large and nearly all of it in use: looking as often as usual takes a third of compiling a large network.
-    Thresholds belong to the process. Of blocks that are open at a time, in whichever threads, the one that raised the
-    threshold lowers it again; the others may then be slower, and none leaves it raised.
+    IR is large and nearly all of it in use: the default threshold takes a third of compiling a large network.
+    Thresholds belong to the process. Of nested or parallel blocks, the one that raised the threshold lowers it again;
+    the others may then be slower, and none leaves it raised.
     """
     before = gc.get_threshold()
     if not 0 < before[0] < ALLOCATIONS:
@@ -33,9 +33,9 @@ def seldom_collected() -> Generator[None]:
 
 
 def take_apart(block: Block) -> None:
-    """Free the operations of ``block``, which is of no use any more.
+    """Free the operations of ``block``, which is no longer used.
 
-    They refer to each other in circles, and would stay until somebody looks for those.
+    They refer to each other in cycles, and would stay until the next garbage collection.
     """
     for op in list(block.ops):
         for region in op.regions:

@@ -1,4 +1,4 @@
-"""Between pieces of work passes look at the limit of time for compiling, and tell how far they are."""
+"""Time limit and progress of compiling, checked by passes between pieces of work."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from odc_mlir.errors import OptionError, TimeLimitError
 
 T = TypeVar("T")
 Progress = Callable[[str, int, int | None], None]
-"""Is told what is being done, how far it is, and out of how much where that is known."""
+"""Callback for progress: activity, steps done, total if known."""
 
 _DOING = "doing"  # what a context's passes told last
 
 
 class Deadline:
-    """``seconds`` from now; raises OptionError unless that is a positive number."""
+    """Deadline in ``seconds`` from now; raises OptionError unless that is a positive number."""
 
     def __init__(self, seconds: float) -> None:
         if not seconds > 0:
@@ -27,7 +27,7 @@ class Deadline:
         self._end = time.monotonic() + seconds
 
     def check(self) -> None:
-        """Raise TimeLimitError when the time is over."""
+        """Raise TimeLimitError after the deadline."""
         if time.monotonic() > self._end:
             raise TimeLimitError(
                 f"compiling takes longer than the {self.seconds:g} s that it may",
@@ -36,7 +36,7 @@ class Deadline:
 
 
 def checkpoint(context: Context) -> None:
-    """Raise TimeLimitError when ``context`` has a deadline and it is over."""
+    """Raise TimeLimitError if ``context`` has a deadline that is over."""
     deadline = getattr(context, "deadline", None)
     if deadline is not None:
         deadline.check()

@@ -1,4 +1,4 @@
-"""The one place where xDSL's exceptions become typed errors of ours."""
+"""Conversion of xDSL's exceptions to typed errors of ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from xdsl.utils.exceptions import (
 )
 
 from odc_mlir.errors import CompileError, ModelError, OdcError, OptionError
-from odc_mlir.support.sources import Positions, point
+from odc_mlir.support.locations import Positions, point
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def typed_errors(stage: str | None = None, *, pass_name: str | None = None) -> G
 
 @contextmanager
 def _typed() -> Generator[None]:
-    """As :func:`typed_errors`, without saying where."""
+    """Convert exceptions as :func:`typed_errors`, without a location."""
     try:
         yield
     except ParseError as error:
@@ -87,5 +87,5 @@ def _of_op(error: VerifyException, op: Operation, positions: Positions, stage: s
 
 
 def _lower(text: str) -> str:
-    """xDSL starts sentences with a capital; ours start lower-case. Words in capitals (CONV_2D) stay."""
+    """Lower the initial capital of xDSL's sentences, as ours start lower-case. Words in capitals (CONV_2D) stay."""
     return text[:1].lower() + text[1:] if text[1:2].islower() else text

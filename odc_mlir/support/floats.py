@@ -23,7 +23,7 @@ def parse_real(parser: AttrParser, what: str = "") -> float:
 
 
 def to_float32(value: float) -> float:
-    """``value`` rounded to the nearest float32; infinite where it is out of range."""
+    """Round ``value`` to the nearest float32; out of range it is infinite."""
     try:
         rounded: float = _FLOAT32.unpack(_FLOAT32.pack(value))[0]
     except (OverflowError, struct.error):  # struct.error: an int that no float can hold
@@ -32,7 +32,7 @@ def to_float32(value: float) -> float:
 
 
 def float32_text(value: float) -> str:
-    """Shortest decimal of a finite float32 number, with the point that MLIR's number syntax requires (``1.0e-05``)."""
+    """Format a finite float32 as its shortest decimal, with the point that MLIR's syntax requires (``1.0e-05``)."""
     import numpy as np
 
     text = str(np.float32(value))
@@ -43,7 +43,7 @@ def float32_text(value: float) -> str:
 
 
 def are_scales(values: Sequence[float]) -> bool:
-    """Whether every value is exactly a positive finite float32 number."""
+    """Return whether every value is exactly a positive finite float32 number."""
     if not (min(values, default=1.0) > 0 and max(values, default=1.0) < math.inf):
         return False
     try:

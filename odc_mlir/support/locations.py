@@ -1,4 +1,4 @@
-"""Locations carry tensor names: a ``NameLoc`` per value, fused in result order for an operation with several."""
+"""Tensor names as locations, and positions of operations in their source text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, FusedLoc, LocationAttr, NameLoc, NoneAttr, StringAttr, UnknownLoc
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
+from xdsl.utils.lexer import Span
+
+from odc_mlir.errors import OdcError
 
 _NOT_IN_HINT = re.compile(r"[^A-Za-z0-9_]+")
 _NUMBERS_AT_END = re.compile(r"(_\d*)+$")
@@ -14,19 +17,19 @@ _LONGEST_HINT = 40
 
 
 def name_loc(name: str) -> LocationAttr:
-    """The location of a value called ``name``, which is kept as it is: full and unsanitised."""
+    """Return the location of a value called ``name``, unchanged and unsanitised."""
     return NameLoc(StringAttr(name), NoneAttr())
 
 
 def names_loc(names: Sequence[str]) -> LocationAttr:
-    """The location of an operation whose results have these names."""
+    """Return the location of an operation whose results have these names."""
     if len(names) == 1:
         return name_loc(names[0])
     return FusedLoc(ArrayAttr([name_loc(name) for name in names]), NoneAttr())
 
 
 def location_names(location: LocationAttr) -> tuple[str, ...]:
-    """The names in ``location`` in order, empty where it is unknown."""
+    """Return the names in ``location`` in order, empty if it is unknown."""
     if isinstance(location, NameLoc):
         return (location.desc.data,)
     if isinstance(location, FusedLoc):
@@ -36,7 +39,7 @@ def location_names(location: LocationAttr) -> tuple[str, ...]:
 
 
 def op_name(op: Operation) -> str:
-    """Name of the first result as users know it, empty where the location has none."""
+    """Return the name of the first result, empty if the location has none."""
     location = op.location
     if type(location) is NameLoc:
         return location.desc.data
@@ -45,7 +48,7 @@ def op_name(op: Operation) -> str:
 
 
 def value_name(value: SSAValue) -> str:
-    """The tensor name of ``value``, empty where its location has none."""
+    """Return the tensor name of ``value``, empty if its location has none."""
     if isinstance(value, BlockArgument):
         names = location_names(value.location)
         return names[0] if names else ""
@@ -58,22 +61,22 @@ def value_name(value: SSAValue) -> str:
 
 
 def is_known(location: LocationAttr) -> bool:
-    """Whether ``location`` says anything."""
+    """Return whether ``location`` is known."""
     return not isinstance(location, UnknownLoc)
 
 
 def name_inside(op: Operation, name: str) -> None:
-    """Let ``op``, and everything inside it that has no location, be called ``name``."""
+    """Give ``op``, and all operations inside it without a location, the name ``name``."""
     for inner in op.walk():
         if not is_known(inner.location):
             inner.location = name_loc(name)
 
 
 def hint_of(name: str) -> str | None:
-    """An SSA name hint made of a tensor name: short, valid, None where nothing readable is left.
+    """Return an SSA name hint for a tensor name: short and valid, or None if nothing readable is left.
 
-    Converters join the names of fused operators with ``;``; the first part is what people know. Numbers at the end go:
-    the printer adds its own to tell values apart.
+    Converters join the names of fused operators with ``;``; the first part is the familiar one. Trailing numbers are
+    removed: the printer adds its own to tell values apart.
     """
     hint = _NUMBERS_AT_END.sub("", _NOT_IN_HINT.sub("_", name.partition(";")[0]).strip("_"))
     if len(hint) > _LONGEST_HINT:
@@ -81,3 +84,49 @@ def hint_of(name: str) -> str | None:
     if not hint:
         return None
     return hint if hint[0].isalpha() else f"t{hint}"
+
+
+_SHOWN = 110  # characters of a source line; those with constants have millions
+
+
+class Positions:
+    """First token of each operation of a text, valid also after passes replaced some operations."""
+
+    def __init__(self) -> None:
+        self._spans: dict[Operation, Span] = {}
+
+    def record(self, op: Operation, span: Span) -> None:
+        """Record that ``op`` begins with ``span``."""
+        self._spans[op] = span
+
+    def of_op(self, op: Operation) -> Span | None:
+        """Return the start of ``op``; an operation made by a pass has the position of one with the same name."""
+        found = self._spans.get(op)
+        if found is not None:
+            return found
+        return next((span for name in location_names(op.location) if (span := self.of_name(name)) is not None), None)
+
+    def of_name(self, name: str) -> Span | None:
+        """Return the start of the first operation with a result called ``name``."""
+        return next((span for op, span in self._spans.items() if name in location_names(op.location)), None)
+
+    def place(self, error: OdcError, op: Operation | None = None) -> None:
+        """Add the position of ``op``, else of the tensor that the error names, to ``error``, if it is known."""
+        if error.source is not None:
+            return
+        span = self.of_op(op) if op is not None else self.of_name(error.tensor) if error.tensor else None
+        if span is not None:
+            point(error, span)
+
+
+def point(error: OdcError, span: Span) -> None:
+    """Add the place ``span`` to ``error``: file:line:column, the line and a caret below it."""
+    error.location = str(span.get_location())
+    start = span.input.get_start_of_line(span.start)
+    text, column = span.input.content[start : span.input.get_end_of_line(span.start)], span.start - start
+    first = max(0, column - _SHOWN // 2) if len(text) > _SHOWN else 0
+    shown = text[first : first + _SHOWN]
+    marks = max(1, min(span.end - span.start, len(shown) - (column - first)))
+    # Tabs move the caret as they move the text.
+    blanks = "".join("\t" if character == "\t" else " " for character in shown[: column - first])
+    error.source = f"{shown}\n{blanks}{'^' * marks}"

@@ -1,4 +1,4 @@
-"""IR as text that stands alone: our printer and parser.
+"""Printer and parser of self-contained IR text.
 
 Beyond xDSL's own, the printer names long types and encodings once at the top (``!per_axis0 = …``, ``#qparams0 = …``),
 leaves unknown locations out, writes readable non-ASCII text as it is, and ends a file with the bytes of its constants
@@ -54,11 +54,10 @@ from odc_mlir.errors import ModelError, parsing
 from odc_mlir.formats.kinds import IR_NOTE
 from odc_mlir.support.blob import Blob, are_unresolved, resource_text
 from odc_mlir.support.diagnostics import typed_errors
-from odc_mlir.support.locations import location_names
-from odc_mlir.support.sources import Positions
+from odc_mlir.support.locations import Positions, location_names
 
 Constants = Literal["keep", "known", "elide"]
-"""Which constants' bytes a file gets: all (an error where one is unknown), all that are known, or none."""
+"""Constants whose bytes a file gets: all (an error if one is unknown), all known ones, or none."""
 
 # Characters that aliases may stand for: so many, and so many times the length of the text.
 _ALIASED_CHARACTERS = 1 << 19
@@ -145,7 +144,7 @@ class OdcPrinter(Printer):
         self._open.pop()
 
     def print_attr_dict(self, attr_dict: Mapping[str, Attribute]) -> None:
-        """As xDSL's; the attributes of modules and programs, which can be long, break into lines."""
+        """Print as xDSL does; the attributes of modules and programs, which can be long, break into lines."""
         most = _BROKEN.get(self._open[-1].name) if self._open and isinstance(self._open[-1], Operation) else None
         if most is None:
             super().print_attr_dict(attr_dict)
@@ -193,7 +192,7 @@ class _TooLongError(Exception):
 
 
 class _LimitedText(StringIO):
-    """A stream for at most ``most`` characters, so that nested attributes are not printed whole on every level."""
+    """Stream limited to ``most`` characters, so that nested attributes are not printed whole on every level."""
 
     def __init__(self, most: int) -> None:
         super().__init__()
@@ -207,7 +206,7 @@ class _LimitedText(StringIO):
 
 
 def _escape(character: str) -> str:
-    """A quote, backslash or unprintable character as MLIR's hexadecimal escapes of its UTF-8 bytes."""
+    """Escape a quote, backslash or unprintable character as MLIR's hexadecimal escapes of its UTF-8 bytes."""
     return "".join(f"\\{byte:02X}" for byte in character.encode())
 
 
@@ -217,7 +216,7 @@ _TENSOR = re.compile(r'tensor<[^<>"]*(?:<[^<>"]*(?:<[^<>"]*>[^<>"]*)*>[^<>"]*)*>
 
 
 class _Lexer(MLIRLexer):
-    """xDSL's lexer without its exponential search for the end of a string that has none."""
+    """xDSL's lexer without its exponential search for the end of an unterminated string."""
 
     _unescaped_characters_regex = re.compile(r'"(?:[^"\\\n\v\f]++|\\(?:["nt\\]|[0-9A-Fa-f]{2}))*+"')
 
@@ -235,9 +234,9 @@ class _Element(AttrParser._TensorLiteralElement):
 
 
 class _Expansion:
-    """Counts of what a short text can stand for, and their limits.
+    """Limits on the expansion of short texts.
 
-    Aliases of aliases can make an attribute of exponential size, and whatever looks at an attribute looks at all of it.
+    Aliases of aliases can make an attribute of exponential size, and every reader of an attribute visits all of it.
     A dense attribute with one value has as many elements as its type says.
     """
 
@@ -310,7 +309,7 @@ class OdcParser(Parser):
         return found
 
     def _spend(self, characters: int, elements: int = 0) -> None:
-        """Count what a part of the text stands for; raises ModelError where all is too much for its length."""
+        """Count an expansion of the text; raise ModelError if the total is too much for its length."""
         counts = self._expansion
         counts.characters += characters
         counts.elements += elements
@@ -328,12 +327,12 @@ class OdcParser(Parser):
         return super().parse_dense_int_or_fp_elements_attr(None if type is None else self._bounded(type))
 
     def _bounded(self, type: RankedStructure[AnyDenseElement]) -> RankedStructure[AnyDenseElement]:
-        """Return ``type``, whose elements are counted."""
+        """Return ``type`` after counting its elements."""
         self._spend(0, math.prod(type.get_shape()))
         return type
 
     def _only_blanks_since(self, position: int) -> bool:
-        """Whether the current token is the first one at or behind ``position``."""
+        """Return whether the current token is the first one at or behind ``position``."""
         start = self._current_token.span.start
         return position <= start and not self.lexer.input.content[position:start].strip()
 
@@ -394,7 +393,7 @@ def write_module(
     locations: bool = True,
     properties: bool = True,
 ) -> None:
-    """Print ``module`` to ``stream``; raises ModelError for ``keep`` where a constant's bytes are unknown.
+    """Print ``module`` to ``stream``; raise ModelError for ``keep`` if a constant's bytes are unknown.
 
     ``properties`` False prints properties in generic syntax as attributes, as old MLIR text has them.
     """
@@ -416,7 +415,7 @@ def write_module(
 
 
 def module_text(module: Operation, **options: Any) -> str:
-    """What :func:`write_module` would write, as a string."""
+    """Return the output of :func:`write_module` as a string."""
     text = StringIO()
     write_module(module, text, **options)
     return text.getvalue()

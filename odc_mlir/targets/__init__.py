@@ -18,15 +18,13 @@ from importlib import resources
 from typing import Any, Literal, get_type_hints
 
 from odc_mlir.errors import TargetError, parsing
-from odc_mlir.targets.energy import REFERENCE as ENERGY
-from odc_mlir.targets.energy import EnergyCosts, parse_energy
-from odc_mlir.targets.host import REFERENCE, HostCosts, parse_host
+from odc_mlir.targets.costs import REFERENCE, REFERENCE_ENERGY, EnergyCosts, HostCosts, parse_energy, parse_host
 from odc_mlir.targets.limits import check_limits
 
 MemoryMode = Literal["flash", "sram"]
 MEMORY_MODES: tuple[MemoryMode, ...] = ("flash", "sram")
 ELEMENT_TYPES = ("int8", "uint8", "int16")
-"""What machines compute with the instruction set that there is."""
+"""Element types of the instruction set."""
 
 _MAX_FILE_BYTES = 1 << 20
 
@@ -122,7 +120,7 @@ class Dma:
 class Target:
     """One NPU. Lengths in bytes, times in cycles of ``clock_hz``.
 
-    ``compares_with`` names the part that it has the ports, multipliers and memories of, empty where it has none's.
+    ``compares_with`` names a commercial part with the same ports, multipliers and memories, or is empty.
     ``host`` and ``energy`` are no part of its identity.
     """
 
@@ -144,38 +142,38 @@ class Target:
 
     @property
     def element_types(self) -> tuple[str, ...]:
-        """Of everything that the machine computes."""
+        """Return all element types that the machine computes."""
         return ELEMENT_TYPES
 
     @property
     def weight_forms(self) -> Mapping[str, str]:
-        """By scheme, the form of weights that the machine prefers where there is a choice.
+        """Return, by scheme, the form of weights that the machine prefers.
 
-        An instruction has one zero point for all its weights, so those with one for each channel mostly stay on the
-        host.
+        An instruction has one zero point for all its weights, so weights with one zero point per channel mostly stay on
+        the host.
         """
         return {"uint8": "symmetric"}
 
     @cached_property
     def canonical(self) -> str:
-        """Canonical JSON text of everything that describes the NPU."""
+        """Return canonical JSON text of everything that describes the NPU."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
         return json.dumps(values, default=dataclasses.asdict, sort_keys=True, separators=(",", ":"))
 
     def digest(self, memory: MemoryMode) -> bytes:
-        """SHA-256 of the canonical text and the memory mode: stored in binaries, compared when they are loaded."""
+        """Return the SHA-256 of the canonical text and the memory mode, which binaries store for comparison."""
         return hashlib.sha256(f"{self.canonical}|{memory}".encode()).digest()
 
 
 @cache
 def names() -> tuple[str, ...]:
-    """Names of the shipped targets."""
+    """Return the names of the shipped targets."""
     files = resources.files(__name__).iterdir()
     return tuple(sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml")))
 
 
 def load(target: str | os.PathLike[str]) -> Target:
-    """The target called, or described by the file, ``target``; raises TargetError."""
+    """Load the target with this name or file; raise TargetError."""
     text = str(target)
     if text in names():
         return parse((resources.files(__name__) / f"{text}.toml").read_text("utf-8"), text)
@@ -188,7 +186,7 @@ def load(target: str | os.PathLike[str]) -> Target:
 
 
 def _read_file(path: str) -> str:
-    """The text of a regular file; raises OSError, ValueError and TargetError."""
+    """Read the text of a regular file; raise OSError, ValueError and TargetError."""
     # Opening a pipe without this flag would wait for a writer.
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     try:
@@ -205,7 +203,7 @@ def _read_file(path: str) -> str:
 
 @lru_cache(maxsize=64)
 def parse(text: str, location: str) -> Target:
-    """The target that TOML ``text`` describes; ``location`` names it in errors. The same text gives the same object."""
+    """Parse TOML ``text`` as a target; ``location`` names it in errors. Equal texts return the same object."""
     with parsing("not valid TOML", TargetError, location=location):
         document = tomllib.loads(text)
     target: Target = _record(Target, document, location, "")
@@ -214,7 +212,7 @@ def parse(text: str, location: str) -> Target:
 
 
 def from_canonical(text: str, location: str) -> Target:
-    """The target whose :attr:`Target.canonical` text this is; ``location`` names it in errors."""
+    """Return the target with this :attr:`Target.canonical` text; ``location`` names it in errors."""
     with parsing("not a canonical target description", TargetError, location=location):
         document = json.loads(text)
     target: Target = _record(Target, document, location, "")
@@ -226,7 +224,7 @@ def _record(cls: Any, value: Any, location: str, path: str) -> Any:
     if not isinstance(value, dict):
         raise TargetError(f"key {path.removesuffix('.')!r} must be a table", location=location)
     if cls is Target:
-        value = {"compares_with": "", "host": REFERENCE, "energy": ENERGY, **value}
+        value = {"compares_with": "", "host": REFERENCE, "energy": REFERENCE_ENERGY, **value}
     hints = get_type_hints(cls)
     names = [f.name for f in dataclasses.fields(cls)]
     for key in value:

@@ -14,7 +14,7 @@ from typing import Any
 from odc_mlir.errors import TargetError
 
 HERE = "cpu"
-"""The machine that runs this."""
+"""Name of the machine that runs this."""
 
 _FOLDER = "cpus"
 _DOTS = ("vnni", "madd", "usdot", "sdot", "portable")
@@ -44,23 +44,23 @@ class CpuTarget:
 
     @property
     def architecture(self) -> str:
-        """The first part of the triple."""
+        """Return the first part of the triple."""
         return self.triple.partition("-")[0]
 
 
 def is_cpu(target: str) -> bool:
-    """Whether ``target`` names a processor, not an NPU."""
+    """Return whether ``target`` names a processor, not an NPU."""
     return target == HERE or target in names()
 
 
 def names() -> tuple[str, ...]:
-    """Names of the shipped descriptions."""
+    """Return the names of the shipped descriptions."""
     files = (resources.files("odc_mlir.targets") / _FOLDER).iterdir()
     return tuple(sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml")))
 
 
 def load(name: str) -> CpuTarget:
-    """The processor called ``name``; raises TargetError."""
+    """Load the processor called ``name``; raise TargetError."""
     if name not in names():
         raise TargetError(f"unknown processor {name!r}", hint=f"use {HERE}, or one of {', '.join(names())}")
     text = (resources.files("odc_mlir.targets") / _FOLDER / f"{name}.toml").read_text("utf-8")
@@ -68,7 +68,7 @@ def load(name: str) -> CpuTarget:
 
 
 def parse(text: str, location: str) -> CpuTarget:
-    """The processor that TOML ``text`` describes; ``location`` names it in errors."""
+    """Parse TOML ``text`` as a processor; ``location`` names it in errors."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -97,7 +97,7 @@ def _value(key: str, value: Any, location: str) -> Any:
 
 
 def best_for(architecture: str, features: Collection[str]) -> CpuTarget:
-    """The shipped description that suits a machine best; raises TargetError where none does."""
+    """Return the shipped description that suits a machine best; raise TargetError if none does."""
     fitting = [
         target
         for target in map(load, names())

@@ -61,7 +61,7 @@ def check_limits(target: Target, location: str) -> None:
 
 
 def limits(target: Target) -> Iterator[TargetLimit]:
-    """Return the limits of all numbers of ``target`` but ``burst_bytes``; some depend on other numbers."""
+    """Return the limits of all numbers of ``target`` except ``burst_bytes``; some depend on other numbers."""
     macs = target.array.macs_per_cycle
     narrowest = min(channels for _, channels in target.array.shapes)
     pixels = max(pixels for pixels, _ in target.array.shapes)

@@ -25,13 +25,13 @@ SHELLS = ("bash", "zsh", "fish")
 
 
 def commands() -> dict[str, str]:
-    """``compile`` -> the module of ``odc-compile``, and so on."""
+    """Return ``compile`` -> the module of ``odc-compile``, and so on."""
     files = sorted(Path(__file__).parent.glob("odc_*.py"))
     return {path.stem.removeprefix("odc_"): f"odc_mlir.tools.{path.stem}" for path in files}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code."""
+    """Run a command; return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     name, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     if name in (own := {"completion": _completion, "samples": _samples}):
@@ -54,7 +54,7 @@ def _print_commands() -> None:
 
 
 def _summary(module: str) -> str:
-    """The first line of a command's module, without its name."""
+    """Return the first line of a command's module, without its name."""
     import ast
 
     source = (Path(__file__).parent / f"{module.rpartition('.')[2]}.py").read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def _completion(arguments: Sequence[str]) -> int:
 
 
 def _command(text: str) -> str:
-    """The name of a command without ``odc-``; raises ArgumentTypeError."""
+    """Return the name of a command without ``odc-``; raise ArgumentTypeError."""
     name = text.removeprefix("odc-")
     if name not in commands():
         raise argparse.ArgumentTypeError(f"there is no command {text!r}; one of {', '.join(commands())}")

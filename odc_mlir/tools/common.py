@@ -1,4 +1,4 @@
-"""What all commands share: common flags, log output, and the way from an exception to one line and an exit code.
+"""Shared parts of all commands: common flags, log output, and conversion of exceptions to one line and an exit code.
 
 A command is ``main(argv) -> int``::
 
@@ -50,7 +50,7 @@ Body = Callable[[argparse.Namespace], int | None]
 
 
 def base_parser(prog: str, description: str, *, epilog: str | None = None) -> argparse.ArgumentParser:
-    """A parser with the flags that every command has: ``--version``, ``-v``, ``-q`` and ``--debug``.
+    """Return a parser with the flags of every command: ``--version``, ``-v``, ``-q`` and ``--debug``.
 
     The namespace gets ``verbose`` (count), ``quiet`` and ``debug``. Abbreviated long options are refused, so that
     adding an option never changes what a script means.
@@ -66,14 +66,14 @@ def base_parser(prog: str, description: str, *, epilog: str | None = None) -> ar
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong with a command line in one line, with the nearest name that there is."""
+    """Argument parser that reports an error in one line, with the nearest valid name."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(EXIT_USAGE, bounded(f"{self.prog}: error: {message}{nearest(self, message)}") + "\n")
 
 
 def nearest(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> str:
-    """``; did you mean --overwrite?`` for a message about options, some of which are like ours or ``others``."""
+    """Return ``; did you mean --overwrite?`` for a message about options similar to ours or to ``others``; else ""."""
     from difflib import get_close_matches
 
     known = [option for action in parser._actions for option in action.option_strings] + list(others)
@@ -113,9 +113,9 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
 
 @contextmanager
 def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
-    """Look for unreachable objects seldom, and not at the end of the process.
+    """Raise the threshold of the garbage collector in this block.
 
-    ``ends_process``: which comes right behind the body, so that nothing is looked at when the usual threshold returns.
+    ``ends_process``: the process ends right after the block, so garbage is not collected at its end either.
     """
     from odc_mlir.support.collection import seldom_collected
 
@@ -128,7 +128,7 @@ def _seldom_collected(*, ends_process: bool) -> Iterator[None]:
 
 
 def usage_error(parser: argparse.ArgumentParser, message: str, others: Iterable[str] = ()) -> int:
-    """Say on stderr how options contradict each other, which the parser itself cannot know; returns the exit code.
+    """Report contradicting options on stderr and return the exit code.
 
     ``others``: options that the parser does not know itself, for :func:`nearest`.
     """
@@ -140,7 +140,7 @@ _EVERYWHERE = frozenset({"verbose", "quiet", "debug", "overwrite"})  # what no c
 
 
 def idle_option(parser: argparse.ArgumentParser, arguments: argparse.Namespace, used: Collection[str]) -> str | None:
-    """The first option given that is none of ``used``, names of arguments; what is said as by default is not given."""
+    """Return the first option given that is not in ``used`` (argument names); explicit default values do not count."""
     for action in parser._actions:
         is_known = action.dest in used or action.dest in _EVERYWHERE or not hasattr(arguments, action.dest)
         if not is_known and getattr(arguments, action.dest) != action.default:
@@ -214,14 +214,14 @@ def _outcome(
 
 
 def add_time_limit(parser: argparse.ArgumentParser) -> None:
-    """Add the flag of commands that :func:`run_tool` holds to a limit of time."""
+    """Add the flag for a time limit that :func:`run_tool` enforces."""
     parser.add_argument("--time-limit", type=float, metavar="S", help="fail when this takes longer than S seconds")
     parser.set_defaults(is_timed=True)
 
 
 @contextmanager
 def limited_time(seconds: float | None) -> Iterator[None]:
-    """Raise TimeLimitError in this block when ``seconds`` are over; raises OptionError unless they are positive."""
+    """Raise TimeLimitError in this block when ``seconds`` are over; raise OptionError unless they are positive."""
     if seconds is None:
         yield
         return
@@ -246,7 +246,7 @@ def limited_time(seconds: float | None) -> Iterator[None]:
 
 
 def size(text: str) -> int:
-    """Of an argument: a number of bytes as users write them."""
+    """Parse a number of bytes with an optional unit."""
     from odc_mlir.formats.quantities import bytes_of
 
     try:
@@ -287,7 +287,7 @@ def write_reproducer(prog: str, argv: Sequence[str]) -> str | None:
 
 
 def _with_notes(text: str, error: Exception) -> str:
-    """``text`` and what else went wrong, in one line."""
+    """Join ``text`` and the notes of the exception on one line."""
     return bounded("; ".join([text, *getattr(error, "__notes__", ())]))
 
 
@@ -302,24 +302,23 @@ def _fail(prog: str, text: str, code: int, debug: bool) -> int:
 
 
 class PrintableStream:
-    """A text stream that escapes what no terminal should get, see :func:`odc_mlir.errors.printable`.
+    """Text stream that escapes control characters, see :func:`odc_mlir.errors.printable`.
 
-    What nobody reads any more is lost: the command goes on, as its files and its exit code count. ``stream`` is the one
-    behind it, for what moves the cursor on purpose (progress on a terminal), ``name`` what it is called in errors of
-    the system.
+    Output to a closed pipe is dropped: the command goes on, since its files and its exit code count. ``stream`` is the
+    stream behind it, for progress that moves the cursor; ``name`` is its name in system errors.
     """
 
     def __init__(self, stream: TextIO, name: str = STDOUT_NAME) -> None:
         self.stream, self._name = stream, name
 
     def write(self, text: str) -> int:
-        """Write ``text``, escaped; returns how long it was."""
+        """Write ``text``, escaped; return its length."""
         with self._reaching():
             self.stream.write(printable(text))
         return len(text)
 
     def flush(self) -> None:
-        """Write what is kept; errors name the stream."""
+        """Flush the stream; errors name it."""
         with self._reaching():
             self.stream.flush()
 
@@ -342,7 +341,7 @@ class PrintableStream:
 
 @contextmanager
 def _printable_output() -> Iterator[None]:
-    """Let everything that is printed pass through :class:`PrintableStream`."""
+    """Send everything printed through :class:`PrintableStream`."""
     replace_closed_streams()
     out: Any = PrintableStream(sys.stdout)
     err: Any = PrintableStream(sys.stderr, "standard error")

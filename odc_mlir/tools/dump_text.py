@@ -1,4 +1,4 @@
-"""The documents of ``odc-dump`` as text: headings, tables with aligned columns, long lists shortened."""
+"""Text form of the documents of ``odc-dump``: headings, tables with aligned columns, long lists shortened."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN_HEX_DIGITS = 64
 
 
 def render(document: Document) -> Iterator[str]:
-    """The lines that show ``document``."""
+    """Return the lines that show ``document``."""
     kind = document["format"]
     if kind == "nnpackage":
         yield from _package(document)
@@ -122,7 +122,7 @@ def _options(operator: Document) -> str:
 
 
 def _short(value: Any) -> str:
-    """One value; long lists by their first items."""
+    """Format one value; shorten long lists to their first items."""
     if isinstance(value, list):
         items = [_short(item) for item in value[:_SHOWN_ITEMS]]
         return "[" + ",".join(items) + (f",... {len(value)}" if len(value) > _SHOWN_ITEMS else "") + "]"
@@ -259,7 +259,7 @@ def _indices(indices: Sequence[Any]) -> str:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Aligned columns below their heads; nothing when there are no rows. Numbers go to the right."""
+    """Format aligned columns below their heads, numbers to the right; without rows return nothing."""
     content = list(rows)
     if not content:
         return
@@ -274,5 +274,5 @@ def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]
 
 
 def text(value: str) -> str:
-    """``value`` safe to print: quoted and escaped where it is empty or could move the cursor or hide something."""
+    """Return ``value`` safe to print: quoted and escaped if it is empty or holds control characters."""
     return value if value and value.isprintable() else repr(value)

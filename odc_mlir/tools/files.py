@@ -1,4 +1,4 @@
-"""Arguments that name files: declared once where the parser is made, checked before a command begins to work.
+"""Arguments that name files: declared where the parser is made, checked before a command begins to work.
 
 An argument is :func:`add_output`, with the kind of file that the command writes there, or :func:`add_input`; a project
 test finds arguments that are neither. ``run_tool`` then
@@ -26,7 +26,7 @@ from odc_mlir.formats.kinds import OutputKind
 
 STDOUT_NAME = "standard output"
 STANDARD = "-"
-"""Standard input or output, wherever a file is read or text is written."""
+"""Name of standard input or output, accepted wherever a file is read or text is written."""
 
 Container = argparse.ArgumentParser | argparse._ArgumentGroup
 KindOf = Callable[[argparse.Namespace], OutputKind]
@@ -38,7 +38,7 @@ _STDIN_FOLDER = "odc-stdin-"
 
 
 class Output(NamedTuple):
-    """An argument that names something to write. ``paths``: what is written, where that is not its value."""
+    """Declaration of an output argument. ``paths`` returns the written files, by default the argument's value."""
 
     kind: OutputKind | KindOf
     paths: PathsOf | None = None
@@ -48,7 +48,7 @@ class Output(NamedTuple):
 
 
 class Input(NamedTuple):
-    """An argument that names something to read. ``stdin``: ``-`` is standard input; ``own``: the command reads it."""
+    """Declaration of an input argument. ``stdin``: ``-`` is standard input; ``own``: the command reads it itself."""
 
     stdin: bool = True
     own: bool = False
@@ -57,12 +57,12 @@ class Input(NamedTuple):
 def add_output(
     container: Container, *flags: str, kind: OutputKind | KindOf, paths: PathsOf | None = None, **keywords: Any
 ) -> None:
-    """Add an argument that names an output; a kind or paths that other arguments decide are functions of them."""
+    """Add an output argument; ``kind`` and ``paths`` that depend on other arguments are functions of them."""
     vars(container.add_argument(*flags, **keywords))[_ROLE] = Output(kind, paths)
 
 
 def add_input(container: Container, *flags: str, stdin: bool = True, own: bool = False, **keywords: Any) -> None:
-    """Add an argument that names an input."""
+    """Add an input argument."""
     vars(container.add_argument(*flags, **keywords))[_ROLE] = Input(stdin, own)
 
 
@@ -74,29 +74,29 @@ def add_overwrite(container: Container) -> None:
 
 
 def add_trust_code(container: Container) -> None:
-    """Add the flag of commands that run packages."""
+    """Add the flag that allows packages to run their own code."""
     container.add_argument(
         "--trust-code", action="store_true", help="run machine code of packages that was not compiled on this machine"
     )
 
 
 def add_any_reader(container: Container) -> None:
-    """Add the flag of commands that write models by the name's end."""
+    """Add the flag of commands that write models in a format given by the file's suffix."""
     container.add_argument(
         "--any-reader", action="store_true", help="write .tflite files also with operators that LiteRT does not run"
     )
 
 
 def role_of(action: argparse.Action) -> Output | Input | None:
-    """What an argument was declared as."""
+    """Return the declaration of an argument."""
     found = vars(action).get(_ROLE)
     return found if isinstance(found, Output | Input) else None
 
 
 class Files:
-    """The outputs of one call; ``kinds`` by name of the argument, ``uses_stdout``: one goes to standard output.
+    """Outputs of one call; ``kinds`` by argument name, ``uses_stdout``: one goes to standard output.
 
-    One that cannot be written never loses the others: the command goes on, and fails in the end.
+    A failure to write one output never loses the others: the command goes on, and fails in the end.
     """
 
     def __init__(self, overwrite: bool) -> None:
@@ -107,7 +107,7 @@ class Files:
         self._failed: list[OdcError | OSError] = []
 
     def write(self, path: str, data: bytes, name: str) -> bool:
-        """Write the output of the argument called ``name``, see :meth:`writing`; returns whether that went well."""
+        """Write the output of the argument ``name``, see :meth:`writing`; return whether that succeeded."""
         before = len(self._failed)
         with self.writing(path):
             if path == STANDARD:
@@ -120,7 +120,7 @@ class Files:
 
     @contextmanager
     def writing(self, path: str) -> Iterator[None]:
-        """Write an output; what goes wrong is told when the command has done all else (:meth:`finish`)."""
+        """Keep the first failure to write an output in this block; :meth:`finish` raises it after all other work."""
         try:
             yield
         except (OdcError, OSError) as error:
@@ -129,7 +129,7 @@ class Files:
             self._written.append(path)
 
     def finish(self) -> None:
-        """Raise the first failure to write, with the others as notes; that a reader went away counts least."""
+        """Raise the first failure to write, with the others as notes; closed pipes come last."""
         failed = sorted(self._failed, key=lambda error: isinstance(error, BrokenPipeError))
         if not failed:
             return
@@ -142,7 +142,7 @@ class Files:
         raise first
 
     def failures_told(self, failed: Sequence[OdcError | OSError] | None = None) -> list[str]:
-        """What could not be written, but for pipes that nobody reads any more."""
+        """Return the failures to write, except for closed pipes."""
         failed = self._failed if failed is None else failed
         return [error_text(error) for error in failed if not isinstance(error, BrokenPipeError)]
 
@@ -154,7 +154,7 @@ class Files:
 
     @property
     def messages(self) -> IO[str]:
-        """Where text for people goes: standard output, unless an output goes there."""
+        """Return the stream for messages: standard output, unless an output goes there."""
         return sys.stderr if self.uses_stdout else sys.stdout
 
 
@@ -172,7 +172,7 @@ def _write_to_stdout(data: bytes) -> None:
 
 
 def discard(stream: IO[str]) -> None:
-    """Lose what could not be written to ``stream``, and whatever follows: Python would complain once more at exit."""
+    """Redirect ``stream`` to the null device, so that Python does not fail again at exit."""
     with suppress(OSError, ValueError):
         null = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null, stream.fileno())
@@ -180,7 +180,7 @@ def discard(stream: IO[str]) -> None:
 
 
 def error_text(error: OdcError | OSError) -> str:
-    """What an error says in a line, as that of the system with the name of its file or stream."""
+    """Return the text of an error in one line; a system error with the name of its file or stream."""
     if isinstance(error, OdcError):
         return str(error)
     reason = error.strerror or str(error) or type(error).__name__
@@ -189,7 +189,7 @@ def error_text(error: OdcError | OSError) -> str:
 
 @contextmanager
 def naming(stream: str) -> Iterator[None]:
-    """Let an error of the system say that it was this stream, as errors of files do."""
+    """Add the name of a stream to system errors in this block."""
     try:
         yield
     except BrokenPipeError:
@@ -202,8 +202,7 @@ def naming(stream: str) -> Iterator[None]:
 def replace_closed_streams() -> None:
     """Open the null device for each standard stream that was closed when the process began.
 
-    Print has no stream to write to then, and the next file that is opened would get the stream's number, and with it
-    what libraries print.
+    Otherwise the next file opened would get the stream's number, and with it the output of libraries.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is not None:
@@ -217,13 +216,13 @@ def replace_closed_streams() -> None:
 
 
 def shown(text: str) -> str:
-    """``text`` with the name of the file that stands for standard input in words."""
+    """Return ``text`` with "standard input" in place of the temporary file's name."""
     return re.sub(rf"[^\s'\"]*{_STDIN_FOLDER}\w+/stdin", "<stdin>", text) if _STDIN_FOLDER in text else text
 
 
 @contextmanager
 def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[None]:
-    """Check all that ``arguments`` name, and put a file for ``-``; ``arguments.files`` writes. Raises OdcError."""
+    """Check all files in ``arguments``, replace ``-`` by a file, and set ``arguments.files``; raise OdcError."""
     from odc_mlir.formats.outputs import check_output
 
     actions = list(_actions(parser, arguments))
@@ -267,17 +266,17 @@ def opened(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> It
 
 
 def _check_any_reader(arguments: argparse.Namespace) -> None:
-    """Raise OptionError for the flag of :func:`add_any_reader` where no .tflite file is written."""
+    """Raise OptionError if the flag of :func:`add_any_reader` is given without a .tflite output."""
     if not getattr(arguments, "any_reader", False):
         return
-    from odc_mlir.frontend.model_file import is_tflite
+    from odc_mlir.frontend.export_circle import is_tflite
 
     if not is_tflite(arguments.output or ""):
         raise OptionError("--any-reader is of .tflite files, and none is written", hint="leave it out")
 
 
 def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role: Input) -> list[str]:
-    """The files that an argument names, but for standard input, by whatever name; raises OptionError."""
+    """Return the existing files of an argument, without standard input under any name; raise OptionError."""
     value = getattr(arguments, action.dest, None)
     if role.stdin and value is not None:
         named = [STANDARD if item in _STDIN_PATHS else item for item in (value if isinstance(value, list) else [value])]
@@ -292,7 +291,7 @@ def _checked_inputs(arguments: argparse.Namespace, action: argparse.Action, role
 
 
 def _check_nesting(taken: Mapping[str, tuple[str, str, OutputKind]]) -> None:
-    """Raise OptionError for an output inside the folder that another one is: the folder is replaced as a whole."""
+    """Raise OptionError for an output inside another output's folder, which is replaced as a whole."""
     for folder, (owner, _, kind) in taken.items():
         inside = next((place for place in taken if place.startswith(folder + os.sep)), None)
         if kind.is_folder and inside is not None:
@@ -301,7 +300,7 @@ def _check_nesting(taken: Mapping[str, tuple[str, str, OutputKind]]) -> None:
 
 
 def _actions(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> Iterator[argparse.Action]:
-    """The arguments of a parser and of the command that was chosen below it."""
+    """Return the arguments of a parser and of the chosen subcommand."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             yield from _actions(action.choices[getattr(arguments, action.dest)], arguments)
@@ -329,7 +328,7 @@ def _name(action: argparse.Action) -> str:
 
 @contextmanager
 def _standard_input(arguments: argparse.Namespace, inputs: list[tuple[argparse.Action, Input]]) -> Iterator[None]:
-    """Let a file with what comes from standard input take the place of ``-``."""
+    """Replace ``-`` by a temporary file with the content of standard input."""
     wanted = [(action, role) for action, role in inputs if STANDARD in _values(arguments, action)]
     if len(wanted) > 1:
         raise OptionError(f"{' and '.join(_name(action) for action, _ in wanted)} both read standard input")

@@ -1,4 +1,4 @@
-"""Reports of ``odc-run``: what is printed, the CSV file, the profile and the trace."""
+"""Reports of ``odc-run``: printed summary, CSV file, profile and trace."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from odc_mlir.tools.files import shown
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
     from odc_mlir.runtime.execution.executor import Executor
-    from odc_mlir.runtime.reporting.clocks import Modelled
-    from odc_mlir.runtime.reporting.profile import LatencyProfile
+    from odc_mlir.runtime.reporting.clocks import LatencyProfile, Modelled
 
 Shapes = Sequence[tuple[int, ...]]
 
@@ -26,14 +25,14 @@ _RULE = "=" * 35
 
 
 class MemoryPoll:
-    """Resident memory in kB after each phase, as Linux tells it; without ``active`` nothing is measured."""
+    """Resident memory in kB after each phase, from Linux's process files; disabled unless ``active``."""
 
     def __init__(self, active: bool) -> None:
         self.active = active
         self.samples: dict[str, dict[str, int]] = {}
 
     def sample(self, phase: str) -> None:
-        """Measure now, at the end of ``phase``; phases that end later raise the peak."""
+        """Measure at the end of ``phase``; later phases raise the peak."""
         if self.active:
             now = _resident_kb()
             peak = self.samples.get("PEAK", now)
@@ -59,9 +58,9 @@ def _resident_kb() -> dict[str, int]:
 
 
 def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
-    """One inference by the modelled clock.
+    """Return the modelled time of one inference.
 
-    None where nothing is compiled, for machines that nothing models, and for other shapes than it is for.
+    None if nothing is compiled, for targets without a model, and for other shapes than compiled.
     """
     from odc_mlir.runtime.execution.plan import PlanExecutor
     from odc_mlir.runtime.reporting.report import modelled_inference
@@ -78,7 +77,7 @@ def modelled_of(executor: Executor, shapes: Shapes) -> Modelled | None:
 def summary(
     executor: Executor, shapes: Shapes, measurement: LatencyProfile, memory: MemoryPoll, *, each_run: bool
 ) -> str:
-    """The text that ``odc-run`` prints: what it takes by either clock, memory for ``shapes``, what fell back."""
+    """Return the printed summary of ``odc-run``: times of either clock, memory for ``shapes``, and fallbacks."""
     lines = [_RULE, *_modelled_lines(executor, shapes), *_measured_lines(executor, measurement, each_run=each_run)]
     lines.append(f"ACTIVATIONS  need {executor.prepare(shapes).peak_bytes} bytes at once")
     parts = getattr(executor, "parts", None)
@@ -96,7 +95,7 @@ def summary(
 
 
 def _modelled_lines(executor: Executor, shapes: Shapes) -> list[str]:
-    """What one inference takes on the target; nothing where nothing is compiled."""
+    """Return lines about one inference on the target; none if nothing is compiled."""
     from odc_mlir.formats.quantities import time_text
 
     clock, segments = modelled_of(executor, shapes), getattr(executor, "segments", ())
@@ -113,7 +112,7 @@ def _modelled_lines(executor: Executor, shapes: Shapes) -> list[str]:
 
 
 def _measured_lines(executor: Executor, measurement: LatencyProfile, *, each_run: bool) -> list[str]:
-    """Wall times of this machine; where the NPU is simulated a run is called so."""
+    """Return lines about wall times of this machine; runs of the simulated NPU are labelled so."""
     times = measurement.execute_ms()
     runs = f"{counted(len(measurement.run_seconds), 'run')} after {measurement.warmup_runs}"
     simulated = ", of the simulator and not of the NPU" if _is_modelled(executor) else ""
@@ -128,7 +127,7 @@ def _measured_lines(executor: Executor, measurement: LatencyProfile, *, each_run
 
 
 def _is_modelled(executor: Executor) -> bool:
-    """Whether what is compiled is for a machine that is modelled; other code is measured where it runs."""
+    """Return whether the package is compiled for a modelled machine."""
     from odc_mlir.runtime.devices.base import ModelledProgram
 
     units = [unit for unit in getattr(executor, "segments", ()) if unit.failure is None]
@@ -136,12 +135,12 @@ def _is_modelled(executor: Executor) -> bool:
 
 
 def _run_word(executor: Executor) -> str:
-    """What a run of ``executor`` is called: nobody shall take the simulator's time for the device's."""
+    """Return the label of a run of ``executor``, which tells simulator time from device time."""
     return "Simulate" if _is_modelled(executor) else "Execute"
 
 
 def describe_values(value: Array) -> str:
-    """``float32[1, 8] least -1 largest 2.5 mean 0.25``; without the numbers where there are none."""
+    """Format ``float32[1, 8] least -1 largest 2.5 mean 0.25``, without numbers for empty or non-numeric tensors."""
     text = f"{value.dtype.name}[{', '.join(map(str, value.shape))}]"
     if not value.size or value.dtype.kind not in "biuf":
         return text
@@ -151,7 +150,7 @@ def describe_values(value: Array) -> str:
 def write_profile(
     path: str, arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile
 ) -> None:
-    """Write times by operator, the counters of every segment, and the memory for inputs of ``shapes``, as JSON."""
+    """Write times by operator, counters of every segment, and memory for inputs of ``shapes``, as JSON."""
     document: dict[str, Any] = {"model": arguments.model, "backend": arguments.backend, **measurement.profile()}
     clock = modelled_of(executor, shapes)
     document["modelled"] = None if clock is None else clock.to_dict()
@@ -165,8 +164,8 @@ def write_profile(
 
 
 def write_trace(arguments: argparse.Namespace, executor: Executor, shapes: Shapes, measurement: LatencyProfile) -> None:
-    """Write a trace as JSON: every timed run, the modelled inference, what goes on inside each of its segments."""
-    from odc_mlir.runtime.reporting.profile import trace_events
+    """Write a trace as JSON: every timed run, the modelled inference, and activity inside each segment."""
+    from odc_mlir.runtime.reporting.clocks import trace_events
 
     inside = {unit.step.name: unit.trace for unit in getattr(executor, "segments", ()) if unit.trace}
     document = trace_events(measurement.events, modelled_of(executor, shapes), inside)
@@ -174,7 +173,7 @@ def write_trace(arguments: argparse.Namespace, executor: Executor, shapes: Shape
 
 
 def csv_path(model: str, backend: str) -> str:
-    """``odc-run-MODEL-BACKEND.csv``, in the current folder."""
+    """Return ``odc-run-MODEL-BACKEND.csv``, in the current folder."""
     return f"odc-run-{Path(model).resolve().name}-{backend}.csv"
 
 
@@ -186,7 +185,7 @@ def write_csv(
     Times are measured here, in milliseconds; those of runs that simulate an NPU have another name, and what is modelled
     a column of its own.
     """
-    from odc_mlir.formats.tables import csv_text
+    from odc_mlir.formats.quantities import csv_text
 
     name = Path(arguments.model).resolve().name
     times = measurement.execute_ms()

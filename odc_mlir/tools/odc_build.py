@@ -1,4 +1,4 @@
-"""``odc-build``: make a product of a model by the steps that a file declares, as far as something changed."""
+"""``odc-build``: build a product of a model from the steps in a file, rerunning only steps whose inputs changed."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from odc_mlir.tools.common import base_parser, counted, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
-    from odc_mlir.flow.steps import Flow
+    from odc_mlir.flow import Flow
 
 STATE = json_kind("a state of odc-build", "odc_build", "steps")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-build``."""
+    """Return the parser of ``odc-build``."""
     parser = base_parser(
         "odc-build",
         "Import, optimise, quantise, compile, profile and package a model in the steps that FLOW declares: a .toml of "
@@ -48,19 +48,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def state_path(arguments: argparse.Namespace) -> str:
-    """The file that tells what was done."""
+    """Return the path of the state file, which records completed steps."""
     return str(arguments.state or f"{arguments.flow}.state.json")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), _body, argv)
 
 
 def _body(arguments: argparse.Namespace) -> None:
     import logging
 
-    from odc_mlir.flow import steps
+    from odc_mlir.flow import read_state, run, state_document
     from odc_mlir.formats.outputs import check_output, write_output
 
     flow = read_flow(arguments.flow, arguments.codegen_target)
@@ -72,16 +72,16 @@ def _body(arguments: argparse.Namespace) -> None:
         return
     path = state_path(arguments)
     check_output(path, STATE, overwrite=arguments.overwrite, inputs=[arguments.flow])
-    state = {} if arguments.force else steps.read_state(path)
+    state = {} if arguments.force else read_state(path)
 
     def keep(found: Mapping[str, Any]) -> None:
         import json
 
-        data = (json.dumps(steps.state_document(found), indent=1) + "\n").encode()
+        data = (json.dumps(state_document(found), indent=1) + "\n").encode()
         write_output(path, data, STATE, overwrite=arguments.overwrite)
 
     done = 0
-    for step, needed in steps.run(flow, state, _call, keep, force=arguments.force):
+    for step, needed in run(flow, state, _call, keep, force=arguments.force):
         done += needed
         if not arguments.quiet:
             print(f"$ {step.text}" if needed else f"# up to date: {step.text}", flush=True)
@@ -90,7 +90,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _call(command: str, arguments: Sequence[str]) -> int:
-    """Run one of our commands in this process and return its exit code; raises KeyboardInterrupt."""
+    """Run one of our commands in this process and return its exit code; raise KeyboardInterrupt."""
     import importlib
 
     tool = importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}")
@@ -101,10 +101,9 @@ def _call(command: str, arguments: Sequence[str]) -> int:
 
 
 def read_flow(path: str, target: str) -> Flow:
-    """The flow in a file, told by its name's end; raises OptionError."""
+    """Read the flow in a file, in the format given by its suffix; raise OptionError."""
     from odc_mlir.errors import OptionError
-    from odc_mlir.flow.declared import read_toml
-    from odc_mlir.flow.one import read_cfg, read_workflow
+    from odc_mlir.flow import read_cfg, read_toml, read_workflow
 
     suffix = Path(path).suffix.lower()
     if suffix == ".toml":

@@ -1,4 +1,4 @@
-"""``odc-circle``: look into models and change them: operators, tensors, parts, shapes, quantisation parameters."""
+"""``odc-circle``: inspect and edit models: operators, tensors, parts, shapes, quantisation parameters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RECIPE = json_kind("a recipe of parts", "source", "parts")
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-circle``."""
+    """Return the parser of ``odc-circle``."""
     parser = base_parser("odc-circle", "Inspect and edit models (.circle, .tflite, .mlir, nnpackage).")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -81,12 +81,12 @@ def _command(commands: Any, name: str, help: str, body: Any, *, output: bool = F
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
 
 
 def _save(arguments: argparse.Namespace, module: Any) -> None:
-    from odc_mlir.frontend.model_file import save_module
+    from odc_mlir.frontend.export_circle import save_module
 
     save_module(module, arguments.output, overwrite=arguments.overwrite, any_reader=arguments.any_reader)
 
@@ -168,7 +168,7 @@ def _resize(arguments: argparse.Namespace) -> None:
 
 
 def _shapes(text: str) -> list[tuple[int, ...]]:
-    """``[1,3],[4]`` as shapes; raises OptionError."""
+    """Parse ``[1,3],[4]`` as shapes; raise OptionError."""
     import json
 
     try:
@@ -199,7 +199,7 @@ def _extract(arguments: argparse.Namespace) -> None:
 
 
 def _numbers(text: str, count: int) -> set[int]:
-    """``1,3-5`` as numbers below ``count``; raises OptionError."""
+    """Parse ``1,3-5`` as numbers below ``count``; raise OptionError."""
     found: set[int] = set()
     for item in text.split(","):
         first, dash, last = item.strip().partition("-")
@@ -216,10 +216,10 @@ def _partition(arguments: argparse.Namespace) -> None:
     import json
     from pathlib import Path
 
-    from odc_mlir.editing.parts import divide, recipe
+    from odc_mlir.editing.cutting import divide, recipe
     from odc_mlir.formats.circle.writer import write_model
+    from odc_mlir.formats.one import parse_partition
     from odc_mlir.formats.outputs import write_output
-    from odc_mlir.formats.partition_ini import parse_partition
     from odc_mlir.frontend.export_circle import export_model
     from odc_mlir.runtime import api
 

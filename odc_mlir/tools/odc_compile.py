@@ -30,7 +30,7 @@ OF_PACKAGE = OF_STAGE | {"strict", "verify_each", "no_cache", "report_json", "re
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-compile``."""
+    """Return the parser of ``odc-compile``."""
     parser = base_parser(
         "odc-compile",
         "Compile a model (.circle, .tflite, .mlir, nnpackage directory or zip) for an NPU, or for a processor (cpu).",
@@ -111,7 +111,7 @@ def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = build_parser()
     return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
 
@@ -138,7 +138,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 
 
 def _where_of_use(arguments: argparse.Namespace, flag: str) -> str:
-    """Where an option that is of no use belongs."""
+    """Return the flags with which an ineffective option is useful."""
     name = flag.lstrip("-").replace("-", "_")
     if name in OF_OBJECT and arguments.emit != _OBJECT:
         return ", or add --emit object"
@@ -146,7 +146,7 @@ def _where_of_use(arguments: argparse.Namespace, flag: str) -> str:
 
 
 def _quantising(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What ``odc_mlir.compile`` is told about quantising; raises OptionError for flags without ``--quantize``."""
+    """Return the quantisation argument of ``odc_mlir.compile``; raise OptionError for flags without ``--quantize``."""
     chosen = quantizing.common_options(arguments)
     if arguments.quantize == "none":
         if chosen or arguments.allow_accuracy_loss:
@@ -171,7 +171,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _placement(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What was asked for of where operators run."""
+    """Return the placement requested by flags."""
     given: dict[str, Any] = {
         "file": arguments.partition,
         "host": [name for text in arguments.host for name in text.split(",")],
@@ -188,7 +188,7 @@ def _emit_object(arguments: argparse.Namespace) -> None:
     from pathlib import Path
 
     from odc_mlir import compiler
-    from odc_mlir.emitter.native_object import needs
+    from odc_mlir.emitter.native_segment import needs
     from odc_mlir.formats.quantities import size_text
     from odc_mlir.runtime import api
 
@@ -210,6 +210,7 @@ def _emit_object(arguments: argparse.Namespace) -> None:
 def _emit(arguments: argparse.Namespace) -> None:
     import sys
 
+    from odc_mlir import compiler
     from odc_mlir.runtime import api
     from odc_mlir.support.text import module_text
 
@@ -222,7 +223,7 @@ def _emit(arguments: argparse.Namespace) -> None:
         if not allowed:
             made.require_passed()
     module = made.model if chosen else api.load(arguments.model)
-    module = api.lower(module, arguments.emit, **_options(arguments))
+    module = compiler.lower(module, arguments.emit, **_options(arguments))
     # As everywhere: text in a file stands alone, a terminal is spared the constants.
     if arguments.output:
         arguments.files.write(arguments.output, module_text(module).encode(), "output")
@@ -262,8 +263,7 @@ def _compile(arguments: argparse.Namespace) -> None:
     if arguments.report_json:
         arguments.files.write_json(arguments.report_json, package.report, "report_json")
     if arguments.report_html:
-        from odc_mlir.runtime.reporting.report_code import operator_code
-        from odc_mlir.runtime.reporting.report_html import render
+        from odc_mlir.runtime.reporting.report_html import operator_code, render
 
         page = render(package.report, operator_code(package))
         arguments.files.write(arguments.report_html, page.encode(), "report_html")
@@ -271,7 +271,7 @@ def _compile(arguments: argparse.Namespace) -> None:
         for line in () if arguments.quiet else _native_summary(package):
             print(line, file=arguments.files.messages)
     elif arguments.quiet:
-        from odc_mlir.runtime.reporting.report_placement import host_warning
+        from odc_mlir.runtime.reporting.report_partition import host_warning
 
         # What a script has to know: the package does not do what it was made for.
         if (warning := host_warning(package)) is not None:
@@ -284,8 +284,12 @@ def _compile(arguments: argparse.Namespace) -> None:
         for line in _summary(report):
             print(line, file=arguments.files.messages)
         if arguments.verbose:
-            from odc_mlir.runtime.reporting.explanation import energy_line, explanation_lines
-            from odc_mlir.runtime.reporting.report_table import layer_lines, terminal_width
+            from odc_mlir.runtime.reporting.report_table import (
+                energy_line,
+                explanation_lines,
+                layer_lines,
+                terminal_width,
+            )
 
             lines = [*layer_lines(report, width=terminal_width(), top=_OPERATORS_SHOWN)]
             lines += explanation_lines(report["causes"], report["what_if"], report["cycles_total"])
@@ -295,7 +299,7 @@ def _compile(arguments: argparse.Namespace) -> None:
 
 
 def _native_summary(package: Package) -> Iterator[str]:
-    """Where operators went and why, and how large the code is. Nothing is modelled: a run can be timed."""
+    """Return lines about placement and code size of native code, which has no modelled time."""
     from collections import Counter
 
     from odc_mlir.formats.quantities import size_text
@@ -316,10 +320,9 @@ def _native_summary(package: Package) -> Iterator[str]:
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[str]:
-    """What a user wants to know at once: where operators went and why, and how long an inference takes."""
+    """Return the summary of a compilation: placement with reasons, and latency."""
     from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
-    from odc_mlir.runtime.reporting.report_partition import plan_lines
-    from odc_mlir.runtime.reporting.report_placement import host_groups
+    from odc_mlir.runtime.reporting.report_partition import host_groups, plan_lines
 
     total = report["npu_op_count"] + report["host_op_count"]
     placed = f"{report['npu_op_count']} of {counted(total, 'operator')}"

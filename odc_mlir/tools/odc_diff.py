@@ -1,4 +1,4 @@
-"""``odc-diff``: run two models, packages or backends on the same inputs and say where they part."""
+"""``odc-diff``: run two models, packages or backends on the same inputs and report where they differ."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NAME_WIDTH = 48
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-diff``."""
+    """Return the parser of ``odc-diff``."""
     parser = base_parser(
         "odc-diff",
         "Run A, the reference, and B on the same inputs, and compare every tensor that both compute.",
@@ -82,7 +82,7 @@ def _tolerance(text: str) -> float:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = build_parser()
     return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
 
@@ -134,8 +134,8 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 
 
 def _write_errors(arguments: argparse.Namespace, found: Comparison, reference: Executor) -> None:
-    """What ``--visq`` and ``--dot`` ask for."""
-    from odc_mlir.formats import visq
+    """Write the files of ``--visq`` and ``--dot``."""
+    from odc_mlir.formats import one
     from odc_mlir.runtime.reporting.error_graph import dot
 
     if not arguments.visq and not arguments.dot:
@@ -148,13 +148,13 @@ def _write_errors(arguments: argparse.Namespace, found: Comparison, reference: E
         raise InputError(f"no tensor has an error in {metric}", hint=hint)
     if arguments.visq:
         name = Path(arguments.a).name
-        arguments.files.write_json(arguments.visq, visq.document(name, metric, errors), "visq")
+        arguments.files.write_json(arguments.visq, one.document(name, metric, errors), "visq")
     if arguments.dot:
         arguments.files.write(arguments.dot, dot(reference.graph, metric, errors).encode(), "dot")
 
 
 def _sides(a: str, b: str) -> list[tuple[str, Any]]:
-    """File and backend of both sides; raises OptionError when neither names a file."""
+    """Return file and backend of both sides; raise OptionError when neither names a file."""
     parsed = [_side(text) for text in (a, b)]
     files = [file for file, _ in parsed if file is not None]
     if not files:
@@ -163,7 +163,7 @@ def _sides(a: str, b: str) -> list[tuple[str, Any]]:
 
 
 def _side(text: str) -> tuple[str | None, str]:
-    """What is there under the name ``text`` comes first; then it is a backend, or ends with one."""
+    """Parse one side: a path if ``text`` names a file or folder, else a backend or ``PATH:BACKEND``."""
     if not Path(text).exists():
         if text in _BACKENDS:
             return None, text
@@ -174,8 +174,8 @@ def _side(text: str) -> tuple[str | None, str]:
 
 
 def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> list[list[Array]]:
-    """The loaded inputs, or one made-up record."""
-    from odc_mlir.runtime.execution.index_limits import index_limits
+    """Return the loaded inputs, or one random record."""
+    from odc_mlir.runtime.execution.graph import index_limits
 
     infos = executors[0].graph.input_infos()
     if not arguments.load:
@@ -186,7 +186,7 @@ def _records(arguments: argparse.Namespace, executors: Sequence[Executor]) -> li
 
 
 def _records_of_b(arguments: argparse.Namespace, executor: Executor) -> list[list[Array]] | None:
-    """The inputs that are loaded for B alone, None where it has those of A."""
+    """Return the inputs loaded for B alone, None if it has the inputs of A."""
     if not arguments.load_b:
         return None
     if not arguments.load:
@@ -205,7 +205,7 @@ def _loaded(file: str, infos: Sequence[TensorInfo], *, sample_axis: bool) -> lis
 
 
 def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], limits: Sequence[int | None]) -> list[Array]:
-    """Random inputs, codes wherever one side takes codes, so that both sides can take them."""
+    """Return random inputs that both sides accept: codes if either side takes codes."""
     from odc_mlir.formats.samples import random_inputs
 
     infos = [b if b.quant is not None and a.quant is None else a for a, b in zip(ours, theirs, strict=False)]
@@ -214,7 +214,7 @@ def _made_up(ours: Sequence[TensorInfo], theirs: Sequence[TensorInfo], limits: S
 
 
 def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, Any]:
-    """Everything that was found, as JSON data. A measure is null where there is none; an SQNR also when infinite."""
+    """Return all results as JSON data. Undefined measures are null, and so is an infinite SQNR."""
     from dataclasses import asdict
 
     first = found.first_diverging
@@ -231,7 +231,7 @@ def document(found: Comparison, sides: Sequence[tuple[str, str]]) -> dict[str, A
 
 
 def report(found: Comparison, *, every: bool) -> Iterator[str]:
-    """A table of the outputs and of what diverges, or of ``every`` tensor, and the verdict."""
+    """Return a table of outputs and diverging tensors, or of ``every`` tensor, and the verdict."""
     shown = [tensor for tensor in found.tensors if every or tensor.diverges or tensor.kind == "output"]
     head = ("", "tensor", "op", "type", "differ", "max abs", "MAE", "MAPE %", "MPEIR", "MSE", "SQNR dB", "cosine")
     rows = [(*head, "top-1", "top-5"), *(_row(tensor) for tensor in shown)]

@@ -1,4 +1,4 @@
-"""``odc-dump``: show what is in a model file, a compiled segment, a package or a file of recorded ranges."""
+"""``odc-dump``: show the content of a model file, a compiled segment, a package or a calibration file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Document = dict[str, Any]
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-dump``."""
+    """Return the parser of ``odc-dump``."""
     parser = base_parser(
         "odc-dump",
         "Show the tables of a .circle or .tflite model, the program in a .npu file, the target of a .cpu file, the "
@@ -34,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), _body, argv)
 
 
@@ -56,9 +56,9 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def listing(path: str) -> str:
-    """The whole program in the .npu file at ``path`` as text; raises PackageError for any other file."""
+    """Return the whole program in the .npu file at ``path`` as text; raise PackageError for any other file."""
     from odc_mlir.isa import container
-    from odc_mlir.isa.listing import write_listing
+    from odc_mlir.isa.assembly import write_listing
 
     file = Path(path)
     if not file.is_file():
@@ -67,13 +67,11 @@ def listing(path: str) -> str:
 
 
 def describe(path: str) -> Document:
-    """What is in the file or folder at ``path``, as a document whose ``format`` says which kind it is.
+    """Describe the file or folder at ``path`` as a document; its ``format`` is the kind of file.
 
-    Raises OdcError for a file that cannot be read or is malformed, ModelError for one of no known kind.
+    Raises OdcError for a file that cannot be read or is malformed, ModelError for a file of unknown kind.
     """
-    from odc_mlir.calibration.describe import describe_minmax, describe_records
-    from odc_mlir.calibration.minmax_file import is_minmax
-    from odc_mlir.calibration.records import SQLITE_MAGIC
+    from odc_mlir.calibration.records import SQLITE_MAGIC, describe_minmax, describe_records, is_minmax
     from odc_mlir.formats import native_segment
     from odc_mlir.formats.circle.reader import identify
     from odc_mlir.formats.package import is_package
@@ -109,14 +107,14 @@ def _model(source: str | bytes) -> Document:
 
 
 def _segment(data: bytes, location: str) -> Document:
-    """A compiled segment for either kind of machine, told by its content."""
+    """Describe a compiled segment of either kind of machine, told apart by content."""
     from odc_mlir.formats.native_segment import MAGIC
 
     return _native(data, location) if data.startswith(MAGIC) else _program(data, location)
 
 
 def _compiled(files: PackageFiles, file: str, path: str) -> Document:
-    """A segment of a package; of another maker's format only its name is known."""
+    """Describe a segment of a package; a foreign format has only a name."""
     extension = "" if files.plan is None else files.plan.extension
     if extension not in ("npu", "cpu"):
         return {"format": extension}
@@ -172,7 +170,7 @@ def _program(data: bytes, location: str) -> Document:
 
 
 def _tensor(tensor: Any) -> Document:
-    """A tensor record of a container."""
+    """Describe a tensor record of a container."""
     from odc_mlir.formats.circle.describe import plain
     from odc_mlir.isa.fields import Region
 
@@ -189,7 +187,7 @@ def _tensor(tensor: Any) -> Document:
 
 
 def _package(path: str) -> Document:
-    """The package's own files in full, and models and programs by what they hold."""
+    """Describe a package: its own files in full, models and programs by their contents."""
     import json
 
     from odc_mlir.formats.package import read_package

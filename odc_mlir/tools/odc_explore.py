@@ -1,4 +1,4 @@
-"""``odc-explore``: try many machines and options on the same models, and show which are worth it."""
+"""``odc-explore``: compile the same models for many machines and options, and show the best trade-offs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BEST_SHOWN = 10
 
 
 def _is_study(path: Path) -> bool:
-    """A database of Optuna's: trials are added to it, what it holds is never replaced."""
+    """Return whether the file is an Optuna database, which new trials extend and never replace."""
     import sqlite3
     from contextlib import closing
 
@@ -38,7 +38,7 @@ MACHINE = starts_with("a machine", _MACHINE_HEAD.encode())
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-explore``."""
+    """Return the parser of ``odc-explore``."""
     parser = base_parser(
         "odc-explore",
         "Compile models for many machines and with many options, and show which choices pay off.",
@@ -72,14 +72,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = build_parser()
     return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
 
 
 def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int | None:
     from odc_mlir.errors import OptionError
-    from odc_mlir.explore import page, results, study
+    from odc_mlir.explore import results, study
 
     settings = _settings(arguments)
     if not settings["models"] or not settings["vary"]:
@@ -92,7 +92,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
         definition, storage=arguments.storage, jobs=arguments.jobs, scheduler=arguments.scheduler, tell=tell
     )
     if arguments.output:
-        arguments.files.write(arguments.output, page.render(definition, trials).encode(), "output")
+        arguments.files.write(arguments.output, results.render(definition, trials).encode(), "output")
     if arguments.json:
         arguments.files.write_json(arguments.json, results.document(definition, trials), "json")
     if arguments.csv:
@@ -112,8 +112,8 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The study file's settings, with those of the command line before them."""
-    from odc_mlir.explore.settings import read_study
+    """Merge the study file's settings with flags, which win."""
+    from odc_mlir.explore.space import read_study
 
     settings = read_study(arguments.study, _STUDY_KEYS, _OPTION_KEYS) if arguments.study else {}
     given = {
@@ -133,9 +133,8 @@ def _settings(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _definition(settings: dict[str, Any]) -> Definition:
-    from odc_mlir.explore.evaluate import parse_bound, parse_objectives
     from odc_mlir.explore.space import parse_axis
-    from odc_mlir.explore.study import Definition
+    from odc_mlir.explore.study import Definition, parse_bound, parse_objectives
 
     return Definition(
         models=tuple(str(Path(name).absolute()) for name in settings["models"]),
@@ -166,11 +165,11 @@ def _write_best(arguments: argparse.Namespace, definition: Definition, best: Tri
 
 
 def compile_command(definition: Definition, trial: Trial, target: str) -> str:
-    """The command that compiles as a point was compiled: what is no part of the machine are options."""
+    """Return the command that repeats the compilation of a point: machine file and options."""
     import shlex
 
     from odc_mlir.explore.space import OPTIONS
-    from odc_mlir.flow.steps import option_words
+    from odc_mlir.flow import option_words
 
     point = {key: value for key, value in trial.point.items() if key in OPTIONS}
     chosen = {"target": target, **definition.options, **point}
@@ -179,8 +178,8 @@ def compile_command(definition: Definition, trial: Trial, target: str) -> str:
 
 
 def _summary(definition: Definition, trials: Sequence[Trial], best: Sequence[Trial]) -> Iterator[str]:
-    from odc_mlir.explore.evaluate import MEASURES
     from odc_mlir.explore.results import effects, point_text, sentence, usable
+    from odc_mlir.explore.study import MEASURES
 
     yield f"{counted(len(trials), 'point')}, {len(usable(definition, trials))} usable, {len(best)} best"
     for trial in best[:_BEST_SHOWN]:

@@ -1,4 +1,4 @@
-"""``odc-lint``: say what will hurt in a model, each finding with its remedy."""
+"""``odc-lint``: find properties of a model that cost accuracy or speed, each with a remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TENSORS_SHOWN = 4
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-lint``."""
+    """Return the parser of ``odc-lint``."""
     parser = base_parser(
         "odc-lint",
         "Say what will hurt in a model (.circle, .tflite, .mlir, nnpackage): what is left to fold, what no NPU takes, "
@@ -39,7 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), _body, argv)
 
 

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from xdsl.utils.target import Target
 
     from odc_mlir.errors import OdcError
-    from odc_mlir.support.sources import Positions
+    from odc_mlir.support.locations import Positions
     from odc_mlir.support.text import Constants
-    from odc_mlir.tools.opt_steps import Step
+    from odc_mlir.tools.opt_passes import Step
     from odc_mlir.viewer import Viewer
 
 EPILOG = """\
@@ -36,14 +36,14 @@ SEPARATOR = b"// -----"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = build_parser()
     words = _pass_flags(parser, sys.argv[1:] if argv is None else argv)
     return run_tool(parser, lambda arguments: _body(parser, arguments), words)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-opt``, but for the flags of passes."""
+    """Return the parser of ``odc-opt``, without the flags of passes."""
     parser = base_parser("odc-opt", "Run compiler passes over a model.", epilog=EPILOG)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_input(
@@ -152,13 +152,13 @@ def _add_lists(parser: argparse.ArgumentParser) -> None:
 
 
 def _kind_of_output(arguments: argparse.Namespace) -> OutputKind:
-    """What ``-t`` writes; every form may go to standard output."""
+    """Return the kind of output that ``-t`` selects; every kind may go to standard output."""
     kinds = {"mlir": IR_TEXT, "circle": MODEL, "npu-listing": LISTING}
     return kinds.get(arguments.format.partition("{")[0], UNKNOWN)._replace(is_text=True)
 
 
 class _Collect(argparse.Action):
-    """Collects passes, pipelines and stages in command-line order as (kind, text)."""
+    """Action that collects passes, pipelines and stages in command-line order as (kind, text)."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
@@ -168,9 +168,9 @@ class _Collect(argparse.Action):
 
 
 def _pass_flags(parser: argparse.ArgumentParser, argv: Sequence[str]) -> list[str]:
-    """``argv`` with every ``--name[=options]`` that is no option of ours turned into the option that runs a pass.
+    """Replace every unknown ``--name[=options]`` in ``argv`` by the option that runs a pass.
 
-    Names of passes are not known yet here: finding out costs the start-up time that ``--help`` must not take.
+    Names of passes are not looked up here: importing them would slow down ``--help``.
     """
     known = {option for action in parser._actions for option in action.option_strings}
     argv = [f"--help-pass={word[7:]}" if word.startswith("--help=") else word for word in argv]
@@ -202,7 +202,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     if arguments.list_patterns and not arguments.steps:
         print(*pattern_list(None), sep="\n")
         return None
-    from odc_mlir.tools.opt_steps import silent_options, steps_of
+    from odc_mlir.tools.opt_passes import silent_options, steps_of
 
     steps = list(steps_of(arguments))
     for option in silent_options(arguments, steps):
@@ -230,10 +230,10 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 def _process_all(
     arguments: argparse.Namespace, steps: Sequence[Step], timing: Timing, views: list[Viewer]
 ) -> tuple[list[bytes], list[str]]:
-    """What becomes of every piece of the input; and how their errors differ from those that they expect."""
+    """Process each piece of the input; return the outputs and the differences from expected errors."""
     from odc_mlir.errors import OdcError
-    from odc_mlir.support.sources import Positions
-    from odc_mlir.tools.expected import expectations, unexpected
+    from odc_mlir.support.locations import Positions
+    from odc_mlir.tools.opt_passes import expectations, unexpected
 
     outputs: list[bytes] = []
     differences: list[str] = []
@@ -259,7 +259,7 @@ def _process_all(
 
 
 def _wrong_usage(arguments: argparse.Namespace) -> str | None:
-    """What the parser could not know to be wrong: names of passes and targets."""
+    """Return the text of a usage error that the parser cannot find: unknown names of passes and targets."""
     from odc_mlir.errors import did_you_mean
 
     flags = [text.partition("=")[0] for kind, text in arguments.steps if kind == "pass"]
@@ -281,7 +281,7 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
 
 
 def _is_machine(name: str) -> bool:
-    """Whether ``name`` is one of hardware, or of a file that describes some."""
+    """Return whether ``name`` is a target or a target file."""
     from odc_mlir import targets
 
     return name in targets.names() or name.endswith(".toml")
@@ -313,12 +313,12 @@ def _print_lists(arguments: argparse.Namespace) -> None:
 
 
 def _name(arguments: argparse.Namespace) -> str:
-    """What the input is called in messages."""
+    """Return the name of the input in messages."""
     return "<stdin>" if arguments.input == "-" else str(arguments.input)
 
 
 def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]:
-    """The pieces of the input, each with the line that it starts at; None stands for the whole input file."""
+    """Return the pieces of the input, each with its first line; None is the whole input file."""
     if arguments.input != "-" and not (arguments.split_input_file or arguments.verify_diagnostics):
         yield None, 1
         return
@@ -330,7 +330,7 @@ def _pieces(arguments: argparse.Namespace) -> Iterator[tuple[bytes | None, int]]
 
 
 class ManyErrors(Exception):
-    """All that is wrong with a module that was read."""
+    """Several errors in one module."""
 
     def __init__(self, errors: Sequence[OdcError]) -> None:
         super().__init__()
@@ -346,12 +346,12 @@ def _process(
     positions: Positions,
     views: list[Viewer],
 ) -> bytes:
-    """What one piece of the input becomes."""
+    """Run the passes on one piece of the input and return its output."""
     from odc_mlir.errors import OdcError
-    from odc_mlir.frontend.load import load_module
+    from odc_mlir.frontend.import_circle import load_module
     from odc_mlir.pipelines import refuse_lowered
     from odc_mlir.support.diagnostics import verify_errors
-    from odc_mlir.tools.opt_steps import starts_with_stages
+    from odc_mlir.tools.opt_passes import starts_with_stages
     from odc_mlir.transforms.common.rewriting import RewriteCounts, observed
     from odc_mlir.universe import make_context
 
@@ -392,7 +392,7 @@ def _process(
 
 
 def _viewer(arguments: argparse.Namespace, views: list[Viewer], module: ModuleOp) -> Viewer | None:
-    """What follows the passes over one module, where a page about them is wanted."""
+    """Return a viewer for the passes over one module, if a page is requested."""
     if not arguments.view:
         return None
     from odc_mlir.viewer import Viewer
@@ -402,7 +402,7 @@ def _viewer(arguments: argparse.Namespace, views: list[Viewer], module: ModuleOp
 
 
 def _reproducer(context: Context, read: Callable[[], ModuleOp], steps: Sequence[Step], broken: int) -> str | None:
-    """A file with the IR before pass number ``broken``, made again because the pass has left it half done."""
+    """Write a reproducer with the IR before pass number ``broken``, rebuilt because the pass stopped half-way."""
     import traceback
 
     trace = traceback.format_exc()
@@ -417,7 +417,7 @@ def _reproducer(context: Context, read: Callable[[], ModuleOp], steps: Sequence[
 
 
 def _emit(arguments: argparse.Namespace, context: Context, module: ModuleOp) -> bytes:
-    """The module in the form that ``-t`` names."""
+    """Return the module in the form that ``-t`` selects."""
     from io import StringIO
 
     name = arguments.format.partition("{")[0]
@@ -448,18 +448,18 @@ def _on_terminal(arguments: argparse.Namespace) -> bool:
 
 
 def _constants(arguments: argparse.Namespace) -> Constants:
-    """Which constants' bytes are written."""
+    """Return the choice of constants whose bytes are printed."""
     wanted: Constants | None = arguments.constants
     return wanted or ("elide" if _on_terminal(arguments) else "known")
 
 
 def _text_target(arguments: argparse.Namespace) -> Target:
-    """The output target with its options; bytes of constants are left out of listings as they are out of IR."""
+    """Return the output target with its options; listings omit constants' bytes as IR does."""
     from dataclasses import replace
 
     from xdsl.utils.arg_spec import parse_spec
 
-    from odc_mlir.emitter.npu_listing import NpuListingTarget
+    from odc_mlir.emitter.program import NpuListingTarget
     from odc_mlir.errors import OptionError
     from odc_mlir.support.diagnostics import typed_errors
     from odc_mlir.universe import ALL_TARGETS

@@ -1,4 +1,4 @@
-"""``odc-optimize``: rewrite a model into an equivalent, cheaper one, and tell which rewrites did it."""
+"""``odc-optimize``: rewrite a model into an equivalent, cheaper one, and list the rewrites applied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KINDS_SHOWN = 8
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-optimize``."""
+    """Return the parser of ``odc-optimize``."""
     from odc_mlir.transforms.circle.rewrites.table import O1, ON_REQUEST, RULES
 
     parser = base_parser(
@@ -55,7 +55,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = build_parser()
     return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
 
@@ -94,7 +94,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 
 
 def report(made: Optimized) -> Mapping[str, Any]:
-    """What was rewritten, as it is written to a file."""
+    """Return the applied rewrites as a JSON document."""
     document: dict[str, Any] = {
         "rewrites": dict(made.rewrites),
         "operators": {"before": dict(made.before), "after": dict(made.after)},
@@ -108,7 +108,7 @@ def report(made: Optimized) -> Mapping[str, Any]:
 
 
 def summary(made: Optimized, named: Sequence[str] = ()) -> Iterator[str]:
-    """How many operators there were and are, which rewrites were applied how often, and which ``named`` ones never."""
+    """Return lines with operator counts before and after, applied rewrites, and ``named`` ones never applied."""
     before, after = sum(made.before.values()), sum(made.after.values())
     yield f"{counted(before, 'operator')} before, {after} after"
     kinds = sorted({*made.before, *made.after}, key=lambda k: made.after.get(k, 0) - made.before.get(k, 0))

@@ -1,4 +1,4 @@
-"""``odc-package``: make, inspect, verify and take apart nnpackages, and undo what was installed into one."""
+"""``odc-package``: create, inspect, verify and unpack nnpackages, and remove installed compiled code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from odc_mlir.tools.files import add_input, add_output, add_overwrite, shown
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-package``."""
+    """Return the parser of ``odc-package``."""
     parser = base_parser("odc-package", "Create, inspect, verify and unpack nnpackages.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -73,15 +73,14 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
     import json
 
-    from odc_mlir.formats.package import read_package
-    from odc_mlir.formats.package_update import original_of
+    from odc_mlir.formats.package import original_of, read_package
     from odc_mlir.runtime.package import Package, TensorSpec
 
     files = read_package(arguments.package)
@@ -121,7 +120,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
 
 def _lines(document: dict[str, object], indent: str = "") -> list[str]:
-    """A document as indented text."""
+    """Format a document as indented text."""
     lines: list[str] = []
     for key, value in document.items():
         name = key.replace("_", " ")
@@ -184,7 +183,7 @@ def _check(arguments: argparse.Namespace) -> int | None:
 
 
 def _rollback(arguments: argparse.Namespace) -> None:
-    from odc_mlir.formats.package_update import roll_back
+    from odc_mlir.formats.package import roll_back
 
     restored = roll_back(arguments.package)
     print(f"{arguments.package} runs {restored.manifest.models[0]} again")

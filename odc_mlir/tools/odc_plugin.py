@@ -9,7 +9,7 @@ from odc_mlir.tools.common import EXIT_USER, base_parser, counted, run_tool
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-plugin``."""
+    """Return the parser of ``odc-plugin``."""
     parser = base_parser("odc-plugin", "List targets, codegen plugins and devices, or check one.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -34,7 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), lambda arguments: arguments.body(arguments), argv)
 
 

@@ -1,4 +1,4 @@
-"""``odc-quantize``: quantise a float model, check how close the result is, and say why."""
+"""``odc-quantize``: quantise a float model, measure its accuracy, and explain the result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RECORDING = frozenset(
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-quantize``."""
+    """Return the parser of ``odc-quantize``."""
     parser = base_parser(
         "odc-quantize",
         "Quantise a float model (.circle, .tflite, .mlir, nnpackage) and check its accuracy.",
@@ -94,7 +94,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     parser = build_parser()
     return run_tool(parser, lambda arguments: _body(parser, arguments), argv)
 
@@ -142,7 +142,7 @@ def _record_only(arguments: argparse.Namespace) -> None:
 
 
 def _quantize(arguments: argparse.Namespace) -> None:
-    from odc_mlir.frontend.model_file import is_tflite
+    from odc_mlir.frontend.export_circle import is_tflite
     from odc_mlir.runtime import api
 
     show = quantizing.progress_on_stderr("odc-quantize", arguments.quiet)
@@ -162,7 +162,7 @@ def _quantize(arguments: argparse.Namespace) -> None:
 
 
 def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> None:
-    """Write all that was asked for, the model first."""
+    """Write all requested outputs, the model first."""
     files = arguments.files
     if arguments.output and accepted:
         with files.writing(arguments.output):
@@ -181,15 +181,15 @@ def _write(arguments: argparse.Namespace, made: Quantized, accepted: bool) -> No
 
 
 def _precisions_file(arguments: argparse.Namespace) -> str | None:
-    """The file that has the precisions of single layers, written or given."""
+    """Return the file of per-layer precisions, written or given."""
     is_given = arguments.mixed not in ("auto", "on", "off") and not arguments.overrides
     return arguments.save_precisions or (arguments.mixed if is_given else None)
 
 
 def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = None) -> Iterator[str]:
-    """What a user wants to know at once: whether it is good enough, what was chosen, and which layers lose most.
+    """Return the summary of a quantisation: verdict, choices, and the layers with the largest errors.
 
-    ``precisions``: the file that has those of single layers.
+    ``precisions``: the file of per-layer precisions.
     """
     from odc_mlir.formats.quantities import (
         counted,
@@ -240,7 +240,7 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
 
 
 def _sides(metric: str, values: Mapping[str, Any]) -> str:
-    """What both models score."""
+    """Format the scores of both models."""
     from odc_mlir.formats.quantities import score_text
 
     return ", ".join(
@@ -249,7 +249,7 @@ def _sides(metric: str, values: Mapping[str, Any]) -> str:
 
 
 def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
-    """The flags that make the same model again, and what else that takes."""
+    """Return the flags that reproduce the model, and the other files needed."""
     flags = quantizing.precision_flags(choices, file)
     yield f"  chosen: {' '.join([*quantizing.flags_of(choices), *flags])}"
     if (layers := choices["precisions"]) and not flags:
@@ -263,7 +263,7 @@ def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
 def _measured(
     metric: str, value: float | None, interval: Sequence[float] | None, count: str, limit: float | None = None
 ) -> str:
-    """A measure of the worst output: the interval is what is known of it, the value what these samples gave."""
+    """Format a metric of the worst output: its value on the samples and its confidence interval."""
     from odc_mlir.formats.quantities import quality_text
 
     text = "unknown" if value is None else quality_text(metric, value, limit)
@@ -273,7 +273,7 @@ def _measured(
 
 
 def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
-    """What is in which precision, what the target runs and leaves to the host, and what more accuracy would cost."""
+    """Return lines about precisions, placement on the target, and the cost of more accuracy."""
     from odc_mlir.formats.quantities import share_text
     from odc_mlir.quantizer.advice import how_known, times_text
     from odc_mlir.quantizer.layers import UNIT_NAMES
@@ -297,9 +297,9 @@ def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
 
 
 def _front(points: Sequence[Mapping[str, Any]], digits: int, least: float) -> Iterator[str]:
-    """The accuracy that time or bytes buy, a line for each model that was measured on the way.
+    """Return the Pareto front of accuracy over time or bytes, a line for each measured model.
 
-    ``least``: the share of products that has to be quantised, which without a target those say that have less.
+    ``least``: the minimum share of quantised products; without a target, models below it are marked.
     """
     from odc_mlir.formats.quantities import share_text
     from odc_mlir.quantizer.advice import cost_text
@@ -319,7 +319,7 @@ def _front(points: Sequence[Mapping[str, Any]], digits: int, least: float) -> It
 
 
 def _precisions(verdict: Mapping[str, Any]) -> Iterator[str]:
-    """Layers that have another type than the rest, and why some stay float."""
+    """Return lines about layers with a precision of their own, and reasons for float layers."""
     from collections import Counter
 
     counts = Counter(verdict["scheme"].values())

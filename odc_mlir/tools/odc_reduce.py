@@ -22,7 +22,7 @@ _CANNOT_RUN = (126, 127)  # what a shell says of commands that it cannot start
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-reduce``."""
+    """Return the parser of ``odc-reduce``."""
     parser = base_parser(
         "odc-reduce",
         "Shrink a model while a command still fails on it: operators are removed as long as the command keeps the "
@@ -50,15 +50,15 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), _body, argv)
 
 
 def _body(arguments: argparse.Namespace) -> None:
     import tempfile
 
-    from odc_mlir.editing.reduction import reduce
-    from odc_mlir.frontend.model_file import save_module
+    from odc_mlir.editing.cutting import reduce
+    from odc_mlir.frontend.export_circle import save_module
     from odc_mlir.runtime import api
 
     if arguments.max_checks < 1:
@@ -103,7 +103,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | None) -> Callable[[ModuleOp], bool]:
-    """Whether the command still fails in the same way."""
+    """Return whether the command still fails in the same way."""
 
     def check(candidate: ModuleOp) -> bool:
         from odc_mlir.errors import OdcError
@@ -118,7 +118,7 @@ def _check(run: Callable[[ModuleOp], tuple[int, str]], code: int, match: str | N
 
 
 def _run(command: str, path: Path, timeout: float) -> tuple[int, str]:
-    """Exit code and output of ``command`` on the file; a command that takes too long has failed by itself."""
+    """Return exit code and output of ``command`` on the file; a timeout counts as a failure."""
     import shlex
     import signal
 

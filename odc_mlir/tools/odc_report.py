@@ -12,7 +12,7 @@ from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
-    from odc_mlir.runtime.reporting.report_code import OperatorCode
+    from odc_mlir.runtime.reporting.report_html import OperatorCode
 
 NETWORK_CSV = starts_with("a table of networks", b"network,accelerator_configuration,")
 LAYER_CSV = starts_with("a table of operators", b"network,operator,Original Operator,")
@@ -20,7 +20,7 @@ NODE_DATA = starts_with("node data", b'{\n "main": {\n  "name": ')
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-report``."""
+    """Return the parser of ``odc-report``."""
     parser = base_parser(
         "odc-report",
         "Show compile reports: JSON files of odc-compile --report-json, or compiled packages. Several are compared "
@@ -42,23 +42,23 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), _body, argv)
 
 
 def _body(arguments: argparse.Namespace) -> None:
-    from odc_mlir.runtime.reporting import compare_html, report_csv, report_html
+    from odc_mlir.runtime.reporting import report_compare, report_html, report_table
 
     sources = [_opened(path) for path in arguments.reports]
     reports = [_report(source) for source in sources]
     if arguments.output:
         single = len(reports) == 1
-        page = report_html.render(reports[0], _code(sources[0])) if single else compare_html.render(reports)
+        page = report_html.render(reports[0], _code(sources[0])) if single else report_compare.render(reports)
         arguments.files.write(arguments.output, page.encode(), "output")
     if arguments.csv:
-        arguments.files.write(arguments.csv, report_csv.network_csv(reports).encode(), "csv")
+        arguments.files.write(arguments.csv, report_table.network_csv(reports).encode(), "csv")
     if arguments.csv_operators:
-        arguments.files.write(arguments.csv_operators, report_csv.layer_csv(reports).encode(), "csv_operators")
+        arguments.files.write(arguments.csv_operators, report_table.layer_csv(reports).encode(), "csv_operators")
     if arguments.node_data:
         from odc_mlir.model_explorer.graphs import node_data
 
@@ -69,7 +69,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _opened(path: str) -> Package | dict[str, Any]:
-    """The package at ``path``, or the report in a JSON file; raises OdcError."""
+    """Open the package at ``path``, or the report in a JSON file; raise OdcError."""
     from odc_mlir.formats.package import is_package
 
     if is_package(path):
@@ -88,19 +88,19 @@ def _report(source: Package | dict[str, Any]) -> dict[str, Any]:
 
 
 def _code(source: Package | dict[str, Any]) -> dict[int, OperatorCode]:
-    """What operators became, where there is a package that holds it."""
+    """Return the instructions of each operator, if the package is available."""
     if isinstance(source, dict):
         return {}
-    from odc_mlir.runtime.reporting.report_code import operator_code
+    from odc_mlir.runtime.reporting.report_html import operator_code
 
     return operator_code(source)
 
 
 def _text(reports: Sequence[dict[str, Any]], top: int) -> Iterator[str]:
-    from odc_mlir.runtime.reporting import compare_html, report_table
+    from odc_mlir.runtime.reporting import report_compare, report_table
 
     if len(reports) > 1:
-        yield from compare_html.text_lines(reports, top=top)
+        yield from report_compare.text_lines(reports, top=top)
         return
     yield report_table.headline(reports[0])
     yield from report_table.layer_lines(reports[0], width=report_table.terminal_width(), top=top)

@@ -1,4 +1,4 @@
-"""``odc-run``: run a model file or a compiled package, on given or made-up data, and measure it."""
+"""``odc-run``: run a model file or a compiled package on given or random data, and measure it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
     from odc_mlir.runtime.execution.executor import Executor
     from odc_mlir.runtime.execution.units import Observer
-    from odc_mlir.runtime.reporting.profile import LatencyProfile
+    from odc_mlir.runtime.reporting.clocks import LatencyProfile
     from odc_mlir.runtime.session import Session
 
 _SEED = 1
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-run``."""
+    """Return the parser of ``odc-run``."""
     parser = base_parser("odc-run", "Run a .circle or .tflite model, or an nnpackage directory or zip.")
     add_input(parser, "model", metavar="MODEL_OR_PACKAGE")
     add_overwrite(parser)
@@ -133,7 +133,7 @@ def _add_measuring_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def _first_of(name: str) -> Callable[[argparse.Namespace], list[str]]:
-    """The first of the raw files that the argument called ``name`` gives the prefix of; the model tells how many."""
+    """Return the first raw file of the prefix in argument ``name``; the model determines the number of files."""
     return lambda arguments: [f"{getattr(arguments, name)}.0"]
 
 
@@ -144,14 +144,14 @@ def _natural(text: str) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     import sys
 
     return run_tool(build_parser(), _body, _with_onert_spellings(sys.argv[1:] if argv is None else argv))
 
 
 def _with_onert_spellings(argv: Iterable[str]) -> list[str]:
-    """``-v N`` and ``-q SCHEME`` are onert_run's; all commands here have ``-v`` and ``-q`` without a value."""
+    """Convert onert_run's ``-v N`` and ``-q SCHEME``; our ``-v`` and ``-q`` take no value."""
     result: list[str] = []
     for word in argv:
         if result and result[-1] == "-v" and word in ("0", "1", "2"):
@@ -170,9 +170,9 @@ def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.api import open_executor
     from odc_mlir.runtime.execution.binding import bind_inputs
     from odc_mlir.runtime.package import Package
-    from odc_mlir.runtime.reporting.profile import LatencyProfile
+    from odc_mlir.runtime.reporting.clocks import LatencyProfile
     from odc_mlir.tools.measure import MemoryPoll, describe_values
-    from odc_mlir.tools.run_sessions import (
+    from odc_mlir.tools.run_stages import (
         backend_of_settings,
         session_of_settings,
         session_text,
@@ -225,7 +225,7 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
-    """``'[0,[1,2],2,[]]'`` as {0: (1, 2), 2: ()}; an empty mapping for ``h5``, None for no text."""
+    """Parse ``'[0,[1,2],2,[]]'`` as {0: (1, 2), 2: ()}; return an empty mapping for ``h5``, None for no text."""
     import json
 
     if not text:
@@ -246,10 +246,10 @@ def _parse_shapes(text: str) -> dict[int, tuple[int, ...]] | None:
 def _recorded_on(
     arguments: argparse.Namespace, model: str, shapes: dict[int, tuple[int, ...]] | None, count: int
 ) -> list[list[Array]]:
-    """What a model is quantised on: the samples that are loaded, or ``count`` made-up ones."""
+    """Return the calibration samples: the loaded samples, or ``count`` random ones."""
     from odc_mlir.formats.samples import random_inputs
     from odc_mlir.runtime.api import open_executor
-    from odc_mlir.runtime.execution.index_limits import index_limits
+    from odc_mlir.runtime.execution.graph import index_limits
 
     executor = open_executor(model, backend="host")
     records = _samples(arguments, executor, shapes).records
@@ -262,7 +262,7 @@ def _recorded_on(
 
 
 def _check_sizes(text: str, outputs: list[list[Array]]) -> None:
-    """Raise InputError when an output needs more bytes than ``text``, of --output_sizes, gives it."""
+    """Raise InputError if an output needs more bytes than --output_sizes (``text``) allows."""
     for index, room in _parse_sizes(text, len(outputs[0]) if outputs else None).items():
         for record in outputs:
             if record[index].nbytes > room:
@@ -288,7 +288,7 @@ def _parse_sizes(text: str, count: int | None) -> dict[int, int]:
 
 
 def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
-    """The outputs in the shapes of --output_shape."""
+    """Return the outputs in the shapes of --output_shape."""
     from odc_mlir.formats.quantities import counted
 
     shapes = _parse_shapes(text) or {}
@@ -305,10 +305,10 @@ def _reshaped(text: str, outputs: list[list[Array]]) -> list[list[Array]]:
 
 
 def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int, tuple[int, ...]] | None) -> Samples:
-    """The inputs of every sample: loaded, or one made-up sample."""
+    """Return the inputs of every sample: loaded, or one random sample."""
     from odc_mlir.formats.samples import Samples, random_inputs, read_raw, read_samples
     from odc_mlir.runtime.execution.binding import to_codes
-    from odc_mlir.runtime.execution.index_limits import index_limits
+    from odc_mlir.runtime.execution.graph import index_limits
 
     infos = executor.graph.input_infos()
     if arguments.labels is not None and not arguments.load:
@@ -332,7 +332,7 @@ def _samples(arguments: argparse.Namespace, executor: Executor, shapes: dict[int
 
 
 def _labelled(arguments: argparse.Namespace, samples: Samples) -> Samples:
-    """The samples with the labels that are asked for; raises InputError where there are none."""
+    """Return the samples with the requested labels; raise InputError if there are none."""
     from odc_mlir.formats.samples import Samples, read_labels
 
     if arguments.labels:
@@ -345,7 +345,7 @@ def _labelled(arguments: argparse.Namespace, samples: Samples) -> Samples:
 def _wanted(
     infos: Sequence[TensorInfo], shapes: dict[int, tuple[int, ...]] | None, as_float: bool = False
 ) -> list[tuple[Any, tuple[int, ...]]]:
-    """dtype and shape of every input; unknown dimensions that ``shapes`` does not give are 1."""
+    """Return dtype and shape of every input; unknown dimensions outside ``shapes`` are 1."""
     import numpy as np
 
     from odc_mlir.formats.quantities import counted
@@ -370,11 +370,11 @@ def _run_all(
     measurement: LatencyProfile,
     memory: Any,
 ) -> list[list[Array]]:
-    """Warm-up and timed runs over all samples, by ``session`` where there is one; the outputs of the last pass."""
+    """Run warm-up and timed runs over all samples, by ``session`` if given; return the outputs of the last pass."""
     import time
 
     from odc_mlir.formats.samples import random_inputs
-    from odc_mlir.runtime.execution.index_limits import index_limits
+    from odc_mlir.runtime.execution.graph import index_limits
 
     made_up = not (arguments.load or arguments.load_raw)
     observe = measurement.events.append if arguments.profile or arguments.trace else None
@@ -407,7 +407,7 @@ def _run_once(
 
 
 def _tensors(arguments: argparse.Namespace, executor: Executor, samples: Samples) -> list[dict[str, Array]]:
-    """For every sample the tensors that --dump-tensor names, from a run of their own."""
+    """Return the tensors of --dump-tensor for every sample, from a separate run."""
     from odc_mlir.runtime.execution.executor import Capture
 
     known = {info.name for info in executor.graph.tensors}
@@ -464,7 +464,7 @@ def _tell(
     measurement: LatencyProfile,
     memory: Any,
 ) -> None:
-    """Write the reports that were asked for and print the summary."""
+    """Write the requested reports and print the summary."""
     from odc_mlir.quantizer.labels import doubt
     from odc_mlir.quantizer.outputs import answering
     from odc_mlir.quantizer.scores import score_lines

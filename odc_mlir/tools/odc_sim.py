@@ -1,4 +1,4 @@
-"""``odc-sim``: run the program in a .npu file on the NPU simulator, and say where its time went."""
+"""``odc-sim``: run the program in a .npu file on the NPU simulator, and show how its cycles are spent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEED = 1
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The command line of ``odc-sim``."""
+    """Return the parser of ``odc-sim``."""
     parser = base_parser(
         "odc-sim",
         "Run one compiled segment on the NPU simulator: bit-exact values, every cycle accounted for.",
@@ -60,7 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit code."""
+    """Run the command; return its exit code."""
     return run_tool(build_parser(), _body, argv)
 
 
@@ -96,9 +96,9 @@ def _body(arguments: argparse.Namespace) -> None:
 
 
 def _binary(path: Path) -> bytes:
-    """The bytes of a program; a listing is assembled."""
+    """Return the bytes of a program; assemble a listing."""
+    from odc_mlir.isa.assembly import read_listing
     from odc_mlir.isa.container import MAGIC, write
-    from odc_mlir.isa.listing import read_listing
 
     data = path.read_bytes()
     if data.startswith(MAGIC):
@@ -111,7 +111,7 @@ def _binary(path: Path) -> bytes:
 
 
 def _samples(arguments: argparse.Namespace, program: Program) -> Samples:
-    """What to run on: loaded inputs, or one made-up sample."""
+    """Return the inputs to run: loaded, or one random sample."""
     import numpy as np
 
     from odc_mlir.formats.samples import Samples, random_inputs, read_samples
@@ -143,7 +143,7 @@ def _write(arguments: argparse.Namespace, samples: Samples, results: Sequence[Re
 
 
 def summary(program: Program, counters: Counters) -> Iterator[str]:
-    """What a run measured, as lines of text."""
+    """Return the measurements of a run as lines of text."""
     from odc_mlir.formats.quantities import count_text, share_text, size_text, time_text
 
     target = program.target
@@ -164,11 +164,10 @@ def summary(program: Program, counters: Counters) -> Iterator[str]:
 
 
 def explanation(program: Program) -> Iterator[str]:
-    """Why a run takes its cycles (memory model parity), as lines of text: by operator, and what would help."""
+    """Return lines that explain a run's cycles (memory model parity): by operator, and possible improvements."""
     from odc_mlir import simulator
     from odc_mlir.formats.quantities import NOTHING, count_text, share_text
-    from odc_mlir.runtime.reporting.explanation import explanation_lines, help_text
-    from odc_mlir.runtime.reporting.report_table import aligned, terminal_width
+    from odc_mlir.runtime.reporting.report_table import aligned, explanation_lines, help_text, terminal_width
 
     found = simulator.explain(program)
     cycles = found["cycles"]

@@ -1,20 +1,39 @@
-"""Texts of ``odc-opt`` about passes: the list of passes, the list of patterns, and the help of one pass."""
+"""Passes of an ``odc-opt`` command line: steps, help, expected errors.
+
+``--verify-diagnostics``: compare errors with comments of the input that expect them, in MLIR's syntax.
+
+::
+
+    // expected-error @below {{scale is inf}}
+    // expected-error @+2 {{rank is 3}}           @-1, @above, @unknown: likewise; none: this line
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import argparse
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from odc_mlir.errors import OdcError
+from odc_mlir.tools.opt_watch import Timing, reproducer_pipeline
+
 if TYPE_CHECKING:
+    from xdsl.context import Context
+    from xdsl.dialects.builtin import ModuleOp
     from xdsl.passes import ModulePass
 
+    from odc_mlir.support.locations import Positions
     from odc_mlir.transforms.common.rewriting import RewriteCounts
+
 
 _WIDTH = 28
 
 
 def pass_names() -> tuple[str, ...]:
-    """The names of all passes, ours first."""
+    """Return the names of all passes, ours first."""
     from xdsl.transforms import get_all_passes
 
     from odc_mlir import pipelines
@@ -23,7 +42,7 @@ def pass_names() -> tuple[str, ...]:
 
 
 def pass_list() -> Iterator[str]:
-    """A line for each pass and each of its options: ours in the order of the compiler, then xDSL's by name."""
+    """Return a line for each pass and each of its options: ours in compiler order, then xDSL's by name."""
     from xdsl.transforms import get_all_passes
 
     from odc_mlir import pipelines, transforms
@@ -66,7 +85,7 @@ def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
 
 
 def pass_help(name: str) -> Iterator[str]:
-    """All that one pass says: what it does, IR before and after, what it refuses, its options. Raises OptionError."""
+    """Return the help of one pass: summary, IR before and after, rejected IR, options. Raise OptionError."""
     from odc_mlir import pipelines
     from odc_mlir.transforms.common.describe import options_of, text_of
 
@@ -83,3 +102,140 @@ def pass_help(name: str) -> Iterator[str]:
             default = "must be given" if option.default is None else f"default {option.default}"
             yield f"  {option.name} ({option.type}, {default})"
             yield f"      {option.text}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pass to run. ``stage``: the stage that includes it, if any."""
+
+    item: ModulePass
+    stage: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Return the name of the pass in listings."""
+        return self.stage or self.item.name
+
+    @property
+    def text(self) -> str:
+        """Return the argument of -p that runs the pass."""
+        from odc_mlir.pipelines import StageWithoutPasses
+
+        return self.item.stage if isinstance(self.item, StageWithoutPasses) else str(self.item.spec())
+
+    def run(self, context: Context, module: ModuleOp, timing: Timing, positions: Positions | None) -> None:
+        """Run the pass, and verify the result if ``positions`` are given; raise OdcError."""
+        from odc_mlir.legality import check_stage
+        from odc_mlir.pipelines import StageWithoutPasses, ends_stage
+        from odc_mlir.support.diagnostics import typed_errors, verify_module
+
+        alone = self.stage is None
+        name = None if isinstance(self.item, StageWithoutPasses) else self.item.name
+        with timing.part(self.label) as whole, typed_errors(self.stage, pass_name=name if alone else None):
+            with whole.part("run" if alone else self.item.name), typed_errors(pass_name=name):
+                self.item.apply(context, module)
+            if positions is not None:
+                with whole.part("verify" if alone else f"verify {self.item.name}"):
+                    verify_module(module, positions)
+                    if self.stage is not None and ends_stage(self.stage, self.item):
+                        check_stage(module, self.stage)
+
+
+def steps_of(arguments: argparse.Namespace) -> Iterator[Step]:
+    """Return the steps in order; raise OdcError for invalid names, options and reproducers."""
+    from odc_mlir import pipelines
+    from odc_mlir.transforms.partition.odc_set_target import OdcSetTargetPass
+
+    chosen = [] if arguments.npu is None else [OdcSetTargetPass(arguments.npu)]
+    for kind, text in _words(arguments):
+        if kind == "stage":
+            yield from (Step(item, stage) for stage, item in pipelines.passes_until(text, options=chosen))
+            continue
+        if kind == "pass":
+            name, given, options = text.partition("=")
+            text = f"{name}{{{options}}}" if given else name
+        for stage, spec in pipelines.expand_stages(text):
+            if spec is None:
+                yield Step(pipelines.StageWithoutPasses(stage or ""), stage)
+                continue
+            item = pipelines.build_pass(spec)
+            yield Step(chosen[0] if chosen and item == OdcSetTargetPass() else item, stage)
+
+
+def _words(arguments: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """Return the requested steps as (kind, text)."""
+    if arguments.run_reproducer:
+        from odc_mlir.errors import ModelError
+
+        pipeline = reproducer_pipeline(Path(arguments.input).read_text())
+        if pipeline is None:
+            raise ModelError("this is not a reproducer: it does not start with its RUN line", location=arguments.input)
+        yield "pipeline", pipeline
+    yield from arguments.steps
+
+
+def starts_with_stages(arguments: argparse.Namespace) -> bool:
+    """Return whether the first step is a stage with all passes before it."""
+    return bool(arguments.steps) and arguments.steps[0][0] == "stage" and not arguments.run_reproducer
+
+
+def silent_options(arguments: argparse.Namespace, steps: Sequence[Step]) -> Iterator[str]:
+    """Return the options that print IR around a pass that does not run."""
+    running = {step.item.name for step in steps}
+    for when in ("before", "after"):
+        for name in getattr(arguments, f"print_ir_{when}"):
+            if name not in running:
+                yield f"--print-ir-{when}={name}"
+
+
+_COMMENT = re.compile(r"expected-(\w+)\s*(@(?:unknown|above|below|[+-]\d+))?\s*\{\{(.*?)\}\}")
+_START = re.compile(r"expected-(error|warning|note|remark)")
+_LINE = re.compile(r":(\d+):\d+$")
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Error that the comment in ``line`` expects; ``about`` is the line of the error, None if unknown."""
+
+    kind: str
+    line: int
+    about: int | None
+    text: str
+
+
+def expectations(text: str, first_line: int) -> list[Expected]:
+    """Parse the expectations in comments of ``text``, which begins at ``first_line`` of its file."""
+    found: list[Expected] = []
+    for number, line in enumerate(text.split("\n"), first_line):
+        for match in _COMMENT.finditer(line):
+            kind, place, wanted = match.groups()
+            steps = {None: 0, "@above": -1, "@below": 1}
+            unknown = place == "@unknown"
+            about = None if unknown else number + (steps[place] if place in steps else int(place[1:]))
+            found.append(Expected(kind, number, about, wanted))
+        if len(_START.findall(line)) != len(_COMMENT.findall(line)):
+            found.append(Expected("malformed", number, None, line.strip()))
+    return found
+
+
+def unexpected(expected: list[Expected], errors: list[OdcError], name: str) -> list[str]:
+    """Return a line for each unexpected error and for each expected error that did not occur."""
+    left, lines = list(expected), []
+    for error in errors:
+        about, text = _line_of(error), str(error)
+        match = next((e for e in left if e.kind == "error" and e.about == about and e.text in text), None)
+        if match is not None:
+            left.remove(match)
+        else:
+            lines.append(f"{name}{'' if about is None else f':{about}'}: unexpected error: {text}")
+    for item in left:
+        if item.kind == "malformed":
+            lines.append(f"{name}:{item.line}: no expectation: {item.text}; write expected-error @+N {{{{text}}}}")
+        else:
+            lines.append(f"{name}:{item.line}: expected {item.kind} {item.text!r} was not produced")
+    return lines
+
+
+def _line_of(error: OdcError) -> int | None:
+    match = _LINE.search(error.location or "")
+    return int(match[1]) if match else None

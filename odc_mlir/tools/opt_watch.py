@@ -1,4 +1,4 @@
-"""What ``odc-opt`` shows of a run of passes: IR before and after them, the time they took, and what broke."""
+"""Observation of passes in ``odc-opt``: IR before and after them, their times, and reproducers of failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RUN = re.compile(r"// RUN: odc-opt %s -p '(?P<pipeline>[^\n]*)'\n")
 
 
 def add_watch_options(parser: argparse.ArgumentParser) -> None:
-    """The options of this module."""
+    """Add the options of this module."""
     watch = parser.add_argument_group("printing IR and timing, on stderr")
     for when in ("before", "after"):
         watch.add_argument(
@@ -50,7 +50,7 @@ def add_watch_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass
 class Timing:
-    """A named share of the time of what encloses it, in CPU seconds."""
+    """Tree of CPU times by named part."""
 
     name: str
     seconds: float = 0.0
@@ -58,7 +58,7 @@ class Timing:
 
     @contextmanager
     def part(self, name: str) -> Generator[Timing]:
-        """Time a part; one with the name of the part before goes on with it."""
+        """Time a part; a part with the same name as the previous one continues it."""
         if not self.parts or self.parts[-1].name != name:
             self.parts.append(Timing(name))
         part = self.parts[-1]
@@ -69,7 +69,7 @@ class Timing:
             part.seconds += time.process_time() - start
 
     def lines(self, whole: float | None = None, indent: int = 0) -> Iterator[str]:
-        """A line for this and each part, those that took longest first, with percent of the whole."""
+        """Return a line for this and each part, longest first, with percent of the whole."""
         whole = self.seconds if whole is None else whole
         percent = 100 * self.seconds / whole if whole else 0.0
         yield f"{self.seconds:10.4f} s {percent:5.1f} %  {'  ' * indent}{self.name}"
@@ -78,7 +78,7 @@ class Timing:
 
 
 class IrPrinter:
-    """Prints IR to stderr around the passes that the options name."""
+    """Printer of IR to stderr around the passes that the options name."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.before: Sequence[str] = arguments.print_ir_before
@@ -91,7 +91,7 @@ class IrPrinter:
         self._last: dict[str, str] = {}
 
     def start(self, item: ModulePass, module: ModuleOp) -> None:
-        """Called before the pass ``item``."""
+        """Print before the pass ``item``."""
         wanted = self.before_all or item.name in self.before
         texts = self._texts(item, module) if wanted or self.only_changes else {}
         self._last = texts
@@ -100,7 +100,7 @@ class IrPrinter:
                 self._show(f"IR before {item.name}{place}:", text)
 
     def end(self, item: ModulePass, module: ModuleOp) -> None:
-        """Called after the pass ``item``."""
+        """Print after the pass ``item``."""
         wanted = self.after_all or item.name in self.after or (self.only_changes and not self.after)
         if not wanted:
             return
@@ -112,7 +112,7 @@ class IrPrinter:
                 self._show(title, text)
 
     def _texts(self, item: ModulePass, module: ModuleOp) -> dict[str, str]:
-        """What to print, by the end of its title: each program for a pass that runs on programs, else the module."""
+        """Return the texts to print, by suffix of the title: each program for a pass on programs, else the module."""
         from odc_mlir.dialects.npu_program import programs
         from odc_mlir.support.text import module_text
         from odc_mlir.transforms.npu.schedule.instruction_ir import ProgramPass
@@ -132,9 +132,9 @@ class IrPrinter:
 
 
 def write_ir_reproducer(module: ModuleOp, pipeline: str, trace: str) -> str | None:
-    """Write a file that ``odc-opt --run-reproducer`` runs: the IR before the passes of ``pipeline``, and these.
+    """Write a file for ``odc-opt --run-reproducer``: the IR before the passes of ``pipeline``, and the pipeline.
 
-    Its first line is a lit RUN line. Returns its path, None where it cannot be written.
+    Its first line is a lit RUN line. Return its path, None if it cannot be written.
     """
     import os
     import tempfile
@@ -153,6 +153,6 @@ def write_ir_reproducer(module: ModuleOp, pipeline: str, trace: str) -> str | No
 
 
 def reproducer_pipeline(text: str) -> str | None:
-    """The pipeline that a reproducer holds, None for any other text."""
+    """Return the pipeline in a reproducer, None for any other text."""
     match = _RUN.match(text)
     return match["pipeline"] if match is not None else None

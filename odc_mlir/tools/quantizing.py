@@ -1,4 +1,4 @@
-"""Command-line options of quantising, which several commands share, and what becomes of them."""
+"""Quantisation flags shared by several commands, and their conversion to keyword arguments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
 
 
 def add_common_flags(group: argparse._ArgumentGroup) -> None:
-    """What every command that quantises takes."""
+    """Add the flags of every command that quantises."""
     add_input(
         group,
         "--calibration",
@@ -51,7 +51,7 @@ def add_common_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def add_data_flags(group: argparse._ArgumentGroup) -> None:
-    """More about the data."""
+    """Add further flags for calibration data."""
     add_input(
         group, "--evaluation", metavar="DATA", help="samples for the accuracy check (default: part of --calibration)"
     )
@@ -71,7 +71,7 @@ def add_data_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
-    """What becomes of values and weights."""
+    """Add flags for types of values and weights."""
     group.add_argument("--granularity", choices=("channel", "tensor"), help="granularity of weight scales (channel)")
     group.add_argument(
         "--weights",
@@ -113,7 +113,7 @@ def add_scheme_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def add_sensitivity_flags(group: argparse._ArgumentGroup) -> None:
-    """What is known of layers that need more bits."""
+    """Add flags for layers of higher precision."""
     group.add_argument(
         "--patterns",
         metavar="NAME,…",
@@ -128,7 +128,7 @@ def add_sensitivity_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def add_help_flags(group: argparse._ArgumentGroup) -> None:
-    """How accuracy is improved."""
+    """Add flags for optional accuracy steps."""
     group.add_argument(
         "--no-help", dest="improve", action="store_false", help="quantise without trying to improve accuracy"
     )
@@ -177,13 +177,13 @@ def add_help_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def add_budget_flags(group: argparse._ArgumentGroup) -> None:
-    """What the result may cost: the most accurate within it is looked for."""
+    """Add flags for a budget of time or bytes, within which the most accurate model is searched."""
     group.add_argument("--max-time", type=float, metavar="MS", help="limit on the modelled latency on the target")
     group.add_argument("--max-size", type=size, metavar="BYTES", help="limit on the file size")
 
 
 def add_limit_flags(group: argparse._ArgumentGroup) -> None:
-    """When a model is good enough."""
+    """Add flags for accuracy limits."""
     group.add_argument(
         "--metric", help="accuracy measure: mpeir, mae, mape, mse, max_abs, sqnr, cosine, top1, top5 or drop"
     )
@@ -191,7 +191,7 @@ def add_limit_flags(group: argparse._ArgumentGroup) -> None:
 
 
 def add_target_flag(group: argparse._ArgumentGroup) -> None:
-    """The machine that has a say in types."""
+    """Add the flag for the target, which restricts types."""
     group.add_argument(
         "--target",
         metavar="NAME",
@@ -201,7 +201,7 @@ def add_target_flag(group: argparse._ArgumentGroup) -> None:
 
 
 def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments that the flags of :func:`add_common_flags` say, without those left out."""
+    """Return the keyword arguments of the flags of :func:`add_common_flags` that are given."""
     options = {
         "calibration": arguments.calibration,
         "labels": True if arguments.labels else None,
@@ -213,7 +213,7 @@ def common_options(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def all_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The keyword arguments of ``odc_mlir.quantize`` that all flags say; raises OptionError for unreadable ones."""
+    """Return the keyword arguments of all flags of ``odc_mlir.quantize``; raise OptionError for unreadable values."""
     options = {
         "scheme": arguments.scheme,
         "evaluation": arguments.evaluation,
@@ -265,9 +265,9 @@ _FLAGS = {
 
 @contextmanager
 def in_flags(flags: frozenset[str] | None = None) -> Iterator[None]:
-    """Errors about options name these as the command line does.
+    """Rename options in errors of this block to flags.
 
-    ``flags``: those of a command that has not all of ``odc-quantize``; advice that names others says whose they are.
+    ``flags``: the flags of a command without all of ``odc-quantize``; advice about other flags names that command.
     """
     try:
         yield
@@ -293,7 +293,7 @@ _CHOSEN = (
 
 
 def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
-    """The flags that ask for what was chosen, as a verdict has it in Python's words."""
+    """Return the flags for choices, which a verdict stores by their Python names."""
     for name in _CHOSEN:
         if name not in choices:  # ranges of weights alone, or scales of these in other schemes
             continue
@@ -305,11 +305,11 @@ def flags_of(choices: Mapping[str, Any]) -> Iterator[str]:
 
 
 def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
-    """The flags that ask for the precisions that single layers have: by the ``file`` they were written to, or as text.
+    """Return the flags for per-layer precisions: by the ``file`` that holds them, or as text.
 
-    Empty where there are none, where they are too many for a line, and where they are only to be had by the search.
+    Empty if there are none, if they are too many for a line, or if only a search can set them.
     """
-    from odc_mlir.flow.steps import option_words
+    from odc_mlir.flow import option_words
     from odc_mlir.quantizer.policy.options import overrides_text
 
     precisions = choices["precisions"]
@@ -325,7 +325,7 @@ def precision_flags(choices: Mapping[str, Any], file: str | None) -> list[str]:
 
 
 def _target_of_environment() -> str | None:
-    """The machine that ``$ODC_TARGET`` names for sessions, None where it leaves that to them; raises OptionError."""
+    """Return the machine that ``$ODC_TARGET`` names, None if it names none; raise OptionError."""
     from odc_mlir import targets
     from odc_mlir.errors import TargetError
     from odc_mlir.runtime.auto.aim import AUTO
@@ -345,7 +345,7 @@ def _target_of_environment() -> str | None:
 
 
 def range_options(arguments: argparse.Namespace) -> dict[str, float | int]:
-    """``--range-option`` as a mapping."""
+    """Parse ``--range-option`` as a mapping."""
     result: dict[str, float | int] = {}
     for text in arguments.range_option:
         name, equals, value = text.partition("=")
@@ -360,7 +360,7 @@ def range_options(arguments: argparse.Namespace) -> dict[str, float | int]:
 
 
 def pictures(arguments: argparse.Namespace) -> Pictures | None:
-    """How pixels become inputs, None where nothing is said."""
+    """Return the conversion of pixels to inputs, None if no flag sets it."""
     if arguments.mean is None and arguments.scale is None:
         return None
     from odc_mlir.formats.calibration import Pictures
@@ -381,9 +381,9 @@ def _numbers(flag: str, text: str | None) -> tuple[float, ...]:
 
 
 def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None], None] | None:
-    """Shows what is being done, and about how long the rest takes, by the number of models made and still to make.
+    """Report progress: the current work, and the remaining time estimated from models made and still to make.
 
-    One line that changes on a terminal, nothing in a pipe, where ``-v`` logs it.
+    One line that changes on a terminal; in a pipe nothing, where ``-v`` logs it.
     """
     if quiet or not sys.stderr.isatty():
         return None
@@ -407,13 +407,13 @@ def progress_on_stderr(prog: str, quiet: bool) -> Callable[[str, int, int | None
 
 
 def _write_to_terminal(text: str) -> None:
-    """Write to stderr past what makes text harmless: this moves the cursor on purpose."""
+    """Write to stderr without escaping, since progress moves the cursor."""
     stream = getattr(sys.stderr, "stream", sys.stderr)
     stream.write(text)
     stream.flush()
 
 
 def end_progress(quiet: bool) -> None:
-    """Take the progress line away."""
+    """Erase the progress line."""
     if not quiet and sys.stderr.isatty():
         _write_to_terminal("\r\x1b[K")

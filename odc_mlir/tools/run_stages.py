@@ -1,8 +1,9 @@
-"""What ``odc-run`` can do to a model before it runs: quantise it, and let a codegen plugin compile it."""
+"""Stages and settings of ``odc-run``: quantise the model, compile it with a plugin, choose the backend."""
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -15,6 +16,11 @@ from odc_mlir.tools.files import add_output, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array
+    from odc_mlir.runtime.api import Backend
+    from odc_mlir.runtime.execution.executor import Executor
+    from odc_mlir.runtime.package import Package
+    from odc_mlir.runtime.session import Session
+
 
 # What onert_run calls the schemes, and how it names the files that it makes of them.
 QUANTIZED_SUFFIXES = {
@@ -28,7 +34,7 @@ Records = Sequence[Sequence["Array"]]
 
 
 def add_stage_flags(group: argparse._ArgumentGroup) -> None:
-    """The flags of both stages."""
+    """Add the flags of both stages."""
     group.add_argument("--quantize", choices=tuple(QUANTIZED_SUFFIXES), help="quantise the model first (or -q SCHEME)")
     add_output(
         group,
@@ -57,9 +63,9 @@ def _compiled_kind(arguments: argparse.Namespace) -> OutputKind:
 
 
 def staged_model(arguments: argparse.Namespace, records: Callable[[str, int], Records]) -> str:
-    """The path of the model to run: the one given, or what the stages asked for made of it.
+    """Return the path of the model to run: the given model, or the result of the requested stages.
 
-    ``records(model, count)`` gives samples to record ranges on, made-up ones if none are loaded. Raises OdcError.
+    ``records(model, count)`` returns calibration samples, random ones if none are loaded. Raises OdcError.
     """
     model: str = arguments.model
     for flag, path, stage in (("--qpath", "qpath", "quantize"), ("--cpath", "cpath", "codegen")):
@@ -102,7 +108,7 @@ def _say_where(arguments: argparse.Namespace, kind: str, path: str) -> None:
 
 
 def quantized_path(model: str, scheme: str) -> str:
-    """Beside a model file, or inside a package's folder, under onert_run's name; in the cache where that is taken."""
+    """Return onert_run's name beside a model file or inside a package, or a path in the cache if that name is taken."""
     from odc_mlir.formats.kinds import MODEL
     from odc_mlir.formats.outputs import beside_or_in_cache
     from odc_mlir.formats.package import is_package
@@ -114,3 +120,67 @@ def quantized_path(model: str, scheme: str) -> str:
     else:
         wanted = path.with_name(f"{path.name.removesuffix(path.suffix)}{suffix}.circle")
     return str(beside_or_in_cache(model, wanted, MODEL))
+
+
+_log = logging.getLogger(__name__)
+
+
+def backend_of_settings(package: Package | None) -> Backend:
+    """Return the first backend of BACKENDS that can run the model, ``auto`` if it names none.
+
+    Raises SessionError if no backend of the environment's list can run it.
+    """
+    from odc_mlir.errors import SessionError
+    from odc_mlir.runtime.session.loader import HOST, LITERT, NPU, split_backends, usable_backends
+    from odc_mlir.runtime.session.settings import Settings
+
+    settings = Settings(package.files.config if package is not None else {})
+    names = split_backends(settings.get("BACKENDS"))
+    backends: dict[str, Backend] = {HOST: "host", LITERT: "litert"}
+    try:
+        first = usable_backends(names, package.plan if package is not None else None)[0] if names else NPU
+    except SessionError as error:
+        others = settings.without_backends(error.message)
+        if others is None or others.get("BACKENDS"):  # they are the environment's
+            raise
+        _log.warning("%s", others.ignored[-1])
+        return "auto"
+    return backends.get(first, "auto")
+
+
+def threads_of_settings(package: Package | None) -> int:
+    """Return the number of threads of native code (NUM_THREADS); raise OptionError for an invalid value."""
+    from odc_mlir.runtime.session.settings import Settings
+
+    return Settings(package.files.config if package is not None else {}).threads
+
+
+def session_of_settings(
+    arguments: argparse.Namespace, model: str, package: Package | None, executor: Executor
+) -> Session | None:
+    """Return a session that compiles on the device if OnDeviceCompilation is on, else None; raise OdcError."""
+    from odc_mlir.runtime.auto.aim import why_not
+    from odc_mlir.runtime.session import Session
+    from odc_mlir.runtime.session.settings import ENABLE, Settings
+
+    settings = Settings(package.files.config if package is not None else {})
+    if not settings.flag(ENABLE) or (package is not None and package.plan is not None):
+        return None
+    asked = {"--backend": arguments.backend != "auto", "--numerics": arguments.numerics != "fixed"}
+    asked |= {"--profile": arguments.profile, "--trace": arguments.trace, "--signature": arguments.signature}
+    flag = next((name for name, given in asked.items() if given), None)
+    reason = f"{flag} is given" if flag is not None else why_not(executor.graph)
+    if reason is not None:
+        _log.warning("the model is not compiled on the device: %s", reason)
+        return None
+    session = Session(model, strict=arguments.strict, max_bytes=arguments.max_bytes)
+    session.prepare()
+    return session
+
+
+def session_text(session: Session) -> str:
+    """Return the progress of on-device compilation as text."""
+    status = session.odc_status
+    recorded = f"{status.records} of {status.records_needed} recorded"
+    text = f"ON DEVICE    {status.phase}, served by {status.serving}, {recorded}"
+    return text if status.reason is None else f"{text}: {status.reason}"

@@ -10,7 +10,7 @@ import pytest
 
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 
 Array = np.ndarray[Any, Any]
 SETTINGS = {"OnDeviceCompilation": "1", "ODC_TARGET": "npu-256"}

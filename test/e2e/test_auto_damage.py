@@ -26,9 +26,9 @@ from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import RecordsError
 from odc_mlir.formats.cache import content_digest
 from odc_mlir.runtime import Session
+from odc_mlir.runtime.auto.artefacts import file_lock
 from odc_mlir.runtime.auto.jobs import Milestone
-from odc_mlir.runtime.auto.locks import file_lock
-from odc_mlir.runtime.auto.status import Level
+from odc_mlir.runtime.auto.settings import Level
 
 Array = np.ndarray[Any, Any]
 

@@ -36,7 +36,7 @@ from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
 from odc_mlir.runtime.auto.artefacts import SCHEMA_VERSION, entries
 from odc_mlir.runtime.auto.jobs import Milestone
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 from odc_mlir.runtime.devices.simulator import SimulatorDevice, SimulatorProgram
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.plan import PlanExecutor

@@ -16,12 +16,12 @@ import numpy as np
 import pytest
 
 from helpers.auto import RECORDS, Made, left_behind, left_to_the_collector, open_session, use_worker
-from odc_mlir.codegen import features
+from odc_mlir.codegen import machine
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
 from odc_mlir.runtime.auto.aim import aim_at
 from odc_mlir.runtime.auto.jobs import Milestone
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 
 Array = np.ndarray[Any, Any]
 THE_MODEL = (Level.ORIGINAL, Level.DIRECT)
@@ -201,7 +201,7 @@ def test_damaged_code_in_a_whole_result(
 def test_other_features_are_another_target(monkeypatch: pytest.MonkeyPatch) -> None:
     before = aim_at("cpu").facts
     assert aim_at("cpu").facts == before
-    monkeypatch.setattr(features, "known_features", lambda: frozenset({"sse2"}))
+    monkeypatch.setattr(machine, "known_features", lambda: frozenset({"sse2"}))
     assert aim_at("cpu").facts != before
 
 

@@ -17,10 +17,9 @@ import pytest
 from helpers.auto import RECORDS, Made, make, open_session, use_worker
 from helpers.data import REPOSITORY
 from odc_mlir.formats.manifest import MANIFEST_PATH
-from odc_mlir.formats.package import zip_bytes
-from odc_mlir.formats.package_update import ORIGINAL_PATH, roll_back
+from odc_mlir.formats.package import ORIGINAL_PATH, roll_back, zip_bytes
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 
 MANIFEST = b'{"major-version": "1", "configs": ["config.cfg"], "models": ["model.circle"]}'
 CONFIG = f"OnDeviceCompilation 1\nODC_RECORDS={RECORDS}\nODC_UPDATE_PACKAGE=1\nODC_TARGET=npu-256\n".encode()

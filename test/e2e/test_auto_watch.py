@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from odc_mlir.runtime import Session
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 
 Array = np.ndarray[Any, Any]
 
@@ -76,7 +76,7 @@ def test_what_hardly_varies_in_the_dark_is_a_reservation(test_data: Path, pictur
 
 def test_what_was_made_in_the_dark_is_given_up(tmp_path: Path, test_data: Path, pictures: tuple[Array, Array]) -> None:
     """Also what was put into a package, and for later processes."""
-    from odc_mlir.formats.package_update import read_original
+    from odc_mlir.formats.package import read_original
 
     model, settings = tmp_path / "package", {"ODC_UPDATE_PACKAGE": "1"}
     (model / "metadata").mkdir(parents=True)

@@ -12,7 +12,7 @@ from helpers.models import ModelBuilder, model_bytes
 from helpers.networks import RANGES
 from odc_mlir.formats.plan import SegmentStep
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.reporting.report_placement import host_groups
+from odc_mlir.runtime.reporting.report_partition import host_groups
 from odc_mlir.simulator.program import load
 from odc_mlir.simulator.run import simulate
 

@@ -22,7 +22,7 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.isa import container
 from odc_mlir.runtime.package import Package
 from odc_mlir.runtime.recording import record
-from odc_mlir.runtime.reporting.report_code import operator_code
+from odc_mlir.runtime.reporting.report_html import operator_code
 from odc_mlir.tools import odc_run
 
 _OF_LAYERS = ("op", "placed", "segment", "macs", "cycles", "busy_cycles", "energy", "binds", "causes", "helps", "floor")

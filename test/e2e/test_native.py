@@ -150,8 +150,8 @@ def test_damaged_code_is_not_run(saved: Path, place: int) -> None:
 
 
 def test_code_for_another_machine_is_not_run(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("features.known_features", "machine.running_features"):
-        monkeypatch.setattr(f"odc_mlir.codegen.{name}", frozenset)
+    for name in ("known_features", "running_features"):
+        monkeypatch.setattr(f"odc_mlir.codegen.machine.{name}", frozenset)
     executor = odc_mlir.load_package(saved).executor()
     executor.run(ZERO)
     assert "this machine lacks" in executor.fallbacks["segment-0"]

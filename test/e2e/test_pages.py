@@ -13,8 +13,8 @@ from helpers.browser import WIDTHS, find_browser, take_picture, use_pages
 from helpers.data import REPOSITORY
 from odc_mlir import samples
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.reporting import compare_html, report_html
-from odc_mlir.runtime.reporting.report_code import operator_code
+from odc_mlir.runtime.reporting import report_compare, report_html
+from odc_mlir.runtime.reporting.report_html import operator_code
 from odc_mlir.tools import odc_opt
 
 MODEL = REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle"
@@ -63,7 +63,7 @@ def pages(
         "long": report_html.render(reports["long"]),
         "host": report_html.render(on_host),
         "verdict": verdict.report_html(),
-        "compare": compare_html.render([flash, sram, _longer(sram)]),
+        "compare": report_compare.render([flash, sram, _longer(sram)]),
         VIEW: _view(tmp_path_factory.mktemp("view") / "view.html"),
     }
 

@@ -20,8 +20,8 @@ from odc_mlir.dialects.npu_isa import InstructionOp, LoopOp
 from odc_mlir.dialects.npu_program import programs
 from odc_mlir.emitter import emit_program
 from odc_mlir.isa import container
+from odc_mlir.isa.assembly import read_listing, write_listing
 from odc_mlir.isa.compact import read_code
-from odc_mlir.isa.listing import read_listing, write_listing
 from odc_mlir.support.text import module_text
 from odc_mlir.targets import MemoryMode
 from odc_mlir.tools import odc_compile, odc_opt

@@ -16,8 +16,8 @@ import pytest
 from odc_mlir.errors import SimulationError
 from odc_mlir.formats.package import zip_bytes
 from odc_mlir.runtime import Session, api
+from odc_mlir.runtime.auto.aim import is_quantized
 from odc_mlir.runtime.auto.jobs import Supervisor
-from odc_mlir.runtime.auto.original import is_quantized
 from odc_mlir.runtime.execution.executor import Executor
 
 Array = np.ndarray[Any, Any]

@@ -106,7 +106,7 @@ def count_model(path: Path, inputs: Sequence[Any], counter: Counter) -> list[Rec
     from odc_mlir.runtime.execution.executor import HostExecutor
     from odc_mlir.runtime.execution.graph import build_graph
     from odc_mlir.runtime.execution.work import graph_work
-    from odc_mlir.targets.host import load_host
+    from odc_mlir.targets.costs import load_host
 
     graph = build_graph(read_model(path))
     executor = HostExecutor(graph)

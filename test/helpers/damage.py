@@ -272,7 +272,7 @@ def _cell(old: Any, rng: Rng) -> Any:
 
 
 def _packed_damage(data: bytes, rng: Rng) -> bytes:
-    """What calibration/packing.py wrote, with other facts, layout or numbers, compressed again."""
+    """What calibration/statistics.py wrote, with other facts, layout or numbers, compressed again."""
     content = zlib.decompress(data)
     (length,) = struct.unpack_from("<I", content)
     head, body = content[4 : 4 + length], content[4 + length :]

@@ -7,7 +7,7 @@ import signal
 import time
 from contextlib import suppress
 
-from odc_mlir.explore.evaluate import MEASURES, Outcome, Task
+from odc_mlir.explore.study import MEASURES, Outcome, Task
 
 KILLED = "ODC_TEST_KILLED"
 """Names a file in the environment: who makes it dies."""

@@ -14,7 +14,7 @@ from xdsl.ir import Block, Region, SSAValue
 from helpers import nodes
 from odc_mlir import transforms
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, VariableOp, info_of, op_class, tensor_type
-from odc_mlir.dialects.circle_sparse import sparsity_attribute
+from odc_mlir.dialects.circle_types import sparsity_attribute
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops import get

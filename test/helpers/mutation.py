@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.errors import OdcError
-from odc_mlir.formats.circle.decoder import Decoder
-from odc_mlir.formats.circle.encoder import Encoder
+from odc_mlir.formats.circle.reader import Decoder
 from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, schema_of
+from odc_mlir.formats.circle.writer import Encoder
 
 Record = dict[str, Any]
 

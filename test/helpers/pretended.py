@@ -14,7 +14,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult
 from odc_mlir.runtime.auto.jobs import Ending, Job, Milestone
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 
 Array = np.ndarray[Any, Any]
 SETTINGS = {"OnDeviceCompilation": "1", "ODC_RECORDS": "2", "ODC_TARGET": "npu-256"}

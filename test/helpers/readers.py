@@ -17,18 +17,16 @@ from helpers import damage
 from helpers.mutation import Seed
 from helpers.npu import repair_checksums
 from odc_mlir import compiler, loading, simulator, targets
-from odc_mlir.calibration.describe import describe_minmax, describe_records
-from odc_mlir.calibration.minmax_file import read_minmax, write_minmax
 from odc_mlir.calibration.recorded import InputFacts, Records
-from odc_mlir.calibration.records import RecordStore
+from odc_mlir.calibration.records import RecordStore, describe_minmax, describe_records, read_minmax, write_minmax
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OdcError
 from odc_mlir.formats.calibration import read_calibration
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.manifest import MANIFEST_PATH, IoIndex, Manifest, parse_config
+from odc_mlir.formats.one import parse_partition
 from odc_mlir.formats.package import PackageFiles, parse_package, read_package, write_package, zip_bytes
-from odc_mlir.formats.partition_ini import parse_partition
 from odc_mlir.formats.samples import read_labels, read_samples
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.isa import assembly, codec, container

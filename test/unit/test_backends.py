@@ -16,7 +16,7 @@ from odc_mlir.errors import AllocationError, CompileError, OptionError
 from odc_mlir.isa import container
 from odc_mlir.runtime.package import Package
 from odc_mlir.support.locations import op_name
-from odc_mlir.targets.host import parse_host
+from odc_mlir.targets.costs import parse_host
 
 ALL = {"strategy": "supported"}  # whatever it costs
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from odc_mlir.ops.spec import Node
 from odc_mlir.plugins.target import FLOAT, Costs, Rule, RuleTable, TargetDescription
-from odc_mlir.targets.host import load_host
+from odc_mlir.targets.costs import load_host
 
 MOST_COLUMNS = 512  # of a matrix: what its memory for weights holds
 _MULTIPLIES_PER_NS = 64

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import ModelError
-from odc_mlir.formats.names import tensor_names
+from odc_mlir.formats.quantities import tensor_names
 from odc_mlir.ops.sparse import DimMetadata, Sparsity
 from odc_mlir.ops.spec import QuantParams, Shape
 

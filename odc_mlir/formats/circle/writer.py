@@ -1,4 +1,20 @@
-"""Records to a Circle file: ``write_model`` and ``save_model``; ``write_tflite`` for other programs' interpreters.
+"""Records to Circle and TFLite files: ``write_model``, ``save_model`` and ``write_tflite``.
+
+Nested records to flatbuffer bytes, driven by the schema: the decoder's opposite.
+
+Takes what :mod:`odc_mlir.formats.circle.reader` gives, and tuples where that has arrays or lists. None leaves a field
+out, an empty vector or string is written. The same records always give the same bytes.
+
+Conversion of models to equivalent forms that LiteRT reads, for ``.tflite`` files.
+
+* It has no kernel of an operator's first version where that was never in a release.
+* CONV_2D needs a bias; one that is left out becomes zeros, in the units of its sums.
+* Of other convolutions it tells by the number of operands whether the last one, the bias, is there.
+* Sums of int16 codes whose scales are powers of two are made by shifts of one operand, and refused where that is not
+  enough, unless an option says not to.
+* Wider codes become uint8 by way of int8 ones, which differ from these by an offset only.
+
+Records to a Circle file: ``write_model`` and ``save_model``; ``write_tflite`` for other programs' interpreters.
 
 Whatever the model was read from, a Circle file comes out. Reading it gives an equal model, and writing that again gives
 the same bytes. Buffers at one address are stored once. A model too large for a flatbuffer keeps its buffers behind it.
@@ -6,21 +22,22 @@ the same bytes. Buffers at one address are stored once. A model too large for a 
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
-from typing import Any
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
+import flatbuffers
 import numpy as np
+from flatbuffers import number_types
 from numpy.typing import NDArray
 
-from odc_mlir.errors import UnsupportedError
-from odc_mlir.formats.atomic import write_file
-from odc_mlir.formats.circle.checks import check_model
-from odc_mlir.formats.circle.decoder import MalformedError, Record
-from odc_mlir.formats.circle.encoder import Encoder
-from odc_mlir.formats.circle.litert_forms import as_litert_reads
+from odc_mlir.errors import ModelError, OdcError, UnsupportedError
 from odc_mlir.formats.circle.model import (
     INDEX_WIDTHS,
+    LEFT_OUT,
     DimMetadata,
     Model,
     Operator,
@@ -30,9 +47,273 @@ from odc_mlir.formats.circle.model import (
     SubGraph,
     Tensor,
 )
-from odc_mlir.formats.circle.schema import Schema, circle_schema, tflite_schema
+from odc_mlir.formats.circle.reader import MalformedError, Record, check_model
+from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, circle_schema, tflite_schema
 from odc_mlir.formats.kinds import MODEL
-from odc_mlir.formats.outputs import check_output
+from odc_mlir.formats.outputs import check_output, write_file
+
+_FLAGS = {
+    "bool": number_types.BoolFlags,
+    "byte": number_types.Int8Flags,
+    "ubyte": number_types.Uint8Flags,
+    "short": number_types.Int16Flags,
+    "ushort": number_types.Uint16Flags,
+    "int": number_types.Int32Flags,
+    "uint": number_types.Uint32Flags,
+    "long": number_types.Int64Flags,
+    "ulong": number_types.Uint64Flags,
+    "float": number_types.Float32Flags,
+    "double": number_types.Float64Flags,
+}
+
+_OFFSET_BYTES = 4
+
+
+class _TableField(NamedTuple):
+    """One entry of a table that is about to be written; ``flags`` None marks an offset."""
+
+    nbytes: int
+    slot: int
+    value: Any
+    flags: Any = None
+    default: Any = 0
+
+
+class Encoder:
+    """Encodes one file. ``size_hint_bytes`` spares the builder from growing step by step."""
+
+    def __init__(self, schema: Schema, size_hint_bytes: int = 1024) -> None:
+        self._schema = schema
+        self._builder = flatbuffers.Builder(size_hint_bytes)
+        self._strings: dict[str, int] = {}
+        self._byte_vectors: dict[tuple[object, int], int] = {}
+        self._number_vectors: dict[tuple[bytes, int, int], int] = {}
+        # Keeps shared bytes alive, so that an address stays unique while it is a key.
+        self._held: list[memoryview] = []
+
+    def finish(self, record: Mapping[str, Any]) -> bytes:
+        """The file with ``record`` as its root; raises ModelError for a value that its field cannot hold."""
+        try:
+            root = self._table(self._schema.tables[self._schema.root], record)
+            self._builder.Finish(root, self._schema.identifier)
+        except MalformedError as error:
+            raise error.public() from None
+        except flatbuffers.builder.BuilderSizeError:
+            raise ModelError("the model does not fit in one flatbuffer of 2 GiB") from None
+        return bytes(memoryview(self._builder.Bytes)[self._builder.Head() :])  # ``Output`` would be one copy more
+
+    def _table(self, table: Table, record: Mapping[str, Any]) -> int:
+        stray = record.keys() - table.by_name.keys()
+        if stray:
+            raise MalformedError(f"{sorted(stray)[0]!r} is not a field of {table.name}")
+        slots: list[_TableField] = []
+        for field in table.live:
+            value = record.get(field.name)
+            if value is not None:
+                try:
+                    slots += self._slots(field, value)
+                except MalformedError as error:
+                    raise error.within(f".{field.name}") from None
+                except (struct.error, TypeError, ValueError, OverflowError) as error:
+                    raise MalformedError(f"{value!r:.60} cannot be stored: {error}", path=f".{field.name}") from None
+        self._builder.StartObject(table.slot_count)
+        for entry in sorted(slots, key=lambda entry: -entry.nbytes):  # wide ones first: least padding
+            if entry.flags is None:
+                self._builder.PrependUOffsetTRelativeSlot(entry.slot, entry.value, 0)
+            else:
+                self._builder.PrependSlot(entry.flags, entry.slot, entry.value, entry.default)
+        return int(self._builder.EndObject())
+
+    def _slots(self, field: SchemaField, value: Any) -> list[_TableField]:
+        """Return the slots of a field, after writing the objects that it refers to."""
+        if field.kind in ("scalar", "enum") and field.scalar is not None:
+            default = self._code(field, field.default)
+            return [
+                _TableField(field.scalar.size, field.slot, self._code(field, value), _FLAGS[field.scalar.name], default)
+            ]
+        if field.kind != "union":
+            return [_TableField(_OFFSET_BYTES, field.slot, self._object(field, value))]
+        name, record = value
+        tag = self._schema.unions[field.type].tags.get(name)
+        if tag is None:
+            raise MalformedError(f"{name!r} is not a member of {field.type}")
+        table = self._table(self._schema.tables[name], record)
+        return [_TableField(1, field.slot - 1, tag, _FLAGS["ubyte"], 0), _TableField(_OFFSET_BYTES, field.slot, table)]
+
+    def _code(self, field: SchemaField, value: Any) -> Any:
+        """The number stored for a scalar or enum value, range-checked."""
+        if field.kind == "enum" or field.element == "enum":
+            try:
+                return self._schema.enums[field.type].code_of(value)
+            except OdcError as error:
+                raise MalformedError(error.message) from None
+        if field.scalar is not None:
+            field.scalar.struct.pack(value)
+        return value
+
+    def _object(self, field: SchemaField, value: Any) -> int:
+        """Offset of a string, table or vector."""
+        if field.kind == "string":
+            return self._string(value)
+        if field.kind == "table":
+            return self._table(self._schema.tables[field.type], value)
+        if field.element in ("string", "table"):
+            return self._offsets([self._entry(field, index, item) for index, item in enumerate(value)])
+        if field.type == "ubyte":
+            return self._bytes(value if isinstance(value, bytes) else memoryview(value).cast("B"), max(field.align, 1))
+        return self._numbers(field, value)
+
+    def _entry(self, field: SchemaField, index: int, item: Any) -> int:
+        try:
+            return (
+                self._string(item) if field.element == "string" else self._table(self._schema.tables[field.type], item)
+            )
+        except MalformedError as error:
+            raise error.within(f"[{index}]") from None
+
+    def _string(self, text: str) -> int:
+        if text not in self._strings:
+            self._strings[text] = self._builder.CreateString(text)
+        return self._strings[text]
+
+    def _offsets(self, targets: Sequence[int]) -> int:
+        self._builder.StartVector(_OFFSET_BYTES, len(targets), _OFFSET_BYTES)
+        for target in reversed(targets):
+            self._builder.PrependUOffsetTRelative(target)
+        return int(self._builder.EndVector())
+
+    def _bytes(self, data: bytes | memoryview, align: int) -> int:
+        """Write a vector of ubyte. Views of the same bytes are written once, and so are equal ``bytes``
+        objects: sharing must not depend on the origin of the records.
+        """
+        key: tuple[object, int]
+        if isinstance(data, bytes):
+            key = (data, align)
+        else:
+            self._held.append(data)
+            key = ((np.frombuffer(data, np.uint8).ctypes.data, len(data)) if len(data) else b"", align)
+        if key not in self._byte_vectors:
+            self._byte_vectors[key] = self._paste(data, 1, len(data), align)
+        return self._byte_vectors[key]
+
+    def _numbers(self, field: SchemaField, values: Sequence[Any] | NDArray[Any]) -> int:
+        if field.scalar is None:
+            raise MalformedError(f"vectors of {field.type} are not supported")
+        if not isinstance(values, np.ndarray):
+            values = np.array([self._code(field, value) for value in values], field.scalar.dtype)
+        elif values.dtype != np.dtype(field.scalar.dtype) or values.ndim != 1:
+            raise MalformedError(
+                f"an array {values.dtype}{list(values.shape)} where a {field.scalar.dtype} vector goes"
+            )
+        # Equal ones are written once: shapes, index lists and zero points per channel repeat a lot.
+        key = values.tobytes(), field.scalar.size, max(field.align, field.scalar.size)
+        if key not in self._number_vectors:
+            self._number_vectors[key] = self._paste(key[0], key[1], len(values), key[2])
+        return self._number_vectors[key]
+
+    def _paste(self, data: bytes | memoryview, element_bytes: int, count: int, align: int) -> int:
+        """A vector of ready bytes; the builder's own functions take one element at a time or cannot align."""
+        builder = self._builder
+        builder.StartVector(element_bytes, count, align)
+        builder.head -= len(data)
+        builder.Bytes[builder.head : builder.head + len(data)] = data
+        return int(builder.EndVector())
+
+
+_LEAST_VERSIONS: Mapping[str, int] = {"BROADCAST_TO": 2}
+_NEEDS_BIAS = "CONV_2D"
+_BIAS_BY_COUNT = frozenset({"DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "CONV_3D", "CONV_3D_TRANSPOSE"})
+_SUMS_BY_SHIFTS = frozenset({"ADD", "SUB"})
+_LARGEST_SHIFT = 31
+_WIDER_THAN_BYTES = frozenset({"int16", "int32"})
+_SIGN_OFFSET = 128
+# Element types of sums by those of inputs.
+_SUMS: Mapping[str, str] = {"float32": "float32", "int8": "int32", "uint8": "int32", "int16": "int64"}
+
+
+def as_litert_reads(model: Model) -> Model:
+    """``model`` with operators in forms that LiteRT has; shares with it all that stays as it is."""
+    buffers = list(model.buffers)
+    return replace(
+        model, subgraphs=[_litert_subgraph(subgraph, buffers) for subgraph in model.subgraphs], buffers=buffers
+    )
+
+
+def _litert_subgraph(subgraph: SubGraph, buffers: list[memoryview]) -> SubGraph:
+    """Converter of one subgraph; appends the buffers of new tensors to ``buffers``."""
+    tensors = list(subgraph.tensors)
+    operators = [
+        _litert_operator(part, tensors, buffers)
+        for operator in subgraph.operators
+        for part in _in_steps(operator, tensors)
+    ]
+    return replace(subgraph, tensors=tensors, operators=operators)
+
+
+def _in_steps(operator: Operator, tensors: list[Tensor]) -> list[Operator]:
+    """Return ``operator`` or an equivalent sequence; append intermediate tensors to ``tensors``."""
+    if operator.name != "QUANTIZE" or len(operator.inputs) != 1 or len(operator.outputs) != 1:
+        return [operator]
+    source, result = _some(tensors, (*operator.inputs, *operator.outputs))
+    if source.dtype not in _WIDER_THAN_BYTES or result.dtype != "uint8" or result.quantization is None:
+        return [operator]
+    signed = replace(result.quantization, zero_point=result.quantization.zero_point - _SIGN_OFFSET)
+    tensors.append(replace(result, name=f"{result.name}/signed", dtype="int8", quantization=signed))
+    between = (len(tensors) - 1,)
+    return [replace(operator, outputs=between), replace(operator, inputs=between)]
+
+
+def _litert_operator(operator: Operator, tensors: list[Tensor], buffers: list[memoryview]) -> Operator:
+    name, inputs = operator.name, operator.inputs
+    if name in _LEAST_VERSIONS:
+        return replace(operator, version=max(operator.version, _LEAST_VERSIONS[name]))
+    if name in _BIAS_BY_COUNT and inputs[-1:] == (LEFT_OUT,):
+        return replace(operator, inputs=inputs[:-1])
+    if name in _SUMS_BY_SHIFTS and _is_no_shift(_some(tensors, (*inputs, *operator.outputs))):
+        return replace(operator, options={**operator.options, "pot_scale_int16": False})
+    if name == _NEEDS_BIAS and inputs[2:] in ((), (LEFT_OUT,)):
+        made = _zeros(operator, *_some(tensors, inputs[:2]))
+        if made is not None:
+            bias, contents = made
+            tensors.append(replace(bias, buffer=len(buffers)))
+            buffers.append(memoryview(contents))
+            return replace(operator, inputs=(*inputs[:2], len(tensors) - 1))
+    return operator
+
+
+def _some(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
+    """Return the tensors at these indices, None for a missing one; the writer rejects those."""
+    nothing = Tensor("", "", ())
+    return [tensors[place] if 0 <= place < len(tensors) else nothing for place in places]
+
+
+def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
+    """Whether all are int16 codes whose scales, if they are powers of two, need more than a shift of one operand.
+
+    Where they are no powers of two, the option says nothing.
+    """
+    scales = [tensor.quantization.scale for tensor in tensors if tensor.quantization and tensor.dtype == "int16"]
+    if len(tensors) != 3 or len(scales) != 3 or any(scale.size != 1 or not 0 < scale[0] < np.inf for scale in scales):
+        return False
+    left, right, result = (round(math.log2(scale[0])) for scale in scales)
+    return max(left, right) != result or min(left, right) < result - _LARGEST_SHIFT
+
+
+def _zeros(operator: Operator, x: Tensor, weights: Tensor) -> tuple[Tensor, bytes] | None:
+    """A bias of zeros and its contents; None for types and shapes without one."""
+    dtype, scale, filters = _SUMS.get(x.dtype), x.quantization, weights.quantization
+    if x.dtype == "int16" and operator.options.get("quantized_bias_type") == "int32":
+        dtype = "int32"
+    if dtype is None or not weights.shape or weights.shape[0] < 1:
+        return None
+    bias = Tensor(f"{weights.name}/no_bias", dtype, weights.shape[:1])
+    if dtype != "float32":
+        if scale is None or filters is None or not scale.scale.size:
+            return None
+        units = np.maximum(filters.scale * scale.scale[0], np.finfo(np.float32).tiny, dtype=np.float32)
+        bias.quantization = Quantization(units, np.zeros(units.size, np.int64))
+    return bias, np.zeros(weights.shape[0], dtype).tobytes()
+
 
 # Offsets in a flatbuffer are 31 bits wide; the rest is left for everything that is not a buffer.
 INLINE_LIMIT_BYTES = (1 << 31) - (256 << 20)
@@ -52,7 +333,7 @@ _SOMEWHERE = 1 << 60
 
 
 def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -> bytes:
-    """``model`` as a Circle file.
+    """Return ``model`` as a Circle file.
 
     Raises ModelError for inconsistent records and UnsupportedError for what Circle cannot express. Where all buffers
     together exceed ``inline_limit_bytes`` they follow the flatbuffer, a form that not every Circle reader knows.
@@ -61,8 +342,9 @@ def write_model(model: Model, *, inline_limit_bytes: int = INLINE_LIMIT_BYTES) -
 
 
 def write_tflite(model: Model) -> bytes:
-    """``model`` as a TFLite file in forms that LiteRT reads; raises ModelError and UnsupportedError, also for what only
-    Circle has.
+    """Return ``model`` as a TFLite file in forms that LiteRT reads.
+
+    Raises ModelError and UnsupportedError, also for operators that only Circle has.
     """
     return b"".join(_chunks(as_litert_reads(model), INLINE_LIMIT_BYTES, tflite_schema()))
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.isa.cost import Cost
-from odc_mlir.isa.effects import Area, Effects, Values, item_bytes, pixels
-from odc_mlir.isa.fields import Field, Instruction, Kind, Queue
+from odc_mlir.isa.fields import Area, Cost, Effects, Field, Instruction, Kind, Queue, Values, item_bytes, pixels
 from odc_mlir.isa.table.shorthand import (
     accumulator,
     clamp,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.isa.code_types import TYPES
-from odc_mlir.isa.fields import Field, Kind
+from odc_mlir.isa.fields import TYPES, Field, Kind
 
 
 def type_of(name: str, doc: str) -> Field:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from odc_mlir.isa.cost import Cost
-from odc_mlir.isa.effects import Area, Effects, Values, strided
-from odc_mlir.isa.fields import BIAS_BYTES, COMMON_RECORD_BYTES, FULL_RECORD_BYTES, Instruction, Queue
+from odc_mlir.isa.fields import (
+    BIAS_BYTES,
+    COMMON_RECORD_BYTES,
+    FULL_RECORD_BYTES,
+    Area,
+    Cost,
+    Effects,
+    Instruction,
+    Queue,
+    Values,
+    strided,
+)
 from odc_mlir.isa.table.shorthand import (
     count,
     enum,

@@ -1,10 +1,21 @@
-"""Instructions of the vector engine: element-wise arithmetic, pooling, reductions and softmax."""
+"""Instructions of the vector engine: arithmetic, pooling, reductions, softmax, images and recurrent cells."""
 
 from __future__ import annotations
 
-from odc_mlir.isa.cost import Cost
-from odc_mlir.isa.effects import Area, Effects, Values, item_bytes, pixels, strided
-from odc_mlir.isa.fields import LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES, Instruction, Queue
+from odc_mlir.isa.fields import (
+    LUT_ENTRIES,
+    SIGMOID_TABLE_BYTES,
+    WIDE_LUT_BYTES,
+    Area,
+    Cost,
+    Effects,
+    Instruction,
+    Queue,
+    Values,
+    item_bytes,
+    pixels,
+    strided,
+)
 from odc_mlir.isa.table.shorthand import (
     accumulator,
     clamp,
@@ -240,5 +251,99 @@ shortest = wide if in_type == "i16" else narrow
 lanes = elements
 tile_reads = 3 * elements * item(in_type)
 tile_writes = elements * item(out_type)"""
+    ),
+)
+
+
+RESIZE_KINDS = ("nearest", "bilinear")
+
+
+def _resize(v: Values) -> Effects:
+    item, channels = item_bytes(v, "type"), v["channels"]
+    source = pixels("input", v, item, v["in_height"], v["in_width"], "in", channels)
+    return Effects((source,), (pixels("output", v, item, v["out_height"], v["out_width"], "out", channels),))
+
+
+RESIZE = Instruction(
+    "resize",
+    0x45,
+    Queue.VECTOR,
+    (
+        enum("kind", 1, "the pixel at a position, or the four around it blended", *RESIZE_KINDS),
+        type_of("type", "codes of input and result (u8, i8, i16)"),
+        tile("input", "first pixel of the tile"),
+        *pixel_strides("in"),
+        count("in_width", 12, "columns of the tile"),
+        count("in_height", 12, "rows of the tile"),
+        signed("start_x", 32, "column of the first result, in units of the kind"),
+        signed("start_y", 32, "row of the first result, in units of the kind"),
+        count("step_x", 32, "from result to result"),
+        count("step_y", 32, "from result row to result row"),
+        count("out_width", 12, "result pixels per row"),
+        count("out_height", 12, "result rows"),
+        count("channels", 16, "channels"),
+        tile("output", "first result"),
+        *pixel_strides("out"),
+    ),
+    "pixels of an image at other positions: the nearest, or four blended",
+    _resize,
+    Cost(
+        """\
+results = out_height * out_width * channels
+turns, read = (3, 4) if kind == "bilinear" else (1, 1)
+start = vector.start_cycles
+lanes = turns * results
+tile_reads = max(read * results, in_height * in_width * channels) * item(type)
+tile_writes = results * item(type)"""
+    ),
+)
+
+
+ALL_GATES = ("input", "forget", "cell", "output")
+
+
+def lstm_gates(v: Values) -> int:
+    """How many gates an LSTM cell computes."""
+    return len(ALL_GATES) - 1 if v.get("coupled") else len(ALL_GATES)
+
+
+def _gates(v: Values) -> Effects:
+    units, sums = v["units"], lstm_gates(v) * v["units"]
+    cell = Area("cell", 2 * units)
+    return Effects((Area("accumulators", sums), Area("input", 2 * sums), cell), (cell, Area("hidden", units)))
+
+
+GATES = Instruction(
+    "gates",
+    0x44,
+    Queue.VECTOR,
+    (
+        accumulator("accumulators", "last output times recurrent weights, [gate][unit]"),
+        count("units", 16, "cell size"),
+        tile("input", "what the inputs add, i16 in Q3, [gate][unit]"),
+        tile("cell", "cell state, i16, updated"),
+        tile("hidden", "hidden state written, i8"),
+        flag("coupled", "there is no input gate: it is one minus the forget gate"),
+        *(
+            field
+            for gate in ALL_GATES
+            for field in scale(f"{gate}_gate", f"scale of the {gate} gate's accumulators, to Q3")
+        ),
+        signed("cell_exponent", 8, "power of two of the cell state's scale"),
+        count("clip", 16, "largest cell state, 0: any"),
+        *scale("out", "scale of the hidden state"),
+        signed("out_zero", 16, "zero point of the hidden state"),
+    ),
+    "one step of an LSTM cell: gates, cell state and hidden state",
+    _gates,
+    Cost(
+        """\
+gates = 3 if coupled else 4
+start = vector.softmax_start_cycles
+shortest = 2 * (gates + 1) * units / vector.softmax_elements_per_cycle
+lanes = (gates + 3) * units
+accumulator_reads = gates * units
+tile_reads = 2 * (gates + 1) * units
+tile_writes = 3 * units"""
     ),
 )

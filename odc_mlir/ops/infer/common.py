@@ -1,4 +1,6 @@
-"""Shared rules of operators: broadcasting, axes, constant operands, limits, type checks.
+"""Helpers of shape functions and verifiers: operand types, options, windows and names.
+
+Shared rules of operators: broadcasting, axes, constant operands, limits, type checks.
 
 Shape functions accept partly known shapes: an unknown rank is None, an unknown dimension is None. They raise
 ``node.error`` for operands that are invalid for all unknown sizes, and never return a negative size.
@@ -8,12 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from odc_mlir.errors import AllocationError, UnsupportedError
 from odc_mlir.ops.constants import MAX_RANK
 from odc_mlir.ops.dtypes import DTYPES
-from odc_mlir.ops.spec import Node, ResultType, Shape, TensorInfo
+from odc_mlir.ops.spec import Array, Node, ResultType, Shape, TensorInfo
 
 MAX_BYTES = 1 << 31  # a larger tensor is refused: a mistake or an attack, not a model for a device
 MAX_CONSTANT_LIST = 1 << 16  # longest constant operand that a shape function reads
@@ -223,3 +226,101 @@ def require_dtype(node: Node, info: TensorInfo, *allowed: str) -> None:
             op=node.spec.name,
             tensor=info.name,
         )
+
+
+LARGEST = 1 << 20  # limit of strides, dilations and kernel sizes
+
+
+@dataclass(frozen=True, slots=True)
+class WindowOptions:
+    """Stride, dilation (each (y, x)) and padding of a window operator, checked to be positive."""
+
+    stride: tuple[int, int]
+    dilation: tuple[int, int]
+    padding: str  # same | valid
+
+
+@dataclass(frozen=True, slots=True)
+class WindowAxis:
+    """One axis of a window: result size (None for an unknown input) and padding before and after."""
+
+    output: int | None
+    before: int
+    after: int
+
+
+def positive(node: Node, name: str, value: int) -> int:
+    """Return ``value``; raise ModelError unless it is in 1 … LARGEST."""
+    if not 1 <= value <= LARGEST:
+        raise node.error(f"{name} is {value}; it must be from 1 to {LARGEST}")
+    return value
+
+
+def window_options(node: Node, *, dilated: bool = True) -> WindowOptions:
+    """Return stride, dilation and padding of a convolution or pool; raise ModelError for invalid ones."""
+    names = [("stride_h", "stride_w"), ("dilation_h_factor", "dilation_w_factor")]
+    pairs = [
+        (positive(node, y, int(option(node, y))), positive(node, x, int(option(node, x))))
+        for y, x in names[: 2 if dilated else 1]
+    ]
+    padding = option(node, "padding")
+    if padding not in ("same", "valid"):
+        raise node.error(f"padding is {padding!r}; allowed are same, valid")
+    return WindowOptions(pairs[0], pairs[1] if dilated else (1, 1), padding)
+
+
+def axis_window(
+    node: Node, name: str, size: int | None, kernel: int, stride: int, dilation: int, padding: str
+) -> WindowAxis:
+    """Return result size and padding along one axis; the odd element of padding goes after, as in TFLite.
+
+    Raises ModelError if a window without padding does not fit into the input.
+    """
+    extent = (kernel - 1) * dilation + 1
+    if size is None:
+        return WindowAxis(None, 0, 0)
+    if padding == "same":
+        output = -(-size // stride)
+        total = max((output - 1) * stride + extent - size, 0) if output else 0
+        return WindowAxis(output, total // 2, total - total // 2)
+    if extent > size > 0:
+        raise node.error(f"the window's {name} is {extent}, the input's {size}; without padding it must fit")
+    return WindowAxis(max(-(-(size - extent + 1) // stride), 0), 0, 0)
+
+
+def transposed_pad(size: int, kernel: int, stride: int, padding: str, output: int) -> int:
+    """Return the padding before one axis of a transposed convolution: half of the window's overhang.
+
+    ``size`` is the input's, ``output`` the result's.
+    """
+    if padding == "valid":
+        return 0
+    return max((size - 1) * stride + kernel - output, 0) // 2
+
+
+def position(node: Node, name: str) -> int:
+    """Return the index of the operand called ``name``, or the number of operands if there is none."""
+    names = [operand.name for operand in node.spec.operands]
+    return names.index(name) if name in names else len(node.operands)
+
+
+def named(node: Node, name: str) -> TensorInfo | None:
+    """Return the operand called ``name``, or None if it is omitted or not in the table."""
+    return node.optional(position(node, name))
+
+
+def required(node: Node, name: str) -> TensorInfo:
+    """Return the operand called ``name``; raise ModelError if it is omitted."""
+    info = named(node, name)
+    if info is None:
+        raise node.error(f"{name} is left out; it is required here")
+    return info
+
+
+def constants(node: Node) -> dict[str, Array]:
+    """Return the contents of all constant operands by name."""
+    return {
+        node.spec.operand_name(index): info.array()
+        for index, info in enumerate(node.operands)
+        if info is not None and info.is_const
+    }

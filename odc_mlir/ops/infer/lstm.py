@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import option, result, same_dim, shape_of, shape_text, verified
-from odc_mlir.ops.infer.named import named, position
+from odc_mlir.ops.infer.common import named, option, position, result, same_dim, shape_of, shape_text, verified
 from odc_mlir.ops.recurrent import GATES, PEEPHOLE_GATES
 from odc_mlir.ops.spec import Node, ResultType, Shape
 

@@ -12,9 +12,19 @@ import struct
 from dataclasses import dataclass, replace
 
 from odc_mlir.ops import get
-from odc_mlir.ops.infer.common import check_elements, result, same_dim, shape_of, shape_text, vector_length, verified
-from odc_mlir.ops.infer.custom import custom_option
-from odc_mlir.ops.infer.geometry import WindowAxis, axis_window, positive
+from odc_mlir.ops.custom import custom_option
+from odc_mlir.ops.infer.common import (
+    WindowAxis,
+    axis_window,
+    check_elements,
+    positive,
+    result,
+    same_dim,
+    shape_of,
+    shape_text,
+    vector_length,
+    verified,
+)
 from odc_mlir.ops.spec import Node, ResultType, Shape, TensorInfo
 
 _PADDINGS = {1: "same", 2: "valid"}

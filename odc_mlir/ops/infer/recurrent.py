@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from odc_mlir.ops.infer.common import option, result, same_dim, shape_of, shape_text, verified
+from odc_mlir.ops.infer.common import named, option, position, result, same_dim, shape_of, shape_text, verified
 from odc_mlir.ops.infer.lstm import aux_features, both_ways
-from odc_mlir.ops.infer.named import named, position
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
 

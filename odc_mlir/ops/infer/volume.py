@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from odc_mlir.ops.infer.common import option, result, same_dim, shape_of, static_ints, vector_length, verified
-from odc_mlir.ops.infer.geometry import axis_window, positive
+from odc_mlir.ops.infer.common import (
+    axis_window,
+    option,
+    positive,
+    result,
+    same_dim,
+    shape_of,
+    static_ints,
+    vector_length,
+    verified,
+)
 from odc_mlir.ops.spec import Node, ResultType, Shape
 
 AXES = ("depth", "height", "width")

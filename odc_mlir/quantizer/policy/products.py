@@ -16,8 +16,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from odc_mlir.ops.infer.geometry import WindowOptions, axis_window, window_options
-from odc_mlir.ops.infer.named import required
+from odc_mlir.ops.infer.common import WindowOptions, axis_window, required, window_options
 from odc_mlir.ops.infer.recurrent import gru_matrices
 from odc_mlir.ops.spec import Node, QuantParams
 

@@ -31,8 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.calibration.histogram import Histogram
-from odc_mlir.calibration.statistics import TensorStatistics
+from odc_mlir.calibration.statistics import Histogram, TensorStatistics
 from odc_mlir.errors import InputError, OptionError
 
 LEAST_RATIO = 16.0  # of sizes that differ: four of the bits of codes

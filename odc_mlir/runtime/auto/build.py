@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from odc_mlir.calibration.copies import independent
+from odc_mlir.calibration.copies import distinct, independent
 from odc_mlir.calibration.recorded import Records, Shapes, shapes_of
 from odc_mlir.calibration.records import RecordStore
-from odc_mlir.calibration.repeats import distinct
 from odc_mlir.errors import AccuracyError, OdcError, SessionError, UnsupportedError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
@@ -31,7 +30,7 @@ from odc_mlir.formats.samples import is_finite
 from odc_mlir.ops.spec import Array, numpy_dtype
 from odc_mlir.process_limits import one_blas_thread
 from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
-from odc_mlir.runtime.auto.status import Level
+from odc_mlir.runtime.auto.settings import Level
 from odc_mlir.runtime.auto.watch import normal_shares, spread
 from odc_mlir.runtime.execution.binding import fits
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor

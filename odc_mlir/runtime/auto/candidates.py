@@ -15,9 +15,9 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
+from odc_mlir.runtime.auto.aim import ExecutorOptions
 from odc_mlir.runtime.auto.artefacts import Artefact
-from odc_mlir.runtime.auto.original import ExecutorOptions
-from odc_mlir.runtime.auto.status import Fallback, Level
+from odc_mlir.runtime.auto.settings import Fallback, Level
 from odc_mlir.runtime.devices import open_device
 from odc_mlir.runtime.execution.executor import Executor, HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph

@@ -21,7 +21,7 @@ from odc_mlir.calibration.recorded import Shapes, shapes_of
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
-from odc_mlir.runtime.auto.aim import Aim, aim_at_best
+from odc_mlir.runtime.auto.aim import Aim, ExecutorOptions, Original, aim_at_best, is_quantized, why_not
 from odc_mlir.runtime.auto.artefacts import (
     COVERAGE,
     PASSING,
@@ -48,9 +48,8 @@ from odc_mlir.runtime.auto.jobs import (
     make_job,
     release_all,
 )
-from odc_mlir.runtime.auto.original import ExecutorOptions, Original, is_quantized, why_not
 from odc_mlir.runtime.auto.recording import RunRecorder
-from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, Trigger
+from odc_mlir.runtime.auto.settings import IDLE_SECONDS, AutoSettings, AutoStatus, Fallback, Level, Phase, Trigger
 from odc_mlir.runtime.auto.specialization import (
     NOTHING,
     Active,
@@ -65,7 +64,6 @@ from odc_mlir.runtime.auto.specialization import (
     Verifying,
     Working,
 )
-from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.watch import Terms, Watch
 
 _log = logging.getLogger(__name__)

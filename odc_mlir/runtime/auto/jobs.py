@@ -25,12 +25,9 @@ from odc_mlir.errors import CompileError, is_passing
 from odc_mlir.formats.private import digest_file
 from odc_mlir.plugins.isolation import isolated_command, isolated_environment
 from odc_mlir.process_limits import ONE_BLAS_THREAD, end_group
-from odc_mlir.runtime.auto.aim import Aim
-from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Artefacts, is_final, make_key
-from odc_mlir.runtime.auto.locks import try_lock, unlock
-from odc_mlir.runtime.auto.original import Original, is_quantized
-from odc_mlir.runtime.auto.settings import AutoSettings
-from odc_mlir.runtime.auto.status import Phase
+from odc_mlir.runtime.auto.aim import Aim, Original, is_quantized
+from odc_mlir.runtime.auto.artefacts import PASSING, Artefact, Artefacts, is_final, make_key, try_lock, unlock
+from odc_mlir.runtime.auto.settings import AutoSettings, Phase
 from odc_mlir.runtime.forks import mend_after_fork
 
 # A worker ends itself when its time is over, unless it is stuck in compiled code.

@@ -339,7 +339,7 @@ class RunRecorder:
         """Return the store, made if there is none. A damaged one is moved aside first."""
         from odc_mlir.calibration.records import RecordStore
         from odc_mlir.formats import private
-        from odc_mlir.runtime.auto.locks import file_lock
+        from odc_mlir.runtime.auto.artefacts import file_lock
 
         path = self.place.path
         private.make_folder(path.parent, within=self.place.root)

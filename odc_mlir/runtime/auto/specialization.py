@@ -21,7 +21,7 @@ from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.policy.verdict import unshown
 from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
 from odc_mlir.runtime.auto.candidates import ExecutorCandidate
-from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
+from odc_mlir.runtime.auto.settings import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.auto.watch import Watch
 
 _COLLECTED = 0.4

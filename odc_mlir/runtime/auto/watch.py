@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+from odc_mlir.calibration.copies import stratified
 from odc_mlir.calibration.recorded import Shapes, shapes_of
-from odc_mlir.calibration.sampling import stratified
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.quantizer.policy.verdict import HIGHER_IS_BETTER, Limit, check_text

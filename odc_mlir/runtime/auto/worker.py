@@ -35,8 +35,7 @@ from odc_mlir.errors import (
 )
 from odc_mlir.formats import private
 from odc_mlir.formats.cache import CACHE_VARIABLE, content_digest
-from odc_mlir.formats.package import read_package
-from odc_mlir.formats.package_update import install
+from odc_mlir.formats.package import install, read_package
 from odc_mlir.plugins import codegen
 from odc_mlir.plugins.registry import extension_of
 from odc_mlir.process_limits import Limits, end_group
@@ -54,13 +53,14 @@ from odc_mlir.runtime.auto.artefacts import (
     Artefact,
     Artefacts,
     JobResult,
+    file_lock,
     is_final,
+    is_locked,
     prune,
 )
 from odc_mlir.runtime.auto.build import LEAST_GAIN, CoverageError
 from odc_mlir.runtime.auto.jobs import TIMES_ENOUGH, Job, Milestone, progress_line
-from odc_mlir.runtime.auto.locks import file_lock, is_locked
-from odc_mlir.runtime.auto.status import Level
+from odc_mlir.runtime.auto.settings import Level
 
 # With a smaller share of processor time, the process was kept waiting by a busy machine, or by something that hangs.
 _BUSY_SHARE = 0.5

@@ -22,8 +22,7 @@ from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.formats.cache import cache_folder
 from odc_mlir.formats.private import make_folder, read_file, write_file
 from odc_mlir.plugins import registry
-from odc_mlir.plugins.fingerprint import fingerprint
-from odc_mlir.plugins.foreign import deadline_seconds, load, probe, texts
+from odc_mlir.plugins.foreign import deadline_seconds, fingerprint, load, probe, texts
 from odc_mlir.plugins.registry import DEVICES, PluginSource
 from odc_mlir.runtime.devices.base import Device, DeviceProgram
 

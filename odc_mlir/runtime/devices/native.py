@@ -9,9 +9,9 @@ from functools import partial
 
 import numpy as np
 
-from odc_mlir.codegen.barrier import BROKEN
-from odc_mlir.codegen.features import EXTRA, HINT, has_code_generator, known_features, why_not_known_here
 from odc_mlir.codegen.loading import LoadedObject
+from odc_mlir.codegen.machine import EXTRA, HINT, has_code_generator, known_features, why_not_known_here
+from odc_mlir.codegen.objects import BROKEN
 from odc_mlir.errors import InputError, OptionError, PackageError, parsing
 from odc_mlir.formats.native_segment import NativePort, NativeSegment, check_whole, parse_native_segment, read_stamps
 from odc_mlir.formats.plan import Plan

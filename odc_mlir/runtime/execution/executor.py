@@ -18,10 +18,11 @@ from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.binding import InputBinder
-from odc_mlir.runtime.execution.calls import MAX_BYTES_VARIABLE, Calls
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.specialization import SpecializedGraph, Variants
 from odc_mlir.runtime.execution.units import (
+    MAX_BYTES_VARIABLE,
+    Calls,
     Frame,
     Observer,
     OperatorUnit,

@@ -20,7 +20,7 @@ from odc_mlir.formats.cache import cache_folder
 from odc_mlir.formats.package import PackageFiles, read_package, zip_bytes
 from odc_mlir.formats.private import check_file, make_folder, write_file
 from odc_mlir.formats.trust import distrust, write_records
-from odc_mlir.plugins.fingerprint import fingerprint
+from odc_mlir.plugins.foreign import fingerprint
 from odc_mlir.plugins.registry import PluginSource
 
 _log = logging.getLogger(__name__)

@@ -16,9 +16,9 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.infer.common import option
 from odc_mlir.ops.spec import Array, Node, Shape, TensorInfo, Trait
 from odc_mlir.ops.work import HostRates, host_ns
-from odc_mlir.runtime.execution.calls import MAX_DEPTH
 from odc_mlir.runtime.execution.graph import Graph, GraphNode
 from odc_mlir.runtime.execution.specialization import Variants, is_static
+from odc_mlir.runtime.execution.units import MAX_DEPTH
 
 MAX_TRIPS = 4096  # of a loop; more are not counted
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from odc_mlir.numerics.binary_coded import decode_weights
-from odc_mlir.ops.infer.binary_coded import WORD_BITS, count_rows, gathered_hidden
+from odc_mlir.ops.binary_coded import WORD_BITS, count_rows, gathered_hidden
 from odc_mlir.ops.infer.common import check_elements, option
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import check_index, fetch, input_error, real_clamp, unsupported

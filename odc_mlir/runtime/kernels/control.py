@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from odc_mlir.ops.control import RUN_MODEL_CALLEE
 from odc_mlir.ops.infer.common import option
-from odc_mlir.ops.infer.control import RUN_MODEL_CALLEE
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, single, unsupported
 

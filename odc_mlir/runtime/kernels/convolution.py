@@ -18,9 +18,15 @@ from odc_mlir.numerics.convolution import (
     transpose_filter,
 )
 from odc_mlir.numerics.single_tile import tile_convolution, tile_depthwise, tile_transposed
-from odc_mlir.ops.infer.common import check_elements
-from odc_mlir.ops.infer.convolution import groups_of, transposed_options
-from odc_mlir.ops.infer.geometry import WindowOptions, axis_window, positive, transposed_pad, window_options
+from odc_mlir.ops.convolution import groups_of, transposed_options
+from odc_mlir.ops.infer.common import (
+    WindowOptions,
+    axis_window,
+    check_elements,
+    positive,
+    transposed_pad,
+    window_options,
+)
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import PlannedKernel, fetch, input_error, ints
 from odc_mlir.runtime.kernels.sums import Accumulation, accumulation, bias_of

@@ -10,9 +10,8 @@ import numpy as np
 
 from odc_mlir.formats.quantities import counted
 from odc_mlir.numerics import special
-from odc_mlir.ops.infer.common import require_dtype
-from odc_mlir.ops.infer.custom import builtin_node, custom_option, pool_axes
-from odc_mlir.ops.infer.geometry import WindowAxis
+from odc_mlir.ops.custom import builtin_node, custom_option, pool_axes
+from odc_mlir.ops.infer.common import WindowAxis, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, input_error, single, unsupported
 

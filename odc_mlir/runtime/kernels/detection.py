@@ -8,9 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from odc_mlir.numerics.detection import decode_boxes, descending, suppress
-from odc_mlir.ops.infer.common import require_dtype
-from odc_mlir.ops.infer.custom import custom_option
-from odc_mlir.ops.infer.geometry import positive
+from odc_mlir.ops.custom import custom_option
+from odc_mlir.ops.infer.common import positive, require_dtype
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import Fetch, fetch, input_error, scale_of
 

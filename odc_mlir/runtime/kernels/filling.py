@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from odc_mlir.ops.filling import range_length
 from odc_mlir.ops.infer.common import check_elements
-from odc_mlir.ops.infer.filling import range_length
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
     by_dtype,

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from odc_mlir.numerics.lut import logistic
-from odc_mlir.ops.infer.common import check_elements, option
-from odc_mlir.ops.infer.named import position, required
+from odc_mlir.ops.infer.common import check_elements, option, position, required
 from odc_mlir.ops.infer.recurrent import gru_matrices
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, fused_activation, input_error, unsupported

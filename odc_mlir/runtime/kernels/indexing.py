@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from odc_mlir.numerics.blocks import decode_blocks
+from odc_mlir.ops.indexing import check_fits, check_updates, coordinate_count, gather_axes
 from odc_mlir.ops.infer.common import check_elements, normal_axis, option, shape_text
-from odc_mlir.ops.infer.indexing import check_fits, check_updates, coordinate_count, gather_axes
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
     PlannedKernel,

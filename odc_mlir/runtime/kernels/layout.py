@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.ops.infer.common import check_elements, normal_axis, option
-from odc_mlir.ops.infer.layout import (
+from odc_mlir.ops.layout import (
     batched_shape,
     block_size,
     check_broadcast,

@@ -9,7 +9,7 @@ import numpy as np
 
 from odc_mlir.numerics.fingerprint import fingerprint64
 from odc_mlir.ops.infer.common import check_elements, option
-from odc_mlir.ops.infer.lookup import is_dense
+from odc_mlir.ops.lookup import is_dense
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import by_dtype, check_index, check_scales, fetch, input_error, ints, unsupported
 

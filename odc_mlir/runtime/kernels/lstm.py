@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from odc_mlir.numerics.lut import logistic
-from odc_mlir.ops.infer.common import check_elements, option
+from odc_mlir.ops.infer.common import check_elements, option, required
 from odc_mlir.ops.infer.lstm import gates_of, has_aux_weights, is_basic
-from odc_mlir.ops.infer.named import required
 from odc_mlir.ops.recurrent import DIRECTIONS, GATES, PEEPHOLE_GATES
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fetch, input_error, unsupported

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 
 from odc_mlir.numerics import lstm
 from odc_mlir.numerics.lstm import CellParameters, Gate, GateNorm, IntegerLstm, Projection
-from odc_mlir.ops.infer.common import option
+from odc_mlir.ops.infer.common import named, option, required
 from odc_mlir.ops.infer.lstm import gates_of
-from odc_mlir.ops.infer.named import named, required
 from odc_mlir.ops.recurrent import GATES
 from odc_mlir.ops.spec import Array, Node
 from odc_mlir.runtime.kernels.common import check_scales, require_units_of_sums, scale_of, unsupported

@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 from odc_mlir.numerics.fixed import real_bounds
 from odc_mlir.numerics.pooling import average_pool, l2_pool, max_pool, small_pool
-from odc_mlir.ops.infer.common import require_dtype
-from odc_mlir.ops.infer.geometry import axis_window, window_options
-from odc_mlir.ops.infer.pooling import pool_window
+from odc_mlir.ops.infer.common import axis_window, require_dtype, window_options
+from odc_mlir.ops.pooling import pool_window
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
     CODES,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from odc_mlir.numerics.resize import bilinear_resizer, nearest_resizer
 from odc_mlir.ops.infer.common import check_elements, require_dtype
-from odc_mlir.ops.infer.resize import resize_modes
+from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import CODES, PlannedKernel, input_error, ints, planned
 from odc_mlir.runtime.kernels.convolution import image_shape

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from odc_mlir.ops.infer.common import check_elements, option
-from odc_mlir.ops.infer.named import named, required
+from odc_mlir.ops.infer.common import check_elements, named, option, required
 from odc_mlir.ops.recurrent import DIRECTIONS
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import fetch, input_error

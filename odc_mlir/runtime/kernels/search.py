@@ -10,7 +10,7 @@ import numpy as np
 from odc_mlir.numerics.detection import select_boxes
 from odc_mlir.numerics.pieces import CHUNK_ELEMENTS, PART_ELEMENTS, has_nan, in_pieces, parts
 from odc_mlir.ops.infer.common import check_elements, normal_axis
-from odc_mlir.ops.infer.search import boundaries
+from odc_mlir.ops.search import boundaries
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import PlannedKernel, by_dtype, fetch, input_error, planned, single
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from odc_mlir.ops.infer.common import check_elements
-from odc_mlir.ops.infer.reduction import check_segments, segment_count, window_function, windows_shape
+from odc_mlir.ops.reduction import check_segments, segment_count, window_function, windows_shape
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import by_dtype, fetch, given_values, input_error, ints, single
 

@@ -10,8 +10,7 @@ import numpy as np
 from odc_mlir.numerics.hybrid import HybridMatrix, quantize_rows
 from odc_mlir.numerics.pieces import parts
 from odc_mlir.ops.constants import initial_contents
-from odc_mlir.ops.infer.common import option
-from odc_mlir.ops.infer.named import named, position
+from odc_mlir.ops.infer.common import named, option, position
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
     Fetch,

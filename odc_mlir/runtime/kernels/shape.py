@@ -8,8 +8,15 @@ import numpy as np
 
 from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.ops.infer.common import check_elements, normal_axis, option
-from odc_mlir.ops.infer.shape import new_shape, permutation, squeezed_axes, written_shape
-from odc_mlir.ops.infer.slicing import masks_of, plain_slice, strided_slice
+from odc_mlir.ops.shape import (
+    masks_of,
+    new_shape,
+    permutation,
+    plain_slice,
+    squeezed_axes,
+    strided_slice,
+    written_shape,
+)
 from odc_mlir.ops.spec import Array, Execute, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import (
     PlannedKernel,

@@ -8,8 +8,8 @@ import numpy as np
 
 from odc_mlir.numerics.pieces import PART_ELEMENTS, parts
 from odc_mlir.ops.infer.common import check_elements
-from odc_mlir.ops.infer.spectral import check_lengths
 from odc_mlir.ops.spec import Array, Execute, Node
+from odc_mlir.ops.spectral import check_lengths
 from odc_mlir.runtime.kernels.common import fetch, input_error, ints
 from odc_mlir.runtime.kernels.unary import unary
 

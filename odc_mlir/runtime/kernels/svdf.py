@@ -9,8 +9,7 @@ import numpy as np
 from odc_mlir.numerics.matmul import Matrix, integer_matrix
 from odc_mlir.numerics.pieces import parts
 from odc_mlir.numerics.svdf import feature_codes, result_codes, svdf_params
-from odc_mlir.ops.infer.common import check_elements, option
-from odc_mlir.ops.infer.named import named, required
+from odc_mlir.ops.infer.common import check_elements, named, option, required
 from odc_mlir.ops.spec import Array, Execute, Node
 from odc_mlir.runtime.kernels.common import (
     fetch,

@@ -1,1 +1,1 @@
-"""What runs and compilations took, measured or modelled, and how it is told."""
+"""Reports of runs and compilations, measured or modelled."""

@@ -1,4 +1,6 @@
-"""The two clocks of the project. They are never mixed, and every number says which of them it is read from.
+"""The two clocks of the project, never mixed: every number names its clock. Statistics of measured runs.
+
+The two clocks of the project, never mixed: every number names its clock.
 
 *Modelled*: what one inference takes on the target. It is a function of the package alone: the simulator's cycles of
 every segment, the target's model of its host for every operator there and for the way to the NPU and back. Report,
@@ -8,19 +10,27 @@ page, headline, trace and Python give the same number, on every machine, always.
 says how fast this machine is, simulator included, and nothing about the target. Reports hold it under ``measured``.
 
 A third kind of number is no clock: an *estimate* is what the partitioner compares plans by before there is a program.
+
+Measurements of a series of runs: statistics, time by operator, and a trace for trace viewers.
+
+Times are measured here; a trace shows the modelled clock beside them, in processes of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from odc_mlir import targets
 from odc_mlir.errors import TargetError
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.ops.work import tensor_bytes
+from odc_mlir.runtime.execution.units import Event
 from odc_mlir.runtime.execution.work import Measured
-from odc_mlir.targets.host import REFERENCE, HostCosts, load_host, parse_host
+from odc_mlir.targets.costs import REFERENCE, HostCosts, load_host, parse_host
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +55,7 @@ class ModelledTime:
 
 @dataclass(frozen=True, slots=True)
 class Modelled:
-    """One inference by the modelled clock: its parts, one after another."""
+    """Modelled time of one inference: its parts, in sequence."""
 
     parts: tuple[ModelledTime, ...]
 
@@ -58,7 +68,7 @@ class Modelled:
         return self.latency_ns / 1e6
 
     def to_dict(self) -> dict[str, float]:
-        """Latency and what it consists of, in milliseconds."""
+        """Return the latency and its parts, in milliseconds."""
         sums = {
             key: sum(getattr(part, f"{key}_ns") for part in self.parts) for key in ("npu", "host", "transfer", "switch")
         }
@@ -66,7 +76,7 @@ class Modelled:
 
 
 def host_of(plan: Plan) -> HostCosts:
-    """The host that a plan was made for; plans that do not say are of the target's, else of the reference host."""
+    """Return the host of a plan, by default the target's host, else the reference host."""
     if "host" in plan.partition:
         return parse_host(plan.partition["host"], "plan.json")
     try:
@@ -76,7 +86,7 @@ def host_of(plan: Plan) -> HostCosts:
 
 
 def modelled(plan: Plan, measured: Measured, cycles: Mapping[str, float], clock_hz: int | None) -> Modelled:
-    """One inference of ``plan``; ``cycles``: of segments that the device runs, by file. The host runs others."""
+    """Return the modelled time of ``plan``; ``cycles``: of segments on the device, by file; others run on the host."""
     host, parts = host_of(plan), list[ModelledTime]()
     for step in plan.steps:
         if isinstance(step, SegmentStep) and step.file in cycles and clock_hz:
@@ -88,3 +98,107 @@ def modelled(plan: Plan, measured: Measured, cycles: Mapping[str, float], clock_
             nodes = ((index, measured.nodes[index]) for index in step.operators)
             parts += [ModelledTime(n.name, n.spec.name, i, measured.works[i].host_ns) for i, n in nodes]
     return Modelled(tuple(parts))
+
+
+SCHEMA_VERSION = 2
+
+Inside = Mapping[str, Sequence[Mapping[str, Any]]]
+
+# Processes of a trace; what goes on inside segments has the following numbers.
+_MEASURED, _MODELLED, _INSIDE = range(3)
+_HOST, _WAY, _NPU = range(3)  # threads of the modelled one
+
+
+@dataclass(slots=True)
+class LatencyProfile:
+    """Wall-clock times of this machine in seconds; ``events`` are of the timed runs, after warm-up."""
+
+    load_seconds: float = 0.0
+    prepare_seconds: float = 0.0
+    warmup_runs: int = 0
+    run_seconds: list[float] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def execute_ms(self) -> dict[str, float]:
+        """Return mean, largest, smallest and geometric mean time of a run in milliseconds."""
+        times = [1000 * seconds for seconds in self.run_seconds] or [0.0]
+        geometric = math.exp(statistics.fmean(math.log(max(time, 1e-9)) for time in times))
+        return {"mean": statistics.fmean(times), "max": max(times), "min": min(times), "geomean": geometric}
+
+    def profile(self) -> dict[str, Any]:
+        """Return JSON data: times of loading, preparing and running, and the mean time of each unit with its share."""
+        runs = max(len(self.run_seconds), 1)
+        units: dict[tuple[str, str, str], float] = {}
+        for event in self.events:
+            key = (event.name, event.op, event.kind)
+            units[key] = units.get(key, 0.0) + event.seconds
+        total = sum(units.values()) or 1.0
+        measured = {
+            "runs": len(self.run_seconds),
+            "warmup_runs": self.warmup_runs,
+            "model_load_ms": 1000 * self.load_seconds,
+            "prepare_ms": 1000 * self.prepare_seconds,
+            "execute_ms": self.execute_ms(),
+            "units": [
+                {"name": name, "op": op, "kind": kind, "mean_ms": 1000 * seconds / runs, "share": seconds / total}
+                for (name, op, kind), seconds in units.items()
+            ],
+        }
+        return {"schema_version": SCHEMA_VERSION, "measured": measured}
+
+
+def trace_events(
+    events: Sequence[Event], modelled: Modelled | None = None, inside: Inside | None = None
+) -> dict[str, Any]:
+    """Return events in the trace-event format of browsers; times in microseconds.
+
+    Each clock has processes of its own, named after it. Measured events count from the first one. The modelled clock
+    counts from the start of one inference; activity inside a segment is placed where the segment is.
+    """
+    found = [*_process(_MEASURED, "measured here: wall time of this machine"), *_measured_spans(events)]
+    starts: dict[str, float] = {}
+    if modelled is not None:
+        found += _process(_MODELLED, "modelled: one inference", {_HOST: "host", _WAY: "way to the NPU", _NPU: "NPU"})
+        found += _modelled_spans(modelled, starts)
+    for number, (name, segment) in enumerate((inside or {}).items(), _INSIDE):
+        found += _process(number, f"modelled: inside {name}")
+        start = starts.get(name, 0.0)
+        for event in segment:
+            if event["name"] == "process_name":
+                continue
+            own: dict[str, Any] = {"pid": number}
+            own |= {"ts": event["ts"] + start} if "ts" in event else {}
+            own |= {"id": f"{number}:{event['id']}"} if "id" in event else {}  # arrows end where they began
+            found.append({**event, **own})
+    return {"displayTimeUnit": "ms", "traceEvents": found}
+
+
+def _measured_spans(events: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    origin = min((event.start_seconds for event in events), default=0.0)
+    for event in events:
+        start = 1e6 * (event.start_seconds - origin)
+        yield _span(event.name, event.op, start, 1e6 * event.seconds, _MEASURED, 0)
+
+
+def _modelled_spans(modelled: Modelled, starts: dict[str, float]) -> Iterator[dict[str, Any]]:
+    """Return one part after another; ``starts`` receives the starts of segments on the NPU."""
+    now = 0.0
+    for part in modelled.parts:
+        threads = ((_HOST, part.host_ns), (_WAY, part.transfer_ns + part.switch_ns), (_NPU, part.npu_ns))
+        for thread, nanoseconds in threads:
+            if thread == _NPU and part.operator is None:
+                starts[part.name] = now
+            if nanoseconds:
+                yield _span(part.name, part.op, now, nanoseconds / 1000, _MODELLED, thread)
+                now += nanoseconds / 1000
+
+
+def _span(name: str, category: str, start: float, duration: float, process: int, thread: int) -> dict[str, Any]:
+    times = {"ts": start, "dur": duration}
+    return {"name": name, "cat": category, "ph": "X", **times, "pid": process, "tid": thread}
+
+
+def _process(process: int, name: str, threads: Mapping[int, str] | None = None) -> Iterator[dict[str, Any]]:
+    yield {"ph": "M", "name": "process_name", "pid": process, "args": {"name": name}}
+    for thread, title in (threads or {}).items():
+        yield {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": title}}

@@ -1,4 +1,4 @@
-"""Runs the same inputs twice, by two models, packages or backends, and compares every tensor that both compute.
+"""Comparison of all tensors that two models, packages or backends compute from the same inputs.
 
 Outputs are matched by position, everything else by name. Tensors of one element type and one quantisation are compared
 as they are, codes as integers; otherwise quantised ones are compared as the reals that they stand for. Channels that
@@ -47,7 +47,7 @@ class TensorComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """All tensors that were compared, in the order in which the reference computes them."""
+    """All compared tensors, in the reference's execution order."""
 
     tensors: tuple[TensorComparison, ...]
     records: int
@@ -69,11 +69,11 @@ def compare(
     tolerance: Tolerance | None = None,
     others: Sequence[Sequence[Array]] | None = None,
 ) -> Comparison:
-    """Run both on every record, an independent run each, and compare outputs and all intermediates that both have.
+    """Run both on every record and compare outputs and all common intermediates.
 
     ``records[k][j]`` is input j of record k, of the reference's element type or of the other's: quantised inputs are
-    converted. ``others`` are as many records for the other one, where it is fed otherwise. Raises ModelError when the
-    two do not have as many inputs and outputs, and what running raises.
+    converted. ``others``: the records for the other side, if its inputs differ. Raises ModelError for different numbers
+    of inputs or outputs, and errors of running.
     """
     counts = [("output", len(reference.graph.outputs), len(other.graph.outputs))]
     if others is None:
@@ -131,7 +131,7 @@ class _Pair:
 
     @property
     def _scale(self) -> float | None:
-        """The step of the other's codes in units of what is compared."""
+        """Return the scale of the other's codes in units of the compared values."""
         info = self._infos[1]
         if info.quant is None or not info.info.is_integer or not info.quant.per_tensor:
             return None
@@ -153,13 +153,13 @@ class _Pair:
 
 
 def channel_factors(graph: Graph) -> Mapping[str, Array]:
-    """By what channels of the graph's tensors were divided, by tensor name."""
+    """Return the divisors of channels of the graph's tensors, by tensor name."""
     data = graph.metadata.get(NAME)
     return {} if data is None else decode(data)
 
 
 def _taken_back(value: Array, factors: Array | None) -> Array:
-    """Reals as they were before their channels were divided."""
+    """Undo the division of channels in real values."""
     if factors is None or value.dtype.kind != "f" or factors.ndim > value.ndim:
         return value
     fits = all(ours in (1, extent) for ours, extent in zip(factors.shape[::-1], value.shape[::-1], strict=False))
@@ -171,7 +171,7 @@ def _seen_type(info: TensorInfo, value: Array) -> str:
 
 
 def _pairs(reference: Executor, other: Executor) -> list[_Pair]:
-    """Outputs by position and the computed tensors of one name, in the order of the reference's operators."""
+    """Pair outputs by position and computed tensors by name, in the reference's execution order."""
     graphs = (reference.graph, other.graph)
     order = {tensor: item.index for item in graphs[0].nodes for tensor in item.outputs}
     theirs = _by_name(other)
@@ -193,7 +193,7 @@ def _pairs(reference: Executor, other: Executor) -> list[_Pair]:
 
 
 def _by_name(executor: Executor) -> dict[tuple[str, int], int]:
-    """The tensors that a run shows, by name and number among those of the same name."""
+    """Return the observable tensors by name and number among tensors of the same name."""
     result: dict[tuple[str, int], int] = {}
     seen: dict[str, int] = {}
     for index in sorted(tensor for unit in executor.units for tensor in unit.writes):
@@ -211,7 +211,7 @@ def _compare_record(
     pairs: Sequence[_Pair],
     tolerance: Tolerance,
 ) -> None:
-    """One run of each. Only the reference's tensors are kept; the other's are compared as they appear."""
+    """Run each side once; only the reference's tensors are kept, the other's are compared as they appear."""
     kept: dict[int, Array] = {}
     wanted = {pair.indices[0] for pair in pairs if pair.output is None}
 
@@ -249,7 +249,7 @@ def _run(executor: Executor, inputs: Sequence[Array], watch: Watcher) -> list[Ar
 
 
 def _for_both(first: TensorInfo, second: TensorInfo, value: Array) -> tuple[Array, Array]:
-    """An input for the reference's tensor ``first`` and for ``second``; given in the type of one, or as reals."""
+    """Return an input for the reference's tensor ``first`` and for ``second``, from either's type or from reals."""
     given = first if value.dtype == first.info.numpy else second
 
     def converted(info: TensorInfo) -> Array:

@@ -1,4 +1,4 @@
-"""The graph of a model in the colours of its layers' errors, as Graphviz's DOT."""
+"""Graph of a model, coloured by layer errors, in Graphviz's DOT."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from odc_mlir.errors import printable
 from odc_mlir.formats.kinds import DOT_HEAD
-from odc_mlir.formats.visq import COLOURS, DIGITS, Errors, place_of
+from odc_mlir.formats.one import COLOURS, DIGITS, Errors, place_of
 from odc_mlir.runtime.execution.graph import Graph
 
 _DARK = 5  # from this colour on text is white
@@ -14,7 +14,7 @@ _UNKNOWN = "lightgray"
 
 
 def dot(graph: Graph, metric: str, errors: Errors) -> str:
-    """The graph with its operators coloured by their error, gray where there is none, as Graphviz's text."""
+    """Return the graph in DOT, operators coloured by their error, gray without one."""
     makers = {index: item.index for item in graph.nodes for index in item.outputs}
     lines = [f"{DOT_HEAD}errors of layers, {metric.upper()}", "digraph {", "  node [shape=box, style=filled];"]
     for place, index in enumerate(graph.inputs):

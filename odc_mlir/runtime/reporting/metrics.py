@@ -1,4 +1,4 @@
-"""How far values are from a reference: measures over all elements of all records.
+"""Error metrics of values against a reference, over all elements of all records.
 
 With reference ``a`` and other values ``b``: MAE is mean ``|a-b|``, MAPE mean ``|a-b|/|a|`` over elements with ``a !=
 0``, MPEIR the mean over records of ``max|a-b| / (max a - min a)`` (an interval of zero counts as 1; or the interval is
@@ -34,7 +34,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """The measures of one tensor; None where there is none, such as the SQNR of equal values (which is infinite)."""
+    """Metrics of one tensor; None where undefined, such as the SQNR of equal values (infinite)."""
 
     elements: int
     differing: int  # elements outside the tolerance
@@ -52,11 +52,10 @@ class Errors:
 
 
 class ErrorMeter:
-    """Adds up the differences of records to a reference; ``top`` also that of each record's largest elements.
+    """Accumulator of differences between records and a reference; ``top``: also of each record's largest elements.
 
-    ``classes``: of how many elements, one row after the other, one is the largest; else of all. ``interval``: what
-    errors are parts of in MPEIR, where it is not that of all records. ``scale``: the step of the codes that the others
-    are, if they are any.
+    ``classes``: length of a row with one largest element; default: all elements. ``interval``: denominator of MPEIR,
+    default: the interval of all records. ``scale``: step of the other's codes, if it has codes.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class ErrorMeter:
         self._matches: dict[int, list[float]] = {k: [] for k in TOP}
 
     def add(self, reference: Array, other: Array) -> None:
-        """One more record: two arrays of the same shape, both of numbers, of text or of handles, which never differ."""
+        """Add a record: two arrays of the same shape, both numbers, text or handles (which never differ)."""
         a, b = reference.reshape(-1), other.reshape(-1)
         self._elements += a.size
         if a.dtype.kind not in "biufc":
@@ -109,7 +108,7 @@ class ErrorMeter:
                     self._matches[k].append(top_match(a, b, k, self._classes))
 
     def add_all(self, references: Sequence[Array], others: Sequence[Array]) -> None:
-        """More records: to the last bit as :meth:`add` takes them one by one, in less time where they are small."""
+        """Add several records; bit-identical to :meth:`add` one by one, faster for small records."""
         kinds = {(array.shape, array.dtype) for array in references}, {(array.shape, array.dtype) for array in others}
         sizes = [array.size for array in references]
         small = bool(sizes) and 0 < sizes[0] <= _PIECE_ELEMENTS // len(sizes)
@@ -154,7 +153,7 @@ class ErrorMeter:
                 self._matches[k] += top_matches(a, b, k, self._classes)
 
     def _add_piece(self, a: Array, b: Array, rtol: float) -> float:
-        """Add a part of a record; the largest absolute difference in it."""
+        """Add a part of a record; return its largest absolute difference."""
         same = a == b
         wide = np.complex128 if a.dtype.kind == "c" or b.dtype.kind == "c" else np.float64
         x, y = a.astype(wide), b.astype(wide)
@@ -177,7 +176,7 @@ class ErrorMeter:
         return float(distance.max(initial=0.0))
 
     def errors(self) -> Errors:
-        """The measures over everything added so far."""
+        """Return the metrics over everything added so far."""
         if not self._finite:
             return Errors(self._elements, self._differing)
         return Errors(
@@ -197,7 +196,7 @@ class ErrorMeter:
         )
 
     def _mpeir(self) -> float | None:
-        """The largest errors of records, on average, in parts of the interval of all of them."""
+        """Return the mean of records' largest errors, relative to the interval of all records."""
         mean = _mean(self._largest)
         return None if mean is None else mean / (self._interval or interval_of(*self._ends) or 1.0)
 
@@ -207,7 +206,7 @@ class ErrorMeter:
         return 10.0 * math.log10(self._reference_squares / self._squares)
 
     def _cosine(self) -> float | None:
-        """None where either side is zero everywhere and so has no direction."""
+        """Return the cosine similarity, None if either side is zero everywhere."""
         lengths = math.sqrt(self._reference_squares) * math.sqrt(self._other_squares)
         return max(-1.0, min(1.0, self._products / lengths)) if lengths else None
 
@@ -217,17 +216,17 @@ INTERVALS = {"SOFTMAX": 1.0, "LOGISTIC": 1.0, "TANH": 2.0}
 
 
 def interval_of(low: float, high: float) -> float | None:
-    """What errors of values from ``low`` to ``high`` are parts of: how far these are apart, or else their magnitude.
+    """Return the denominator of errors for values from ``low`` to ``high``: their distance, else their magnitude.
 
-    None where that is zero too, and where there are no values.
+    None if that is zero too, or without values.
     """
     return (high - low) or max(-low, high) or None if low <= high else None
 
 
 def top_match(a: Array, b: Array, k: int = 1, classes: int | None = None) -> float:
-    """The share of the ``k`` largest of ``a`` that are among those of ``b``, the lower index first among equals.
+    """Return the share of the ``k`` largest elements of ``a`` that ``b`` has too; the lower index wins ties.
 
-    Of all elements, or the mean of rows of so many ``classes``.
+    Over all elements, or the mean over rows of ``classes`` elements.
     """
     (share,) = top_matches(a.reshape(1, -1), b.reshape(1, -1), k, classes)
     return share
@@ -245,7 +244,7 @@ def top_matches(a: Array, b: Array, k: int, classes: int | None = None) -> list[
 
 
 def _relative(distance: Array, size: Array) -> list[float]:
-    """Of each row the sum of ``distance`` in parts of ``size`` where that is not zero."""
+    """Return the sum over each row of ``distance`` relative to ``size``, where that is not zero."""
     if size.all():
         return list((distance / size).sum(axis=1).tolist())
     pairs = ((near[far > 0], far[far > 0]) for near, far in zip(distance, size, strict=True))
@@ -253,7 +252,7 @@ def _relative(distance: Array, size: Array) -> list[float]:
 
 
 def _largest(rows: Array, k: int) -> Array:
-    """Which are the ``k`` largest elements of each of ``rows``, [rows, elements]."""
+    """Return a mask of the ``k`` largest elements of each of ``rows``, [rows, elements]."""
     values = np.where(np.isnan(rows), np.inf, rows) if rows.dtype.kind == "f" else rows  # a NaN counts as large
     least = np.partition(values, -k, axis=1)[:, -k, None]
     above, equal = values > least, values == least

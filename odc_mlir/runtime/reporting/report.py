@@ -1,4 +1,19 @@
-"""The compile report: where every operator went, and what one inference costs on the target.
+"""The compile report: placement of every operator, and the cost of one inference on the target.
+
+Two lower bounds of a segment's cycles on its machine: one from the model, one from our program.
+
+``model_floor_cycles`` knows the operators and the machine only: no program that computes these operators here, each
+result in its place and every weight fetched, takes less. It is the largest of
+
+* multiply-accumulates by those of a cycle, which are of bytes: 16-bit codes take two, with 16-bit weights four;
+* results of operators with multiply-accumulates, each of which goes through a requantisation lane, by lanes;
+* bytes that have to pass each port: weights at the least that a coder of single bytes can make of them (their entropy),
+  or all that our program stores where codes of runs make that less, through the off-chip port, in memory mode ``sram``
+  through the SRAM port; and there what goes in and comes out.
+
+``ideal_cycles`` knows our program: its own instructions, and constants as stored, of tables the rows that are looked
+up, have to pass the ports as well. It is never below the floor, which holds of every program. What is between it and
+the cycles is lost in our schedule, what is between the two bounds in our code.
 
 Keys keep their names and meanings; new ones may be added. Everything follows from the package and is by the modelled
 clock (see :mod:`.clocks`): cycles and bytes are the simulator's, summed over the segments of one inference; times of
@@ -7,30 +22,166 @@ the host are those of the target's host. What was measured on this machine is un
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from odc_mlir.errors import OdcError, PackageError, UnsupportedError
 from odc_mlir.formats.plan import Plan, SegmentStep
 from odc_mlir.isa.container import read as read_container
-from odc_mlir.ops.spec import Node
+from odc_mlir.ops.spec import Array, Node, TensorInfo
+from odc_mlir.ops.work import size, tensor_bytes
 from odc_mlir.runtime.devices.base import ExplainedProgram, MemoryModel, ModelledProgram
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.work import Measured, graph_work
-from odc_mlir.runtime.reporting.bounds import ideal_cycles, layer_floor, model_floor_cycles
 from odc_mlir.runtime.reporting.clocks import Modelled, host_of, modelled
-from odc_mlir.runtime.reporting.explanation import EXPLAINED, causes_of_segments, live_in_segments, what_ifs
-from odc_mlir.runtime.reporting.report_energy import estimate
-from odc_mlir.runtime.reporting.report_energy import total as total_energy
-from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION
+from odc_mlir.runtime.reporting.report_file import SCHEMA_VERSION, is_modelled
 from odc_mlir.runtime.reporting.report_object import Report
 from odc_mlir.runtime.reporting.report_partition import partition_report
-from odc_mlir.runtime.reporting.report_unmodelled import is_modelled
-from odc_mlir.simulator.windows import windows
+from odc_mlir.runtime.reporting.report_table import EXPLAINED, causes_of_segments, live_in_segments, what_ifs
+from odc_mlir.simulator.trace import windows
+from odc_mlir.targets import Target
+from odc_mlir.targets.costs import EnergyCosts, EnergyFigure
 
 if TYPE_CHECKING:
     from odc_mlir.runtime.package import Package
+
+
+def model_floor_cycles(
+    step: SegmentStep,
+    nodes: Sequence[Node],
+    tensors: Sequence[TensorInfo],
+    target: Target,
+    memory: str,
+    stored_bytes: int,
+) -> int:
+    """Return the bound of the operators of ``step`` (see the module's text); ``stored_bytes``: our constants."""
+    inside = [nodes[index] for index in step.operators]
+    results = sum(size(node.results[0]) for node in inside if node.macs)
+    moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
+    weights = min(float(stored_bytes), sum(map(coded_bytes, _weights(inside))))
+    cycles = _port_cycles(target, memory, moved, weights)
+    macs = sum(byte_products(node) for node in inside)
+    return max(math.ceil(macs / target.array.macs_per_cycle), math.ceil(results / target.vector.requant_lanes), *cycles)
+
+
+def byte_products(node: Node) -> int:
+    """Return the byte-wide multiply-accumulates of an operator on the array."""
+    if not node.macs:
+        return 0
+    factors = node.results[0], node.operand(1)
+    return node.macs * math.prod(factor.info.numpy.itemsize for factor in factors if factor.dtype == "int16")
+
+
+def layer_floor(node: Node, target: Target, memory: str) -> dict[str, int]:
+    """Return the least cycles of one operator: the maximum over the array, lanes, and the port of its weights.
+
+    Inputs and outputs do not count, since they may stay inside the machine.
+    """
+    port = target.offchip if memory == "flash" else target.sram
+    results = size(node.results[0]) if node.macs else 0
+    return {
+        "array": math.ceil(byte_products(node) / target.array.macs_per_cycle),
+        "lanes": math.ceil(results / target.vector.requant_lanes),
+        "offchip" if memory == "flash" else "sram": math.ceil(
+            sum(map(coded_bytes, _weights([node]))) / port.bytes_per_cycle
+        ),
+    }
+
+
+def ideal_cycles(
+    step: SegmentStep, tensors: Sequence[TensorInfo], target: Target, counters: Mapping[str, Any], floor_cycles: int
+) -> int:
+    """Return the bound of the program with these ``counters``, for a model with this floor; see the module's text."""
+    moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
+    read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of tables a few rows
+    fixed = read + counters["program_bytes"]
+    macs: int = sum(operator["macs"] for operator in counters["operators"])
+    cycles = _port_cycles(target, counters["memory"], moved, fixed)
+    return max(floor_cycles, math.ceil(macs / target.array.macs_per_cycle), *cycles)
+
+
+def _port_cycles(target: Target, memory: str, moved_bytes: float, fixed_bytes: float) -> tuple[int, int]:
+    """Return the least cycles of the off-chip and the SRAM port; the memory mode places ``fixed_bytes``."""
+    offchip, sram = (fixed_bytes, moved_bytes) if memory == "flash" else (0.0, moved_bytes + fixed_bytes)
+    return math.ceil(offchip / target.offchip.bytes_per_cycle), math.ceil(sram / target.sram.bytes_per_cycle)
+
+
+def _weights(nodes: Iterable[Node]) -> Iterable[TensorInfo]:
+    """Return the quantised constants that operators with multiply-accumulates read, equal ones once.
+
+    Biases do not count: their stored form depends on the machine.
+    """
+    read = (info for node in nodes if node.macs for info in node.operands if info is not None)
+    return {bytes(i.data): i for i in read if i.data is not None and i.info.numpy.itemsize == 1}.values()
+
+
+def coded_bytes(info: TensorInfo) -> float:
+    """Return the entropy of a constant's bytes: the fewest bytes that a code of single bytes needs."""
+    return _entropy_bytes(np.frombuffer(info.data or b"", np.uint8))
+
+
+def _entropy_bytes(values: Array) -> float:
+    counts = np.bincount(values)
+    counts = counts[counts > 0]
+    return float(-(counts * np.log2(counts / max(1, values.size))).sum() / 8)
+
+
+# Action -> the figure of one, and which counts of the simulator it is multiplied with.
+_ACTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "array": ("mac_pj", ("macs",)),
+    "requantisation": ("requantisation_pj", ("requant",)),
+    "tile_buffer": ("tile_byte_pj", ("tile_read", "tile_write")),
+    "weight_buffer": ("weight_byte_pj", ("decoder",)),
+    "accumulators": ("accumulator_entry_pj", ("accumulator_read", "accumulator_write")),
+    "sram": ("sram_byte_pj", ("sram",)),
+    "offchip": ("offchip_byte_pj", ("offchip",)),
+}
+_BOUNDS = ("low", "value", "high")
+_PJ_PER_UJ = 1e6
+
+
+def estimate(amounts: Mapping[str, float], macs: int, cycles: float, target: Target) -> dict[str, Any]:
+    """Return microjoules for ``amounts`` (by resource), ``macs``, and the background during ``cycles``.
+
+    ``estimate_uj``, its bounds ``low_uj`` and ``high_uj`` (all figures at theirs), and ``parts_uj`` by action.
+    """
+    costs: EnergyCosts = target.energy
+    counts = {**amounts, "macs": macs}
+    parts: dict[str, dict[str, float]] = {}
+    for action, (name, counted) in _ACTIONS.items():
+        parts[action] = _scaled(getattr(costs, name), sum(counts.get(key, 0) for key in counted) / _PJ_PER_UJ)
+    seconds = cycles / target.clock_hz
+    parts["background"] = _scaled(costs.background_mw, 1e3 * seconds)
+    low, value, high = (sum(part[bound] for part in parts.values()) for bound in _BOUNDS)
+    return {
+        "estimate_uj": round(value, 4),
+        "low_uj": round(low, 4),
+        "high_uj": round(high, 4),
+        "parts_uj": {action: round(part["value"], 4) for action, part in parts.items() if part["value"]},
+    }
+
+
+def _scaled(figure: EnergyFigure, amount: float) -> dict[str, float]:
+    return {bound: amount * getattr(figure, bound) for bound in _BOUNDS}
+
+
+def total_energy(estimates: Iterable[Mapping[str, Any]], description: str | None) -> dict[str, Any]:
+    """Return the sum over segments, and the figures used."""
+    parts: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
+    for one in estimates:
+        parts.update(one["parts_uj"])
+        sums.update({key: one[key] for key in ("estimate_uj", "low_uj", "high_uj")})
+    return {
+        "estimated_with": description,
+        **{key: round(sums[key], 4) for key in ("estimate_uj", "low_uj", "high_uj")},
+        "parts_uj": {action: round(value, 4) for action, value in parts.most_common()},
+    }
+
 
 # Counters that are sums over segments: report key, path in the counters of one run.
 _SUMS = (
@@ -105,7 +256,7 @@ def build_report(package: Package, *, quick: bool = False) -> Report:
 
 
 def modelled_inference(executor: PlanExecutor) -> Modelled:
-    """One inference by the modelled clock, as reports have it."""
+    """Return the modelled time of one inference, in the form of reports."""
     plan, segments = executor.plan, executor.segments
     cycles = {unit.step.file: unit.cycles() for unit in segments}
     programs = [unit.program for unit in segments if isinstance(unit.program, ModelledProgram)]
@@ -128,7 +279,7 @@ def _planned(package: Package) -> tuple[PlanExecutor, Plan]:
 
 
 def _energy_figures(segments: Sequence[_SegmentCounters]) -> str | None:
-    """What energy is estimated with."""
+    """Return the parameters of the energy estimate."""
     targets = [segment.program.target for segment in segments if segment.program is not None]
     return targets[0].energy.description if targets else None
 
@@ -143,7 +294,7 @@ def _clock_hz(segments: Sequence[_SegmentCounters]) -> int | None:
 
 
 def _sram_peak(package: Package, segments: Sequence[_SegmentCounters]) -> Mapping[str, Any]:
-    """What the arena of the segment with the largest one is full of; nothing where binaries do not say it."""
+    """Return the SRAM contents at the peak of the segment with the largest arena; nothing without a map."""
     found = []
     for segment in segments:
         peak = read_container(package.files.segment(segment.step.file)).metadata.get("sram_peak")
@@ -153,7 +304,7 @@ def _sram_peak(package: Package, segments: Sequence[_SegmentCounters]) -> Mappin
 
 
 class _SegmentCounters:
-    """A segment's counters under each of ``models``; there are none when the device cannot run it."""
+    """Simulator counters of a segment under each of ``models``; empty if the device cannot run it."""
 
     def __init__(
         self, step: SegmentStep, executor: PlanExecutor, models: Sequence[MemoryModel], *, explained: bool
@@ -186,14 +337,14 @@ class _SegmentCounters:
         return self.program.target.array.macs_per_cycle if self.program is not None else 0
 
     def ideal_cycles(self, work: Measured) -> int:
-        """The bound of our program."""
+        """Return the bound of our program."""
         if self.program is None:
             return 0
         floor_cycles = self.model_floor_cycles(work)
         return ideal_cycles(self.step, work.tensors, self.program.target, self.parity, floor_cycles)
 
     def model_floor_cycles(self, work: Measured) -> int:
-        """The bound of the model's operators, whatever the program."""
+        """Return the bound of the model's operators, whatever the program."""
         if self.program is None:
             return 0
         memory, stored = str(self.parity["memory"]), int(self.parity["constant_bytes"])
@@ -201,25 +352,25 @@ class _SegmentCounters:
 
     @property
     def energy(self) -> dict[str, Any]:
-        """An estimate of one run's energy."""
+        """Return the energy estimate of one run."""
         assert self.program is not None
         parity = self.parity
         return estimate(parity.get("amounts", {}), parity["macs_useful"], parity["cycles"], self.program.target)
 
     def layer_energy(self, operator: Mapping[str, Any]) -> dict[str, Any]:
-        """An estimate of one operator's energy, without the program."""
+        """Return the energy estimate of one operator, without the program."""
         assert self.program is not None
         macs, cycles = operator["executed_macs"], operator["cycles"]
         return estimate(operator.get("amounts", {}), macs, cycles, self.program.target)
 
     def layer_floor(self, node: Node) -> dict[str, int]:
-        """The least cycles of an operator by what it cannot do without."""
+        """Return the least cycles of one operator on this machine."""
         return {} if self.program is None else layer_floor(node, self.program.target, self.parity["memory"])
 
     def operator_times(self, nodes: Sequence[Node], data: bytes) -> list[dict[str, Any]]:
-        """Counters of the segment's operators, each with the cycles that it adds to the run, and why.
+        """Return counters of the segment's operators, each with the cycles that it adds to the run, and causes.
 
-        In the order of ``nodes``, its operators; nothing of one that became part of others. ``data``: its binary.
+        In the order of ``nodes``, its operators; nothing for one merged into others. ``data``: its binary.
         """
         own = [[info.name for info in node.results] for node in nodes]
         times = self._named_times()
@@ -230,7 +381,7 @@ class _SegmentCounters:
         return [_together(parts) for parts in found]
 
     def _named_times(self) -> dict[str, list[dict[str, Any]]]:
-        """The same by the names that the program's map has."""
+        """Return the same by the names in the program's map."""
         result: dict[str, list[dict[str, Any]]] = {}
         ordered = sorted(self.parity.get("operators", ()), key=lambda o: (o["last_cycle"], o["first_cycle"]))
         charged = windows([operator["last_cycle"] for operator in ordered], self.parity.get("cycles", 0))
@@ -242,7 +393,7 @@ class _SegmentCounters:
 
 
 def _together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Counters of one operator, whose results may be computed one by one."""
+    """Sum the counters of one operator, whose results may be computed one by one."""
     if len(parts) < 2:
         return parts[0] if parts else {}
     longest = max(parts, key=lambda part: part["cycles"])
@@ -271,7 +422,7 @@ def _at(counters: Mapping[str, Any], path: Sequence[str]) -> int:
 def _layers(
     package: Package, plan: Plan, work: Measured, found: Mapping[str, _SegmentCounters]
 ) -> list[dict[str, Any]]:
-    """One record per operator of the model, in its order."""
+    """Return one record per operator of the model, in its order."""
     layers: dict[int, dict[str, Any]] = {}
     for step in plan.steps:
         segment = found[step.file] if isinstance(step, SegmentStep) else None
@@ -309,7 +460,7 @@ def _layers(
 
 
 def _engines(segments: Iterable[_SegmentCounters]) -> dict[str, dict[str, Any]]:
-    """Busy, stalled and idle cycles of every queue, summed over segments."""
+    """Sum busy, stalled and idle cycles of every queue over segments."""
     engines: dict[str, dict[str, Any]] = {}
     for segment in segments:
         for name, queue in segment.parity["queues"].items():
@@ -321,7 +472,7 @@ def _engines(segments: Iterable[_SegmentCounters]) -> dict[str, dict[str, Any]]:
 
 
 def _constant_bytes(executor: PlanExecutor, operators: Iterable[int]) -> int:
-    """Bytes of all constants that ``operators`` read, each counted once."""
+    """Return the bytes of all constants that ``operators`` read, each counted once."""
     graph = executor.graph
     tensors = {tensor for index in operators for tensor in graph.nodes[index].inputs if tensor >= 0}
     return sum(len(data) for data in (graph.tensors[tensor].data for tensor in tensors) if data is not None)

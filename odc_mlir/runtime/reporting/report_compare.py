@@ -1,4 +1,4 @@
-"""What changed from one compile report to others, and what of the machine explains it, operator by operator."""
+"""Comparison of compile reports, operator by operator, with causes, as text and as a page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from odc_mlir.formats.quantities import middle_cut
+from odc_mlir.formats.quantities import NOTHING, count_text, middle_cut, time_text
+from odc_mlir.pages.markup import Column, Figure, Html, Section, TableCell, bullets, joined, short_name, table, tag
+from odc_mlir.pages.markup import render as render_page
 from odc_mlir.runtime.reporting.report_table import bound_by
 
 Report = Mapping[str, Any]
@@ -31,9 +33,9 @@ _TITLE = 40  # characters of a model's name in a title
 
 @dataclass(frozen=True, slots=True)
 class LayerChange:
-    """An operator in the first report and in another; None where it is not there.
+    """An operator in the first report and in another; None if it is missing there.
 
-    ``cause``: by how much cycles of each cause changed, which adds up to the difference, or what changed of its place.
+    ``cause``: change of cycles of each cause, which add up to the difference, or the change of placement.
     """
 
     name: str
@@ -44,21 +46,21 @@ class LayerChange:
 
     @property
     def cycles(self) -> int:
-        """By how many cycles it takes longer; negative where less."""
+        """Return the additional cycles; negative for fewer."""
         return _cycles(self.after) - _cycles(self.before)
 
 
 def measure(report: Report, key: str) -> float:
-    """A value of :data:`MEASURES`."""
+    """Return a value of :data:`MEASURES`."""
     if key == "sram_bytes":
         return float(report["sram_read_bytes"] + report["sram_write_bytes"])
     return float(report[key])
 
 
 def changes(before: Report, after: Report) -> list[LayerChange]:
-    """Every operator of either report, the largest change of cycles first.
+    """Return every operator of either report, the largest change of cycles first.
 
-    Operators are the same when kind and result's name are; of several that share both, the first is the first.
+    Operators correspond if kind and name of the result are equal; equal ones correspond in order.
     """
     rest: dict[tuple[str, str], list[Mapping[str, Any]]] = defaultdict(list)
     for layer in after["layers"]:
@@ -74,7 +76,7 @@ def changes(before: Report, after: Report) -> list[LayerChange]:
 
 
 def explanation(before: Report, after: Report) -> Iterator[str]:
-    """Sentences that say what makes the difference as a whole, the weightiest first."""
+    """Return sentences that explain the total difference, most important first."""
     difference = after["cycles_total"] - before["cycles_total"]
     if before["target"] != after["target"] or before["memory"] != after["memory"]:
         yield (f"other machine: {before['target']} ({before['memory']}) against {after['target']} ({after['memory']})")
@@ -90,7 +92,7 @@ def explanation(before: Report, after: Report) -> Iterator[str]:
 
 
 def _changes_of(before: Report, after: Report) -> list[tuple[str, float]]:
-    """By how much cycles of every cause changed; none where a report, or an operator's record, does not know causes."""
+    """Return the change of cycles by cause; empty if a report or a record has no causes."""
     first, second = before.get("causes", {}), after.get("causes", {})
     if not first or not second:
         return []
@@ -122,8 +124,106 @@ def _cause(before: Mapping[str, Any], after: Mapping[str, Any] | None) -> str:
 
 
 def titles(reports: Sequence[Report]) -> list[str]:
-    """What tells reports apart: model, target and memory mode, as far as they differ; else their numbers."""
+    """Return distinct titles: model, target and memory mode, as far as they differ; else numbers."""
     parts = [[middle_cut(report["model"], _TITLE), report["target"], report["memory"]] for report in reports]
     differing = [i for i in range(3) if len({part[i] for part in parts}) > 1]
     names = [" ".join(part[i] for i in differing) for part in parts]
     return names if len(set(names)) == len(names) else [f"{i + 1}: {name}".rstrip(": ") for i, name in enumerate(names)]
+
+
+_NAME = 60  # characters of an operator's name on a line
+
+
+def render(reports: Sequence[Report]) -> str:
+    """Return the page that compares ``reports`` (at least two) with the first one."""
+    names = titles(reports)
+    sections = [Section("Side by side", _measures(reports, names), "Ratios are to the first; less is better.")]
+    for name, other in zip(names[1:], reports[1:], strict=True):
+        title = f"{names[0]} → {name}" if len(reports) > 2 else "What makes the difference"
+        sections.append(Section(title, _difference(reports[0], other)))
+    return render_page(
+        f"{len(reports)} compile reports", list(_figures(reports, names)), sections, note=", ".join(names)
+    )
+
+
+def _figures(reports: Sequence[Report], names: Sequence[str]) -> Iterator[Figure]:
+    first = reports[0]["latency_ms"]
+    for report, name in zip(reports, names, strict=True):
+        ratio = f"{report['latency_ms'] / first:.2f} of the first" if first and report is not reports[0] else ""
+        verdict = "" if not ratio else "good" if report["latency_ms"] <= first else "bad"
+        yield Figure(name, time_text(1e6 * report["latency_ms"]), ratio or "latency, modelled", verdict)
+
+
+def _measures(reports: Sequence[Report], names: Sequence[str]) -> Html:
+    columns = [Column("measure"), *(Column(name, number=True) for name in names)]
+    rows = []
+    for label, key in MEASURES:
+        values = [measure(report, key) for report in reports]
+        shown = (f"{value:,.4g}" if key == "latency_ms" else count_text(value) for value in values)
+        rows.append(
+            [
+                label,
+                *(
+                    TableCell(
+                        text if value is values[0] or not values[0] else f"{text} ({value / values[0]:.2f})", value
+                    )
+                    for text, value in zip(shown, values, strict=True)
+                ),
+            ]
+        )
+    return table(columns, rows, caption="measures of every report")
+
+
+def _difference(before: Report, after: Report) -> Html:
+    columns = (
+        Column("operator", tight=True),
+        Column("result"),
+        Column("before", number=True),
+        Column("after", number=True),
+        Column("difference", number=True),
+        Column("what explains it"),
+    )
+    found = [change for change in changes(before, after) if change.cause]
+    rows = [
+        (
+            change.op,
+            short_name(change.name),
+            _cycles_cell(change.before),
+            _cycles_cell(change.after),
+            TableCell(f"{change.cycles:+,}", change.cycles),
+            change.cause,
+        )
+        for change in found
+    ]
+    same = len(before["layers"]) - sum(change.before is not None for change in found)
+    rest = tag("p", f"{count_text(same)} operators take the same cycles in both.") if same else ""
+    return joined((bullets(explanation(before, after)), table(columns, rows, caption="operators that changed"), rest))
+
+
+def _cycles_cell(layer: Mapping[str, Any] | None) -> TableCell:
+    return TableCell(NOTHING) if layer is None else TableCell(count_text(layer["cycles"]), layer["cycles"])
+
+
+def text_lines(reports: Sequence[Report], *, top: int) -> Iterator[str]:
+    """Return the comparison as lines of text, with the ``top`` operators of every difference."""
+    names = titles(reports)
+    for name, report in zip(names, reports, strict=True):
+        yield f"{name}: " + ", ".join(_value(label, measure(report, key)) for label, key in MEASURES)
+    for name, other in zip(names[1:], reports[1:], strict=True):
+        yield f"{names[0]} -> {name}"
+        yield from (f"  {sentence}" for sentence in explanation(reports[0], other))
+        found = [change for change in changes(reports[0], other) if change.cause]
+        yield from map(_line, found[:top])
+        if len(found) > top:
+            yield f"  and {len(found) - top} more operators that changed"
+
+
+def _value(label: str, value: float) -> str:
+    return f"{label} {value:,.4g}" if label.endswith("ms") else f"{label} {count_text(value)}"
+
+
+def _line(change: LayerChange) -> str:
+    before, after = (
+        NOTHING if layer is None else count_text(layer["cycles"]) for layer in (change.before, change.after)
+    )
+    return f"  {change.op} {middle_cut(change.name, _NAME)}: {before} -> {after} cycles ({change.cause})"

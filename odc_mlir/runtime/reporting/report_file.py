@@ -1,4 +1,11 @@
-"""Compile reports as JSON files: read again, and checked as what comes from outside is."""
+"""Compile reports as JSON files, and the report of packages without a model of time.
+
+Report of packages without a model of time: native code, and segments of other packages' targets.
+
+Where operators went and why, and how large everything is, under the keys that reports of modelled machines have as
+well; there are no cycles and no times, which a run measures (``odc-run --profile``). Nothing is loaded or run, so that
+the machine may be another one.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +13,20 @@ import json
 from collections.abc import Mapping
 from operator import lt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from odc_mlir.errors import PackageError
+from odc_mlir import targets
+from odc_mlir.errors import PackageError, UnsupportedError
+from odc_mlir.formats.native_segment import MAGIC, parse_native_segment
+from odc_mlir.formats.plan import Plan, SegmentStep
+from odc_mlir.formats.quantities import counted, size_text
+from odc_mlir.runtime.execution.work import graph_work
+from odc_mlir.runtime.reporting.clocks import host_of
+from odc_mlir.runtime.reporting.report_object import Report, small_table
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.package import Package
+
 
 SCHEMA_VERSION = 2
 _LARGEST = 1e18  # more than any count, time or size
@@ -54,7 +72,7 @@ _SEGMENT = {"name": _TEXT, "macs": _NUMBER, **dict.fromkeys(("operators", "input
 
 
 def read_report(path: str | Path) -> dict[str, Any]:
-    """The report in the file ``path``; raises PackageError where it is none, or another version's."""
+    """Read the report in the file ``path``; raise PackageError for another file or version."""
     try:
         document = json.loads(Path(path).read_bytes(), parse_constant=_refuse, parse_float=_number, parse_int=_number)
     except (ValueError, RecursionError) as error:
@@ -87,7 +105,7 @@ def read_report(path: str | Path) -> dict[str, Any]:
 
 
 def _check_explanation(found: Mapping[str, Any], path: str) -> None:
-    """What the report may leave out: cycles by engine and by cause, and what would help."""
+    """Check the optional parts of a report: cycles by engine and by cause, and possible improvements."""
     _check({**dict.fromkeys(_OPTIONAL), **found}, _OPTIONAL, path)
     for key in ("busy_cycles", "causes"):
         table = found.get(key, {})
@@ -102,7 +120,7 @@ def _check_explanation(found: Mapping[str, Any], path: str) -> None:
 
 
 def _check_live(live: object, where: str) -> None:
-    """What lies in SRAM over the time of a segment: that it is complete, in order, and adds up."""
+    """Check SRAM contents over time of a segment: complete, in order, with correct sums."""
     _check(live, _LIVE, where)
     assert isinstance(live, dict)
     cycles, peak = live["cycles"], live["peak_bytes"]
@@ -149,7 +167,7 @@ def _refuse(text: str) -> Any:
 
 
 def _number(text: str) -> int | float:
-    """A number as reports have them; raises ValueError for one that none can have."""
+    """Check a number; raise ValueError for a value that no report can have."""
     value = float(text)
     if not -_LARGEST <= value <= _LARGEST:
         _refuse(text)
@@ -165,3 +183,125 @@ def _check(found: object, fields: _Fields, where: str) -> None:
             raise PackageError(f"{where} is damaged: {key!r} is {value}")
         if isinstance(value, bool) or not isinstance(value, types) or key not in found:
             raise PackageError(f"{where} is damaged: {key!r} is {type(value).__name__ if key in found else 'missing'}")
+
+
+_ROWS = 12  # of operators, in text
+
+
+class UnmodelledReport(Report):
+    """A report without cycles and times; methods that show those raise UnsupportedError."""
+
+    @property
+    def latency_ms(self) -> float:
+        """Raise UnsupportedError."""
+        raise self._refusal()
+
+    @property
+    def cycles(self) -> int:
+        """Raise UnsupportedError."""
+        raise self._refusal()
+
+    @property
+    def operators(self) -> Any:
+        """Raise UnsupportedError; ``report["layers"]`` has placement."""
+        raise self._refusal()
+
+    def to_html(self) -> str:
+        """Raise UnsupportedError."""
+        raise self._refusal()
+
+    def to_csv(self) -> str:
+        """Raise UnsupportedError."""
+        raise self._refusal()
+
+    def compare(self, *others: Report) -> str:
+        """Raise UnsupportedError."""
+        raise self._refusal()
+
+    def _refusal(self) -> UnsupportedError:
+        return UnsupportedError(f"there is no model of code for {self['target']}", hint="measure its runs")
+
+    def __str__(self) -> str:
+        rows = [f"  {kind:20} {name}: {where}" for kind, name, where in self._rows()]
+        return "\n".join((self._headline(), *rows))
+
+    def _repr_html_(self) -> str:
+        """Show the summary and the first operators in a notebook."""
+        return small_table(self._headline(), ("operator", "result", "placed"), self._rows())
+
+    def _rows(self) -> list[tuple[str, str, str]]:
+        return [
+            (layer["op"], layer["name"], layer["segment"] or f"host: {layer['reason']}")
+            for layer in self["layers"][:_ROWS]
+        ]
+
+    def _headline(self) -> str:
+        total = counted(len(self["layers"]), "operator")
+        where = f" in {counted(self['segment_count'], 'segment')}" if self["segment_count"] else ""
+        size = size_text(self["binary_bytes"])
+        return f"{self['model']}: {self['compiled_op_count']} of {total} as code for {self['target']}{where}, {size}"
+
+
+def is_modelled(plan: Plan) -> bool:
+    """Return whether a package's machine has modelled cycles and times: only those have memories."""
+    return plan.memory is not None or plan.target in targets.names()
+
+
+def unmodelled_report(package: Package, plan: Plan) -> UnmodelledReport:
+    """Return the report of ``package`` with this ``plan``; raise PackageError for a damaged one.
+
+    ``files``: bytes of each member of the package. ``segments``: bytes of each, and of native code bytes of code,
+    constants and arena.
+    """
+    work = graph_work(package.graph, host_of(plan))
+    files = package.files
+    segment_of = {index: step for step in plan.segments for index in step.operators}
+    layers: list[dict[str, Any]] = []
+    for index, (node, own) in enumerate(zip(work.nodes, work.works, strict=True)):
+        step = segment_of.get(index)
+        layers.append(
+            {
+                "operator": index,
+                "name": node.name,
+                "op": node.spec.name,
+                "placed": "host" if step is None else plan.target,
+                "reason": plan.host_reasons.get(index, "not compiled") if step is None else None,
+                "segment": None if step is None else step.name,
+                "macs": own.macs,
+            }
+        )
+    segments = [_segment(files.segment(step.file), step, layers) for step in plan.segments]
+    found = {
+        "schema_version": SCHEMA_VERSION,
+        "model": package.name,
+        "target": plan.target,
+        "quantize": plan.options.get("quantize"),
+        "quantization": package.verdict,
+        "compiler_version": plan.compiler_version,
+        "macs": sum(layer["macs"] for layer in layers),
+        "compiled_macs": sum(segment["macs"] for segment in segments),
+        "compiled_op_count": len(segment_of),
+        "host_op_count": len(layers) - len(segment_of),
+        "segment_count": len(segments),
+        "binary_bytes": sum(segment["bytes"] for segment in segments),
+        "files": {name: len(data) for name, data in sorted(files.members.items())},
+        "segments": segments,
+        "layers": layers,
+        "measured": dict(package.measured),
+    }
+    return UnmodelledReport(found)
+
+
+def _segment(data: bytes, step: SegmentStep, layers: list[dict[str, Any]]) -> dict[str, Any]:
+    found = {
+        "name": step.name,
+        "file": step.file,
+        "bytes": len(data),
+        "operators": list(step.operators),
+        "macs": sum(layers[index]["macs"] for index in step.operators),
+    }
+    if data.startswith(MAGIC):
+        segment = parse_native_segment(data)
+        found |= {"code_bytes": len(segment.code), "constants_bytes": len(segment.constants)}
+        found |= {"arena_bytes": segment.arena_bytes}
+    return found

@@ -1,23 +1,234 @@
-"""A compile report as one HTML page that needs nothing else: no font, no picture, no script from anywhere."""
+"""A compile report as one self-contained HTML page without external fonts, pictures or scripts."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.quantities import NOTHING, count_text, share_text, size_text, time_text
+from odc_mlir.isa import container
+from odc_mlir.isa.assembly import format_instruction
+from odc_mlir.isa.compact import read_code
+from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Column, Html, TableCell, bullets, joined, pairs, short_name, table, tag
-from odc_mlir.pages.page import Figure, Section
-from odc_mlir.pages.page import render as render_page
-from odc_mlir.runtime.reporting.explanation import help_text
-from odc_mlir.runtime.reporting.report_code import OperatorCode, anchor, section
-from odc_mlir.runtime.reporting.report_machine import energy, live_bytes, rooflines, steps
+from odc_mlir.pages.markup import (
+    Column,
+    Figure,
+    Html,
+    Section,
+    TableCell,
+    bullets,
+    joined,
+    pairs,
+    short_name,
+    table,
+    tag,
+)
+from odc_mlir.pages.markup import render as render_page
 from odc_mlir.runtime.reporting.report_partition import plan_text
-from odc_mlir.runtime.reporting.report_table import bound_by
+from odc_mlir.runtime.reporting.report_table import bound_by, help_text
 from odc_mlir.simulator.path import CAUSES
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.package import Package
+
+
+MOST_INSTRUCTIONS = 24  # shown of one operator
+_EXTENSION = "npu"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorCode:
+    """``source``: the operator as text; ``instructions``: number and text of each, in order of the program."""
+
+    source: str
+    segment: str
+    instructions: Sequence[tuple[int, str]]
+
+
+def operator_code(package: Package) -> dict[int, OperatorCode]:
+    """Return the compiled operators by position in the model; empty for packages of other targets."""
+    if package.plan is None or package.plan.extension != _EXTENSION:
+        return {}
+    found: dict[int, OperatorCode] = {}
+    graph = package.executor().graph
+    for step in package.plan.segments:
+        program = container.read(package.files.segment(step.file))
+        lines = [format_instruction(instr) for instr in read_code(program.code).instructions]
+        ranges: dict[str, list[Sequence[tuple[int, int]]]] = {}
+        for entry in program.operators:
+            ranges.setdefault(entry.name, []).append(entry.ranges)
+        nodes = [graph.nodes[index].node for index in step.operators]
+        results = program.result_names([[info.name for info in node.results] for node in nodes])
+        for index, node, names in zip(step.operators, nodes, results, strict=True):
+            own = [spans for name in names if ranges.get(name) for spans in ranges[name].pop(0)]
+            places = [place for first, count in own for place in range(first, first + count)]
+            instructions = [(place, lines[place]) for place in sorted(places)]
+            found[index] = OperatorCode(_source(node), step.name, instructions)
+    return found
+
+
+def _source(node: Node) -> str:
+    operands = ", ".join(_typed(info) for info in node.operands if info is not None)
+    options = ", ".join(f"{name} = {value}" for name, value in node.options.items() if not isinstance(value, bytes))
+    results = ", ".join(_typed(info) for info in node.results)
+    return f"{results} = {node.spec.name}({operands}) {{{options}}}"
+
+
+def _typed(info: TensorInfo) -> str:
+    return f"{info.name}: {type_text(info)}"
+
+
+def type_text(info: TensorInfo) -> str:
+    """Format ``int8[1, 8, 8, 24]``, with a question mark for unknown parts."""
+    extents = "?" if info.shape is None else ", ".join("?" if n is None else str(n) for n in info.shape)
+    return f"{info.dtype}[{extents}]"
+
+
+def anchor(operator: int) -> str:
+    """Return the id of an operator's instructions on the page."""
+    return f"operator-{operator}"
+
+
+def section(code: Mapping[int, OperatorCode]) -> Html:
+    """Return a foldable section for every operator."""
+    return joined(_details(operator, item) for operator, item in code.items())
+
+
+def _details(operator: int, item: OperatorCode) -> Html:
+    count = len(item.instructions)
+    counted = f"{count_text(count)} instruction{'' if count == 1 else 's'} of {item.segment}" if count else "none"
+    kind = item.source.partition(" = ")[2].partition("(")[0]
+    summary = tag("summary", tag("strong", f"{operator} {kind}"), f" {counted}")
+    return tag("details", summary, tag("pre", *_lines(item), class_="difference"), id=anchor(operator))
+
+
+def _lines(item: OperatorCode) -> Iterator[Html]:
+    yield joined((tag("strong", item.source), "\n"))
+    if not item.instructions:
+        yield Html("it is part of another operator's instructions, or moves nothing\n")
+    for place, line in item.instructions[:MOST_INSTRUCTIONS]:
+        yield joined((tag("span", f"{place:6d}  ", class_="note"), line, "\n"))
+    if (left := len(item.instructions) - MOST_INSTRUCTIONS) > 0:
+        yield tag("span", f"and {count_text(left)} more: odc-dump --listing", class_="note")
+
+
+# Resource of ``amounts`` -> its name, the key of ``hardware`` that says how much of it there is in a cycle, one of it.
+_ROOFS = {
+    "sram": ("SRAM port", "sram_bytes_per_cycle", "byte over the SRAM port"),
+    "offchip": ("off-chip port", "offchip_bytes_per_cycle", "byte over the off-chip port"),
+    "requant": ("requantisation lanes", "requant_lanes", "result"),
+}
+
+
+def rooflines(report: Mapping[str, Any]) -> Html:
+    """Draw a roofline for each of :data:`_ROOFS` that operators used; nothing without data."""
+    machine: Mapping[str, int] = report.get("hardware") or {}
+    if not machine:
+        return Html("")
+    multipliers = charts.Roof("multipliers", value=float(machine["macs_per_cycle"]))
+    drawn = []
+    for resource, (name, rate, unit) in _ROOFS.items():
+        points = list(_points(report["layers"], resource))
+        roofs = [multipliers, charts.Roof(name, slope=float(machine[rate]))]
+        if chart := charts.roofline(roofs, points, unit, title=f"MACs per cycle over MACs per {unit}"):
+            drawn.append(joined((tag("h3", f"MACs per cycle over MACs per {unit}"), chart)))
+    return joined(drawn)
+
+
+def _points(layers: Iterable[Mapping[str, Any]], resource: str) -> Iterator[tuple[str, float, float]]:
+    """Return (name, MACs by unit of the resource, MACs per cycle) of the operators that used it."""
+    for layer in layers:
+        used = layer.get("amounts", {}).get(resource, 0)
+        if used and layer["macs"] and layer["cycles"]:
+            yield f"{layer['op']} {layer['name']}", layer["macs"] / used, layer["macs"] / layer["cycles"]
+
+
+def energy(found: Mapping[str, Any]) -> Html:
+    """Show the energy estimate by action."""
+    total = found.get("estimate_uj")
+    if not total:
+        return Html("")
+    bounds = f"{total:.3g} µJ, between {found['low_uj']:.3g} and {found['high_uj']:.3g}; {found['estimated_with']}"
+    columns = (Column("action"), Column("µJ", number=True), Column("share", number=True), Column(" "))
+    full = max(found["parts_uj"].values())
+    rows = [
+        (
+            name.replace("_", " "),
+            TableCell(f"{part:.3g}", part),
+            TableCell(share_text(part / total), part),
+            charts.stack({name: part}, [name], full),
+        )
+        for name, part in sorted(found["parts_uj"].items(), key=lambda item: -item[1])
+    ]
+    return joined((tag("p", bounds), table(columns, rows, caption="energy by action")))
+
+
+def steps(report: Mapping[str, Any]) -> Html:
+    """Draw the plan as a row of boxes: segments, and the host's runs of operators around them."""
+    segments = {item["name"]: item for item in report["partition"]["segments"]}
+    boxes = [_box(name, list(found), segments) for name, found in groupby(_ran(report["layers"]), key=_place)]
+    return tag("div", *boxes, class_="steps") if segments else Html("")
+
+
+def _ran(layers: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return operators in execution order; the ones of a segment together."""
+    first: dict[str, int] = {}
+    for index, layer in enumerate(layers):
+        first.setdefault(_place(layer), index)
+    return sorted(layers, key=lambda layer: first[_place(layer)] if layer["segment"] else layer["operator"])
+
+
+def _place(layer: Mapping[str, Any]) -> str:
+    return layer["segment"] or "host"
+
+
+def _box(name: str, layers: Sequence[Mapping[str, Any]], segments: Mapping[str, Mapping[str, Any]]) -> Html:
+    """Draw a segment with size, time and tensors, or a run of host operators with kinds and time."""
+    count = f"{len(layers)} operator{'s' if len(layers) > 1 else ''}"
+    segment = segments.get(name)
+    if segment is None:
+        kinds = ", ".join(dict.fromkeys(layer["op"] for layer in layers))
+        taken = time_text(sum(layer["host_modelled_ns"] for layer in layers))
+        return tag("div", tag("strong", "host"), tag("span", count), tag("span", short_name(kinds)), tag("span", taken))
+    taken = "" if segment["npu_ns"] is None else time_text(segment["npu_ns"])
+    passed = [
+        tag("span", f"{word} {size_text(sum(item['bytes'] for item in segment[key]))}")
+        for word, key in (("takes", "inputs"), ("gives", "outputs"))
+    ]
+    macs = tag("span", f"{count_text(segment['macs'])} MACs")
+    return tag("div", tag("strong", name), tag("span", count), macs, tag("span", taken), *passed, class_="device")
+
+
+def live_bytes(report: Mapping[str, Any]) -> Html:
+    """Draw SRAM contents over the cycles of each segment, and list them at the peak; nothing if unknown."""
+    found: Sequence[Mapping[str, Any]] = report.get("sram_live") or ()
+    return joined(joined((tag("h3", live["segment"]) if len(found) > 1 else "", _live_segment(live))) for live in found)
+
+
+def _live_segment(live: Mapping[str, Any]) -> Html:
+    peak, owners = live["peak_bytes"], [own["name"] for own in live["owners"]]
+    at = f"cycle {count_text(round(live['peak_cycle']))} of {live['segment']}"
+    text = f"{size_text(peak)} are in use at {at}, the most; {size_text(live['reserved_bytes'])} are reserved"
+    layers = [charts.StackedSeries(own["name"], own["first"], own["bytes"]) for own in live["owners"]]
+    title = f"bytes in use over cycles of {live['segment']}"
+    chart = charts.layers(layers, live["cycles"], live["run_cycles"], mark=live["peak_cycle"], title=title)
+    columns = (Column("of"), Column("bytes", number=True), Column("share", number=True), Column(" "))
+    rows = [
+        (
+            short_name(name),
+            TableCell(size_text(size), size),
+            TableCell(share_text(size / peak), size),
+            charts.stack({name: size}, owners, peak),
+        )
+        for name, size in live["held"].items()
+    ]
+    return joined((tag("p", text), chart, table(columns, rows, caption=f"in use at the peak of {live['segment']}")))
+
 
 # Rows of the summary: label, key, how its value is written.
 _SUMMARY: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
@@ -80,7 +291,7 @@ _SRAM_NOTE = (
 
 
 def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = MappingProxyType({})) -> str:
-    """The page; every text from the model is escaped. ``code``: what operators became, where the package is there."""
+    """Return the page, with all text of the model escaped. ``code``: instructions of operators, if available."""
     layers: Sequence[Mapping[str, Any]] = report["layers"]
     sections = [
         Section("Defects of the compiler: please report them", _defects(report["defects"])),
@@ -105,7 +316,7 @@ def render(report: Mapping[str, Any], code: Mapping[int, OperatorCode] = Mapping
 
 
 def _figures(report: Mapping[str, Any]) -> Iterator[Figure]:
-    """The three numbers that matter most."""
+    """Return the three headline numbers."""
     cycles = f"{count_text(report['cycles_total'])} NPU cycles"
     yield Figure("latency, modelled", time_text(1e6 * report["modelled"]["latency_ms"]), cycles)
     on_npu = sum(layer["macs"] for layer in report["layers"] if layer["placed"] == "npu")
@@ -116,7 +327,7 @@ def _figures(report: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def _binding(report: Mapping[str, Any]) -> Figure:
-    """What most cycles went to; where that is not known, the engine that worked longest."""
+    """Return the cause of most cycles; if unknown, the busiest engine."""
     if causes := report.get("causes"):
         name = max(causes, key=lambda cause: causes[cause])
         share = share_text(causes[name] / (report["cycles_total"] or 1))
@@ -128,7 +339,7 @@ def _binding(report: Mapping[str, Any]) -> Figure:
 
 
 def binding_engine(engines: Mapping[str, Mapping[str, float]]) -> tuple[str, float | None]:
-    """The engine that worked longest, and its share of the time; an empty name where nothing ran."""
+    """Return the busiest engine and its share of the time; an empty name if nothing ran."""
     if not engines:
         return "", None
     name, entry = max(engines.items(), key=lambda item: item[1]["busy_cycles"])
@@ -137,7 +348,7 @@ def binding_engine(engines: Mapping[str, Mapping[str, float]]) -> tuple[str, flo
 
 
 def _summary(report: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Label and value."""
+    """Return label and value pairs."""
     for label, key in _LATENCY:
         yield label, time_text(1e6 * report["modelled"][key])
     for label, key, text in _SUMMARY:
@@ -149,7 +360,7 @@ def _memory(report: Mapping[str, Any]) -> Html:
 
 
 def _causes(report: Mapping[str, Any]) -> Html:
-    """Cycles by cause, and what a better machine would make of them."""
+    """Show cycles by cause, and the effect of machine changes."""
     causes: Mapping[str, float] = report.get("causes", {})
     total = report["cycles_total"] or 1
     if not causes:
@@ -174,7 +385,7 @@ def _causes(report: Mapping[str, Any]) -> Html:
 
 
 def _defects(defects: Sequence[Mapping[str, str]]) -> Html:
-    """What the compiler failed on; nothing where it did not."""
+    """Show internal compiler failures, if any."""
     columns = tuple(map(Column, ("operator", "result", "exception", "where")))
     rows = [(item["op"], short_name(item["tensor"]), item["exception"], item["location"]) for item in defects]
     return table(columns, rows, caption="defects")
@@ -190,7 +401,7 @@ def _reasons(layers: Iterable[Mapping[str, Any]]) -> Html:
 
 
 def _partition(partition: Mapping[str, Any]) -> Html:
-    """The plans that were weighed, and what each segment takes and gives."""
+    """Show the compared plans, and inputs, outputs and times of each segment."""
     if partition["chosen"] is None:
         return tag("p", "There was nothing to choose.")
     plans = [plan for plan in partition["plans"] if plan != partition["chosen"]]
@@ -252,7 +463,7 @@ def _engines(engines: Mapping[str, Mapping[str, float]]) -> Html:
 
 
 def _time_lines(layers: Sequence[Mapping[str, Any]]) -> Html:
-    """One time line per segment; operators that overlap lie on different rows."""
+    """Draw one time line per segment, with overlapping operators on different rows."""
     segments: dict[str, list[Mapping[str, Any]]] = {}
     for layer in layers:
         if layer["placed"] == "npu" and "first_cycle" in layer:
@@ -275,7 +486,7 @@ def _time_line(segment: str, layers: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _number(operator: int, code: Mapping[int, OperatorCode]) -> TableCell:
-    """The place of an operator in the model, which leads to its instructions where they are known."""
+    """Return an operator's position in the model, linked to its instructions if they are known."""
     known = operator in code
     return TableCell(tag("a", operator, href=f"#{anchor(operator)}") if known else operator, operator)
 

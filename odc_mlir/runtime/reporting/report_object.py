@@ -1,4 +1,4 @@
-"""The compile report as Python code and notebooks hold it: JSON data with ways to show it."""
+"""The compile report for Python and notebooks: JSON data with ways to show it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ROWS = 12  # of operators, in a notebook
 
 @dataclass(frozen=True, slots=True)
 class ReportedOperator:
-    """An operator of the model. Cycles are 0 on the host, ``host_ns`` is what the host would take, by the model.
+    """An operator of the model. Cycles are 0 on the host, ``host_ns`` is its modelled time on the host.
 
-    ``name``: of its result; ``op``: kind; ``placed``: npu or host; ``reason``: why it is on the host; ``bound_by``: the
-    engine that was busy longest for it, host, or a dash where nothing is known.
+    ``name``: of its result; ``op``: kind; ``placed``: npu or host; ``reason``: for the host; ``bound_by``: the engine
+    that was busy longest for it, host, or a dash if unknown.
     """
 
     index: int
@@ -32,24 +32,24 @@ class ReportedOperator:
 
 
 class Report(dict[str, Any]):
-    """What compiling gave: a plain dictionary that can show itself; :mod:`.report` describes its keys.
+    """Report of a compilation: a plain dictionary that can show itself; :mod:`.report` describes its keys.
 
     ``json.dumps(report)`` and ``report["cycles_total"]`` work as ever.
     """
 
     @property
     def latency_ms(self) -> float:
-        """Of one inference, by the modelled clock."""
+        """Return the modelled latency of one inference."""
         return float(self["latency_ms"])
 
     @property
     def cycles(self) -> int:
-        """NPU cycles of one inference."""
+        """Return the NPU cycles of one inference."""
         return int(self["cycles_total"])
 
     @property
     def operators(self) -> tuple[ReportedOperator, ...]:
-        """The model's operators, in its order."""
+        """Return the model's operators, in its order."""
         from odc_mlir.runtime.reporting.report_table import bound_by
 
         return tuple(
@@ -69,23 +69,23 @@ class Report(dict[str, Any]):
         )
 
     def to_json(self) -> str:
-        """The report as JSON text, as ``--report-json`` writes it."""
+        """Return the report as JSON text, as ``--report-json`` writes it."""
         return json.dumps(self, indent=1) + "\n"
 
     def to_html(self) -> str:
-        """The report as a page that stands alone."""
+        """Return the report as a self-contained page."""
         from odc_mlir.runtime.reporting.report_html import render
 
         return render(self)
 
     def to_csv(self) -> str:
-        """One line per operator; see docs/reports.md."""
-        from odc_mlir.runtime.reporting.report_csv import layer_csv
+        """Return one line per operator; see docs/reports.md."""
+        from odc_mlir.runtime.reporting.report_table import layer_csv
 
         return layer_csv([self])
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame with the columns of :class:`ReportedOperator`; raises UnsupportedError without pandas."""
+        """Return a pandas DataFrame with the columns of :class:`ReportedOperator`; UnsupportedError without pandas."""
         try:
             pandas = importlib.import_module("pandas")
         except ImportError:
@@ -98,8 +98,8 @@ class Report(dict[str, Any]):
         ).set_index("index")
 
     def compare(self, *others: Report) -> str:
-        """What differs from this report in ``others``, as text."""
-        from odc_mlir.runtime.reporting.compare_html import text_lines
+        """Describe the differences of ``others`` from this report, as text."""
+        from odc_mlir.runtime.reporting.report_compare import text_lines
 
         return "\n".join(text_lines([self, *others], top=_ROWS))
 
@@ -109,7 +109,7 @@ class Report(dict[str, Any]):
         return "\n".join((headline(self), *layer_lines(self, width=terminal_width(), top=_ROWS)))
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the summary and the operators that take longest."""
+        """Show the summary and the slowest operators in a notebook."""
         from odc_mlir.formats.quantities import count_text
         from odc_mlir.runtime.reporting.report_table import headline
 
@@ -137,7 +137,7 @@ def _host(operator: ReportedOperator) -> str:
 
 
 def small_table(lead: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A sentence and a table as markup without style, for notebooks."""
+    """Return a sentence and a table as markup without style, for notebooks."""
     from odc_mlir.pages.markup import joined, short_name, tag
 
     head = tag("tr", *(tag("th", title) for title in titles))

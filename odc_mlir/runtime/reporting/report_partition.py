@@ -1,26 +1,41 @@
-"""The part of a compile report that says why the plan is as it is: what was weighed, and what crosses its edges.
+"""Partitioning in a compile report: compared plans, traffic across segments, and reasons for the host.
+
+Partitioning in a compile report: compared plans, and traffic across segment boundaries.
 
 What plans were compared by are estimates, made before there was a program; once there is one, its modelled time stands
 beside them.
+
+Reasons for operators on the host, grouped by cause, with remedies.
+
+The reasons of a plan say for every operator which rule it breaks. Most plans have one cause that many operators share:
+a model of real numbers, a type that no machine computes, memory that is too small.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from odc_mlir import targets
+from odc_mlir.errors import OdcError, shortened
 from odc_mlir.formats.plan import Plan, SegmentStep
-from odc_mlir.formats.quantities import counted, time_text
+from odc_mlir.formats.quantities import count_text, counted, listed, share_text, size_text, time_text
+from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.work import tensor_bytes
-from odc_mlir.runtime.execution.work import Measured
-from odc_mlir.runtime.reporting.clocks import Modelled, ModelledTime
+from odc_mlir.runtime.execution.work import Measured, graph_work
+from odc_mlir.runtime.reporting.clocks import Modelled, ModelledTime, host_of
+
+if TYPE_CHECKING:
+    from odc_mlir.runtime.package import Package
 
 
 def partition_report(plan: Plan, work: Measured, clock: Modelled) -> dict[str, Any]:
-    """What was chosen, the next best, all that was named, the ``difference_ns`` between the first two, and segments.
+    """Return the chosen plan, the next best, all candidates, the ``difference_ns`` of the first two, and segments.
 
     A segment's record has its operators, multiply-accumulates, the bytes of each tensor on its boundary, its modelled
-    parts (None where it cannot run), and under ``estimate`` what the partitioner took them to be.
+    parts (None if it cannot run), and the partitioner's ``estimate`` of them.
     """
     record = plan.partition
     plans = [entry for entry in _listed(record, "plans") if _is_plan(entry)]
@@ -50,7 +65,7 @@ def _listed(record: Mapping[str, Any], key: str) -> Sequence[Any]:
 
 
 def _is_plan(entry: Any) -> bool:
-    """Whether a plan's file says something that we wrote; the rest of the report does not depend on it."""
+    """Return whether the record of the partition is one of ours; the rest of the report does not depend on it."""
     numbers = ("estimate_ns", "segments", "npu_operators")
     return (
         isinstance(entry, dict)
@@ -83,7 +98,7 @@ def _segment(
 
 
 def plan_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """The plan in a line, and the next best one in another, for terminals."""
+    """Return a line for the plan, and another for the next best one, for terminals."""
     partition = report["partition"]
     chosen, runner_up = partition["chosen"], partition["runner_up"]
     if chosen is None:
@@ -103,7 +118,139 @@ _PLAN_TEXTS = {
 
 
 def plan_text(plan: Mapping[str, Any]) -> str:
-    """``everything on the host, estimated 0.0521 ms``."""
+    """Format ``everything on the host, estimated 0.0521 ms``."""
     where = _PLAN_TEXTS[plan["name"]].format(**plan)
     parts = f", {counted(plan['segments'], 'segment')}" if plan["segments"] else ""
     return f"{where}{parts}, estimated {time_text(plan['estimate_ns'])}"
+
+
+_KINDS_SHOWN = 6
+_CONVERSIONS = ("QUANTIZE", "DEQUANTIZE")  # have to do with real numbers, whatever the rest of the model computes
+_TYPE_REASON = re.compile(r"element-type: .* is (\w+)", re.DOTALL)
+_WHOLE_REASON = re.compile(
+    r"fits-sram: (\d+) bytes of (\d+); (.*) of \d+ bytes (enters|leaves) the NPU as a whole", re.DOTALL
+)
+_MEMORY_REASON = re.compile(r"fits-sram: (\d+) bytes of (\d+)(?:; .*)?")
+
+
+class HostGroup(NamedTuple):
+    """Operators on the host for one ``cause``; ``remedy`` is empty if none is known."""
+
+    cause: str
+    remedy: str
+    operators: Mapping[str, int]
+    macs: int
+
+    def line(self, total_macs: int) -> str:
+        """Format the group in a line."""
+        kinds = [f"{count} x {kind}" for kind, count in Counter(self.operators).most_common(_KINDS_SHOWN)]
+        more = len(self.operators) - len(kinds)
+        listed = ", ".join(kinds) + (f" and {counted(more, 'more kind')}" if more else "")
+        share = f" ({share_text(self.macs / total_macs)} of the MACs)" if self.macs and total_macs else ""
+        return shortened(f"{listed}{share}: {self.cause}" + (f"; {self.remedy}" if self.remedy else ""))
+
+
+def host_groups(layers: Iterable[Mapping[str, Any]], target: str | None, *, quantized: bool) -> list[HostGroup]:
+    """Group the ``layers`` on the host (records with ``op``, ``placed``, ``reason``, ``macs``) by cause.
+
+    Sorted by multiply-accumulates, then number of operators. ``quantized``: the model was quantised in the same call,
+    so its real tensors are intentional.
+    """
+    causes: dict[Any, tuple[str, str]] = {}
+    kinds: dict[Any, Counter[str]] = {}
+    macs: Counter[Any] = Counter()
+    needs: dict[Any, int] = {}
+    for layer in layers:
+        if layer["placed"] == "npu":
+            continue
+        reason = layer["reason"]
+        key, need = _key(layer["op"], reason)
+        if key not in causes or need > needs[key]:
+            needs[key], causes[key] = need, _explained(key, reason, target, quantized, need)
+        kinds.setdefault(key, Counter())[layer["op"]] += 1
+        macs[key] += layer["macs"]
+    groups = [HostGroup(*causes[key], kinds[key], macs[key]) for key in causes]
+    return sorted(groups, key=lambda group: (-group.macs, -sum(group.operators.values())))
+
+
+def _key(op: str, reason: str) -> tuple[tuple[str, ...], int]:
+    """Return the key of a cause, and the bytes that this operator needs."""
+    if (found := _TYPE_REASON.fullmatch(reason)) and op not in _CONVERSIONS:
+        dtype = DTYPES.get(found[1])
+        return ("type", "real" if dtype is not None and dtype.kind == "float" else found[1]), 0
+    if found := _WHOLE_REASON.fullmatch(reason):
+        return ("whole", found[2], found[3], found[4]), int(found[1])
+    if found := _MEMORY_REASON.fullmatch(reason):
+        return ("memory", found[2]), int(found[1])
+    # Reasons start with the rule that said no; the rest of the text differs from operator to operator.
+    return ("rule", op, reason.partition(":")[0]), 0
+
+
+def _explained(key: tuple[str, ...], reason: str, target: str | None, quantized: bool, need: int) -> tuple[str, str]:
+    """Return cause and remedy."""
+    if key[0] in ("memory", "whole"):
+        detail = f"with inputs and outputs {size_text(need)} are asked for, {count_text(int(key[1]))} are allowed"
+        if key[0] == "memory":
+            return f"SRAM is too small: {detail}", _MORE_SRAM
+        name, way = key[2:]
+        return f"SRAM is too small for {name}, which {way} the NPU as a whole: {detail}", _SMALLER[way]
+    if key[0] != "type":
+        return reason, ""
+    takes = _types(target)
+    named = f"{target or 'the target'} takes {listed(takes)}" if takes else "the target does not take that"
+    if key[1] == "real":
+        example = reason.rpartition(" ")[2]
+        remedy = "quantising left them so, see its verdict" if quantized else _QUANTISE
+        return f"they compute {example}, but {named}", remedy
+    able = [name for name in targets.names() if key[1] in _types(name)]
+    if able:
+        return f"they compute {key[1]}, but {named}", f"{', '.join(able)} can run it"
+    return f"they compute {key[1]}, which no target runs ({', '.join(targets.names())} take {listed(takes)})", (
+        "quantise the float model to int8 or uint8"
+    )
+
+
+_MORE_SRAM = (
+    "raise --sram-limit (without --allow-host the least one that everything runs with is named), "
+    "or take a target with more"
+)
+_SMALLER = {
+    "enters": "give the model a smaller one, or allow more SRAM (--sram-limit, a target with more)",
+    "leaves": "let the model end in something smaller, which the NPU computes row by row (ARG_MAX instead of the "
+    "scores of all classes), or allow more SRAM (--sram-limit, a target with more)",
+}
+_QUANTISE = "quantise the model: --quantize int8 --calibration DATA.npz"
+
+
+def _types(target: str | None) -> Sequence[str]:
+    try:
+        return () if target is None else targets.load(target).element_types
+    except OdcError:  # described by a file that is not here
+        return targets.ELEMENT_TYPES
+
+
+def host_warning(package: Package) -> str | None:
+    """Return a line with the cause if more than half of the multiply-accumulates stay on the host; else None.
+
+    Needs no simulation.
+    """
+    plan = package.plan
+    if plan is None:
+        return None
+    work = graph_work(package.graph, host_of(plan))
+    on_npu = {index for step in plan.steps if isinstance(step, SegmentStep) for index in step.operators}
+    layers = [
+        {
+            "op": node.spec.name,
+            "placed": "npu" if index in on_npu else "host",
+            "reason": plan.host_reasons.get(index, "not compiled"),
+            "macs": own.macs,
+        }
+        for index, (node, own) in enumerate(zip(work.nodes, work.works, strict=True))
+    ]
+    total = sum(own.macs for own in work.works)
+    groups = host_groups(layers, plan.target, quantized=package.verdict is not None)
+    stay = sum(group.macs for group in groups)
+    if 2 * stay <= total:
+        return None
+    return f"{package.name}: {share_text(stay / total)} of the MACs stay on the host: {groups[0].line(0)}"

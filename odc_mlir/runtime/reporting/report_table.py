@@ -1,13 +1,76 @@
-"""A compile report as text: the operators that take longest, and what each is bound by."""
+"""A compile report as text and CSV: the slowest operators, the limit of each, and the explanation of cycles.
+
+Compile reports as CSV, per network and per operator.
+
+Columns that mean what Arm Vela's of the same name mean have its names (``cycles_total``, ``Op Cycles``, …), so that
+tables of both can be laid side by side; what is ours alone has ours.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from odc_mlir.formats.quantities import NOTHING, count_text, middle_cut, share_text, time_text
-from odc_mlir.runtime.reporting.explanation import help_text
+from odc_mlir.formats.quantities import NOTHING, count_text, csv_text, middle_cut, share_text, time_text
+
+EXPLAINED = ("causes", "binds", "helps")  # of an operator, from the simulator
+_CAUSES_SHOWN = 4
+
+
+def causes_of_segments(explanations: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """Return cycles by cause, largest first; they add up to the cycles of explained segments."""
+    total: Counter[str] = Counter()
+    for explanation in explanations:
+        total.update(explanation.get("causes", {}))
+    return {cause: round(cycles, 3) for cause, cycles in total.most_common()}
+
+
+def what_ifs(segments: Iterable[tuple[Mapping[str, Any], int]]) -> dict[str, dict[str, Any]]:
+    """Return the text of each change to the machine, and the cycles of one inference with it."""
+    known = [(explanation["what_if"], cycles) for explanation, cycles in segments if explanation]
+    texts = {change: what["text"] for found, _ in known for change, what in found.items()}
+    return {
+        change: {"text": text, "cycles": sum(found.get(change, {"cycles": c})["cycles"] for found, c in known)}
+        for change, text in texts.items()
+    }
+
+
+def live_in_segments(segments: Iterable[tuple[str, int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return SRAM contents over time, by segment, as (name, bytes reserved, explanation)."""
+    return [
+        {"segment": name, "reserved_bytes": reserved, **found["sram_live"]}
+        for name, reserved, found in segments
+        if found.get("sram_live")
+    ]
+
+
+def energy_line(energy: Mapping[str, Any]) -> str:
+    """Format the estimate of an inference's energy, with its bounds."""
+    between = f"between {energy['low_uj']:.3g} and {energy['high_uj']:.3g}"
+    return f"energy on the NPU, an estimate: {energy['estimate_uj']:.3g} uJ, {between} ({energy['estimated_with']})"
+
+
+def help_text(layer: Mapping[str, Any]) -> str:
+    """Format the change that speeds up an operator most: ``sram 1.6x``, or a dash."""
+    helps = layer.get("helps", ())
+    return f"{helps[0]['change']} {helps[0]['speedup']:.2g}x" if helps else NOTHING
+
+
+def explanation_lines(
+    causes: Mapping[str, float], what_if: Mapping[str, Mapping[str, Any]], cycles: int
+) -> Iterator[str]:
+    """Return lines with an inference's cycles by cause, and the effect of machine changes."""
+    if not causes or not cycles:
+        return
+    shown = list(causes.items())[:_CAUSES_SHOWN]
+    yield "cycles went to " + ", ".join(f"{cause} {share_text(spent / cycles)}" for cause, spent in shown)
+    for what in sorted(what_if.values(), key=lambda what: what["cycles"]):
+        if 0 < what["cycles"] < cycles:
+            speedup = f"{cycles / what['cycles']:.2f}x"
+            yield f"with {what['text']}: {count_text(what['cycles'], 'cycles')} ({speedup})"
+
 
 _TITLES = ("#", "operator", "result", "placed", "MACs", "cycles", "share", "bound by", "would help")
 _NUMBERS = frozenset({"#", "MACs", "cycles", "share"})
@@ -16,12 +79,12 @@ _WIDTH = 120  # of lines that go to a file or pipe
 
 
 def terminal_width() -> int:
-    """Characters on a line of the terminal; 120 where there is none."""
+    """Return the width of the terminal, 120 without one."""
     return shutil.get_terminal_size((_WIDTH, 0)).columns
 
 
 def headline(report: Mapping[str, Any]) -> str:
-    """One line: model, machine, latency, cycles, operators."""
+    """Format model, machine, latency, cycles and operators in one line."""
     operators = report["npu_op_count"] + report["host_op_count"]
     where = f"{report['target']} ({report['memory']})"
     return (
@@ -31,9 +94,9 @@ def headline(report: Mapping[str, Any]) -> str:
 
 
 def bound_by(layer: Mapping[str, Any]) -> str:
-    """What most of an operator's cycles went to, or the engine that was busy longest where that was not found out.
+    """Return the cause of most of an operator's cycles, or the busiest engine if causes are unknown.
 
-    ``host`` where it runs there, a dash where nothing is known.
+    ``host`` if it runs there, a dash if nothing is known.
     """
     if layer["placed"] != "npu":
         return "host"
@@ -44,7 +107,7 @@ def bound_by(layer: Mapping[str, Any]) -> str:
 
 
 def layer_lines(report: Mapping[str, Any], *, width: int, top: int) -> Iterator[str]:
-    """A table of the ``top`` operators by time, at most ``width`` characters wide where names can be shortened."""
+    """Return a table of the ``top`` operators by time, at most ``width`` characters wide if names can be shortened."""
     clock = report["clock_hz"] or 1
 
     def nanoseconds(layer: Mapping[str, Any]) -> float:
@@ -74,7 +137,7 @@ def layer_lines(report: Mapping[str, Any], *, width: int, top: int) -> Iterator[
 def aligned(
     titles: Sequence[str], rows: Sequence[Sequence[str]], numbers: frozenset[str], width: int, name: str = "result"
 ) -> Iterator[str]:
-    """Lines of a table; the column called ``name`` is shortened in its middle to make lines fit."""
+    """Return the lines of a table; the column ``name`` is shortened in its middle to make lines fit."""
     widths = [max(len(row[i]) for row in (titles, *rows)) for i in range(len(titles))]
     if name in titles:
         place = titles.index(name)
@@ -86,3 +149,80 @@ def aligned(
             for title, cell, size in zip(titles, row, widths, strict=True)
         )
         yield "  ".join(cells).rstrip()
+
+
+# Column -> key of the report.
+_NETWORK = (
+    ("network", "model"),
+    ("accelerator_configuration", "target"),
+    ("memory_mode", "memory"),
+    ("core_clock", "clock_hz"),
+    ("inference_time", "latency_s"),
+    ("inferences_per_second", "inferences_per_second"),
+    ("sram_memory_used", "sram_peak_bytes"),
+    ("nn_macs", "macs"),
+    ("cycles_total", "cycles_total"),
+    ("cycles_total_strict", "cycles_total_strict"),
+    ("model_floor_cycles", "model_floor_cycles"),
+    ("ideal_cycles", "ideal_cycles"),
+    ("mac_utilization", "mac_utilization"),
+    ("offchip_read_bytes", "offchip_read_bytes"),
+    ("sram_read_bytes", "sram_read_bytes"),
+    ("sram_write_bytes", "sram_write_bytes"),
+    ("weights_raw_bytes", "weights_raw_bytes"),
+    ("weights_encoded_bytes", "weights_encoded_bytes"),
+    ("program_bytes", "program_bytes"),
+    ("npu_operators", "npu_op_count"),
+    ("host_operators", "host_op_count"),
+)
+_LAYER = (
+    ("network", "model"),
+    ("operator", "operator"),
+    ("Original Operator", "op"),
+    ("Target", "placed"),
+    ("segment", "segment"),
+    ("Op Cycles", "cycles"),
+    ("Network% (cycles)", "share"),
+    ("MAC Count", "macs"),
+    ("Network% (MAC)", "mac_share"),
+    ("host_modelled_ns", "host_modelled_ns"),
+    ("first_cycle", "first_cycle"),
+    ("last_cycle", "last_cycle"),
+    ("Name", "name"),
+    ("reason", "reason"),
+)
+
+
+def network_csv(reports: Iterable[Mapping[str, Any]]) -> str:
+    """Return one line per report."""
+    lines = []
+    for report in reports:
+        seconds = report["latency_ms"] / 1000
+        lines.append({**report, "latency_s": seconds, "inferences_per_second": 1 / seconds if seconds else None})
+    return _csv(_NETWORK, lines)
+
+
+def layer_csv(reports: Iterable[Mapping[str, Any]]) -> str:
+    """Return one line per operator; after the common columns, busy cycles of every engine."""
+    reports = list(reports)
+    engines = sorted({name for r in reports for layer in r["layers"] for name in layer.get("busy_cycles", {})})
+    lines = []
+    for report in reports:
+        macs = report["macs"] or 1
+        cycles = report["cycles_total"] or 1
+        for layer in report["layers"]:
+            shares = {"share": 100 * layer["cycles"] / cycles, "mac_share": 100 * layer["macs"] / macs}
+            busy = {f"busy {name}": value for name, value in layer.get("busy_cycles", {}).items()}
+            lines.append({**layer, **shares, **busy, "model": report["model"]})
+    return _csv((*_LAYER, *((f"busy {name}", f"busy {name}") for name in engines)), lines)
+
+
+def _csv(columns: Sequence[tuple[str, str]], lines: Iterable[Mapping[str, Any]]) -> str:
+    cells = ([_text(line.get(key)) for _, key in columns] for line in lines)
+    return csv_text([[title for title, _ in columns], *cells])
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return f"{value:.6g}" if isinstance(value, float) and value != round(value) else str(value)

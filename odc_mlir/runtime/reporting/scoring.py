@@ -1,4 +1,4 @@
-"""How good outputs are, where the right answers are known."""
+"""Scores of outputs against known answers."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ OF_NUMBERS = frozenset({"rmse", "psnr_db"})  # of labels that are as many number
 
 
 def score(outputs: Sequence[Array], expected: Array) -> tuple[str, float]:
-    """A metric's name and value for one output per sample: the first of :func:`scores`."""
+    """Return a metric's name and value for one output per sample: the first of :func:`scores`."""
     return next(iter(scores(outputs, expected).items()))
 
 
 def scores(outputs: Sequence[Array], expected: Array) -> dict[str, float]:
-    """The measures that answers of this kind have, the one that decides first.
+    """Return the scores for this kind of answers, the decisive one first.
 
     Classes (see :func:`as_classes`), one per sample or one for each row of an output's last axis: ``top1_percent``,
-    ties going to the lower class; the same for integers where the output has as many, and for yes and no (see
+    ties going to the lower class; the same for integers if the output has as many, and for yes and no (see
     :func:`yes_above`). Numbers between 0 and 1 in pictures (several axes, or more than 16): ``psnr_db``. Other
-    numbers, as many as the output has: ``rmse``, ``mae`` and ``r2``, the share of the answers' variance that is
-    explained. Raises InputError when nothing of that fits.
+    numbers, as many as the output has: ``rmse``, ``mae`` and ``r2``, the explained share of the answers' variance.
+    Raises InputError if none fits.
     """
     if len(outputs) != len(expected):
         raise InputError(f"got {counted(len(expected), 'label')} for {counted(len(outputs), 'sample')}")
@@ -64,32 +64,32 @@ def _kind(labels: Array) -> str:
 
 
 def are_shares(labels: Array) -> bool:
-    """Whether labels are reals between 0 and 1."""
+    """Return whether labels are reals between 0 and 1."""
     return labels.dtype.kind == "f" and float(labels.min(initial=0.0)) >= 0.0 and float(labels.max(initial=1.0)) <= 1.0
 
 
 def _may_be_picture(output: Array) -> bool:
-    """Whether there are several axes, or more numbers than quantities; what is right of a row of few has no noise."""
+    """Return whether labels have several axes or many elements: the RMSE of a short row is no noise level."""
     return output.size > MOST_SINGLE or np.squeeze(output).ndim > 1
 
 
 def _are_alike(output: Array, labels: Array) -> bool:
-    """Whether both have the same elements in the same order: of one shape but for axes of 1, or one of them flat.
+    """Return whether both have the same elements in the same order: equal shapes without axes of 1, or one is flat.
 
-    As many in other axes are labels in another order, such as channels first.
+    Equal sizes in other shapes are labels in another order, such as channels first.
     """
     forms = [tuple(extent for extent in array.shape if extent != 1) for array in (output, labels)]
     return output.size == labels.size and (forms[0] == forms[1] or min(map(len, forms)) <= 1)
 
 
 def scores_of_pictures(given: NDArray[np.float64], wanted: NDArray[np.float64]) -> dict[str, float]:
-    """``psnr_db`` of numbers between 0 and 1, [samples, elements]; infinite where they are equal."""
+    """Return ``psnr_db`` of numbers between 0 and 1, [samples, elements]; infinite if they are equal."""
     with np.errstate(divide="ignore"):
         return {"psnr_db": float(-10.0 * np.log10(np.square(given - wanted).mean()))}
 
 
 def scores_of_numbers(given: NDArray[np.float64], wanted: NDArray[np.float64]) -> dict[str, float]:
-    """``rmse``, ``mae`` and ``r2`` of numbers, [samples, elements]; R² is NaN where no element varies."""
+    """Return ``rmse``, ``mae`` and ``r2`` of numbers, [samples, elements]; R² is NaN if no element varies."""
     squares = float(np.square(given - wanted).mean())
     spread = float(np.square(wanted - wanted.mean(axis=0)).mean())
     r2 = 1.0 - squares / spread if spread else float("nan")
@@ -97,22 +97,22 @@ def scores_of_numbers(given: NDArray[np.float64], wanted: NDArray[np.float64]) -
 
 
 def compared(outputs: Sequence[Array], expected: Array) -> tuple[Sequence[Array], Array]:
-    """Both as they are compared: as class numbers where labels are classes, or yes and no; else as they are."""
+    """Convert both to class numbers if labels are classes, or to yes and no; else leave them as they are."""
     if (threshold := yes_above(outputs, expected)) is not None:
         return said(outputs, threshold), (expected > 0).astype(np.int64)
     return outputs, as_classes(outputs, expected)
 
 
 def said(outputs: Sequence[Array], threshold: float) -> list[Array]:
-    """Outputs as 1 for yes, above ``threshold``, and 0 for no; int64."""
+    """Convert outputs to 1 for yes, above ``threshold``, and 0 for no; int64."""
     return [(output > threshold).astype(np.int64) for output in outputs]
 
 
 def yes_above(outputs: Sequence[Array], expected: Array) -> float | None:
-    """Above what outputs say yes: 0 for logits, 0.5 for shares; None where labels are not yes and no of each element.
+    """Return the threshold of yes in outputs: 0 for logits, 0.5 for shares; None unless labels are yes and no.
 
-    These are labels of two values, 0 or -1 and 1 or truths, that the outputs predict better than luck. Shares are also
-    numbers that are near to 0 and 1, as regression has them.
+    Such labels have two values, 0 or -1 and 1 or booleans, that the outputs predict better than chance. Outputs near 0
+    and 1, as of regressions, count as shares.
     """
     if len(outputs) != len(expected) or expected.dtype.kind not in "biuf":
         return None
@@ -131,13 +131,13 @@ def yes_above(outputs: Sequence[Array], expected: Array) -> float | None:
 
 
 def is_yes_or_no(expected: Array) -> bool:
-    """Whether labels are of two values, 0 or -1, and 1."""
+    """Return whether labels have two values, 0 or -1, and 1."""
     return expected.dtype.kind in "biuf" and np.unique(expected).astype(np.float64).tolist() in _NO_AND_YES
 
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """``percent``: what luck gets right of labels on average; at least and at most, up to three standard deviations."""
+    """Chance level: ``percent`` of labels right, with bounds of three standard deviations."""
 
     percent: float
     deviation: float
@@ -151,12 +151,12 @@ class Chance:
         return self.percent - DEVIATIONS * self.deviation
 
     def may_be(self, right_percent: float) -> bool:
-        """Whether so much is no better than luck; half of what is left to 100 % always is."""
+        """Return whether a score is no better than chance; half of the rest to 100 % always is better."""
         return right_percent <= min(self.most_percent, self.percent + _MOST_OF_REST * (100.0 - self.percent))
 
 
 def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
-    """How much of ``labels`` the same answers get right of them in any order; None: no classes."""
+    """Estimate the score of the same answers in random order; None unless they are classes."""
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
     if chosen is None or not chosen.size:
@@ -168,9 +168,9 @@ def by_chance(outputs: Sequence[Array], labels: Array) -> Chance | None:
 
 
 def guessing(outputs: Sequence[Array], labels: Array) -> Chance:
-    """How much of class ``labels`` a guess gets right of as many classes as labels and answers have.
+    """Return the chance level of guessing one of the classes in labels and answers.
 
-    Where most answers are classes that no label has, of as many as labels have: they are of another question.
+    If most answers are classes that no label has, only the labels' classes count: the answers are to another question.
     """
     labels = as_classes(outputs, labels)
     chosen = chosen_classes(outputs, labels)
@@ -186,7 +186,7 @@ def _chance(share: float, count: int) -> Chance:
 
 
 def sign_test(more: int, less: int) -> float:
-    """The probability that of so many that differ ``more``, or still more, go one way by chance alone."""
+    """Return the probability that, of this many differing samples, ``more`` or more go one way by chance."""
     changed = more + less
     if changed > _MOST_EXACT:
         return math.erfc((more - less - 1) / math.sqrt(2.0 * changed)) / 2.0
@@ -194,9 +194,9 @@ def sign_test(more: int, less: int) -> float:
 
 
 def as_classes(outputs: Sequence[Array], expected: Array) -> Array:
-    """``expected`` as class numbers, int64, where these are given as one-hot rows or as whole reals; else as it is.
+    """Convert one-hot rows or whole reals in ``expected`` to class numbers, int64; return others unchanged.
 
-    One-hot rows are as long as the outputs' last axis, each of zeros and a single one. Truths are 0 and 1.
+    One-hot rows are as long as the outputs' last axis, each of zeros and a single one. Booleans are 0 and 1.
     """
     if len(outputs) != len(expected) or not len(outputs) or expected.dtype.kind not in "biuf":
         return expected
@@ -211,7 +211,7 @@ def as_classes(outputs: Sequence[Array], expected: Array) -> Array:
 
 
 def _one_hot(outputs: Sequence[Array], expected: Array) -> Array | None:
-    """The classes that one-hot rows name; None for others."""
+    """Return the classes of one-hot rows; None for others."""
     width = _classes(outputs[0]) if len(outputs) else 0
     if not width or any(o.size != e.size or _classes(o) != width for o, e in zip(outputs, expected, strict=True)):
         return None
@@ -221,9 +221,9 @@ def _one_hot(outputs: Sequence[Array], expected: Array) -> Array | None:
 
 
 def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:
-    """The answer, one for each element of ``expected``; None where these are no classes.
+    """Return the answered class for each element of ``expected``; None unless these are classes.
 
-    That is the place of the largest element, or what an output of integers is itself.
+    The class is the index of the largest element, or an integer output itself.
     """
     if expected.dtype.kind not in "iu":
         return None
@@ -237,7 +237,7 @@ def chosen_classes(outputs: Sequence[Array], expected: Array) -> Array | None:
 
 
 def _are_classes(outputs: Sequence[Array], expected: Array) -> bool:
-    """Whether there are as many labels as rows of the outputs, or one for each output of several elements."""
+    """Return whether there are as many labels as rows of the outputs, or one for each output of several elements."""
     return _has_rows(outputs, expected) or (expected.ndim == 1 and all(o.size > 1 for o in outputs))
 
 

@@ -14,20 +14,20 @@ from odc_mlir._version import __version__
 from odc_mlir.errors import InvalidStateError, OptionError, SessionError
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.request import Preference
-from odc_mlir.runtime.auto.status import AutoStatus
+from odc_mlir.runtime.auto.settings import AutoStatus
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.session.exchange import Exchange, check_target
 from odc_mlir.runtime.session.loader import (
     INTERNAL_OUTPUTS,
     Choices,
+    Exchange,
     Loader,
     Source,
+    check_target,
     source_from_bytes,
     source_from_package,
     source_from_path,
 )
-from odc_mlir.runtime.session.recorder import SessionRecorder
-from odc_mlir.runtime.session.runner import Runner
+from odc_mlir.runtime.session.runner import Runner, SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE, check_chosen
 from odc_mlir.runtime.session.states import SessionCore, State, call, deprecated
 from odc_mlir.runtime.session.switcher import Switcher

@@ -21,14 +21,12 @@ from odc_mlir.plugins.registry import DEVICES, SUFFIX, entries
 from odc_mlir.plugins.request import Preference
 from odc_mlir.plugins.target import choose
 from odc_mlir.runtime.auto.aim import AUTO
-from odc_mlir.runtime.auto.status import AutoStatus, Fallback, Level, Phase
+from odc_mlir.runtime.auto.settings import AutoStatus, Fallback, Level, Phase
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.plan import PlanExecutor
 from odc_mlir.runtime.execution.units import Watcher
-from odc_mlir.runtime.session.backends import CPU, NAMES, NPU
-from odc_mlir.runtime.session.exchange import Exchange
-from odc_mlir.runtime.session.loader import Loader, model_bytes, model_path
-from odc_mlir.runtime.session.recorder import SessionRecorder
+from odc_mlir.runtime.session.loader import CPU, NAMES, NPU, Exchange, Loader, model_bytes, model_path
+from odc_mlir.runtime.session.runner import SessionRecorder
 from odc_mlir.runtime.session.settings import ENABLE
 from odc_mlir.runtime.session.tensors import Fitted
 
@@ -207,8 +205,8 @@ class Switcher:
         return isinstance(executor, PlanExecutor) and bool(executor.segments) and not executor.fallbacks
 
     def _lazy_compiler(self, target: str | None, preference: Preference | None) -> LazyCompiler:
+        from odc_mlir.runtime.auto.aim import is_quantized, why_not
         from odc_mlir.runtime.auto.background import Background, weakly
-        from odc_mlir.runtime.auto.original import is_quantized, why_not
         from odc_mlir.runtime.auto.recording import RunRecorder
 
         assert self._original is not None, "nothing is compiled without a model"
@@ -238,9 +236,8 @@ class Switcher:
     def _compiler_for(
         self, target: str | None, preference: Preference | None, recorder: RunRecorder, background: Background
     ) -> AutoCompiler:
-        from odc_mlir.runtime.auto.aim import aim_at
+        from odc_mlir.runtime.auto.aim import ExecutorOptions, Original, aim_at
         from odc_mlir.runtime.auto.controller import AutoCompiler
-        from odc_mlir.runtime.auto.original import ExecutorOptions, Original
         from odc_mlir.runtime.auto.settings import read_settings
 
         assert self._original is not None, "nothing is opened without a model"

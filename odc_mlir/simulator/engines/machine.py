@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.errors import SimulationError
-from odc_mlir.isa.code_types import TYPES
-from odc_mlir.isa.fields import LARGEST_SHIFT
+from odc_mlir.isa.fields import LARGEST_SHIFT, TYPES
 from odc_mlir.isa.weight_coding import decode
 from odc_mlir.simulator.memories import Access, Memories, SimulatedMemory
 from odc_mlir.targets import MemoryMode, Target

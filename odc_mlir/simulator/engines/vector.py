@@ -1,4 +1,4 @@
-"""The vector engine: element-wise arithmetic, pooling, reductions and softmax."""
+"""Instructions of the vector engine: semantics and costs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from odc_mlir.isa.fields import LUT_ENTRIES, SIGMOID_TABLE_BYTES, WIDE_LUT_BYTES
-from odc_mlir.isa.table.vector import BINARY, POOL_KINDS, REDUCE_INITS, REDUCE_KINDS, SIGMOIDS, VOP_KINDS
-from odc_mlir.numerics import lut
+from odc_mlir.isa.table.vector import (
+    BINARY,
+    POOL_KINDS,
+    REDUCE_INITS,
+    REDUCE_KINDS,
+    RESIZE_KINDS,
+    SIGMOIDS,
+    VOP_KINDS,
+    lstm_gates,
+)
+from odc_mlir.numerics import lstm, lut
 from odc_mlir.numerics.elementwise import (
     AddParams,
     MulParams,
@@ -21,12 +30,15 @@ from odc_mlir.numerics.elementwise import (
     scale_quantized,
     sub_quantized,
 )
-from odc_mlir.numerics.fixed import Requantizer, requantize, wrap32
+from odc_mlir.numerics.fixed import Requantizer, multiply, requantize, wrap32
+from odc_mlir.numerics.gates import saturate16
 from odc_mlir.numerics.int16 import SigmoidParams, logistic16, look_up, softmax16_codes, tanh16
 from odc_mlir.numerics.pooling import average_pool, max_pool
+from odc_mlir.numerics.resize_lines import Line, Lines, resize_bilinear_by_lines, resize_nearest_by_lines
 from odc_mlir.numerics.softmax import softmax_codes
 from odc_mlir.simulator.boxes import Box, box
 from odc_mlir.simulator.engines.machine import (
+    DTYPES,
     InstructionCost,
     Machine,
     Values,
@@ -313,3 +325,84 @@ def _softmax_passes(m: Machine, count: int, *, wide: bool) -> float:
     if wide:
         return count / vector.softmax_elements_per_cycle + 2 * _ENTRY_PAIR_BYTES * count / vector.requant_lanes
     return _SOFTMAX_PASSES * count / vector.softmax_elements_per_cycle
+
+
+PIXELS = {"nearest": 1, "bilinear": 4}  # that a result is made of
+TURNS = {"nearest": 1, "bilinear": 3}  # of a lane for a result: a blend multiplies once
+
+
+def resize(m: Machine, v: Values) -> InstructionCost:
+    """``out_height`` x ``out_width`` pixels of a tile, found at positions that grow by a step along each axis."""
+    kind = RESIZE_KINDS[v["kind"]]
+    dtype = check_type(v, "type", "u8", "i8", "i16")
+    item, channels = dtype.itemsize, v["channels"]
+    height, width, rows, columns = v["out_height"], v["out_width"], v["in_height"], v["in_width"]
+    require(min(height, width, rows, columns, channels) > 0, "computes nothing: a size is 0")
+    pixel = channels * item
+    check_pixels(rows, columns, pixel, v["in_stride_y"], v["in_stride_x"])
+    results = height * width * channels
+    work = InstructionCost(start=m.target.vector.start_cycles, lanes=TURNS[kind] * results)
+    area = box(v["input"], pixel, columns, v["in_stride_x"], rows, v["in_stride_y"])
+    source = m.access.read(m.memories.tile, area, moved=max(PIXELS[kind] * results * item, area.units))
+    target = box(v["output"], pixel, width, v["out_stride_x"], height, v["out_stride_y"])
+    out = m.access.write(m.memories.tile, target)
+    if out is None or source is None or m.memories.tile.data is None:
+        return work
+    strides = (v["in_stride_y"], v["in_stride_x"], item)
+    x = typed(m.memories.tile.data, dtype, v["input"], (rows, columns, channels), strides)
+    lines = Lines(Line(v["start_y"], v["step_y"]), Line(v["start_x"], v["step_x"]))
+    compute = resize_bilinear_by_lines if kind == "bilinear" else resize_nearest_by_lines
+    out[...] = compute(x, (height, width), lines).view(np.uint8).reshape(out.shape)
+    return work
+
+
+GATES = ("input_gate", "forget_gate", "cell_gate", "output_gate")
+PASSES = 2  # of each logistic function and tangent through the exponential unit: exponential, reciprocal
+_INT16 = DTYPES[2]
+
+
+def gates(m: Machine, v: Values) -> InstructionCost:
+    """Gates, cell state and hidden state of ``units`` units of an LSTM cell."""
+    units, count = v["units"], lstm_gates(v)
+    require(units > 0, "computes nothing: units is 0")
+    exponents = lstm.CELL_EXPONENTS
+    require(
+        v["cell_exponent"] in exponents,
+        f"cell_exponent is {v['cell_exponent']}, allowed: {exponents[0]}..{exponents[-1]}",
+    )
+    require(v["clip"] < 1 << 15, f"clip is {v['clip']}, no cell state is as large")
+    scales = [check_scale(v, name) for name in GATES[-count:]]
+    hidden_scale = check_scale(v, "out")
+    vector, functions = m.target.vector, count + 1  # a function of each gate, and the tangent of the cell state
+    work = InstructionCost(
+        start=vector.softmax_start_cycles,
+        shortest=PASSES * functions * units / vector.softmax_elements_per_cycle,
+        lanes=(count + 3) * units,  # sums of gates, both products of the cell state, the hidden state
+    )
+    sums = m.access.read(m.memories.accumulators, Box(v["accumulators"], count * units))
+    m.access.read(m.memories.tile, Box(v["input"], 2 * count * units))
+    state = Box(v["cell"], 2 * units)
+    m.access.read(m.memories.tile, state)
+    cell_out = m.access.write(m.memories.tile, state, in_place=state)
+    hidden_out = m.access.write(m.memories.tile, Box(v["hidden"], units))
+    data = m.memories.tile.data
+    if sums is None or cell_out is None or hidden_out is None or data is None:
+        return work
+    added = typed(data, _INT16, v["input"], (count, units), (2 * units, 2))
+    cell = typed(data, _INT16, v["cell"], (units,), (2,))
+    arguments = _arguments(sums.reshape(count, units), added, scales)
+    entry = arguments[0] if count == len(GATES) else None
+    forget, modulation, output = arguments[-3:]
+    new = lstm.next_cell(entry, forget, modulation, cell, v["cell_exponent"], v["clip"])
+    products = lstm.hidden_products(output, new, v["cell_exponent"])
+    cell_out[...] = new.view(np.uint8)
+    hidden_out[...] = requantize(products, *hidden_scale, v["out_zero"], -128, 127, "int8").view(np.uint8)
+    return work
+
+
+def _arguments(sums: NDArray[Any], added: NDArray[Any], scales: list[tuple[int, int]]) -> list[NDArray[np.int16]]:
+    """For each gate its argument in Q3, ``[units]``."""
+    return [
+        saturate16(multiply(wrap32(own), *scale).astype(np.int64) + part).astype(np.int16)
+        for own, part, scale in zip(sums, added, scales, strict=True)
+    ]

@@ -64,10 +64,8 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.errors import OptionError, parsing
 from odc_mlir.formats.channel_factors import NAME, decode, encode
-from odc_mlir.formats.npz import read_npz
-from odc_mlir.transforms.circle.equalizing.fronts import Floats, Front, LayerFront, fronts_of
-from odc_mlir.transforms.circle.equalizing.pairs import Balance, Pair
-from odc_mlir.transforms.circle.equalizing.tracing import Tracer
+from odc_mlir.formats.samples import read_npz
+from odc_mlir.transforms.circle.equalizing.pairs import Balance, Floats, Front, LayerFront, Pair, Tracer, fronts_of
 from odc_mlir.transforms.common.placement import operators
 
 METADATA = "circle.metadata"

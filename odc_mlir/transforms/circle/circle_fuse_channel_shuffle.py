@@ -39,7 +39,7 @@ from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.ops.spec import Trait
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import replace_layer
-from odc_mlir.transforms.circle.layout.channels import Channel, ShuffleRegion, shuffle_of
+from odc_mlir.transforms.circle.layout.rules import Channel, ShuffleRegion, shuffle_of
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,

@@ -26,7 +26,7 @@ def retype(value: SSAValue, type: Attribute) -> SSAValue:
 
 
 def _signed_with(value: SSAValue) -> Iterator[FuncOp]:
-    """Return functions whose type contains that of ``value``."""
+    """Return functions whose type contains the type of ``value``."""
     ends = [use.operation for use in value.uses if isinstance(use.operation, ReturnOp)]
     owners = [op.parent_op() for op in ends] + ([value.block.parent_op()] if isinstance(value, BlockArgument) else [])
     yield from (owner for owner in owners if isinstance(owner, FuncOp))

@@ -9,7 +9,7 @@ from xdsl.dialects.func import FuncOp, ReturnOp
 from xdsl.ir import BlockArgument, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import ConstOp, NoneOp
-from odc_mlir.formats.names import Names, tensor_names
+from odc_mlir.formats.quantities import Names, tensor_names
 from odc_mlir.support.locations import hint_of, name_loc, names_loc, value_name
 
 

@@ -22,7 +22,7 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.transforms.common.placement import CPU, SEGMENT, is_view, main_function, place_on_host, placed
 from odc_mlir.transforms.partition.npu_form_segments import dependencies, reorder
-from odc_mlir.transforms.partition.plans.rounds import alternate
+from odc_mlir.transforms.partition.plans.plans import alternate
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.dialects.npu_program import CHAINS, RECOMPUTED_MACS
 from odc_mlir.support.locations import op_name
 from odc_mlir.transforms.npu.lowering.site import tensor_of

@@ -33,7 +33,7 @@ from odc_mlir.errors import CompileError, OptionError
 from odc_mlir.ops.work import host_ns, tensor_bytes
 from odc_mlir.support.deadline import checkpoint
 from odc_mlir.targets import MemoryMode
-from odc_mlir.targets.host import HostCosts
+from odc_mlir.targets.costs import HostCosts
 from odc_mlir.transforms.common.defects import Defect, record_defect
 from odc_mlir.transforms.common.placement import (
     GROUP,

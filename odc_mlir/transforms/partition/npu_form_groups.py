@@ -5,7 +5,7 @@ Before::
     %1 = circle.pad(%0, %p) attributes {odc.placed = "npu"} : …
     %2 = circle.conv_2d(%1, %w, %b) attributes {odc.placed = "npu"} : …
 
-After: both have ``odc.group = 0``. The patterns are those of :mod:``odc_mlir.transforms.partition.plans.groups``,
+After: both have ``odc.group = 0``. The patterns are those of :mod:``odc_mlir.transforms.partition.plans.plans``,
 longest first; operators that the NPU does not support are in no group.
 """
 
@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
 from xdsl.passes import ModulePass
 
 from odc_mlir.transforms.common.placement import GROUP, NPU, main_function, operators, placed
-from odc_mlir.transforms.partition.plans.groups import groups
+from odc_mlir.transforms.partition.plans.plans import groups
 
 
 @dataclass(frozen=True)

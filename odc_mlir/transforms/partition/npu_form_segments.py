@@ -29,7 +29,7 @@ from xdsl.passes import ModulePass
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.ops.spec import Trait
 from odc_mlir.transforms.common.placement import NPU, SEGMENT, is_view, main_function, place_on_host, placed
-from odc_mlir.transforms.partition.plans.rounds import alternate
+from odc_mlir.transforms.partition.plans.plans import alternate
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from odc_mlir import ops
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.partition_ini import PartitionFile, parse_partition
+from odc_mlir.formats.one import PartitionFile, parse_partition
 from odc_mlir.support.locations import location_names
 from odc_mlir.transforms.common.placement import HOST, NPU, PLACE, main_function, operators
 
@@ -47,7 +47,7 @@ class OdcApplyAnnotationsPass(ModulePass):
     name = "odc-apply-annotations"
 
     file: str | None = None
-    """A partition file; see odc_mlir/formats/partition_ini.py."""
+    """A partition file; see odc_mlir/formats/one.py."""
 
     host: tuple[str, ...] = ()
     """Opcodes and result names to run on the host."""

@@ -37,7 +37,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, VariableOp, tensor_facts, tensor_type
-from odc_mlir.formats.names import Names
+from odc_mlir.formats.quantities import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.locations import value_name

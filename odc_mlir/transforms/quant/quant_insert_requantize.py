@@ -36,7 +36,7 @@ from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewri
 
 from odc_mlir.dialects.circle import CircleOp, tensor_facts
 from odc_mlir.errors import CompileError
-from odc_mlir.formats.names import Names
+from odc_mlir.formats.quantities import Names
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.placement import functions
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_once

@@ -52,7 +52,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OptionError, parsing
-from odc_mlir.formats.npz import read_npz
+from odc_mlir.formats.samples import read_npz
 from odc_mlir.ops.spec import Trait
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.preparation import joins_channels, preparing

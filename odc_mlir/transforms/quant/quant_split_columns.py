@@ -40,7 +40,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import CircleOp, info_of
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OptionError, parsing
-from odc_mlir.formats.npz import read_npz
+from odc_mlir.formats.samples import read_npz
 from odc_mlir.quantizer.policy.schemes import dequantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import WeightedLayer, constant, constant_name, is_real, part, real, shape_of

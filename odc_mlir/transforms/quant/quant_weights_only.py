@@ -47,7 +47,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, node_of, tensor_type
 from odc_mlir.errors import ModelError
-from odc_mlir.formats.names import Names
+from odc_mlir.formats.quantities import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.policy.schemes import FLOAT, fitted, on_grid, quantize_constant, scheme, weight_params

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from odc_mlir.calibration.coverage import FEWEST_RUNS, coverage, document
-from odc_mlir.calibration.recorded import InputFacts, RecordFinding, Records
+from odc_mlir.calibration.recorded import FEWEST_RUNS, InputFacts, RecordFinding, Records, coverage, document
 from odc_mlir.calibration.statistics import LOWEST, TensorStatistics
 
 INPUT, INNER = (0, "input"), (0, "inner")

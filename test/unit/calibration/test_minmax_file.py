@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder
-from odc_mlir.calibration.describe import describe_minmax
-from odc_mlir.calibration.minmax_file import is_minmax, read_minmax, write_minmax
 from odc_mlir.calibration.recorded import Records
+from odc_mlir.calibration.records import describe_minmax, is_minmax, read_minmax, write_minmax
 from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import ModelError, RecordsError
 from odc_mlir.formats.circle.model import Model

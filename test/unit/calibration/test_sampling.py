@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from odc_mlir.calibration.sampling import stratified
+from odc_mlir.calibration.copies import stratified
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 0), (0, 5), (1, 1), (1, 5), (4, 5), (5, 5), (16, 17), (16, 100)])

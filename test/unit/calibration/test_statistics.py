@@ -11,10 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from odc_mlir.calibration import statistics as module
-from odc_mlir.calibration.histogram import BINS, Histogram, exponent_for
-from odc_mlir.calibration.packing import DamagedError, pack, unpack
-from odc_mlir.calibration.reductions import across, extremes_by_channel
-from odc_mlir.calibration.statistics import LOWEST, TensorStatistics
+from odc_mlir.calibration.statistics import (
+    BINS,
+    LOWEST,
+    DamagedError,
+    Histogram,
+    TensorStatistics,
+    across,
+    exponent_for,
+    extremes_by_channel,
+    pack,
+    unpack,
+)
 
 FLOATS = st.floats(width=32, allow_nan=True, allow_infinity=True)
 FINITE = st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**100), max_value=2.0**100)

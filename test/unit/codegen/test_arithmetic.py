@@ -19,9 +19,9 @@ from odc_mlir.codegen.objects import emit_assembly
 from odc_mlir.emitter.native_segment import llvm_text
 from odc_mlir.numerics.fixed import INT32_MAX, multiply, requantize
 from odc_mlir.transforms.native.convert_native_to_llvm import convert_functions
-from odc_mlir.transforms.native.kernels import helpers as kernels
-from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels import registry
 from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, WORDS, Loops, buffer, i8, i16
+from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.lowering.arithmetic import scaling_fields
 from odc_mlir.universe import make_context
 
@@ -34,7 +34,7 @@ MULTIPLIERS = [1 << 30, (1 << 30) + 1, INT32_MAX, INT32_MAX - 1, 1518500250]
 @cache
 def _scale() -> Callable[..., None]:
     """A function ``(sums, fields, result, count)``: every sum by its own multiplier."""
-    helper = kernels.scale("scale")
+    helper = registry.scale("scale")
     w = Loops("run", {"sums": WORDS, "fields": WORDS, "result": WORDS, "count": INDEX})
 
     def chunk(i: Any) -> None:
@@ -85,11 +85,11 @@ def test_scaling_anything(seed: int) -> None:
 
 
 def test_requantising_clamps_and_shifts() -> None:
-    helper = kernels.scale("scale")
+    helper = registry.scale("scale")
     w = Loops("run", {"sums": WORDS, "fields": WORDS, "result": BYTES})
     fields = [w.load_lanes(w["fields"], w.constant(n * LANES), LANES) for n in range(7)]
     total = w.call(helper, w.load_lanes(w["sums"], w.constant(0), LANES), *fields[:4])
-    w.store_lanes(kernels.within(w, total, fields[4:], i8), w["result"], w.constant(0))
+    w.store_lanes(registry.within(w, total, fields[4:], i8), w["result"], w.constant(0))
     run = native_function(w.finish(), [helper])
     sums = np.array([-5000, -129, -128, -3, -2, -1, 0, 1, 2, 3, 126, 127, 128, 129, 250, 5000], np.int32)
     q, e, result = 1 << 30, -1, np.zeros(LANES, np.uint8)
@@ -105,7 +105,7 @@ def test_requantising_clamps_and_shifts() -> None:
 def test_products_of_other_processors(target: str, instructions: set[str]) -> None:
     """What they compute is seen where whole models run under an emulator."""
     machine = resolve(target)
-    helper = kernels.HELPERS[f"dot_{machine.dot}"]("dot")
+    helper = registry.HELPERS[f"dot_{machine.dot}"]("dot")
     helper.properties.pop("sym_visibility", None)
     module = ModuleOp([helper])
     convert_functions(make_context(), module)
@@ -116,7 +116,7 @@ def test_products_of_other_processors(target: str, instructions: set[str]) -> No
 @pytest.mark.parametrize(("kind", "feature"), [("portable", None), ("madd", "avx2"), ("vnni", "avx512vnni")])
 def test_dot_products(kind: str, feature: str | None) -> None:
     _skip_without(feature)
-    helper = kernels.HELPERS[f"dot_{kind}"]("dot")
+    helper = registry.HELPERS[f"dot_{kind}"]("dot")
     w = Loops("run", {"x": BYTES, "weights": BYTES, "sums": WORDS})
     first = w.constant(0)
     arguments = [w.load_lanes(w["sums"], first, LANES), w.load_lanes(w["x"], first, 4)]
@@ -134,7 +134,7 @@ def test_dot_products(kind: str, feature: str | None) -> None:
 @pytest.mark.parametrize(("kind", "feature"), [("portable", None), ("madd", "avx2"), ("vnni", "avx512vnni")])
 def test_dot_products_of_pairs(kind: str, feature: str | None) -> None:
     _skip_without(feature)
-    helper = kernels.HELPERS[f"dot_pairs_{kind}"]("dot")
+    helper = registry.HELPERS[f"dot_pairs_{kind}"]("dot")
     w = Loops("run", {"x": buffer(i16), "weights": buffer(i16), "sums": WORDS})
     first = w.constant(0)
     arguments = [w.load_lanes(w["sums"], first, LANES), w.load_lanes(w["x"], first, 2)]

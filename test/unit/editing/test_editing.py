@@ -15,11 +15,10 @@ import odc_mlir
 from helpers import rewrite_parts as parts
 from helpers.equivalence import results_of
 from helpers.float_nets import FloatNet, assign, run_pass
-from odc_mlir.editing.cutting import extract, keep_operators, main_operators
+from odc_mlir.editing.cutting import divide, extract, keep_operators, main_operators, recipe
 from odc_mlir.editing.parameters import constants, fake_quantize, implant, resize
-from odc_mlir.editing.parts import divide, recipe
 from odc_mlir.errors import ModelError, OptionError
-from odc_mlir.formats.partition_ini import PartitionFile
+from odc_mlir.formats.one import PartitionFile
 
 
 def _chain() -> tuple[FloatNet, ModuleOp]:

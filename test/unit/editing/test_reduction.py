@@ -12,9 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 
 import odc_mlir
 from helpers.float_nets import FloatNet
-from odc_mlir.editing.cutting import main_operators
+from odc_mlir.editing.cutting import main_operators, reduce
 from odc_mlir.editing.parameters import constants
-from odc_mlir.editing.reduction import reduce
 from odc_mlir.tools.odc_reduce import main
 
 

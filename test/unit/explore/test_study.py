@@ -17,9 +17,8 @@ from helpers.data import REPOSITORY
 from helpers.exploring import KILLED, deadly, endless, formula
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.explore import study
-from odc_mlir.explore.evaluate import Bound, Outcome, Task
 from odc_mlir.explore.space import ParameterAxis
-from odc_mlir.explore.study import Definition, run
+from odc_mlir.explore.study import Bound, Definition, Outcome, Task, run
 from odc_mlir.tools.odc_compile import main as compile_main
 from odc_mlir.tools.odc_explore import main
 

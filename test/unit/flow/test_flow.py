@@ -14,9 +14,7 @@ import odc_mlir
 from helpers.source import REPOSITORY
 from odc_mlir.errors import OdcError, OptionError, UnsupportedError
 from odc_mlir.explore.space import toml_lines
-from odc_mlir.flow.declared import read_toml
-from odc_mlir.flow.one import read_cfg, read_workflow
-from odc_mlir.flow.steps import Flow, FlowStep, read_state, run, state_document
+from odc_mlir.flow import Flow, FlowStep, read_cfg, read_state, read_toml, read_workflow, run, state_document
 from odc_mlir.tools.odc_build import main
 
 MODEL = REPOSITORY / "examples" / "on_device" / "digits_mobile_hard.circle"

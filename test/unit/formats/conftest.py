@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from odc_mlir.formats.circle.encoder import Encoder
 from odc_mlir.formats.circle.schema import circle_schema, tflite_schema
+from odc_mlir.formats.circle.writer import Encoder
 
 Record = dict[str, Any]
 

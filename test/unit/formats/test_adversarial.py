@@ -12,7 +12,7 @@ import flatbuffers
 import pytest
 
 from odc_mlir.errors import ModelError
-from odc_mlir.formats.circle import decoder
+from odc_mlir.formats.circle import reader
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 
@@ -154,10 +154,10 @@ def test_vtable_outside(distance: int) -> None:
 
 
 def test_more_tables_than_any_model_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoder, "MAX_TABLES", 3)
+    monkeypatch.setattr(reader, "MAX_TABLES", 9)
     assert read_model(_file(lambda builder: _vector(builder, [_table(builder, {})] * 9))).subgraphs
-    with pytest.raises(ModelError, match=r"subgraphs\[3\]: the file has more than 3 tables"):
-        read_model(_file(lambda builder: _vector(builder, [_table(builder, {}) for _ in range(4)])))
+    with pytest.raises(ModelError, match=r"subgraphs\[9\]: the file has more than 9 tables"):
+        read_model(_file(lambda builder: _vector(builder, [_table(builder, {}) for _ in range(10)])))
 
 
 def test_one_string_for_everything_is_decoded_once() -> None:

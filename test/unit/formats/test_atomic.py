@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from odc_mlir.errors import OdcError
-from odc_mlir.formats.atomic import write_file
+from odc_mlir.formats.outputs import write_file
 
 
 def test_writes_all_chunks(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from odc_mlir.formats import memo
-from odc_mlir.formats.memo import Memo
+from odc_mlir.formats import private
+from odc_mlir.formats.private import Memo
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_damaged_files_count_as_empty_and_are_replaced(
     elif damage == "pipe":
         os.mkfifo(path)
     elif damage == "large":
-        path.write_bytes(whole + b" " * memo.MAX_BYTES)
+        path.write_bytes(whole + b" " * private.MAX_BYTES)
     elif damage == "nested":
         body = b"[" * 100_000
         path.write_bytes(f"odc-memo 1 {hashlib.sha256(body).hexdigest()}\n".encode() + body)
@@ -97,7 +97,7 @@ def test_a_cache_of_no_use_is_no_error(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_file_starts_again_when_it_is_full(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memo, "MAX_BYTES", 200)
+    monkeypatch.setattr(private, "MAX_BYTES", 200)
     keep(a="x" * 80)
     keep(b="y" * 80)
     again = Memo.open("things", "v1")
@@ -107,7 +107,7 @@ def test_a_file_starts_again_when_it_is_full(cache: Path, monkeypatch: pytest.Mo
 
 
 def test_files_of_other_versions_go_when_they_are_too_many(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memo, "MAX_FILES", 2)
+    monkeypatch.setattr(private, "MAX_FILES", 2)
     paths = []
     for number in range(3):
         paths.append(keep(f"v{number}", a=number))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from odc_mlir.formats.names import Names, tensor_names
+from odc_mlir.formats.quantities import Names, tensor_names
 
 
 @pytest.mark.parametrize(

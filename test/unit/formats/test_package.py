@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from odc_mlir.errors import PackageError
-from odc_mlir.formats import members, package
+from odc_mlir.formats import manifest, package
 from odc_mlir.formats.manifest import MANIFEST_PATH
 from odc_mlir.formats.package import PackageFiles, build_package, is_package, read_package, write_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
@@ -283,7 +283,7 @@ def test_encrypted_members(files: PackageFiles, tmp_path: Path) -> None:
 
 
 def test_zip_bombs(files: PackageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "_EXPANSION_SLACK_BYTES", 0)
+    monkeypatch.setattr(manifest, "_EXPANSION_SLACK_BYTES", 0)
 
     def compress(info: zipfile.ZipInfo) -> None:
         info.compress_type = zipfile.ZIP_DEFLATED
@@ -294,10 +294,10 @@ def test_zip_bombs(files: PackageFiles, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_too_many_members(files: PackageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "MAX_MEMBERS", len(files.members))
+    monkeypatch.setattr(manifest, "MAX_MEMBERS", len(files.members))
     write_package(files, tmp_path / "p.zip")
     write_package(read_package(tmp_path / "p.zip"), tmp_path / "p")
-    monkeypatch.setattr(members, "MAX_MEMBERS", len(files.members) - 1)
+    monkeypatch.setattr(manifest, "MAX_MEMBERS", len(files.members) - 1)
     with pytest.raises(PackageError, match=r"more than \d+ files"):
         read_package(tmp_path / "p.zip")
     with pytest.raises(PackageError, match=r"more than \d+ files"):

@@ -13,10 +13,17 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder, add_model, host_plan, model_bytes
 from odc_mlir.errors import OdcError, PackageError
-from odc_mlir.formats import atomic, package_update
+from odc_mlir.formats import outputs, package
 from odc_mlir.formats.manifest import MANIFEST_PATH, Manifest
-from odc_mlir.formats.package import PackageFiles, build_package, read_package, write_package
-from odc_mlir.formats.package_update import install, original_of, roll_back
+from odc_mlir.formats.package import (
+    PackageFiles,
+    build_package,
+    install,
+    original_of,
+    read_package,
+    roll_back,
+    write_package,
+)
 
 
 def _own(tmp_path: Path, name: str) -> Path:
@@ -170,8 +177,8 @@ def test_any_failing_step_leaves_the_old_state(
         with monkeypatch.context() as patch:
             patch.setattr(os, "fsync", _failing_after(steps, os.fsync))
             patch.setattr(os, "rename", _failing_after(steps, os.rename))
-            patch.setattr(atomic, "sync_folder", _failing_after(steps, atomic.sync_folder))
-            patch.setattr(package_update, "sync_folder", _failing_after(steps, package_update.sync_folder))
+            patch.setattr(outputs, "sync_folder", _failing_after(steps, outputs.sync_folder))
+            patch.setattr(package, "sync_folder", _failing_after(steps, package.sync_folder))
             try:
                 install(path, _compiled())
                 break

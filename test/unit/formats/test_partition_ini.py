@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from odc_mlir.errors import OptionError
-from odc_mlir.formats.partition_ini import PartitionFile, parse_partition
+from odc_mlir.formats.one import PartitionFile, parse_partition
 
 HEAD = "[partition]\nbackends=cpu,npu\ndefault=npu\n"
 OPCODES, NAMES = "[OPCODE]\nDIV=cpu\n_=cpu\nAdd=npu\n", "[OPNAME]\na/b:0;1=cpu\n"

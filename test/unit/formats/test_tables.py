@@ -9,7 +9,7 @@ import re
 import pytest
 
 from helpers.source import package_files
-from odc_mlir.formats.tables import csv_text
+from odc_mlir.formats.quantities import csv_text
 
 
 @pytest.mark.parametrize(
@@ -41,4 +41,4 @@ def test_all_tables_are_written_here() -> None:
     users = [
         path.name for path in package_files() if re.search(r"^\s*(import|from) csv\b", path.read_text(), re.MULTILINE)
     ]
-    assert users == ["tables.py"]
+    assert users == ["quantities.py"]

@@ -11,7 +11,7 @@ import pytest
 
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.errors import OptionError
-from odc_mlir.formats import visq
+from odc_mlir.formats import one
 from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 from odc_mlir.tools import odc_diff
 
@@ -31,13 +31,13 @@ def test_metrics_of_visq() -> None:
 
 def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
     errors = {"a": 0.25, "b:0": 1.0 / 3}
-    content = visq.document("m.circle", "mse", errors)
+    content = one.document("m.circle", "mse", errors)
     assert content["meta"]["metric"] == "MSE"
     scheme = content["meta"]["colorscheme"]
     assert (len(scheme), scheme[0]["b"], scheme[-1]["e"]) == (9, 0.25, 0.3333)
     (tmp_path / "e.json").write_text(json.dumps(content))
-    assert visq.read(tmp_path / "e.json") == ("mse", {"a": 0.25, "b:0": 0.3333})
-    whole = visq.document("m", "mpeir", errors)["meta"]["colorscheme"]
+    assert one.read(tmp_path / "e.json") == ("mse", {"a": 0.25, "b:0": 0.3333})
+    whole = one.document("m", "mpeir", errors)["meta"]["colorscheme"]
     assert (whole[0]["b"], whole[-1]["e"]) == (0.0, 1.0)
 
 
@@ -60,7 +60,7 @@ def test_files_are_read_as_they_were_written(tmp_path: Path) -> None:
 def test_files_that_are_none(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "e.json").write_text(content)
     with pytest.raises(OptionError, match=message):
-        visq.read(tmp_path / "e.json")
+        one.read(tmp_path / "e.json")
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def models(tmp_path: Path) -> list[Path]:
 
 
 def test_the_command_knows_all_metrics() -> None:
-    assert odc_diff.VISQ_METRICS == visq.METRICS
+    assert odc_diff.VISQ_METRICS == one.METRICS
 
 
 def _diff(*words: Any) -> int:
@@ -91,11 +91,11 @@ def _diff(*words: Any) -> int:
 
 
 def test_two_models_give_a_file_and_a_graph(models: list[Path], tmp_path: Path) -> None:
-    for metric in visq.METRICS:
+    for metric in one.METRICS:
         out, graph = tmp_path / f"{metric}.json", tmp_path / f"{metric}.dot"
         flags = ("--load", tmp_path / "in.npz", "-q", "--visq", out, "--dot", graph, "--visq-metric", metric)
         assert _diff(*models, *flags) == 1
-        found, errors = visq.read(out)
+        found, errors = one.read(out)
         assert (found, list(errors)) == (metric, ['y"', "z"])
         text = graph.read_text()
         assert text.startswith("// odc-mlir: errors of layers, ")
@@ -104,7 +104,7 @@ def test_two_models_give_a_file_and_a_graph(models: list[Path], tmp_path: Path) 
         assert "n0 -> n1;" in text
         assert text.count("-> n1;") == 1, "MUL reads one tensor twice"
         assert text.count("#") == 2, "both operators have a colour"
-    values = {metric: visq.read(tmp_path / f"{metric}.json")[1]['y"'] for metric in visq.METRICS}
+    values = {metric: one.read(tmp_path / f"{metric}.json")[1]['y"'] for metric in one.METRICS}
     # codes of 0.06 and -0.3 are 0 and -2 (-0.25): they are wrong by 0.06 and 0.05
     assert values["tae"] == pytest.approx(0.06 + 0.05, rel=1e-3)
     assert values["mse"] == pytest.approx((0.06**2 + 0.05**2) / 4, rel=1e-3)

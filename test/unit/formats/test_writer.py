@@ -257,7 +257,7 @@ def test_operator_codes_are_stored_once() -> None:
 
 @pytest.mark.parametrize(("name", "narrow", "wide"), [("GRU", -5, -5), ("ADD", 0, 0), ("GELU", 127, 150)])
 def test_operator_code_fields(name: str, narrow: int, wide: int) -> None:
-    from odc_mlir.formats.circle.decoder import Decoder
+    from odc_mlir.formats.circle.reader import Decoder
 
     data = write_model(_model(Operator(name, inputs=(0, 1), outputs=(2,))))
     (code,) = Decoder(memoryview(data), SCHEMA).root()["operator_codes"]

@@ -10,7 +10,7 @@ from xdsl.dialects.func import FuncOp
 from odc_mlir.errors import ModelError
 from odc_mlir.formats.circle.model import Model, SubGraph, Tensor
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.frontend.load import load_module
+from odc_mlir.frontend.import_circle import load_module
 from odc_mlir.universe import make_context
 
 TEXT = b"func.func @from_text() {\n  func.return\n}\n"

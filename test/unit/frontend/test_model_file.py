@@ -12,7 +12,7 @@ import pytest
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.errors import UnsupportedError
-from odc_mlir.frontend.model_file import save_module
+from odc_mlir.frontend.export_circle import save_module
 from odc_mlir.runtime import api
 from odc_mlir.tools import odc_circle, odc_optimize, odc_quantize
 

@@ -7,8 +7,7 @@ import ast
 import pytest
 
 from odc_mlir import targets
-from odc_mlir.isa.cost import DELAYS, WIDTHS, Cost
-from odc_mlir.isa.fields import Instruction
+from odc_mlir.isa.fields import DELAYS, WIDTHS, Cost, Instruction
 from odc_mlir.isa.instructions import BY_MNEMONIC, INSTRUCTIONS
 
 NPU = targets.load("npu-256")

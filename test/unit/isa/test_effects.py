@@ -13,8 +13,7 @@ from odc_mlir.dialects import npu
 from odc_mlir.isa.codec import Instr, split_address
 from odc_mlir.isa.compact import read_code
 from odc_mlir.isa.container import read
-from odc_mlir.isa.effects import Area
-from odc_mlir.isa.fields import Kind, Region
+from odc_mlir.isa.fields import Area, Kind, Region
 from odc_mlir.simulator.boxes import Box
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.engines import executors

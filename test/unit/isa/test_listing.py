@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from helpers import npu_listing
 from odc_mlir.errors import CompileError, PackageError
 from odc_mlir.isa import container
+from odc_mlir.isa.assembly import read_listing, write_listing
 from odc_mlir.isa.container import MapEntry
-from odc_mlir.isa.listing import read_listing, write_listing
 
 FILE = npu_listing.packed()
 BASE = container.read(FILE)

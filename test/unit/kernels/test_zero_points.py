@@ -19,7 +19,7 @@ from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
-from odc_mlir.transforms.partition.rules.sum_checks import bias as check_bias
+from odc_mlir.transforms.partition.rules.operator_checks import bias as check_bias
 
 Array = NDArray[Any]
 SHAPES = {

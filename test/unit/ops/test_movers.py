@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helpers.nodes import const, infer, node, run, tensor
 from odc_mlir.errors import ModelError
-from odc_mlir.ops.infer.slicing import Masks, strided_slice
+from odc_mlir.ops.shape import Masks, strided_slice
 from odc_mlir.ops.spec import Shape
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from helpers.nodes import const, infer, node, quant, tensor
 from odc_mlir.errors import ModelError, UnsupportedError
-from odc_mlir.ops.infer.geometry import axis_window, transposed_pad
+from odc_mlir.ops.infer.common import axis_window, transposed_pad
 from odc_mlir.ops.spec import Shape
 
 STEP = {"stride_h": 1, "stride_w": 1}

@@ -5,8 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from odc_mlir.pages import charts
-from odc_mlir.pages.markup import Column, Html, TableCell, bullets, data, joined, pairs, short_name, table, tag, text
-from odc_mlir.pages.page import Figure, Section, render
+from odc_mlir.pages.markup import (
+    Column,
+    Figure,
+    Html,
+    Section,
+    TableCell,
+    bullets,
+    data,
+    joined,
+    pairs,
+    render,
+    short_name,
+    table,
+    tag,
+    text,
+)
 from odc_mlir.simulator.path import CAUSES
 
 EVIL = "<script>alert('x')</script>&\""

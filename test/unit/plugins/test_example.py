@@ -26,12 +26,12 @@ from odc_mlir.plugins import registry
 from odc_mlir.plugins.target import Costs, Rule, RuleTable, SegmentModel, TargetFacts, choose, described
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto.aim import aim_at
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 from odc_mlir.runtime.devices import attached, open_device
 from odc_mlir.runtime.execution.plan import PlanExecutor
-from odc_mlir.targets.host import load_host
+from odc_mlir.targets.costs import load_host
 from odc_mlir.tools import odc_compile, odc_dump, odc_run
-from odc_mlir.tools.diagnosis import diagnose
+from odc_mlir.tools.odc_doctor import diagnose
 from odc_mlir.universe import make_context
 
 

@@ -14,9 +14,7 @@ import pytest
 from helpers.data import REPOSITORY
 from odc_mlir import targets
 from odc_mlir.dialects.npu_isa import BY_MNEMONIC, UNROLLED
-from odc_mlir.isa.cost import FUNCTIONS, Cost
-from odc_mlir.isa.effects import Area, Effects, nothing
-from odc_mlir.isa.fields import Field, Instruction, Kind, Queue
+from odc_mlir.isa.fields import FUNCTIONS, Area, Cost, Effects, Field, Instruction, Kind, Queue, nothing
 from odc_mlir.isa.instructions import INSTRUCTIONS, in_order
 from odc_mlir.simulator.engines import executors
 from validation_set import cases

@@ -10,7 +10,7 @@ import pytest
 
 import odc_mlir
 from helpers.float_models import two_layers
-from odc_mlir.calibration.sampling import stratified
+from odc_mlir.calibration.copies import stratified
 from odc_mlir.errors import InputError, OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model

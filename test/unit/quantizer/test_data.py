@@ -6,9 +6,7 @@ import numpy as np
 import pytest
 
 from helpers.models import ModelBuilder, add_model
-from odc_mlir.calibration.copies import without
-from odc_mlir.calibration.repeats import distinct
-from odc_mlir.calibration.sampling import stratified
+from odc_mlir.calibration.copies import distinct, stratified, without
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.calibration import Pictures
 from odc_mlir.quantizer.samples import LoadOptions, make_data, split

@@ -13,7 +13,7 @@ from helpers.float_models import rescaled_mobilenet
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir import loading
 from odc_mlir.errors import OptionError
-from odc_mlir.formats import visq
+from odc_mlir.formats import one
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.models import layers_of, prepare
@@ -95,7 +95,7 @@ def test_a_pattern_that_is_not_there_is_said() -> None:
 def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
     """Nothing but the layer that the file knows is taken for what makes noise."""
     path = tmp_path / "e.json"
-    path.write_text(json.dumps(visq.document("m", "mpeir", {"h": 0.5, "nothing": 1.0})))
+    path.write_text(json.dumps(one.document("m", "mpeir", {"h": 0.5, "nothing": 1.0})))
     chosen: dict[str, Any] = {"calibration": SAMPLES, "mixed": "on", "limit": 0.001, "visq_file": str(path), **PLAIN}
     made = quantize(_normalised("MUL"), **chosen)
     tried = [set(point["precisions"]) for point in made.verdict["front"]]
@@ -105,7 +105,7 @@ def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
     assert all(len(names) > len(tried) for names in tried if names not in known)
     measured = quantize(_normalised("MUL"), **{**chosen, "visq_file": None})
     assert any(len(point["precisions"]) > 1 for point in measured.verdict["front"])
-    path.write_text(json.dumps(visq.document("m", "mpeir", {"nothing": 1.0})))
+    path.write_text(json.dumps(one.document("m", "mpeir", {"nothing": 1.0})))
     with pytest.raises(OptionError, match="the errors are of no layer of the optimised model"):
         quantize(_normalised("MUL"), **chosen)
 

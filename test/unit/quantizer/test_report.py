@@ -11,7 +11,7 @@ import pytest
 
 from helpers.float_models import squeeze_excite
 from odc_mlir.formats.circle.writer import write_model
-from odc_mlir.formats.visq import COLOURS
+from odc_mlir.formats.one import COLOURS
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.models import graph_of
 from odc_mlir.quantizer.quantize import Quantized, quantize

@@ -9,7 +9,7 @@ import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder
-from odc_mlir.calibration.sampling import stratified
+from odc_mlir.calibration.copies import stratified
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.runtime.execution.executor import HostExecutor

@@ -12,8 +12,7 @@ import odc_mlir
 from helpers.float_nets import FloatNet
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.execution.index_limits import index_limits
+from odc_mlir.runtime.execution.graph import build_graph, index_limits
 
 
 def _index(n: FloatNet, *shape: int) -> SSAValue:

@@ -9,7 +9,7 @@ from helpers.models import ModelBuilder
 from odc_mlir.errors import AllocationError, ModelError, UnsupportedError
 from odc_mlir.formats.circle.model import Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.runtime.execution import calls
+from odc_mlir.runtime.execution import units
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 
@@ -51,7 +51,7 @@ def _doubling_calls(depth: int) -> Model:
 
 
 def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_CALLS", 100)
+    monkeypatch.setattr(units, "MAX_CALLS", 100)
     executor = HostExecutor(build_graph(_endless_loop()))
     (ended,) = executor.run([np.array([False])])
     assert not ended[0]
@@ -62,7 +62,7 @@ def test_endless_loop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_calls_that_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "MAX_CALLS", 100)
+    monkeypatch.setattr(units, "MAX_CALLS", 100)
     x = [np.ones(1, np.float32)]
     assert HostExecutor(build_graph(_doubling_calls(6))).run(x)[0] == 1
     with pytest.raises(ModelError, match="subgraphs have been run 100 times"):

@@ -9,7 +9,7 @@ from odc_mlir import samples
 from odc_mlir.isa import container
 from odc_mlir.isa.compact import read_code
 from odc_mlir.runtime.package import Package
-from odc_mlir.runtime.reporting import report_code, report_html
+from odc_mlir.runtime.reporting import report_html
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +18,7 @@ def package() -> Package:
 
 
 def test_every_instruction_but_those_of_no_operator_is_there_once(package: Package) -> None:
-    code = report_code.operator_code(package)
+    code = report_html.operator_code(package)
     assert sorted(code) == list(range(7))
     assert package.plan is not None
     (step,) = package.plan.segments
@@ -32,8 +32,8 @@ def test_every_instruction_but_those_of_no_operator_is_there_once(package: Packa
 
 
 def test_the_page_leads_to_them(package: Package, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_code, "MOST_INSTRUCTIONS", 2)
-    code = report_code.operator_code(package)
+    monkeypatch.setattr(report_html, "MOST_INSTRUCTIONS", 2)
+    code = report_html.operator_code(package)
     page = report_html.render(package.report, code)
     assert page.count('href="#operator-') == page.count('<details id="operator-') == len(code)
     assert f"and {len(code[1].instructions) - 2} more: odc-dump --listing" in page
@@ -42,4 +42,4 @@ def test_the_page_leads_to_them(package: Package, monkeypatch: pytest.MonkeyPatc
 
 def test_what_stays_on_the_host_has_none() -> None:
     made = odc_mlir.compile(samples.path("digits_cnn.circle"), target="npu-256")  # everything stays on the host
-    assert report_code.operator_code(made) == {}
+    assert report_html.operator_code(made) == {}

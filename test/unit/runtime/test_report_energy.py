@@ -8,8 +8,8 @@ import pytest
 
 from odc_mlir import targets
 from odc_mlir.runtime.api import compile as compile_package
-from odc_mlir.runtime.reporting.explanation import energy_line
-from odc_mlir.runtime.reporting.report_energy import estimate, total
+from odc_mlir.runtime.reporting.report import estimate, total_energy
+from odc_mlir.runtime.reporting.report_table import energy_line
 from odc_mlir.simulator.resources import Resource
 
 NPU = targets.load("npu-256")
@@ -29,12 +29,13 @@ def test_every_count_is_charged_once() -> None:
 
 def test_totals_add_up() -> None:
     one, other = estimate({"sram": 1e6}, 0, 0, NPU), estimate({"sram": 2e6, "requant": 1e6}, 0, 0, NPU)
-    assert total([one, other], "with") == {
+    assert total_energy([one, other], "with") == {
         "estimated_with": "with",
         **{key: one[key] + other[key] for key in ("estimate_uj", "low_uj", "high_uj")},
         "parts_uj": {"sram": 15.0, "requantisation": 2.5},
     }
-    assert energy_line(total([one], "with")) == ("energy on the NPU, an estimate: 5 uJ, between 2.5 and 10 (with)")
+    total = energy_line(total_energy([one], "with"))
+    assert total == ("energy on the NPU, an estimate: 5 uJ, between 2.5 and 10 (with)")
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ import pytest
 
 import odc_mlir
 from odc_mlir import samples
-from odc_mlir.runtime.reporting.report_machine import energy, rooflines, steps
+from odc_mlir.runtime.reporting.report_html import energy, rooflines, steps
 
 
 @pytest.fixture(scope="module")

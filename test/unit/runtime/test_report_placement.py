@@ -9,7 +9,7 @@ import numpy as np
 import odc_mlir
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir import targets
-from odc_mlir.runtime.reporting.report_placement import host_groups, host_warning
+from odc_mlir.runtime.reporting.report_partition import host_groups, host_warning
 
 
 def _layer(op: str, reason: str, macs: int = 0, placed: str = "host") -> dict[str, Any]:

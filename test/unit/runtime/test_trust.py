@@ -26,8 +26,7 @@ from odc_mlir.errors import OdcError, PackageError
 from odc_mlir.formats import private, trust
 from odc_mlir.formats.manifest import Connection, IoIndex
 from odc_mlir.formats.native_segment import NativeSegment, parse_native_segment
-from odc_mlir.formats.package import PackageFiles, read_package, sealed, write_package, zip_bytes
-from odc_mlir.formats.package_update import install
+from odc_mlir.formats.package import PackageFiles, install, read_package, sealed, write_package, zip_bytes
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.api import open_executor
 from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult

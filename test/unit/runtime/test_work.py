@@ -11,7 +11,7 @@ from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.work import MAX_TRIPS, Measured, graph_work
-from odc_mlir.targets.host import load_host
+from odc_mlir.targets.costs import load_host
 
 RATES = load_host("reference", "here")
 MACS = 4 * 4  # of one FULLY_CONNECTED of these tests

@@ -10,14 +10,14 @@ from helpers.npu_programs import CONSTANT_BYTES, MNEMONICS, REGIONS, instances
 from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.codec import Instr
-from odc_mlir.isa.cost import Cost
+from odc_mlir.isa.fields import Cost
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.simulator.counters import PortBytes
 from odc_mlir.simulator.engines import executors
 from odc_mlir.simulator.engines.machine import Machine
 from odc_mlir.simulator.memories import Access, Memories
 from odc_mlir.simulator.resources import Resource
-from odc_mlir.simulator.stepped.charges import Charge, charge
+from odc_mlir.simulator.stepped import Charge, charge
 from odc_mlir.targets import MemoryMode, Target
 
 EXECUTED = [name for name in MNEMONICS if name in executors()]

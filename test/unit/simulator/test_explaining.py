@@ -17,9 +17,7 @@ from odc_mlir.simulator import Program, explain, load, simulate
 from odc_mlir.simulator.explaining import WHAT_IFS, causes_of
 from odc_mlir.simulator.path import CAUSES, PathSpan, critical_path
 from odc_mlir.simulator.resources import Resource
-from odc_mlir.simulator.tokens import edges
-from odc_mlir.simulator.trace import TraceEvent
-from odc_mlir.simulator.windows import windows
+from odc_mlir.simulator.trace import TraceEvent, edges, windows
 from validation_set import cases
 
 CASES = [(seed, name, memory) for seed, name in enumerate(targets.names()) for memory in targets.MEMORY_MODES]

@@ -13,7 +13,7 @@ from odc_mlir.isa.container import MapEntry
 from odc_mlir.isa.fields import Region
 from odc_mlir.simulator import simulate
 from odc_mlir.simulator.boxes import Box
-from odc_mlir.simulator.live_bytes import PREFETCHED, live_bytes
+from odc_mlir.simulator.explaining import PREFETCHED, live_bytes
 from odc_mlir.simulator.trace import Trace
 from odc_mlir.targets import names
 

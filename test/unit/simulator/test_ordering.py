@@ -14,8 +14,7 @@ from odc_mlir.errors import OdcError, SimulationError
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.fields import Queue
 from odc_mlir.simulator import Result, load, simulate
-from odc_mlir.simulator.boxes import box
-from odc_mlir.simulator.ordering import START, AccessLog, Semaphores, join
+from odc_mlir.simulator.boxes import START, AccessLog, Semaphores, box, join
 from odc_mlir.simulator.queues import with_own
 
 NPU = targets.load("npu-256")

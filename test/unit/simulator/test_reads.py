@@ -15,8 +15,7 @@ from helpers.npu_programs import samples
 from odc_mlir import targets
 from odc_mlir.errors import SimulationError
 from odc_mlir.isa.codec import Instr, make
-from odc_mlir.isa.effects import Runs
-from odc_mlir.isa.fields import Instruction, Kind, Region
+from odc_mlir.isa.fields import Instruction, Kind, Region, Runs
 from odc_mlir.isa.instructions import BY_MNEMONIC
 from odc_mlir.isa.windows import depthwise_rows_read, touched
 from odc_mlir.simulator.counters import PortBytes

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir import targets
-from odc_mlir.simulator.resources import FINISHED, ExecutionPhase, Resource, Shares, fair_level, widths
-from odc_mlir.simulator.timeline import Timeline
+from odc_mlir.simulator.resources import FINISHED, ExecutionPhase, Resource, Shares, Timeline, fair_level, widths
 
 WIDTHS = widths(targets.load("npu-256"))
 

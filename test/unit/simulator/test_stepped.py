@@ -19,7 +19,7 @@ from odc_mlir.errors import OptionError, SimulationError
 from odc_mlir.isa.instructions import INSTRUCTIONS
 from odc_mlir.simulator import MEMORY_MODELS, Program, load, simulate
 from odc_mlir.simulator.resources import ExecutionPhase, Resource, Shares, widths
-from odc_mlir.simulator.stepped.sharing import speeds
+from odc_mlir.simulator.stepped import speeds
 
 NPU = targets.load("npu-256")
 CASES = [(name, mode, model) for name in targets.names() for mode in targets.MEMORY_MODES for model in MEMORY_MODELS]

@@ -9,7 +9,7 @@ import pytest
 
 from odc_mlir import targets
 from odc_mlir.errors import TargetError
-from odc_mlir.targets.energy import FIGURES, EnergyCosts, parse_energy
+from odc_mlir.targets.costs import FIGURES, EnergyCosts, parse_energy
 
 GOOD = {"value": 2, "low": 1, "high": 3, "source": "somewhere"}
 

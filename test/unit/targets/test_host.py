@@ -12,7 +12,7 @@ from odc_mlir.errors import TargetError
 from odc_mlir.ops.custom import known_spec
 from odc_mlir.ops.spec import Node
 from odc_mlir.ops.work import kernel_family
-from odc_mlir.targets.host import load_host, parse_host
+from odc_mlir.targets.costs import load_host, parse_host
 
 TEXT = (resources.files(targets) / "npu-256.toml").read_text("utf-8")
 WITHOUT = "\n".join(line for line in TEXT.splitlines() if not line.startswith("host = "))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from odc_mlir.errors import CompileError, ModelError, OdcError
-from odc_mlir.tools.expected import expectations, unexpected
 from odc_mlir.tools.odc_opt import main
+from odc_mlir.tools.opt_passes import expectations, unexpected
 
 HERE = ModelError("scale is inf", location="f.mlir:3:5")
 

@@ -14,7 +14,7 @@ from odc_mlir import targets
 from odc_mlir._version import __version__
 from odc_mlir.formats import private
 from odc_mlir.plugins import registry
-from odc_mlir.tools import diagnosis
+from odc_mlir.tools import odc_doctor
 from odc_mlir.tools.odc_doctor import main
 
 
@@ -83,11 +83,11 @@ def test_cleaning(capsys: pytest.CaptureFixture[str], cache: Path) -> None:
     (cache / "photos" / "mine.jpg").write_bytes(b"")
     assert main(["--clean", "compiled"]) == 0
     assert capsys.readouterr().out == "removed compiled: 2 items, 8 bytes\n"
-    assert [usage.kind for usage in diagnosis.cache_usage()] == ["records"]
+    assert [usage.kind for usage in odc_doctor.cache_usage()] == ["records"]
     assert main(["--clean", "program"]) == 1
     assert "the cache has no 'program'" in capsys.readouterr().err
     assert main(["--clean"]) == 0
-    assert diagnosis.cache_usage() == []
+    assert odc_doctor.cache_usage() == []
     assert main(["--clean", "--json"]) == 0
     assert capsys.readouterr().out.endswith("[]\n")
     assert (cache / "photos" / "mine.jpg").exists()

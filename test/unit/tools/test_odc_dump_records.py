@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from helpers.models import add_model
-from odc_mlir.calibration.minmax_file import write_minmax
+from odc_mlir.calibration.records import write_minmax
 from odc_mlir.runtime.recording import record
 from odc_mlir.tools.odc_dump import main
 

@@ -11,8 +11,7 @@ import pytest
 
 import odc_mlir
 from helpers.models import ModelBuilder, add_model, model_bytes
-from odc_mlir.formats.package import read_package
-from odc_mlir.formats.package_update import install
+from odc_mlir.formats.package import install, read_package
 from odc_mlir.tools.odc_package import main
 
 

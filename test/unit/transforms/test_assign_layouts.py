@@ -13,9 +13,8 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_with_operators
 from odc_mlir.transforms.circle.circle_assign_layouts import CircleAssignLayoutsPass
-from odc_mlir.transforms.circle.layout.elimination import CostTable, cheapest
-from odc_mlir.transforms.circle.layout.graph import ONE_TRANSPOSE, LayoutGraph
-from odc_mlir.transforms.circle.layout.orders import blocks, through_reshape
+from odc_mlir.transforms.circle.layout.graph import ONE_TRANSPOSE, CostTable, LayoutGraph, cheapest
+from odc_mlir.transforms.circle.layout.rules import blocks, through_reshape
 from odc_mlir.universe import make_context
 
 
@@ -140,7 +139,7 @@ def test_elimination_finds_the_minimum(seed):
 
 
 def test_a_table_too_large_is_cut_by_fixing_a_variable(monkeypatch):
-    monkeypatch.setattr("odc_mlir.transforms.circle.layout.elimination.LARGEST_TABLE", 8)
+    monkeypatch.setattr("odc_mlir.transforms.circle.layout.graph.LARGEST_TABLE", 8)
     pairs = [(a, b) for a in range(8) for b in range(a)]
     factors = [CostTable(pair, np.array([[0, 1], [1, 0]])) for pair in pairs]
     assert len(set(cheapest([2] * 8, factors))) == 1

@@ -9,7 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from odc_mlir.ops.spec import QuantParams, TensorInfo
-from odc_mlir.transforms.partition.rules.weight_checks import MOST_PARTS, centred, channel_groups, runs_of, weight_parts
+from odc_mlir.transforms.partition.rules.operator_checks import (
+    MOST_PARTS,
+    centred,
+    channel_groups,
+    runs_of,
+    weight_parts,
+)
 
 CHANNELS = st.lists(st.tuples(st.integers(0, 255), st.integers(0, 255), st.integers(0, 255)), min_size=1, max_size=12)
 

@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import ModuleOp
 from odc_mlir.support.text import parse_module
 from odc_mlir.transforms.common.placement import SEGMENT, main_function, operators
 from odc_mlir.transforms.partition.npu_form_segments import NpuFormSegmentsPass, dependencies
-from odc_mlir.transforms.partition.plans.rounds import alternate
+from odc_mlir.transforms.partition.plans.plans import alternate
 from odc_mlir.universe import make_context
 
 

@@ -19,7 +19,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, node_of, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OdcError
-from odc_mlir.ops.infer.geometry import axis_window, window_options
+from odc_mlir.ops.infer.common import axis_window, window_options
 from odc_mlir.ops.spec import Node, QuantParams, Trait
 from odc_mlir.runtime.kernels.common import activation_codes
 from odc_mlir.support.locations import name_loc, value_name

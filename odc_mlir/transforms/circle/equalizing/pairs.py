@@ -1,23 +1,503 @@
-"""Pairs for equalisation: a source of channels, and all layers that read them."""
+"""Sources of channels that can be scaled, their tracing to layers, and pairs for equalisation.
+
+Sources of divisible channels: layers with weights, and normalisations with a scale per channel.
+
+Each holds its numbers in double precision until :meth:`Front.write` gives them to the operations.
+
+Tracing of channels: the elements of tensors that are multiples of each channel, up to layers.
+
+Factors commute with much on the way: with moves of elements, products with anything else, positively homogeneous
+functions such as RELU, and sums over elements of one channel, as attention makes of its values. So each element of a
+tensor has a label, 1 + its channel, or 0 where no factor belongs to it, and every operator says what it makes of
+labels; moves by its own host kernel.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
+from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, tensor_facts, tensor_type
+from odc_mlir.dialects.circle import CircleOp, NoneOp, node_of, tensor_facts, tensor_type
 from odc_mlir.dialects.circle_attributes import QuantRecord
+from odc_mlir.errors import OptionError
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.equalizing.fronts import LARGEST, Floats, Front, LayerFront
-from odc_mlir.transforms.circle.equalizing.tracing import Labels, Places, Tracer, commutes
+from odc_mlir.transforms.circle.circle_fold_constants import evaluate
 from odc_mlir.transforms.common.retyping import retype
-from odc_mlir.transforms.common.rewriting import activation
+from odc_mlir.transforms.common.rewriting import (
+    WeightedLayer,
+    activation,
+    constant,
+    constant_name,
+    is_real,
+    is_used_once,
+    producer,
+    real,
+    real_constant,
+    shape_of,
+    stack_inputs,
+    static_shape_of,
+)
+
+LARGEST = float(np.finfo(np.float32).max)
+_NORMS = frozenset({"RMS_NORM", "INSTANCE_NORM"})
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(eq=False)
+class Front(ABC):
+    """Factors and summands of the channels along a result's last axis."""
+
+    weights: Floats
+    axis: int  # of the weights: channels
+    bias: Floats
+    record: Floats | None = field(default=None, init=False)  # largest magnitude of each channel
+    factors: Floats = field(init=False)  # by which channels were divided
+    is_changed: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        self.factors = np.ones(len(self.bias))
+
+    @property
+    @abstractmethod
+    def ops(self) -> Sequence[CircleOp]:
+        """Operators with divided results; the last one defines the result of the front."""
+
+    @property
+    def result(self) -> OpResult:
+        """The tensor that has the channels."""
+        return self.ops[-1].results[0]
+
+    @property
+    def name(self) -> str:
+        """The name of the result."""
+        return value_name(self.result)
+
+    def take_record(self, records: Mapping[str, Floats]) -> None:
+        """Set the recorded range of the result; raise OptionError for another number of channels."""
+        record = records.get(self.name)
+        if record is not None and len(record) != len(self.bias):
+            raise OptionError(
+                f"{self.ops[-1].SPEC.name} {self.name!r} has {len(self.bias)} channels, its ranges are for "
+                f"{len(record)}",
+                hint="record ranges with this model",
+            )
+        self.record = record
+
+    def output_ranges(self) -> Floats:
+        """Ranges to equalise, per channel: of recorded results if known, else of weights."""
+        if self.record is not None:
+            return self.record
+        others = tuple(axis for axis in range(self.weights.ndim) if axis != self.axis)
+        return np.asarray(np.abs(self.weights).max(axis=others, initial=0.0))
+
+    def can_scale(self, factors: Floats) -> bool:
+        """Whether float32 holds what :meth:`scale_outputs` would make."""
+        scaled = (self.weights / self._by_channel(factors), self.bias / factors)
+        return all(np.abs(values).max(initial=0.0) <= LARGEST for values in scaled)
+
+    def scale_outputs(self, factors: Floats) -> None:
+        """Divide the channels."""
+        self.weights /= self._by_channel(factors)
+        self.bias /= factors
+        self.factors = self.factors * factors
+        self.record = None if self.record is None else self.record / factors
+        self.is_changed = True
+
+    def _by_channel(self, vector: Floats) -> Floats:
+        shape = [1] * self.weights.ndim
+        shape[self.axis] = -1
+        return vector.reshape(shape)
+
+    def write(self) -> None:
+        """Give the operations their new constants."""
+        if self.is_changed:
+            self._write()
+
+    @abstractmethod
+    def _write(self) -> None: ...
+
+
+@dataclass(eq=False)
+class LayerFront(Front):
+    """A layer with its new constants."""
+
+    layer: WeightedLayer
+
+    @classmethod
+    def of(cls, op: CircleOp) -> Self | None:
+        """``op`` if it is a layer of constant real weights that no other operator reads: those stay shared."""
+        layer = WeightedLayer.of(op)
+        weights = None if layer is None else layer.real_weights()
+        if layer is None or weights is None or not np.isfinite(weights).all():
+            return None
+        bias = layer.real_bias(weights.shape[layer.axis])
+        if bias is None or not is_used_once(op.operands[layer.weights]):
+            return None
+        return cls(weights.astype(np.float64), layer.axis, bias.astype(np.float64), layer)
+
+    @property
+    def ops(self) -> Sequence[CircleOp]:
+        return (self.layer.op,)
+
+    def _write(self) -> None:
+        op, layer = self.layer.op, self.layer
+        old = [op.operands[layer.weights], *([layer.bias_value] if layer.bias_value is not None else [])]
+        made = [real(self.weights, constant_name(old[0], layer.name, "weights"))]
+        if layer.bias_value is not None:
+            made.append(real(self.bias, constant_name(layer.bias_value, layer.name, "bias")))
+        Rewriter.insert_op(made, InsertPoint.before(op))
+        op.operands = layer.operands_with(made[0].result, made[1].result if len(made) > 1 else None)
+        _erase_unread(old)
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantOperand:
+    """A constant operand."""
+
+    op: CircleOp
+    index: int
+
+    @property
+    def value(self) -> SSAValue:
+        return self.op.operands[self.index]
+
+
+@dataclass(eq=False)
+class Affine(Front):
+    """A product with a constant for each channel, perhaps a sum behind it: ``gamma`` and ``beta`` of normalisations.
+
+    They are operands of RMS_NORM and INSTANCE_NORM, or of MUL and ADD.
+    """
+
+    gamma: ConstantOperand
+    beta: ConstantOperand | None
+
+    @classmethod
+    def of(cls, op: CircleOp) -> Self | None:
+        """What ``op`` ends: a normalisation, or MUL with a constant for each channel, or ADD of another behind it."""
+        if op.unverified is not None or len(op.results) != 1 or not is_real(op.results[0]):
+            return None
+        slots = _slots_of_norm(op) if op.SPEC.name in _NORMS else _slots_of_products(op)
+        if slots is None:
+            return None
+        channels = (shape_of(op.results[0]) or (None,))[-1]
+        gamma, beta = (None if slot is None else real_constant(slot.value) for slot in slots)
+        if channels is None or not _has_channels(gamma, channels) or (slots[1] and not _has_channels(beta, channels)):
+            return None
+        scale = np.ravel(np.asarray(gamma, np.float64))
+        shift = np.zeros(channels) if beta is None else np.ravel(np.asarray(beta, np.float64))
+        return cls(scale, 0, shift, *slots) if np.isfinite(scale).all() and np.isfinite(shift).all() else None
+
+    @property
+    def ops(self) -> Sequence[CircleOp]:
+        own = self.gamma.op
+        return (own,) if self.beta is None or self.beta.op is own else (own, self.beta.op)
+
+    def _write(self) -> None:
+        for slot, role, values in ((self.gamma, "gamma", self.weights), (self.beta, "beta", self.bias)):
+            if slot is None:
+                continue
+            old = slot.value
+            made = real(values.reshape(static_shape_of(old) or -1), constant_name(old, self.name, role))
+            Rewriter.insert_op(made, InsertPoint.before(slot.op))
+            slot.op.operands[slot.index] = made.result
+            _erase_unread([old])
+
+
+def _slots_of_norm(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
+    names = [operand.name for operand in op.SPEC.operands]
+    if op.SPEC.name == "INSTANCE_NORM" and len(shape_of(op.results[0]) or ()) != 4:
+        return None  # its channels are along another axis
+    return ConstantOperand(op, names.index("gamma")), ConstantOperand(
+        op, names.index("beta")
+    ) if "beta" in names else None
+
+
+def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
+    """Of MUL, or of ADD behind it. A MUL that such an ADD reads alone is a part of that."""
+    if op.SPEC.name == "ADD":
+        beta = _constant_slot(op)
+        product = None if beta is None else producer(op.operands[1 - beta.index], "MUL")
+        if product is None or activation(product) != "none" or not is_used_once(product.results[0]):
+            return None
+        gamma = _constant_slot(product)
+        return None if gamma is None else (gamma, beta)
+    gamma = _constant_slot(op) if op.SPEC.name == "MUL" else None
+    return None if gamma is None else (gamma, None)
+
+
+def _constant_slot(op: CircleOp) -> ConstantOperand | None:
+    """The one operand of two that is a real constant."""
+    found = [index for index, value in enumerate(op.operands) if real_constant(value) is not None]
+    return ConstantOperand(op, found[0]) if len(found) == 1 else None
+
+
+def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
+    """Whether it has one number for each channel along the last axis."""
+    return array is not None and array.ndim > 0 and array.shape[-1] == array.size == channels > 1
+
+
+def fronts_of(ops: Sequence[CircleOp], layers: Mapping[CircleOp, LayerFront]) -> list[Front]:
+    """All fronts among ``ops`` in their order; a product that is a part of another front is none itself."""
+    found = [front for op in ops if (front := layers.get(op) or Affine.of(op)) is not None]
+    inner = {op for front in found for op in front.ops[:-1]}
+    return [front for front in found if front.ops[-1] not in inner]
+
+
+def _erase_unread(values: Sequence[SSAValue]) -> None:
+    for value in dict.fromkeys(values):
+        if isinstance(value, OpResult) and value.first_use is None:
+            Rewriter.erase_op(value.op)
+
+
+RELU6_CLIP = 6.0
+_MOST_ELEMENTS = 1 << 24  # of a tensor: labels are float32, whose whole numbers end there
+
+Labels = NDArray[np.float32]
+Places = NDArray[np.int64]
+Traced = Sequence[Labels | None]  # by operand
+
+
+@dataclass
+class ChannelTrace:
+    """Where the channels of one result went.
+
+    ``labels``: of every tensor on the way, of its shape, an unknown first extent counting as 1. ``readers``: the layers
+    at the end, with the label that each weight along their last axis multiplies. ``bound``: by channel, whether
+    something reads it that no factor commutes with.
+    """
+
+    bound: NDArray[np.bool_]
+    labels: dict[SSAValue, Labels] = field(default_factory=dict)
+    readers: dict[CircleOp, Places] = field(default_factory=dict)
+
+    def bind(self, op: Operation) -> None:
+        """Nothing that ``op`` reads can be scaled."""
+        for value in op.operands:
+            labels = self.labels.get(value)
+            if labels is not None:
+                found = np.unique(labels).astype(np.int64)
+                self.bound[found[found > 0] - 1] = True
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """Follows channels through the operators of a function."""
+
+    order: Mapping[Operation, int]  # of the operators
+    layers: Mapping[CircleOp, LayerFront]
+    crossing: int
+    relu6: str
+
+    def trace(self, start: SSAValue, channels: int) -> ChannelTrace | None:
+        """Where the channels along the last axis of ``start`` go; None where it has others, or unknown extents."""
+        shape = sized(start)
+        if not shape or shape[-1] != channels or channels >= _MOST_ELEMENTS:
+            return None
+        trace = ChannelTrace(np.zeros(channels, np.bool_))
+        trace.labels[start] = np.broadcast_to(np.arange(1, channels + 1, dtype=np.float32), shape)
+        depths, queue, seen = {start: 0}, list[tuple[int, Operation]](), set[Operation]()
+        self._push(start, queue, seen)
+        while queue:
+            op = heapq.heappop(queue)[1]
+            if isinstance(op, CircleOp) and op in self.layers:
+                places = self._places(self.layers[op], trace)
+                if places is None:
+                    trace.bind(op)
+                else:
+                    trace.readers[op] = places
+                continue
+            depth = 1 + max(depths[value] for value in op.operands if value in depths)
+            made = self._crossed(op, trace) if depth <= self.crossing else None
+            if made is None:
+                trace.bind(op)
+                continue
+            for result, labels in zip(op.results, made, strict=True):
+                trace.labels[result], depths[result] = labels, depth
+                self._push(result, queue, seen)
+        return trace
+
+    def _push(self, value: SSAValue, queue: list[tuple[int, Operation]], seen: set[Operation]) -> None:
+        for use in value.uses:
+            if use.operation not in seen:
+                seen.add(use.operation)
+                heapq.heappush(queue, (self.order[use.operation], use.operation))
+
+    def _places(self, back: LayerFront, trace: ChannelTrace) -> Places | None:
+        """The label that each weight along the last axis multiplies; None where it is not one alone."""
+        op, layer = back.layer.op, back.layer
+        if any(value in trace.labels for index, value in enumerate(op.operands) if index != layer.input):
+            return None
+        labels = trace.labels[op.operands[layer.input]]
+        if op.SPEC.name == "FULLY_CONNECTED":
+            columns = back.weights.shape[-1]
+            row = None if not columns or labels.size % columns else _row(labels.reshape(-1, columns))
+            return None if row is None else np.asarray(row, np.int64)
+        row = _row(labels)
+        inputs = None if row is None else stack_inputs(layer, back.weights, len(row))
+        return None if row is None or inputs is None else np.asarray(row[inputs], np.int64)
+
+    def _crossed(self, op: Operation, trace: ChannelTrace) -> list[Labels] | None:
+        """The labels of the results; None where factors do not commute."""
+        rule = _CROSSING.get(op.SPEC.name) if isinstance(op, CircleOp) and op.unverified is None else None
+        if rule is None or not isinstance(op, CircleOp) or not commutes(op, self.relu6):
+            return None
+        traced = [trace.labels.get(value) for value in op.operands]
+        shapes = [sized(result) for result in op.results]
+        if None in shapes or not all(map(is_real, op.results)) or not _keeps_unknown(op, trace):
+            return None
+        made = rule(op, traced, [shape for shape in shapes if shape is not None])
+        if made is None or [np.shape(labels) for labels in made] != shapes:
+            return None
+        return made
+
+
+def sized(value: SSAValue) -> tuple[int, ...] | None:
+    """The shape, with 1 for an unknown first extent; None where more is unknown, or there are too many elements."""
+    shape = shape_of(value)
+    if shape is None or None in shape[1:]:
+        return None
+    found = tuple(1 if extent is None else extent for extent in shape)
+    return found if 0 < np.prod(found, dtype=np.int64) <= _MOST_ELEMENTS else None
+
+
+def commutes(op: CircleOp, relu6: str) -> bool:
+    """Whether the fused activation of ``op`` commutes with positive factors."""
+    fused = activation(op)
+    return fused in ("none", "relu") or (fused == "relu6" and relu6 == "recorded" and _is_below_clip(op))
+
+
+def _is_below_clip(op: CircleOp) -> bool:
+    record = tensor_facts(op.results[0].type).record
+    return record is not None and bool(record.max) and max(record.max) < RELU6_CLIP
+
+
+def _keeps_unknown(op: CircleOp, trace: ChannelTrace) -> bool:
+    """Return whether an unknown first extent stays first, given the labels of one row."""
+    unknown = any((shape_of(value) or (0,))[0] is None for value in op.operands if value in trace.labels)
+    return not unknown or all((shape_of(result) or (0,))[0] is None for result in op.results)
+
+
+def _row(labels: Labels) -> Labels | None:
+    """The labels along the last axis where the others make no difference."""
+    if labels.ndim == 0:
+        return None
+    row: Labels = labels[(0,) * (labels.ndim - 1)]
+    if any(labels.strides[:-1]) and not np.array_equal(np.broadcast_to(row, labels.shape), labels):
+        return None
+    return row
+
+
+def _along(labels: Labels, axis: int) -> Labels | None:
+    """The labels with extent 1 for ``axis`` where that makes no difference."""
+    first = labels.take([0], axis)
+    return first if np.array_equal(np.broadcast_to(first, labels.shape), labels) else None
+
+
+# What operators make of labels: one array for each result, None where factors do not commute.
+Shapes = Sequence[tuple[int, ...]]
+TraceRule = Callable[[CircleOp, Traced, Shapes], list[Labels] | None]
+
+
+def _first(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
+    """Elements of the first operand times what does not depend on their size."""
+    labels = traced[0]
+    if labels is None or any(other is not None for other in traced[1:]):
+        return None
+    return [np.broadcast_to(labels, shapes[0])]
+
+
+def _product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
+    """One of two operands is scaled, the other is anything."""
+    found = [labels for labels in traced if labels is not None]
+    return [np.broadcast_to(found[0], shapes[0])] if len(found) == 1 else None
+
+
+def _moved(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
+    """Elements go elsewhere, or stay away: labels go with them."""
+    arrays: list[NDArray[np.generic] | None] = []
+    for value, labels in zip(op.operands, traced, strict=True):
+        if labels is not None:
+            arrays.append(np.ascontiguousarray(labels))
+        elif isinstance(value.owner, NoneOp):
+            arrays.append(None)
+        elif is_real(value):
+            shape = sized(value)
+            if shape is None:
+                return None
+            arrays.append(np.zeros(shape, np.float32))
+        else:
+            known = constant(value)
+            if known is None:
+                return None
+            arrays.append(known)
+    results = evaluate(node_of(op), arrays)
+    return None if results is None else [np.asarray(result, np.float32) for result in results]
+
+
+def _pooled(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
+    """Windows over elements of one channel."""
+    row = None if traced[0] is None else _row(traced[0])
+    return None if row is None or len(row) != shapes[0][-1] else [np.broadcast_to(row, shapes[0])]
+
+
+def _padded(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
+    """Give zeros the channel of their neighbour: they are multiples of any factor."""
+    return _pooled(op, traced, shapes) or _moved(op, traced, shapes)
+
+
+def _reduced(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
+    """Sums, means and extremes over elements of one channel."""
+    labels, axes = traced[0], constant(op.operands[1])
+    if labels is None or axes is None:
+        return None
+    for axis in axes.reshape(-1):
+        labels = _along(labels, int(axis))
+        if labels is None:
+            return None
+    return [labels.reshape(shapes[0])]
+
+
+def _matrix_product(op: CircleOp, traced: Traced, shapes: Shapes) -> list[Labels] | None:
+    """Rows of the left operand, or columns of the right one, that are of one channel each."""
+    place = 0 if traced[1] is None else 1
+    labels = traced[place]
+    if labels is None or (place and traced[0] is not None) or not is_real(op.operands[1 - place]):
+        return None
+    turned = op.option(("adjoint_lhs", "adjoint_rhs")[place])
+    labels = np.swapaxes(labels, -1, -2) if turned else labels
+    summed = _along(labels, (-1, -2)[place])
+    return None if summed is None else [np.broadcast_to(summed, shapes[0])]
+
+
+_CROSSING: Mapping[str, TraceRule] = {
+    **dict.fromkeys(("RELU", "LEAKY_RELU", "PRELU", "NEG", "ABS", "DIV"), _first),
+    "MUL": _product,
+    **dict.fromkeys(("MAX_POOL_2D", "AVERAGE_POOL_2D"), _pooled),
+    "PAD": _padded,
+    **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN"), _reduced),
+    "BATCH_MATMUL": _matrix_product,
+    **dict.fromkeys(
+        (
+            *("RESHAPE", "SQUEEZE", "EXPAND_DIMS", "TRANSPOSE", "SLICE", "STRIDED_SLICE", "SPLIT", "SPLIT_V"),
+            *("UNPACK", "PACK", "CONCATENATION", "GATHER", "BROADCAST_TO", "TILE", "SPACE_TO_DEPTH"),
+            *("DEPTH_TO_SPACE", "SPACE_TO_BATCH_ND", "BATCH_TO_SPACE_ND"),
+        ),
+        _moved,
+    ),
+}
+
 
 NEARLY_NOTHING = 1e-6  # a part of the largest: channels below say nothing
 

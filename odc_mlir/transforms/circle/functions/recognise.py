@@ -1,19 +1,401 @@
-"""Recognition of functions in a network, for reports and for passes that keep them whole."""
+"""Recognition of functions in a network: all kinds, and LSTM and GRU written step by step.
+
+LSTM and GRU written step by step, as PyTorch's exporters unroll them.
+
+Products with all inputs are one FULLY_CONNECTED over the sequence, of which every step takes its row. A step of LSTM::
+
+    pre = row + FULLY_CONNECTED(h)              # four gates side by side
+    c'  = logistic(f) * c + logistic(i) * tanh(g)
+    h'  = logistic(o) * tanh(c')
+
+A step of GRU, where ``x*`` are parts of the row and ``h*`` parts of ``FULLY_CONNECTED(h)``::
+
+    n  = tanh(xn + logistic(xr + hr) * hn)
+    h' = (h - n) * logistic(xz + hz) + n
+
+In the first step what the state contributes may be folded: the layer's bias alone.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
+import numpy as np
 from xdsl.dialects.builtin import ModuleOp
-from xdsl.ir import Block
+from xdsl.ir import Block, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.transforms.circle.functions.attentions import ATTENTION, ROPE, attention, rotation
-from odc_mlir.transforms.circle.functions.common import Function
-from odc_mlir.transforms.circle.functions.gates import logistic_gate, squeeze_excite
-from odc_mlir.transforms.circle.functions.normalisations import INSTANCE, RMS, normalisation
-from odc_mlir.transforms.circle.functions.recurrent import GRU, LSTM, unrolled
+from odc_mlir.transforms.circle.functions.common import (
+    ATTENTION,
+    INSTANCE,
+    RMS,
+    ROPE,
+    Function,
+    attention,
+    between,
+    logistic_gate,
+    normalisation,
+    pairs,
+    plain,
+    rotation,
+    squeeze_excite,
+    viewed,
+)
+from odc_mlir.transforms.common.rewriting import (
+    Reals,
+    WeightedLayer,
+    constant,
+    is_real,
+    producer,
+    real_constant,
+    shape_of,
+    static_shape_of,
+)
+
+LSTM, GRU = "LSTM", "GRU"
+UNROLLED = "unrolled"
+
+
+class GateColumns(NamedTuple):
+    """The sum of columns of two values; ``places`` tell which columns, by gates. None: all of a constant."""
+
+    parts: tuple[SSAValue, SSAValue]
+    places: tuple[int | None, int | None]
+
+
+class RecurrentStep(NamedTuple):
+    """One step. ``before``: its state (of LSTM the cell state), ``after``: the new state.
+
+    ``state`` is what the step gives; ``gates`` are in the order of the operator that has the function's name.
+    """
+
+    before: SSAValue
+    after: SSAValue
+    state: SSAValue
+    gates: tuple[GateColumns, ...]
+
+
+@dataclass(frozen=True)
+class Unrolled:
+    """A sequence: ``inputs`` multiplies all inputs at once, ``recurrent`` the state of one step.
+
+    ``rows`` are, by gate in the operator's order, the places of its rows in both matrices; ``states`` the results of
+    the steps, ``first`` the state before them.
+    """
+
+    kind: str
+    inputs: WeightedLayer
+    recurrent: WeightedLayer
+    rows: tuple[int, ...]
+    steps: tuple[RecurrentStep, ...]
+
+    @property
+    def states(self) -> tuple[SSAValue, ...]:
+        return tuple(step.state for step in self.steps)
+
+    @property
+    def units(self) -> int:
+        """Numbers in the state."""
+        weights = self.recurrent.real_weights()
+        assert weights is not None
+        return int(weights.shape[1])
+
+    def members(self) -> tuple[CircleOp, ...]:
+        """The operators of all steps, the rows that they take among them."""
+        found: dict[CircleOp, None] = {}
+        for state in self.states:
+            stops = [self.inputs.result, *(step.state for step in self.steps if step.state is not state)]
+            found |= dict.fromkeys(between(state, stops))
+        return tuple(found)
+
+    def function(self) -> Function:
+        """The sequence as one function."""
+        return Function(self.kind, self.states[-1], (*self.members(), self.inputs.op), frozenset({UNROLLED}))
+
+
+def unrolled(op: CircleOp) -> Unrolled | None:
+    """The sequence in whose first step ``op`` makes the new state: its last sum."""
+    if op.SPEC.name != "ADD" or len(op.results) != 1 or not is_real(op.results[0]):
+        return None
+    for kind, match in ((LSTM, _lstm_step), (GRU, _gru_step)):
+        first = match(op)
+        if first is not None and not _is_a_step(first.before, match):
+            return _sequence(kind, first, match)
+    return None
+
+
+Match = Callable[[CircleOp], RecurrentStep | None]
+
+
+def _is_a_step(value: SSAValue, match: Match) -> bool:
+    op = plain(viewed(value), "ADD")
+    return op is not None and match(op) is not None
+
+
+def _sequence(kind: str, first: RecurrentStep, match: Match) -> Unrolled | None:
+    steps = [first]
+    while (found := _next(steps[-1], match)) is not None:
+        steps.append(found)
+    if len(steps) < 2:
+        return None
+    recurrent = _layer_of(steps[1], first.state)
+    if recurrent is None:
+        return None
+    rows = _rows(steps, recurrent)
+    inputs = None if rows is None else _inputs(steps, recurrent)
+    return None if rows is None or inputs is None else Unrolled(kind, inputs, recurrent, rows, tuple(steps))
+
+
+def _next(step: RecurrentStep, match: Match) -> RecurrentStep | None:
+    """The one step that goes on from ``step``."""
+    sums = dict.fromkeys(
+        total
+        for use in step.after.uses
+        for reader in _readers(use.operation, "MUL", "SUB")
+        for product in ([reader] if reader.SPEC.name == "MUL" else _readers_of(reader.results[0], "MUL"))
+        for total in _readers_of(product.results[0], "ADD")
+    )
+    found = [made for op in sums if (made := match(op)) is not None and made.before is step.after]
+    return found[0] if len(found) == 1 else None
+
+
+def _readers(op: object, *names: str) -> list[CircleOp]:
+    return [op] if isinstance(op, CircleOp) and op.SPEC.name in names and op.unverified is None else []
+
+
+def _readers_of(value: SSAValue, *names: str) -> Iterator[CircleOp]:
+    for use in value.uses:
+        yield from _readers(use.operation, *names)
+
+
+def _lstm_step(op: CircleOp) -> RecurrentStep | None:
+    """The step whose new cell state ``op`` is."""
+    for kept, new in pairs(op):
+        products = plain(kept, "MUL"), plain(new, "MUL")
+        if products[0] is None or products[1] is None:
+            continue
+        inputs, cells = _logistic_and(products[1], "TANH"), _logistic_and(products[0])
+        outputs = _output_of(op.results[0])
+        if inputs is None or cells is None or outputs is None or inputs[1] is None:
+            continue
+        candidate = producer(inputs[1], "TANH")
+        assert candidate is not None
+        gates = [_side_by_side(v) for v in (inputs[0], cells[0], candidate.operands[0], outputs[1])]
+        if all(gate is not None for gate in gates):
+            return RecurrentStep(cells[1], op.results[0], outputs[0], tuple(gate for gate in gates if gate is not None))
+    return None
+
+
+def _logistic_and(product: CircleOp, *names: str) -> tuple[SSAValue, SSAValue] | None:
+    """Return the operand of the logistic factor of ``product``, and the other factor, made by one of ``names``."""
+    for gate, other in pairs(product):
+        inner = producer(gate, "LOGISTIC")
+        if inner is not None and (not names or producer(other, *names) is not None):
+            return inner.operands[0], other
+    return None
+
+
+def _output_of(cell: SSAValue) -> tuple[SSAValue, SSAValue] | None:
+    """``logistic(o) * tanh(cell)``, and ``o``."""
+    for tanh in _readers_of(cell, "TANH"):
+        for product in _readers_of(tanh.results[0], "MUL"):
+            found = _logistic_and(product, "TANH") if plain(product.results[0], "MUL") is not None else None
+            if found is not None and found[1] is tanh.results[0]:
+                return product.results[0], found[0]
+    return None
+
+
+def _side_by_side(value: SSAValue) -> GateColumns | None:
+    """Columns of a sum."""
+    found = _columns(value)
+    total = None if found is None else plain(viewed(found[0]), "ADD")
+    return (
+        None
+        if found is None or total is None
+        else GateColumns((total.operands[0], total.operands[1]), (found[1], found[1]))
+    )
+
+
+def _gru_step(op: CircleOp) -> RecurrentStep | None:
+    """The step whose new state ``op`` is."""
+    for product, new in pairs(op):
+        weighted, candidate = plain(product, "MUL"), producer(new, "TANH")
+        total = None if candidate is None else plain(candidate.operands[0], "ADD")
+        update = None if weighted is None else _logistic_and(weighted, "SUB")
+        if total is None or update is None:
+            continue
+        change = plain(update[1], "SUB")
+        if change is None or change.operands[1] is not new:
+            continue
+        for by_input, by_state in pairs(total):
+            gated = plain(by_state, "MUL")
+            reset = None if gated is None else _logistic_and(gated)
+            if reset is None:
+                continue
+            gates = _sum_of_columns(update[0]), _sum_of_columns(reset[0]), _gate(by_input, reset[1])
+            if gates[0] is not None and gates[1] is not None and gates[2] is not None:
+                return RecurrentStep(change.operands[0], op.results[0], op.results[0], (gates[0], gates[1], gates[2]))
+    return None
+
+
+def _sum_of_columns(value: SSAValue) -> GateColumns | None:
+    total = plain(value, "ADD")
+    return None if total is None else _gate(total.operands[0], total.operands[1])
+
+
+def _gate(left: SSAValue, right: SSAValue) -> GateColumns | None:
+    parts = [(value, None) if constant(value) is not None else _columns(value) for value in (left, right)]
+    if parts[0] is None or parts[1] is None:
+        return None
+    return GateColumns((parts[0][0], parts[1][0]), (parts[0][1], parts[1][1]))
+
+
+def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
+    """What ``value`` is equal columns of, and which of them: a part of SPLIT along the last dimension, or a slice."""
+    if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
+        return None
+    op, shape = value.op, static_shape_of(value)
+    if op.SPEC.name == "SPLIT":
+        axis, source = constant(op.operands[0]), shape_of(op.operands[1])
+        if axis is None or not source or int(axis.reshape(-1)[0]) % len(source) != len(source) - 1:
+            return None
+        return op.operands[1], value.index
+    begin = _slice_begin(op)
+    if begin is None or not shape or any(begin[:-1]) or begin[-1] % shape[-1]:
+        return None
+    return op.operands[0], begin[-1] // shape[-1]
+
+
+def _slice_begin(op: CircleOp) -> list[int] | None:
+    """Where SLICE, or STRIDED_SLICE of neighbours, begins; of its other dimensions it takes a part from there on."""
+    source, begin = static_shape_of(op.operands[0]) if op.operands else None, None
+    if op.SPEC.name in ("SLICE", "STRIDED_SLICE"):
+        begin = constant(op.operands[1])
+    if source is None or begin is None or begin.size != len(source):
+        return None
+    if op.SPEC.name == "SLICE":
+        return [int(at) for at in begin.reshape(-1)]
+    steps = constant(op.operands[3])
+    masks = ("ellipsis_mask", "new_axis_mask", "begin_mask")
+    if steps is None or np.any(steps != 1) or any(op.option(mask) for mask in masks):
+        return None
+    return [int(at) + (extent if at < 0 else 0) for at, extent in zip(begin.reshape(-1), source, strict=True)]
+
+
+def _layer_of(step: RecurrentStep, state: SSAValue) -> WeightedLayer | None:
+    """The layer that gives a step's gates their part of ``state``."""
+    for value in step.gates[0].parts:
+        layer = WeightedLayer.of(producer(viewed(value), "FULLY_CONNECTED"))
+        if layer is not None and viewed(layer.op.operands[0]) is viewed(state) and layer.real_weights() is not None:
+            return layer
+    return None
+
+
+def _rows(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> tuple[int, ...] | None:
+    """By gate the place of its rows, where every step adds the state's part by the same weights; None elsewhere."""
+    weights = recurrent.real_weights()
+    if weights is None or weights.shape[0] != len(steps[0].gates) * weights.shape[1]:
+        return None
+    bias = recurrent.real_bias(weights.shape[0])
+    before: SSAValue | None = None
+    rows: tuple[int, ...] | None = None
+    for step in steps:
+        places = tuple(_place(gate, before, recurrent, bias) for gate in step.gates)
+        found = tuple(place for place in places if place is not None)
+        if len(found) != len(places) or sorted(found) != list(range(len(places))) or rows not in (None, found):
+            return None
+        rows, before = found, step.state
+    return rows
+
+
+def _place(gate: GateColumns, before: SSAValue | None, recurrent: WeightedLayer, bias: Reals | None) -> int | None:
+    """Return the position of a gate's rows if one of its two summands depends on the state ``before``."""
+    for by_input, by_state in ((0, 1), (1, 0)):
+        place, part = gate.places[by_input], gate.parts[by_state]
+        if place is None or gate.parts[by_input] is part:
+            continue
+        if before is None:
+            if _is_bias(part, gate.places[by_state], place, bias):
+                return place
+        elif gate.places[by_state] == place and _is_same_layer(part, before, recurrent):
+            return place
+    return None
+
+
+def _is_bias(value: SSAValue, columns: int | None, place: int, bias: Reals | None) -> bool:
+    """Return whether ``value`` is the contribution of a zero state to the gate at ``place``."""
+    array = real_constant(viewed(value))
+    if array is None or bias is None or not array.ndim:
+        return False
+    width = array.shape[-1]
+    wanted = bias[place * width : (place + 1) * width] if columns is None else bias
+    return wanted.size == width and bool(np.all(array == wanted))
+
+
+def _is_same_layer(value: SSAValue, before: SSAValue, recurrent: WeightedLayer) -> bool:
+    layer = WeightedLayer.of(producer(viewed(value), "FULLY_CONNECTED"))
+    if layer is None or viewed(layer.op.operands[0]) is not viewed(before):
+        return False
+    mine, other = list(layer.op.operands[1:]), list(recurrent.op.operands[1:])
+    return layer.op.properties == recurrent.op.properties and _are_same(mine, other)
+
+
+def _are_same(first: Sequence[SSAValue], second: Sequence[SSAValue]) -> bool:
+    """Whether two lists of constants hold the same numbers."""
+    if len(first) != len(second):
+        return False
+    for a, b in zip(first, second, strict=True):
+        left, right = real_constant(a), real_constant(b)
+        if a is not b and (left is None or right is None or not np.array_equal(left, right)):
+            return False
+    return True
+
+
+def _inputs(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> WeightedLayer | None:
+    """Return the layer on all inputs whose row t is read by step t, with one row per step."""
+    found: WeightedLayer | None = None
+    before: SSAValue | None = None
+    for number, step in enumerate(steps):
+        for gate in step.gates:
+            parts = [part for part in gate.parts if not _is_of_state(part, before, recurrent)]
+            row = None if len(parts) != 1 else _row(parts[0])
+            layer = None if row is None else WeightedLayer.of(producer(row[0], "FULLY_CONNECTED"))
+            if row is None or layer is None or row[1] != number or (found is not None and found.op is not layer.op):
+                return None
+            found = layer
+        before = step.state
+    shape = None if found is None else static_shape_of(found.result)
+    if found is None or shape is None or len(shape) != 3 or shape[0] != len(steps) or found.real_weights() is None:
+        return None
+    return found
+
+
+def _is_of_state(value: SSAValue, before: SSAValue | None, recurrent: WeightedLayer) -> bool:
+    return real_constant(viewed(value)) is not None if before is None else _is_same_layer(value, before, recurrent)
+
+
+def _row(value: SSAValue) -> tuple[SSAValue, int] | None:
+    """What ``value`` is one row of along the first dimension, and which."""
+    value = viewed(value)
+    if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
+        return None
+    op = value.op
+    if op.SPEC.name in ("UNPACK", "SPLIT"):
+        source = op.operands[0 if op.SPEC.name == "UNPACK" else 1]
+        given = np.array(op.option("axis")) if op.SPEC.name == "UNPACK" else constant(op.operands[0])
+        extents = static_shape_of(source)
+        if given is None or not extents or int(given.reshape(-1)[0]) % len(extents) or len(op.results) != extents[0]:
+            return None
+        return source, value.index
+    begin, source_shape, shape = _slice_begin(op), static_shape_of(op.operands[0]), static_shape_of(value)
+    if begin is None or source_shape is None or shape is None or any(begin[1:]):
+        return None
+    size = int(np.prod(shape))
+    return (op.operands[0], begin[0]) if size * source_shape[0] == int(np.prod(source_shape)) else None
+
 
 # Operators that are such a function by themselves.
 OPERATORS = {

@@ -1,31 +1,133 @@
-"""How operators work on tensors that are stored in another order of dimensions.
+"""Operators on tensors stored in another order of dimensions, and operators that move whole channels.
+
+Orders of dimensions. ``order[i]`` is the dimension of a tensor that is stored as its i-th.
+
+A tensor stored in order ``p`` is what ``TRANSPOSE(tensor, p)`` gives; the identity is how the model wrote it.
+
+How operators work on tensors that are stored in another order of dimensions.
 
 :func:`rule_of` gives an operator's :class:`LayoutRule`; an operator without one takes and gives every tensor as the
 model wrote it. A rule numbers the ways in which the operator can work by *choices*: mostly the order of its main
 operand.
+
+Operators that only move whole channels, and from where each channel of their results comes.
+
+They are slices, splits, concatenation and gathering along one axis, and channel shuffles: RESHAPE that takes the axis
+apart, TRANSPOSE of its parts, RESHAPE that joins them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from xdsl.ir import OpResult, SSAValue
+from xdsl.ir import Operation, OpResult, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, tensor_facts
-from odc_mlir.ops.spec import Trait
-from odc_mlir.transforms.circle.layout.orders import (
-    Order,
-    blocks,
-    identity,
-    through_reshape,
-    with_removed,
-    without,
+from odc_mlir.ops.spec import Shape, Trait
+from odc_mlir.transforms.common.rewriting import (
+    activation,
+    constant,
+    is_real,
+    is_used_once,
+    producer,
+    shape_of,
+    static_shape_of,
 )
-from odc_mlir.transforms.common.rewriting import constant, shape_of, static_shape_of
+
+Order = tuple[int, ...]
+
+
+def identity(rank: int) -> Order:
+    """The order that the model wrote."""
+    return tuple(range(rank))
+
+
+def moves(stored: Order, wanted: Order) -> Order:
+    """The permutation that TRANSPOSE takes from order ``stored`` to order ``wanted``."""
+    return tuple(stored.index(dimension) for dimension in wanted)
+
+
+def permuted(shape: Shape, order: Order) -> Shape:
+    """The extents of a tensor of ``shape`` when it is stored in ``order``."""
+    return tuple(shape[dimension] for dimension in order)
+
+
+def same_elements(shape: Shape | None, stored: Order, wanted: Order) -> bool:
+    """Whether two orders differ in places of dimensions of extent 1 only: a RESHAPE then turns one into the other."""
+    if stored == wanted:
+        return True
+    if shape is None:
+        return False
+    return [d for d in stored if shape[d] != 1] == [d for d in wanted if shape[d] != 1]
+
+
+def without(order: Order, removed: frozenset[int]) -> Order:
+    """The order of the dimensions that are left when some go, numbered anew."""
+    left = [dimension for dimension in order if dimension not in removed]
+    numbers = {dimension: number for number, dimension in enumerate(sorted(left))}
+    return tuple(numbers[dimension] for dimension in left)
+
+
+def with_removed(order: Order, removed: frozenset[int], rank: int) -> Order:
+    """An order whose :func:`without` is ``order``: the removed dimensions stay at their own places."""
+    kept = [dimension for dimension in range(rank) if dimension not in removed]
+    rest = iter(kept[number] for number in order)
+    return tuple(place if place in removed else next(rest) for place in range(rank))
+
+
+def blocks(before: Sequence[int], after: Sequence[int]) -> list[tuple[list[int], list[int]]]:
+    """The smallest groups of neighbouring dimensions with equal products, of a shape before and after RESHAPE.
+
+    Dimensions of extent 1 that nothing stands for on the other side are groups of their own.
+    """
+    groups: list[tuple[list[int], list[int]]] = []
+    i = j = 0
+    while i < len(before) or j < len(after):
+        if i < len(before) and j < len(after) and before[i] == after[j]:
+            groups.append(([i], [j]))
+            i, j = i + 1, j + 1
+        elif i < len(before) and before[i] == 1:
+            groups.append(([i], []))
+            i += 1
+        elif j < len(after) and after[j] == 1:
+            groups.append(([], [j]))
+            j += 1
+        else:
+            left, right = [i], [j]
+            a, b = before[i], after[j]
+            i, j = i + 1, j + 1
+            while a != b:
+                if a < b:
+                    a, left, i = a * before[i], [*left, i], i + 1
+                else:
+                    b, right, j = b * after[j], [*right, j], j + 1
+            groups.append((left, right))
+    return groups
+
+
+def through_reshape(order: Order, groups: Sequence[tuple[list[int], list[int]]], side: int) -> Order | None:
+    """The order behind RESHAPE (``side`` 0), or before it (1), of data that stay in their places.
+
+    None where ``order`` takes a group of dimensions apart or turns it round.
+    """
+    whole = {group[side][0]: group for group in groups if group[side]}
+    found: list[int] = []
+    place = 0
+    while place < len(order):
+        group = whole.get(order[place])
+        if group is None or list(order[place : place + len(group[side])]) != group[side]:
+            return None
+        found += group[1 - side]
+        place += len(group[side])
+    loose = [dimension for group in groups if not group[side] for dimension in group[1 - side]]
+    for dimension in loose:  # extents of 1 that are on one side only go where their number puts them
+        found.insert(min(dimension, len(found)), dimension)
+    return tuple(found)
+
 
 LayoutChoice = tuple[int, ...]
 
@@ -362,3 +464,223 @@ _RULES: Mapping[str, Callable[[CircleOp], LayoutRule | None]] = {
     "GATHER": _gather,
     **dict.fromkeys(("SOFTMAX", "LOG_SOFTMAX", "L2_NORMALIZATION", "RMS_NORM", "FULLY_CONNECTED"), _last_axis),
 }
+
+
+class Channel(NamedTuple):
+    """One channel of a tensor."""
+
+    value: SSAValue
+    number: int
+
+
+Channels = list[Channel]
+
+
+class Shuffle(NamedTuple):
+    """``source`` with the channels along ``axis`` in another order; ``inner`` are the view and the TRANSPOSE."""
+
+    source: SSAValue
+    axis: int
+    order: tuple[int, ...]
+    inner: tuple[CircleOp, CircleOp]
+
+
+def shuffle_of(op: CircleOp) -> Shuffle | None:
+    """The channel shuffle whose last operator ``op`` is."""
+    turned = producer(op.operands[0], "TRANSPOSE") if op.SPEC.name == "RESHAPE" else None
+    view = None if turned is None else producer(turned.operands[0], "RESHAPE")
+    if turned is None or view is None or not (is_used_once(turned.results[0]) and is_used_once(view.results[0])):
+        return None
+    shape, parts = static_shape_of(view.operands[0]), static_shape_of(view.results[0])
+    order = constant(turned.operands[1])
+    if shape is None or parts is None or order is None or 0 in shape or shape != static_shape_of(op.results[0]):
+        return None
+    kept = [part for part in range(len(parts)) if parts[part] != 1]
+    moved = [int(part) for part in order if parts[int(part)] != 1]
+    changed = {part for part, other in zip(kept, moved, strict=True) if part != other}
+    for left, right in blocks(shape, parts):
+        if len(left) == 1 and changed and changed <= set(right):
+            inside = [part for part in right if part in kept]
+            numbers = np.arange(shape[left[0]]).reshape([parts[part] for part in inside])
+            turn = [inside.index(part) for part in moved if part in inside]
+            found = tuple(int(number) for number in numbers.transpose(turn).reshape(-1))
+            return Shuffle(view.operands[0], left[0], found, (view, turned))
+    return None
+
+
+def channels_of(op: CircleOp, axis: int) -> tuple[Channels, ...] | None:
+    """The channels that each result consists of, where ``op`` does nothing but move them along ``axis``."""
+    if op.unverified is not None or op.SPEC.name not in _MOVES:
+        return None
+    return _MOVES[op.SPEC.name](op, axis)
+
+
+def _all(value: SSAValue, axis: int) -> Channels:
+    shape = static_shape_of(value)
+    return [] if shape is None else [Channel(value, number) for number in range(shape[axis])]
+
+
+def _shuffled(op: CircleOp, axis: int) -> tuple[Channels, ...] | None:
+    found = shuffle_of(op)
+    if found is None or found.axis != axis:
+        return None
+    return ([Channel(found.source, number) for number in found.order],)
+
+
+def _joined(op: CircleOp, axis: int) -> tuple[Channels, ...] | None:
+    shape = static_shape_of(op.results[0])
+    if shape is None or activation(op) != "none" or int(op.option("axis") or 0) % len(shape) != axis:
+        return None
+    return ([channel for operand in op.operands for channel in _all(operand, axis)],)
+
+
+def _parted(data: int, axis_operand: int) -> Callable[[CircleOp, int], tuple[Channels, ...] | None]:
+    def rule(op: CircleOp, axis: int) -> tuple[Channels, ...] | None:
+        shape, axes = static_shape_of(op.operands[data]), constant(op.operands[axis_operand])
+        extents = [static_shape_of(result) for result in op.results]
+        if shape is None or axes is None or int(axes.reshape(-1)[0]) % len(shape) != axis:
+            return None
+        ends = np.cumsum([0 if extent is None else extent[axis] for extent in extents])
+        given = _all(op.operands[data], axis)
+        if int(ends[-1]) != len(given):
+            return None
+        return tuple(given[begin:end] for begin, end in zip([0, *map(int, ends)], map(int, ends), strict=False))
+
+    return rule
+
+
+def _sliced(op: CircleOp, axis: int) -> tuple[Channels, ...] | None:
+    begin, result = constant(op.operands[1]), static_shape_of(op.results[0])
+    if begin is None or result is None:
+        return None
+    first = int(begin[axis])
+    return (_all(op.operands[0], axis)[first : first + result[axis]],)
+
+
+def _strided(op: CircleOp, axis: int) -> tuple[Channels, ...] | None:
+    shape, result = static_shape_of(op.operands[0]), static_shape_of(op.results[0])
+    begin, steps = constant(op.operands[1]), constant(op.operands[3])
+    masks = ("ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
+    if shape is None or result is None or begin is None or steps is None or any(op.option(mask) for mask in masks):
+        return None
+    if (
+        len(steps) != len(shape)
+        or steps[axis] < 1
+        or any(step != 1 for place, step in enumerate(steps) if place != axis)
+    ):
+        return None
+    first = 0 if int(op.option("begin_mask") or 0) >> axis & 1 else int(begin[axis])
+    first = max(0, first + shape[axis]) if first < 0 else first
+    return (_all(op.operands[0], axis)[first :: int(steps[axis])][: result[axis]],)
+
+
+def _gathered(op: CircleOp, axis: int) -> tuple[Channels, ...] | None:
+    shape, numbers = static_shape_of(op.operands[0]), constant(op.operands[1])
+    if shape is None or numbers is None or numbers.ndim != 1 or op.option("batch_dims"):
+        return None
+    given = _all(op.operands[0], axis)
+    if int(op.option("axis") or 0) % len(shape) != axis or any(not 0 <= number < len(given) for number in numbers):
+        return None
+    return ([given[int(number)] for number in numbers],)
+
+
+_MOVES: Mapping[str, Callable[[CircleOp, int], tuple[Channels, ...] | None]] = {
+    "RESHAPE": _shuffled,
+    "CONCATENATION": _joined,
+    "SPLIT": _parted(1, 0),
+    "SPLIT_V": _parted(0, 2),
+    "SLICE": _sliced,
+    "STRIDED_SLICE": _strided,
+    "GATHER": _gathered,
+}
+
+
+@dataclass
+class ShuffleRegion:
+    """The operators around a channel shuffle that move channels only, and nothing else of the function.
+
+    ``channels``: for each result of an operator the channels of the ``sources`` that it consists of, operators behind
+    those that they read. ``inner``: the views and TRANSPOSEs of shuffles.
+    """
+
+    axis: int
+    shape: tuple[int, ...]  # of all its tensors, but for the extent along the axis
+    movers: dict[CircleOp, tuple[Channels, ...]] = field(default_factory=dict)
+    inner: dict[Operation, None] = field(default_factory=dict)
+    channels: dict[SSAValue, Channels] = field(default_factory=dict)
+    sources: dict[SSAValue, None] = field(default_factory=dict)
+
+    @classmethod
+    def around(cls, op: CircleOp) -> ShuffleRegion | None:
+        """The region of the channel shuffle whose last operator ``op`` is; None for other operators."""
+        shuffle = shuffle_of(op)
+        if shuffle is None:
+            return None
+        made = cls(shuffle.axis, static_shape_of(op.results[0]) or ())
+        made._spread(op)
+        made._trace()
+        return made if op in made.movers else None
+
+    def uses_outside(self, value: SSAValue) -> list[tuple[Operation, int]]:
+        """Uses of ``value`` that do more than move its channels."""
+        inside = (self.movers, self.inner)
+        return [(use.operation, use.index) for use in value.uses if not any(use.operation in part for part in inside)]
+
+    def _spread(self, op: CircleOp) -> None:
+        waiting = [op]
+        while waiting:
+            op = waiting.pop()
+            found = None if op in self.movers else channels_of(op, self.axis)
+            if found is None or not all(self._fits(value) for value in (*_read(found), *op.results)):
+                continue
+            self.movers[op] = found
+            if op.SPEC.name == "RESHAPE" and (shuffle := shuffle_of(op)) is not None:
+                self.inner |= dict.fromkeys(shuffle.inner)
+            waiting += [value.owner for value in _read(found) if isinstance(value.owner, CircleOp)]
+            waiting += [reader for result in op.results for reader in _movers_behind(result)]
+
+    def _fits(self, value: SSAValue) -> bool:
+        shape = static_shape_of(value)
+        if shape is None or len(shape) != len(self.shape) or not is_real(value) or not is_simple(value):
+            return False
+        rest = [extent == wanted for extent, wanted in zip(shape, self.shape, strict=True)]
+        return all(fits for place, fits in enumerate(rest) if place != self.axis) and shape[self.axis] > 0
+
+    def _trace(self) -> None:
+        """Follow the channels to the sources; operators come after those whose results they read."""
+        waiting = list(reversed(self.movers))
+        while waiting:
+            op = waiting[-1]
+            before = [
+                value.owner
+                for value in _read(self.movers[op])
+                if value not in self.channels and isinstance(value.owner, CircleOp) and value.owner in self.movers
+            ]
+            if before:
+                waiting += before
+                continue
+            waiting.pop()
+            for result, given in zip(op.results, self.movers[op], strict=True):
+                self.channels[result] = [self._source(channel) for channel in given]
+
+    def _source(self, channel: Channel) -> Channel:
+        if channel.value in self.channels:
+            return self.channels[channel.value][channel.number]
+        self.sources[channel.value] = None
+        return channel
+
+
+def _read(results: Sequence[Channels]) -> dict[SSAValue, None]:
+    return {channel.value: None for channels in results for channel in channels}
+
+
+def _movers_behind(value: SSAValue) -> Iterator[CircleOp]:
+    """The readers of ``value`` that may move channels; of a shuffle its last operator."""
+    for use in value.uses:
+        op: Operation = use.operation
+        for name in ("RESHAPE", "TRANSPOSE"):
+            if isinstance(op, CircleOp) and op.SPEC.name == name and is_used_once(op.results[0]):
+                (inner,) = op.results[0].uses
+                op = inner.operation
+        if isinstance(op, CircleOp):
+            yield op

@@ -10,8 +10,7 @@ from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, node_of, op_class
-from odc_mlir.ops.custom import ALIASES
-from odc_mlir.ops.infer.custom import builtin_node
+from odc_mlir.ops.custom import ALIASES, builtin_node
 from odc_mlir.ops.infer.mediapipe import transposed_node, transposed_shape
 from odc_mlir.ops.registry import default_custom_ops
 from odc_mlir.ops.spec import Node

@@ -11,7 +11,7 @@ from xdsl.pattern_rewriter import PatternRewriter
 from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.ops.infer.geometry import transposed_pad
+from odc_mlir.ops.infer.common import transposed_pad
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.circle.circle_fuse_batch_norm import affine_of, per_channel
 from odc_mlir.transforms.common.rewriting import (

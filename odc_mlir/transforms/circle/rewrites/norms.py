@@ -10,9 +10,17 @@ from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp
 from odc_mlir.support.locations import value_name
-from odc_mlir.transforms.circle.functions.attentions import rotation
-from odc_mlir.transforms.circle.functions.common import axes_of, between, only_reader, pairs
-from odc_mlir.transforms.circle.functions.normalisations import GROUP, INSTANCE, Normalisation, normalisation
+from odc_mlir.transforms.circle.functions.common import (
+    GROUP,
+    INSTANCE,
+    Normalisation,
+    axes_of,
+    between,
+    normalisation,
+    only_reader,
+    pairs,
+    rotation,
+)
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     Reals,

@@ -9,7 +9,7 @@ from xdsl.rewriter import InsertPoint
 
 from odc_mlir.dialects.circle import CircleOp, NoneOp, op_class, tensor_type
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.transforms.circle.functions.recurrent import GRU, LSTM, Unrolled, unrolled
+from odc_mlir.transforms.circle.functions.recognise import GRU, LSTM, Unrolled, unrolled
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     Reals,

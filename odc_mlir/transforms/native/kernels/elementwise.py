@@ -9,7 +9,6 @@ from xdsl.dialects import arith, llvm
 from xdsl.dialects.builtin import Float32Type
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.helpers import CODES, LANES, SUMS, within
 from odc_mlir.transforms.native.kernels.loops import (
     BYTES,
     INDEX,
@@ -27,7 +26,17 @@ from odc_mlir.transforms.native.kernels.loops import (
 )
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, rounded, small_integers
 from odc_mlir.transforms.native.kernels.products import limit
-from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel, kernel_by_options
+from odc_mlir.transforms.native.kernels.registry import (
+    CODES,
+    LANES,
+    SUMS,
+    Helpers,
+    Options,
+    Parameters,
+    kernel,
+    kernel_by_options,
+    within,
+)
 
 OPERANDS = ("a", "b", "c")
 """Names of operands; options of these names are the ways in which they are read."""

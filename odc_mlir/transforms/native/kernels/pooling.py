@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from xdsl.dialects import arith, llvm
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS
 from odc_mlir.transforms.native.kernels.loops import INDEX, REALS, WORDS, Loops, buffer, f32, i8, i16, i32, i64, lanes
 from odc_mlir.transforms.native.kernels.mathematics import larger
 from odc_mlir.transforms.native.kernels.products import WINDOWS, Accumulator, each_window, limit
-from odc_mlir.transforms.native.kernels.registry import Helpers, Options, Parameters, kernel_by_options
+from odc_mlir.transforms.native.kernels.registry import LANES, SUMS, Helpers, Options, Parameters, kernel_by_options
 
 KINDS = ("float32", "uint8", "int16")
 """Element types in their stored form; ``uint8`` is also the one of ``int8``."""

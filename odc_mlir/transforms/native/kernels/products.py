@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from xdsl.dialects import arith, llvm
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS, WEIGHTS, within
 from odc_mlir.transforms.native.kernels.loops import (
     BYTES,
     INDEX,
@@ -33,12 +32,16 @@ from odc_mlir.transforms.native.kernels.loops import (
 )
 from odc_mlir.transforms.native.kernels.mathematics import clamped
 from odc_mlir.transforms.native.kernels.registry import (
+    LANES,
+    SUMS,
+    WEIGHTS,
     Helpers,
     Options,
     Parameters,
     divisible,
     kernel,
     kernel_by_options,
+    within,
 )
 
 FIELDS = ("bias", "q", "round", "half", "shift")

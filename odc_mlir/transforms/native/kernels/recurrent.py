@@ -14,7 +14,6 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.helpers import LANES, SUMS, within
 from odc_mlir.transforms.native.kernels.loops import (
     BYTES,
     INDEX,
@@ -30,7 +29,7 @@ from odc_mlir.transforms.native.kernels.loops import (
 )
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, clamped
 from odc_mlir.transforms.native.kernels.products import FIELDS
-from odc_mlir.transforms.native.kernels.registry import Helpers, kernel
+from odc_mlir.transforms.native.kernels.registry import LANES, SUMS, Helpers, kernel, within
 
 GATES = INPUT, FORGET, CELL, OUTPUT = range(4)
 CELL_FIELDS = ("added_half", "added_shift", "low", "high", "q", "round", "half", "shift", "zero")

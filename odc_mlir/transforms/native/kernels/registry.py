@@ -1,4 +1,6 @@
-"""Registry of kernels: their parameters by options, and the functions that write their loops.
+"""Registry of kernels, and the small functions that they call and LLVM inlines.
+
+Registry of kernels: their parameters by options, and the functions that write their loops.
 
 A kernel is a function of loops over flat buffers. Sizes are parameters of the function, so that layers share it.
 Options select the code (the shape of a tile of registers) and are part of the function's name.
@@ -7,21 +9,21 @@ Options select the code (the shape of a tile of registers) and are part of the f
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute
+from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.errors import CompileError
-from odc_mlir.transforms.native.kernels.loops import Loops
+from odc_mlir.transforms.native.kernels.loops import Loops, i8, i16, i32, i64, lanes
 
 Options = Mapping[str, int]
 Write = Callable[..., None]
 
 Parameters = Mapping[str, Attribute]
 
-_MODULES = ("products", "pooling", "elementwise", "rows", "reductions", "moves", "recurrent")
+_MODULES = ("products", "pooling", "elementwise", "rows", "moves", "recurrent")
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,6 @@ class Helpers:
 
     def __getitem__(self, name: str) -> FuncOp:
         if name not in self.made:
-            from odc_mlir.transforms.native.kernels.helpers import HELPERS
-
             key = f"{name}_{self._dot}" if name in ("dot", "dot_pairs") else name
             if key not in HELPERS:
                 raise CompileError(f"there is no helper {key!r}")
@@ -96,3 +96,187 @@ def write_kernel(found: Kernel, options: Options, helpers: Helpers) -> FuncOp:
     loops = Loops(found.symbol(options), found.parameters(options))
     found.write(loops, helpers, **options)
     return loops.finish()
+
+
+LANES = 16  # 32-bit elements of a vector; machines with shorter registers use several for one
+
+SUMS = lanes(LANES, i32)
+CODES = lanes(LANES, i8)
+QUAD = lanes(4, i8)  # four neighbours of one pixel
+WEIGHTS = lanes(4 * LANES, i8)  # four weights for each of 16 channels
+
+
+def _scale(w: Loops) -> SSAValue:
+    """Return ``multiply(sums, q, -shift)`` of numerics.fixed.
+
+    Where ``shift`` > 0, ``round`` has all bits set, so that 1 is subtracted from negative numbers: halves are rounded
+    away from zero. ``half`` is ``2^shift / 2``. The product plus ``half`` must stay below 2^31.
+    """
+    scaled = _doubling_high(w, w["sums"], w["q"])
+    sign = w.logical_and(w.shift_right(scaled, 31), w["round"])
+    return w.shift_right(w.add(w.add(scaled, sign), w["half"]), w["shift"])
+
+
+def _doubling_high(w: Loops, a: SSAValue, b: SSAValue) -> SSAValue:
+    """Return ``(a*b + 2^30) >> 31`` for vectors of 16 numbers, by 64-bit products of even and of odd elements."""
+    wide = lanes(LANES // 2, i64)
+    halves = []
+    for even in (True, False):
+        pair = []
+        for operand in (a, b):
+            whole = w.bitcast(operand, wide)
+            pair.append(w.shift_right(w.shift_left(whole, 32) if even else whole, 32))
+        product = w.add(w.mul(*pair), 1 << 30)
+        moved = w.shift_right(product, 31) if even else w.shift_left(product, 1)
+        halves.append(w.bitcast(moved, SUMS))
+    return w.shuffle(halves[0], halves[1], [i + (LANES if i % 2 else 0) for i in range(LANES)])
+
+
+_SCALING = dict.fromkeys(("sums", "q", "round", "half", "shift"), SUMS)
+
+
+def scale(name: str) -> FuncOp:
+    """Multiply sums by fixed-point numbers, rounded."""
+    w = Loops(name, _SCALING, [SUMS])
+    return w.finish(_scale(w))
+
+
+def within(w: Loops, scaled: SSAValue, limits: Sequence[SSAValue], element: Attribute) -> SSAValue:
+    """Return scaled sums plus a zero point, within a range, as elements of a quantised type."""
+    zero, low, high = limits
+    return w.narrow(w.least(w.most(w.add(scaled, zero), low), high), lanes(LANES, element))
+
+
+_DOT = {"sums": SUMS, "x": QUAD, "weights": WEIGHTS}
+
+
+def dot_vnni(name: str) -> FuncOp:
+    """``sums[c] + Σ x[k] * weights[c, k]`` for four unsigned ``x``, by AVX-512 VNNI."""
+    w = Loops(name, _DOT, [SUMS])
+    quad = w.bitcast(w["x"], lanes(1, i32))
+    spread = w.bitcast(w.broadcast(quad, LANES), WEIGHTS)
+    return w.finish(w.intrinsic("llvm.x86.avx512.vpdpbusd.512", [w["sums"], spread, w["weights"]], SUMS))
+
+
+def dot_portable(name: str) -> FuncOp:
+    """The same in portable arithmetic."""
+    w = Loops(name, _DOT, [SUMS])
+    sums = w["sums"]
+    x = w.widen_unsigned(w["x"], lanes(4, i32))
+    for k in range(4):
+        column = w.shuffle(w["weights"], w["weights"], range(k, 4 * LANES, 4))
+        factor = w.broadcast(w.shuffle(x, x, [k]), LANES)
+        sums = w.add(sums, w.mul(w.widen(column, SUMS), factor))
+    return w.finish(sums)
+
+
+_SHORTS = 16  # of 16 bits in an AVX2 register
+
+
+def _madd(w: Loops, sums: SSAValue, x: SSAValue, weights: SSAValue) -> SSAValue:
+    """``sums[c] + x[0] * weights[2c] + x[1] * weights[2c + 1]`` of 16 bits, by AVX2's products of pairs."""
+    spread = w.bitcast(w.broadcast(w.bitcast(x, lanes(1, i32)), _SHORTS // 2), lanes(_SHORTS, i16))
+    parts = [
+        w.intrinsic(
+            "llvm.x86.avx2.pmadd.wd",
+            [spread, w.shuffle(weights, weights, range(first, first + _SHORTS))],
+            lanes(_SHORTS // 2, i32),
+        )
+        for first in (0, _SHORTS)
+    ]
+    return w.add(sums, w.shuffle(parts[0], parts[1], range(LANES)))
+
+
+def dot_madd(name: str) -> FuncOp:
+    """The same by AVX2's products of pairs of 16 bits; weights are widened once per tile."""
+    w = Loops(name, _DOT, [SUMS])
+    sums, x = w["sums"], w.widen_unsigned(w["x"], lanes(4, i16))
+    for first in (0, 2):
+        own = [4 * channel + first + k for channel in range(LANES) for k in range(2)]
+        pairs = w.widen(w.shuffle(w["weights"], w["weights"], own), lanes(2 * LANES, i16))
+        sums = _madd(w, sums, w.shuffle(x, x, (first, first + 1)), pairs)
+    return w.finish(sums)
+
+
+_REGISTER = 16  # bytes of a NEON register, four sums of four products each
+
+
+def _by_registers(
+    w: Loops, sums: SSAValue, x: SSAValue, multiply: Callable[[SSAValue, SSAValue, SSAValue], SSAValue]
+) -> SSAValue:
+    """Return ``multiply(sums, x, weights)``, four sums at a time; ``x`` is one register."""
+    found = []
+    for part in range(LANES // 4):
+        own = w.shuffle(sums, sums, range(4 * part, 4 * part + 4))
+        weights = w.shuffle(w["weights"], w["weights"], range(_REGISTER * part, _REGISTER * (part + 1)))
+        found.append(multiply(own, x, weights))
+    low, high = (w.shuffle(found[i], found[i + 1], range(8)) for i in (0, 2))
+    return w.shuffle(low, high, range(LANES))
+
+
+def _neon(w: Loops, name: str) -> Callable[[SSAValue, SSAValue, SSAValue], SSAValue]:
+    four = lanes(4, i32)
+    return lambda *operands: w.intrinsic(f"llvm.aarch64.neon.{name}.v4i32.v16i8", operands, four)
+
+
+def _spread(w: Loops) -> SSAValue:
+    """Return the four inputs in every quarter of a register."""
+    return w.bitcast(w.broadcast(w.bitcast(w["x"], lanes(1, i32)), 4), lanes(_REGISTER, i8))
+
+
+def dot_usdot(name: str) -> FuncOp:
+    """The same by Arm's products of unsigned with signed bytes (the feature i8mm)."""
+    w = Loops(name, _DOT, [SUMS])
+    return w.finish(_by_registers(w, w["sums"], _spread(w), _neon(w, "usdot")))
+
+
+def dot_sdot(name: str) -> FuncOp:
+    """The same by Arm's products of signed bytes (the feature dotprod).
+
+    Inputs are lowered by 128. The missing 128 times the sum of the weights is the same for all pixels of a tile, so
+    that it is computed once.
+    """
+    w = Loops(name, _DOT, [SUMS])
+    sdot, register = _neon(w, "sdot"), lanes(_REGISTER, i8)
+    lowered = w.xor(_spread(w), w.constant(-128, register))
+    zero = w.constant(0, SUMS)
+    lacking = _by_registers(w, zero, w.constant(127, register), sdot)
+    lacking = _by_registers(w, lacking, w.constant(1, register), sdot)
+    return w.finish(w.add(_by_registers(w, w["sums"], lowered, sdot), lacking))
+
+
+_DOT_PAIRS = {"sums": SUMS, "x": lanes(2, i16), "weights": lanes(2 * LANES, i16)}
+
+
+def dot_pairs_vnni(name: str) -> FuncOp:
+    """``sums[c] + x[0] * weights[c, 0] + x[1] * weights[c, 1]`` for 16-bit values, by AVX-512 VNNI."""
+    w = Loops(name, _DOT_PAIRS, [SUMS])
+    pair = w.bitcast(w["x"], lanes(1, i32))
+    spread = w.bitcast(w.broadcast(pair, LANES), lanes(2 * LANES, i16))
+    return w.finish(w.intrinsic("llvm.x86.avx512.vpdpwssd.512", [w["sums"], spread, w["weights"]], SUMS))
+
+
+def dot_pairs_madd(name: str) -> FuncOp:
+    """The same by AVX2's products of pairs."""
+    w = Loops(name, _DOT_PAIRS, [SUMS])
+    return w.finish(_madd(w, w["sums"], w["x"], w["weights"]))
+
+
+def dot_pairs_portable(name: str) -> FuncOp:
+    """The same in portable arithmetic."""
+    w = Loops(name, _DOT_PAIRS, [SUMS])
+    sums = w["sums"]
+    x = w.widen(w["x"], lanes(2, i32))
+    for k in range(2):
+        column = w.shuffle(w["weights"], w["weights"], range(k, 2 * LANES, 2))
+        sums = w.add(sums, w.mul(w.widen(column, SUMS), w.broadcast(w.shuffle(x, x, [k]), LANES)))
+    return w.finish(sums)
+
+
+HELPERS: dict[str, Callable[[str], FuncOp]] = {
+    "scale": scale,
+    **{function.__name__: function for function in (dot_vnni, dot_madd, dot_usdot, dot_sdot, dot_portable)},
+    "dot_pairs_vnni": dot_pairs_vnni,
+    "dot_pairs_madd": dot_pairs_madd,
+    **{f"dot_pairs_{name}": dot_pairs_portable for name in ("usdot", "sdot", "portable")},  # NEON has smlal for it
+}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from odc_mlir.errors import OdcError
 from odc_mlir.ops.spec import Node
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.lowering import elementwise, moves, pooling, products, recurrent, reductions
+from odc_mlir.transforms.native.lowering import elementwise, moves, products, recurrent, reductions
 from odc_mlir.transforms.native.lowering.segment_writer import KernelPattern
 
 PATTERNS: tuple[type[KernelPattern], ...] = (
@@ -14,8 +14,8 @@ PATTERNS: tuple[type[KernelPattern], ...] = (
     products.LowerDepthwiseConv2DToKernels,
     products.LowerFullyConnectedToKernels,
     products.LowerBatchMatMulToKernels,
-    pooling.LowerPool2DToKernels,
-    pooling.LowerResizeBilinearToKernels,
+    reductions.LowerPool2DToKernels,
+    reductions.LowerResizeBilinearToKernels,
     elementwise.LowerFloatBinaryToKernels,
     elementwise.LowerPowToKernels,
     elementwise.LowerFloatUnaryToKernels,

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.ops.infer.common import option
-from odc_mlir.ops.infer.convolution import groups_of, transposed_options
-from odc_mlir.ops.infer.geometry import transposed_pad, window_options
+from odc_mlir.ops.convolution import groups_of, transposed_options
+from odc_mlir.ops.infer.common import option, transposed_pad, window_options
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.targets.cpu import CpuTarget
 from odc_mlir.transforms.native.lowering.arithmetic import (
@@ -22,7 +21,7 @@ from odc_mlir.transforms.native.lowering.arithmetic import (
     float_bias,
     multiply_floats,
 )
-from odc_mlir.transforms.native.lowering.moves import box, fill_bits, move, move_of, strides, transposed
+from odc_mlir.transforms.native.lowering.moves import Windows, box, fill_bits, move, move_of, strides, transposed
 from odc_mlir.transforms.native.lowering.segment_writer import (
     KernelPattern,
     SegmentFunction,
@@ -32,7 +31,6 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     refusal,
     size_bytes,
 )
-from odc_mlir.transforms.native.lowering.windows import Windows
 
 _MOST_GROUPS = 8  # more would multiply by too many zeros
 _MOST_MATRICES = 256  # each is a call

@@ -11,16 +11,16 @@ from xdsl.ir import SSAValue
 from odc_mlir.numerics import gates as functions
 from odc_mlir.numerics.fixed import Requantizer
 from odc_mlir.numerics.lstm import Factor
-from odc_mlir.ops.infer.common import option
+from odc_mlir.ops.infer.common import constants, named, option, position, required
 from odc_mlir.ops.infer.lstm import gates_of
-from odc_mlir.ops.infer.named import constants, named, position, required
 from odc_mlir.ops.recurrent import GATES
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.runtime.kernels.common import fused_activation
 from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
 from odc_mlir.targets.cpu import CpuTarget
-from odc_mlir.transforms.native.kernels.helpers import LANES
+from odc_mlir.transforms.native.kernels.registry import LANES
 from odc_mlir.transforms.native.lowering.arithmetic import check_sums, multiply_floats, pack, scaling_fields
+from odc_mlir.transforms.native.lowering.moves import Windows
 from odc_mlir.transforms.native.lowering.segment_writer import (
     BIAS,
     KernelPattern,
@@ -30,7 +30,6 @@ from odc_mlir.transforms.native.lowering.segment_writer import (
     refusal,
     size_bytes,
 )
-from odc_mlir.transforms.native.lowering.windows import Windows
 
 _STATES = ("output_state", "cell_state")
 _OTHERS = ("cell_to_", "projection_", "_layer_norm_coefficients")

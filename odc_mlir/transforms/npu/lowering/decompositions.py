@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.errors import OdcError
-from odc_mlir.ops.infer.common import option
-from odc_mlir.ops.infer.convolution import transposed_options
-from odc_mlir.ops.infer.geometry import transposed_pad
+from odc_mlir.ops.convolution import transposed_options
+from odc_mlir.ops.infer.common import option, transposed_pad
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.targets import ELEMENT_TYPES
 

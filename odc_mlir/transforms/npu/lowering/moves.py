@@ -10,7 +10,7 @@ from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import tensor_type
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.elementwise import joined_codes
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.lut import codes_by_byte
@@ -19,7 +19,7 @@ from odc_mlir.support.locations import name_loc, value_name
 from odc_mlir.transforms.npu.lowering.decompositions import moved_operands, result_copies
 from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of, quant_of
 from odc_mlir.transforms.partition.rules.checks import moves_no_element
-from odc_mlir.transforms.partition.rules.search_checks import gathered, updated_axis
+from odc_mlir.transforms.partition.rules.operator_checks import gathered, updated_axis
 from odc_mlir.transforms.partition.rules.table import MOVERS
 
 _PLAIN = QuantParams((1.0,), (0,))

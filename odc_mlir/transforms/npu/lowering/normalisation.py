@@ -23,7 +23,7 @@ from odc_mlir.ops.spec import QuantParams
 from odc_mlir.runtime.kernels.attention import integer_rms_norm
 from odc_mlir.transforms.npu.lowering.products import per_channel, pointwise
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements
-from odc_mlir.transforms.partition.rules.reduction_checks import sides
+from odc_mlir.transforms.partition.rules.operator_checks import sides
 
 _ALL = LOW, HIGH
 _FEW = 8  # rows that are reduced faster than the array, which takes as long for 32, multiplies them

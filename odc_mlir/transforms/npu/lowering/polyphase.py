@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.decompositions import transposed_components
 from odc_mlir.transforms.npu.lowering.products import of_channels, requantisation, single_product, weight_codes
@@ -27,7 +27,7 @@ from odc_mlir.transforms.npu.lowering.wide_weights import (
     repeated_weights,
     takes_parts,
 )
-from odc_mlir.transforms.partition.rules.weight_checks import channel_groups, runs_of
+from odc_mlir.transforms.partition.rules.operator_checks import channel_groups, runs_of
 
 
 class LowerTransposeConvInParts(LowerToNpu):

@@ -14,17 +14,17 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu_base import CODE_TYPES
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.convolution import real_multipliers
 from odc_mlir.numerics.elementwise import mul_params
 from odc_mlir.numerics.fixed import quantize_multipliers
 from odc_mlir.ops.bias import adds_in_64_bits
-from odc_mlir.ops.infer.geometry import axis_window, window_options
+from odc_mlir.ops.infer.common import axis_window, window_options
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.support.blob import Blob
 from odc_mlir.transforms.npu.lowering.decompositions import Matrices, matrices
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, pair_of, quant_of, tensor_of
-from odc_mlir.transforms.partition.rules.weight_checks import centred, centred_range
+from odc_mlir.transforms.partition.rules.operator_checks import centred, centred_range
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from odc_mlir.dialects import npu
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.numerics.resize_lines import Lines, bilinear_lines, nearest_line
-from odc_mlir.ops.infer.resize import resize_modes
+from odc_mlir.ops.resize import resize_modes
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site
 

@@ -23,7 +23,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_types import with_shape
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.transforms.npu.lowering.products import (
     NO_PADS,
@@ -34,7 +34,7 @@ from odc_mlir.transforms.npu.lowering.products import (
     window_of,
 )
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, quant_of, tensor_of
-from odc_mlir.transforms.partition.rules.weight_checks import (
+from odc_mlir.transforms.partition.rules.operator_checks import (
     FEW_GROUPS,
     WeightParts,
     centred,

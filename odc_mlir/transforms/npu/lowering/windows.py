@@ -10,7 +10,7 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.circle_types import with_shape
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import exponential_table, softmax16_params
 from odc_mlir.numerics.lut import codes_by_byte
@@ -20,8 +20,7 @@ from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.products import pointwise, window_of
 from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.checks import image_padding
-from odc_mlir.transforms.partition.rules.reduction_checks import ReductionShape, reduced
-from odc_mlir.transforms.partition.rules.search_checks import searched
+from odc_mlir.transforms.partition.rules.operator_checks import ReductionShape, reduced, searched
 
 
 class LowerPool2D(LowerToNpu):

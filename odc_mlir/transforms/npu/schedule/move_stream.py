@@ -8,7 +8,7 @@ from itertools import product
 from typing import NamedTuple
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.isa.fields import Space
 from odc_mlir.isa.instructions import field_range
 from odc_mlir.targets import Target

@@ -20,8 +20,7 @@ from itertools import accumulate, product
 from typing import Literal, NamedTuple
 
 from odc_mlir.errors import AllocationError
-from odc_mlir.isa.code_types import TYPE_BYTES
-from odc_mlir.isa.fields import Queue, Space
+from odc_mlir.isa.fields import TYPE_BYTES, Queue, Space
 from odc_mlir.isa.immediates import Immediates
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule import cost

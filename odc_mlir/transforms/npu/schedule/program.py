@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from odc_mlir.dialects.npu_memory import BufferType, buffer_type, element_bytes, flat_type
-from odc_mlir.isa.effects import Area
-from odc_mlir.isa.fields import Queue, Space
+from odc_mlir.isa.fields import Area, Queue, Space
 from odc_mlir.isa.immediates import Immediates, shared
 from odc_mlir.targets import Target
 

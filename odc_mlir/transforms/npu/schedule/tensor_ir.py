@@ -15,7 +15,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import Ints
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, Tiling, TilingAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError

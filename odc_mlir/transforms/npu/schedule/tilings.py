@@ -18,7 +18,7 @@ from xdsl.context import Context
 from odc_mlir._version import __version__
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
-from odc_mlir.formats.memo import Memo
+from odc_mlir.formats.private import Memo
 from odc_mlir.targets import Target
 from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry
 from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice, too_large, window_choices

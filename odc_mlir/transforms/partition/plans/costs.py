@@ -1,4 +1,4 @@
-"""What operators cost on the NPU, without scheduling anything.
+"""Costs of operators on the NPU, estimated without scheduling.
 
 An operator costs what its layers do by the formulas that tilings are chosen with, in the plan that they would get if
 all neighbours ran on the NPU too: tensors between them may stay in the tile buffer. Where there is no such plan each
@@ -52,7 +52,7 @@ CROWDING = 0.5  # of the cycles in which prefetched constants are written to SRA
 
 
 def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[OperatorCost]], float]:
-    """The function that gives the cycles of a segment with these works, in their order.
+    """Return the function that gives the cycles of a segment with these works, in their order.
 
     Program and constants come through their port one after the other, each layer works when what it needs is there
     and the layer before it is done. Where constants are behind the SRAM port, it is part of a layer's cycles.
@@ -94,12 +94,12 @@ def segment_cycles(target: Target, memory: MemoryMode) -> Callable[[Sequence[Ope
 
 
 def _in_bursts(size: float, burst: int) -> float:
-    """What copying ``size`` bytes takes: whole bursts, but for less than a chunk, which shares one with others."""
+    """Return the bytes copied for ``size``: whole bursts; less than a chunk shares one with others."""
     return size if size < SMALLEST_CHUNK else -(-size // burst) * burst
 
 
 class _Copies:
-    """What comes through the port of constants in order, ``left`` bytes from cycle ``start`` on, as early as it can."""
+    """Copies through the port of constants in order, ``left`` bytes from cycle ``start`` on, as early as possible."""
 
     def __init__(self, width: int, start: float, left: float) -> None:
         self.width, self.copied, self.left = width, start, left
@@ -111,11 +111,11 @@ class _Copies:
         self.left -= size
 
     def arrived(self) -> float:
-        """When all that was added is there."""
+        """Return the cycle when everything added has arrived."""
         return self.copied + sum(min(most, max(0.0, self.copied - since)) for since, most in self.delays)
 
     def beside(self, size: float, now: float) -> float:
-        """Cycles to read ``size`` bytes from ``now`` on, while copies take every other turn of the port."""
+        """Return the cycles to read ``size`` bytes from ``now`` on, while copies take every other turn of the port."""
         alone, others = size / self.width, self.left / self.width - max(0.0, now - self.copied)
         self.delays.append((now, alone))
         return alone + min(alone, max(0.0, others))
@@ -124,7 +124,7 @@ class _Copies:
 def npu_works(
     ctx: Context, module: ModuleOp, target: Target, memory: MemoryMode
 ) -> list[OperatorCost | str | Defect | None]:
-    """For each operator of the main function its work in a segment, why it has no lowering, or None on the host."""
+    """Return each operator's work in a segment, the reason for no lowering, or None on the host."""
     scratch = clone_module(module)
     found: list[OperatorCost | str | Defect | None] = []
     labels: list[tuple[str, str]] = []
@@ -151,7 +151,7 @@ def npu_works(
 
 
 def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
-    """Layers in order that no operator of the host stands between."""
+    """Split layers, in order, at operators of the host."""
     run: list[npu.NpuTensorOp] = []
     for op in ops:
         if isinstance(op, npu.NpuTensorOp):
@@ -164,7 +164,7 @@ def _runs(ops: Iterable[Operation]) -> Iterator[list[npu.NpuTensorOp]]:
 
 
 def _guarded(op: str, tensor: str, call: Callable[[], OperatorCost]) -> OperatorCost | str | Defect:
-    """The result of ``call()``, or why there is none. A defect is no reason to fail: operators have host kernels."""
+    """Return ``call()``, or the reason for its failure, even a defect: operators have host kernels."""
     try:
         return call()
     except OdcError as error:
@@ -184,14 +184,14 @@ def _lower(op: CircleOp, index: int, patterns: ByKind) -> OperatorCost:
 
 
 class _LayerCosts:
-    """What layers of one target and memory mode take."""
+    """Costs of layers on one target and memory mode."""
 
     def __init__(self, tilings: Tilings, memory: MemoryMode, check: Callable[[], None], *, quick: bool) -> None:
         self.tilings, self.memory, self.check, self.quick = tilings, memory, check, quick
         self.port = ports(tilings.target, memory).constants
 
     def planned(self, run: Sequence[npu.NpuTensorOp]) -> dict[npu.NpuTensorOp, TilingChoice]:
-        """How each layer of a program of ``run`` would be cut; empty where one of them fits in no way."""
+        """Return the tiling of each layer of a program of ``run``; empty if one layer fits in no way."""
         try:
             _, plan = planned_layers(run, self.tilings, self.memory, self.check, quick=self.quick)
             return dict(zip(run, plan.balance.choices, strict=True))
@@ -230,7 +230,7 @@ class _LayerCosts:
         )
 
     def _shares(self, layer: npu.ConvOp, tiling: WindowTiling) -> tuple[float, float, float]:
-        """Estimate the use of ``layer``'s constants: share before the first instruction, cycles in which its
+        """Return when ``layer`` uses its constants: share before the first instruction, cycles in which its
         input is loaded, and the share of its cycles that are over when it needs the last ones.
         """
         sram = self.tilings.target.sram
@@ -275,7 +275,7 @@ def _constant_bytes(layer: npu.NpuTensorOp, port: MemoryPort) -> tuple[int, int]
 
 
 def _alone(layer: npu.NpuTensorOp, tilings: Tilings, width: int) -> TilingChoice:
-    """The best way to cut a layer that shares the tile buffer with no other."""
+    """Return the best tiling of a layer that shares the tile buffer with no other."""
     resident = tuple(False for _ in layer.operands)
     choices = layer_choices(layer, tilings, tilings.target.local.tile_bytes, resident, False)
     return min(choices, key=lambda choice: choice.cycles + choice.program_bytes / width)

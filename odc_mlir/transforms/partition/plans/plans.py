@@ -1,4 +1,10 @@
-"""Which operators run on the NPU: the plan of least estimated time that a deterministic search finds.
+"""Plans of a partition: candidate segments, their costs, and the search for the best plan.
+
+Pattern groups: operators that become one operation of the NPU, and so are placed together or not at all.
+
+Longer patterns are tried first; an operator belongs to one group at most.
+
+Which operators run on the NPU: the plan of least estimated time that a deterministic search finds.
 
 A plan places units: single operators, or groups that stay together. Its time is that of its segments (their own work,
 the way there and back for each, the tensors that cross) plus that of the host operators, one after another. The search
@@ -9,13 +15,119 @@ This module knows indices and numbers only, no IR.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from xdsl.ir import OpResult
+
+from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.formats.quantities import time_text
-from odc_mlir.targets.host import HostCosts
-from odc_mlir.transforms.partition.plans.rounds import alternate
+from odc_mlir.ops.spec import Trait
+from odc_mlir.targets.costs import HostCosts
+
+
+def groups(operators: Sequence[CircleOp]) -> Iterator[tuple[Pattern, list[CircleOp]]]:
+    """The groups among ``operators``, each with its pattern, longest patterns first."""
+    taken: set[CircleOp] = set()
+    known = set(operators)
+    for pattern in PATTERNS:
+        for last in operators:
+            chain = _match(pattern, last)
+            if chain is not None and taken.isdisjoint(chain) and known.issuperset(chain):
+                taken.update(chain)
+                yield pattern, chain
+
+
+def _match(pattern: Pattern, last: CircleOp) -> list[CircleOp] | None:
+    """The operators of ``pattern`` that end in ``last``, None where it does not match."""
+    chain = [last]
+    for position in range(len(pattern.chain) - 1, -1, -1):
+        op = chain[0]
+        if not _is_kind(op, pattern.chain[position]):
+            return None
+        if position == 0:
+            return chain
+        source = op.operands[0] if op.operands else None
+        if not isinstance(source, OpResult) or not isinstance(source.op, CircleOp) or len(list(source.uses)) != 1:
+            return None
+        chain.insert(0, source.op)
+    return None
+
+
+def _is_kind(op: CircleOp, kind: str) -> bool:
+    return Trait.VIEW in op.SPEC.traits if kind == VIEW else op.SPEC.name == kind
+
+
+Round = tuple[bool, list[int]]
+"""Whether it runs on the NPU, and its operators in order."""
+
+
+def alternate(needs: Sequence[set[int]], on_npu: Sequence[bool]) -> list[Round]:
+    """Rounds (NPU or host, operators in order) as few as possible: starting on either side, the shorter list wins.
+
+    ``needs``: for each operator the ones that must run before it. Within a round, operators come in index order as far
+    as their needs allow. No operator of a round depends on a later one, so rounds are convex.
+    """
+    starts = [_rounds(needs, on_npu, side) for side in (True, False)]
+    return min(starts, key=len)
+
+
+def _rounds(needs: Sequence[set[int]], on_npu: Sequence[bool], side: bool) -> list[Round]:
+    waiting = [len(n) for n in needs]
+    users: list[list[int]] = [[] for _ in needs]
+    for index, producers in enumerate(needs):
+        for producer in producers:
+            users[producer].append(index)
+    ready: dict[bool, list[int]] = {True: [], False: []}
+    for index, count in enumerate(waiting):
+        if count == 0:
+            heapq.heappush(ready[on_npu[index]], index)
+    rounds: list[Round] = []
+    while ready[True] or ready[False]:
+        members: list[int] = []
+        while ready[side]:
+            index = heapq.heappop(ready[side])
+            members.append(index)
+            for user in users[index]:
+                waiting[user] -= 1
+                if waiting[user] == 0:
+                    heapq.heappush(ready[on_npu[user]], user)
+        if members:
+            rounds.append((side, members))
+        side = not side
+    return rounds
+
+
+VIEW = "VIEW"  # in a pattern: any operator that only shows the same bytes in another shape
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A pattern. ``chain``: operator names, producers first; ``text``: the reason to group them."""
+
+    name: str
+    chain: tuple[str, ...]
+    text: str
+
+
+_PADDED = "the convolution pads while it loads"
+_FLAT = "the view is no work where its reader is"
+
+PATTERNS: tuple[Pattern, ...] = tuple(
+    sorted(
+        (
+            Pattern("padded-convolution", ("PAD", "CONV_2D"), _PADDED),
+            Pattern("padded-depthwise", ("PAD", "DEPTHWISE_CONV_2D"), _PADDED),
+            Pattern("flat-product", (VIEW, "FULLY_CONNECTED"), _FLAT),
+            Pattern("flat-product-of-views", (VIEW, VIEW, "FULLY_CONNECTED"), _FLAT),
+            Pattern("flat-softmax", (VIEW, "SOFTMAX"), _FLAT),
+        ),
+        key=lambda pattern: (-len(pattern.chain), pattern.name),
+    )
+)
+
 
 LEAST_PLANS = 20  # that are looked at, however large the graph
 ALL_HOST, ALL_SUPPORTED, SEARCH = "all-host", "all-supported", "search"

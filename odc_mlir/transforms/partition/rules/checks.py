@@ -141,8 +141,8 @@ def understood(node: Node, _: PlacementLimits) -> str | None:
 
 
 def fits_sram(node: Node, limits: PlacementLimits) -> str | None:
-    """Operands and results fit in SRAM at the same time, or what a row of the result takes does where rows can be
-    computed by themselves; the text says what is enough.
+    """Operands and results fit in SRAM at the same time, or one row of the result does if rows can be computed
+    separately; the text says which is required.
     """
     span, dimensions = _rows_read(node), (3, 4) if node.spec.name in SEARCHES else (4,)
     needed = 0

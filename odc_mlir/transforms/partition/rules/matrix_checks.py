@@ -9,7 +9,7 @@ from odc_mlir.isa.instructions import field_range
 from odc_mlir.ops.spec import Node
 from odc_mlir.transforms.npu.lowering.decompositions import matrices
 from odc_mlir.transforms.partition.rules import checks
-from odc_mlir.transforms.partition.rules.weight_checks import centred_range
+from odc_mlir.transforms.partition.rules.operator_checks import centred_range
 
 
 def sums(node: Node, _: checks.PlacementLimits) -> str | None:

@@ -13,15 +13,11 @@ from dataclasses import dataclass
 from odc_mlir import ops
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
-from odc_mlir.transforms.partition.plans.patterns import PATTERNS
+from odc_mlir.transforms.partition.plans.plans import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
 from odc_mlir.transforms.partition.rules import (
     matrix_checks,
-    recurrent_checks,
-    reduction_checks,
-    search_checks,
-    sum_checks,
-    weight_checks,
+    operator_checks,
 )
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 
@@ -117,21 +113,21 @@ _SAME_QUANT = Rule("same-quantisation", "operands and results have the same scal
 _BROADCAST = Rule("broadcast", f"operands have at most {check.MOST_DIMENSIONS} dimensions", check.broadcastable)
 
 _WEIGHTS = Rule("constant-weights", "weights are constant", check.constant(1))
-_CENTRED = Rule("centred", "16-bit tensors have zero point 0", sum_checks.centred_codes)
+_CENTRED = Rule("centred", "16-bit tensors have zero point 0", operator_checks.centred_codes)
 _SUMS = (
     Rule("one-type", "input and result have one element type", check.one_type),
     _CENTRED,
     Rule(
         "weights",
         "weights have the input's type (int8: or int4, int16: or 8 bits), positive scales and nearly equal zero points",
-        weight_checks.weights,
+        operator_checks.weights,
     ),
     Rule(
         "bias",
         "the bias fits int32, has one value per result channel, and the scale of input times weights",
-        sum_checks.bias,
+        operator_checks.bias,
     ),
-    Rule("sums", "sums of 16-bit products fit an accumulator and are scaled by less than 127", sum_checks.sums),
+    Rule("sums", "sums of 16-bit products fit an accumulator and are scaled by less than 127", operator_checks.sums),
     Rule("channels", "channels fit the instruction", check.channels),
     _ACTIVATION,
 )
@@ -171,13 +167,13 @@ _POOL = (
 _REDUCTION = (
     _SAME_TYPE,
     Rule("constant-axes", "axes are constant", check.constant(1)),
-    Rule("axes", "the reduced dimensions form an image that fits the instruction", reduction_checks.reduction),
+    Rule("axes", "the reduced dimensions form an image that fits the instruction", operator_checks.reduction),
 )
 
 _SEARCH = (
     Rule("constant-axis", "the axis is constant", check.constant(1)),
     _CENTRED,
-    Rule("searched-row", "the searched row fits the instruction and the tile buffer", search_checks.searched_row),
+    Rule("searched-row", "the searched row fits the instruction and the tile buffer", operator_checks.searched_row),
 )
 
 _ARITHMETIC = (
@@ -223,7 +219,11 @@ MOVERS = (
 BY_TABLE: tuple[Rule, ...] = (
     Rule("one-input", "one operand is computed at run time, the others are constants of one element", check.one_input),
     Rule("same-shape", "the result has the input's shape", check.same_shape),
-    Rule("table", "the function is a table (for 16 bits an interpolated one) or takes few steps", sum_checks.by_table),
+    Rule(
+        "table",
+        "the function is a table (for 16 bits an interpolated one) or takes few steps",
+        operator_checks.by_table,
+    ),
 )
 
 # What each operator needs beyond the generic rules; one without an entry that is not element-wise stays on the host.
@@ -233,7 +233,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         *_PRODUCT,
         _KERNEL,
         _WINDOW,
-        Rule("weight-scales", "several weight scales lie along axis 0", weight_checks.weight_axis(0)),
+        Rule("weight-scales", "several weight scales lie along axis 0", operator_checks.weight_axis(0)),
         Rule("groups", f"at most {check.MOST_GROUPS} groups, or one per input channel", check.groups),
     ),
     "TRANSPOSE_CONV": (
@@ -242,7 +242,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("constant-bias", "the bias is constant or absent", check.constant(3)),
         *_SUMS,
         _KERNEL,
-        Rule("weight-scales", "several weight scales lie along axis 0", weight_checks.weight_axis(0)),
+        Rule("weight-scales", "several weight scales lie along axis 0", operator_checks.weight_axis(0)),
         Rule("polyphase", "every polyphase component of the result has a kernel tap", check.transposed),
     ),
     "RESIZE_BILINEAR": _RESIZE,
@@ -252,12 +252,12 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         *_PRODUCT,
         _KERNEL,
         _WINDOW,
-        Rule("weight-scales", "several weight scales lie along axis 3", weight_checks.weight_axis(3)),
+        Rule("weight-scales", "several weight scales lie along axis 3", operator_checks.weight_axis(3)),
         Rule("depth-multiplier", "result channels per input channel fit the instruction", check.depth_multiplier),
     ),
     "FULLY_CONNECTED": (
         *_PRODUCT,
-        Rule("weight-scales", "several weight scales lie along axis 0", weight_checks.weight_axis(0)),
+        Rule("weight-scales", "several weight scales lie along axis 0", operator_checks.weight_axis(0)),
         Rule("weights-format", "weights are stored row by row", check.weights_format),
         Rule("numerics", "requantisation is by fixed-point multipliers", check.fixed_numerics),
     ),
@@ -294,7 +294,7 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
     "PRELU": (
         _SAME_TYPE,
         Rule("constant-scale", "constant operands have one scale", check.quantised_constants),
-        Rule("slopes", "16-bit tensors have zero point 0, or the function is a table", sum_checks.slopes),
+        Rule("slopes", "16-bit tensors have zero point 0, or the function is a table", operator_checks.slopes),
         _BROADCAST,
     ),
     "AVERAGE_POOL_2D": _POOL,
@@ -308,19 +308,19 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule(
             "position",
             "the position is constant, or an int32 position of one slice along one axis",
-            search_checks.updated_slice,
+            operator_checks.updated_slice,
         ),
-        Rule("moves", _MOVES.text, search_checks.moves_where_constant(2)),
+        Rule("moves", _MOVES.text, operator_checks.moves_where_constant(2)),
     ),
     "GATHER": (
         _SAME_TYPE,
         _SAME_QUANT,
         Rule(
             "rows",
-            f"indices are constant, or rows fit the instruction, of at most {search_checks.MOST_TABLES} tables",
-            search_checks.gathered_rows,
+            f"indices are constant, or rows fit the instruction, of at most {operator_checks.MOST_TABLES} tables",
+            operator_checks.gathered_rows,
         ),
-        Rule("moves", _MOVES.text, search_checks.moves_where_constant(1)),
+        Rule("moves", _MOVES.text, operator_checks.moves_where_constant(1)),
     ),
     "ARG_MAX": _SEARCH,
     "ARG_MIN": _SEARCH,
@@ -340,10 +340,10 @@ OPERATORS: dict[str, tuple[Rule, ...]] = {
         Rule("row", "a row fits the tile buffer twice", check.row),
     ),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (
-        Rule("constant-weights", "weights and biases are constant", recurrent_checks.lstm_constants),
-        Rule("states", "output state and cell state are variables", recurrent_checks.lstm_states),
-        Rule("cell", "there are no peepholes, projection or layer normalisation", recurrent_checks.lstm_parts),
-        Rule("integers", "input, weights and output are int8, the cell state is int16", recurrent_checks.lstm_integers),
+        Rule("constant-weights", "weights and biases are constant", operator_checks.lstm_constants),
+        Rule("states", "output state and cell state are variables", operator_checks.lstm_states),
+        Rule("cell", "there are no peepholes, projection or layer normalisation", operator_checks.lstm_parts),
+        Rule("integers", "input, weights and output are int8, the cell state is int16", operator_checks.lstm_integers),
     ),
     "QUANTIZE": (),
     "RELU": (),

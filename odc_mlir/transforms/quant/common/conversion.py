@@ -29,7 +29,7 @@ from odc_mlir.dialects.circle import (
 from odc_mlir.dialects.circle_types import AnyTensor
 from odc_mlir.errors import CompileError, ModelError
 from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.formats.names import Names
+from odc_mlir.formats.quantities import Names
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.quantization import Bias
 from odc_mlir.ops.spec import Array, QuantParams

@@ -1,5 +1,4 @@
-"""Whether an operator can run on the element types that are assigned to it: our kernel itself is asked, of LiteRT's a
-table."""
+"""Support of operators on assigned element types, by our kernel and by a table of LiteRT's kernels."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from odc_mlir.transforms.quant.common.roles import Ranges, Role, contents_of, ro
 def refusal(
     op: CircleOp, operands: Sequence[Attribute], results: Sequence[Attribute], used: Scheme, ranges: Ranges
 ) -> str | None:
-    """Why ``op`` cannot run with these element types, None where it can."""
+    """Return why ``op`` cannot run with these element types, None if it can."""
     if seen := _unfit_values(op, operands, ranges) or _vanishing_product(op, operands) or _shared_state(op):
         return seen
     if not op.SPEC.kernel:
@@ -71,7 +70,7 @@ def _vanishing_product(op: CircleOp, operands: Sequence[Attribute]) -> str | Non
 
 
 def _shared_state(op: CircleOp) -> str | None:
-    """Whether others see state that is to become codes."""
+    """Return whether other operators see state that is to become codes."""
     for index in op.SPEC.quant.states:
         if index < len(op.operands) and len(list(op.operands[index].uses)) > 1 and is_real(op.operands[index]):
             return f"its state {op.SPEC.operand_name(index)} is used by other operators"

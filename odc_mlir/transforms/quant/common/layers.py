@@ -12,7 +12,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, info_of, node_of, tensor_type
 from odc_mlir.errors import ModelError, OptionError
-from odc_mlir.formats.npz import read_npz
+from odc_mlir.formats.samples import read_npz
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Array, QuantParams, TensorInfo
 from odc_mlir.support.locations import name_loc, op_name, value_name

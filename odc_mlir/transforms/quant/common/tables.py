@@ -25,7 +25,7 @@ from xdsl.rewriter import InsertPoint, Rewriter
 
 from odc_mlir.dialects.circle import CircleOp, info_of, node_of, op_class, tensor_facts, tensor_type
 from odc_mlir.formats.circle.schema import default_options
-from odc_mlir.formats.names import Names
+from odc_mlir.formats.quantities import Names
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.common.rewriting import make_constant, operator
 from odc_mlir.transforms.common.tensor_names import named

@@ -17,9 +17,8 @@ import pytest
 
 from odc_mlir.calibration.records import RecordStore
 from odc_mlir.errors import CompileError, OdcError
-from odc_mlir.formats.atomic import exchange
-from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, entries, is_final, make_key, prune
-from odc_mlir.runtime.auto.locks import file_lock
+from odc_mlir.formats.outputs import exchange
+from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, entries, file_lock, is_final, make_key, prune
 
 
 @pytest.fixture
@@ -347,7 +346,7 @@ def test_a_lock_has_one_holder(tmp_path: Path) -> None:
 def test_a_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     path = tmp_path / "key"
     code = (
-        "import os, signal, sys; from pathlib import Path; from odc_mlir.runtime.auto.locks import file_lock\n"
+        "import os, signal, sys; from pathlib import Path; from odc_mlir.runtime.auto.artefacts import file_lock\n"
         "with file_lock(Path(sys.argv[1]), seconds=0): os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9

@@ -23,7 +23,7 @@ from odc_mlir.runtime.auto.artefacts import Artefact, JobResult
 from odc_mlir.runtime.auto.candidates import Opened
 from odc_mlir.runtime.auto.controller import AutoCompiler
 from odc_mlir.runtime.auto.jobs import Job, Milestone, progress_line, read_progress
-from odc_mlir.runtime.auto.status import AutoStatus, Level, Phase
+from odc_mlir.runtime.auto.settings import AutoStatus, Level, Phase
 from odc_mlir.runtime.package import Package
 
 pytestmark = pytest.mark.usefixtures("pretended")

@@ -29,11 +29,10 @@ from odc_mlir.formats.cache import cache_folder, content_digest
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import aim, candidates, controller
 from odc_mlir.runtime.auto.aim import aim_at
-from odc_mlir.runtime.auto.artefacts import Artefact, Artefacts, JobResult
+from odc_mlir.runtime.auto.artefacts import Artefact, Artefacts, JobResult, file_lock
 from odc_mlir.runtime.auto.jobs import Ending, Job, Milestone, Supervisor
-from odc_mlir.runtime.auto.locks import file_lock
 from odc_mlir.runtime.auto.recording import RecordsPlace, RunRecorder
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 from odc_mlir.runtime.auto.worker import Worker
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph

@@ -18,7 +18,7 @@ from odc_mlir.calibration.records import RecordStore
 from odc_mlir.formats.cache import records_path
 from odc_mlir.runtime import Session
 from odc_mlir.runtime.auto import aim, controller
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase
 from odc_mlir.runtime.session import switcher
 
 LONG = 3600.0
@@ -60,7 +60,7 @@ def test_the_first_answer_loads_no_compiler(tmp_path: Path) -> None:
     model.write_bytes(model_bytes(add_model(SHAPE)))
     found = subprocess.run([sys.executable, "-c", FIRST_ANSWER, str(model)], check=True, capture_output=True, text=True)
     loaded = {name.rpartition(".")[2] for name in found.stdout.split()}
-    assert loaded == {"aim", "background", "original", "recording", "settings", "status", "False"}
+    assert loaded == {"aim", "background", "recording", "settings", "False"}
 
 
 def test_runs_before_the_compiler_is_open_are_recorded() -> None:

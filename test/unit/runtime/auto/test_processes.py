@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult
+from odc_mlir.runtime.auto.artefacts import Artefacts, JobResult, is_locked, try_lock, unlock
 from odc_mlir.runtime.auto.jobs import QUEUED, Ending, Job, Supervisor
-from odc_mlir.runtime.auto.locks import is_locked, try_lock, unlock
 
 # Says in a file when it begins and ends, and ends when it is told or the file "go" is there.
 WORKER = """

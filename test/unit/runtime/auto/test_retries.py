@@ -20,8 +20,7 @@ from odc_mlir.runtime.auto import controller
 from odc_mlir.runtime.auto.aim import aim_at, target_facts
 from odc_mlir.runtime.auto.artefacts import JobResult
 from odc_mlir.runtime.auto.jobs import key_of
-from odc_mlir.runtime.auto.settings import read_settings
-from odc_mlir.runtime.auto.status import Level, Phase
+from odc_mlir.runtime.auto.settings import Level, Phase, read_settings
 from odc_mlir.runtime.session.settings import Settings
 
 pytestmark = pytest.mark.usefixtures("pretended")

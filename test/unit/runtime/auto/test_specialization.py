@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from odc_mlir.runtime.auto.candidates import ExecutorCandidate
+from odc_mlir.runtime.auto.settings import Level, Phase
 from odc_mlir.runtime.auto.specialization import (
     BUSY,
     TRANSITIONS,
@@ -24,7 +25,6 @@ from odc_mlir.runtime.auto.specialization import (
     Working,
     diagram,
 )
-from odc_mlir.runtime.auto.status import Level, Phase
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
 

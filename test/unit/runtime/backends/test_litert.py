@@ -20,7 +20,7 @@ from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_tflite
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.api import open_executor
-from odc_mlir.runtime.backends.litert import LitertExecutor
+from odc_mlir.runtime.backends import LitertExecutor
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
 from odc_mlir.runtime.execution.units import Event

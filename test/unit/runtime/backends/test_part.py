@@ -7,7 +7,7 @@ import numpy as np
 from helpers.models import ModelBuilder
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model, write_tflite
-from odc_mlir.runtime.backends.part import cut_out
+from odc_mlir.runtime.backends import cut_out
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 

@@ -15,13 +15,11 @@ from odc_mlir.errors import InputError, SessionError
 from odc_mlir.formats.cache import records_path
 from odc_mlir.formats.circle.model import Model, Signature
 from odc_mlir.runtime import Session, State
-from odc_mlir.runtime.auto.status import AutoStatus
+from odc_mlir.runtime.auto.settings import AutoStatus
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import build_graph
-from odc_mlir.runtime.session.exchange import Exchange
-from odc_mlir.runtime.session.loader import Choices, Loader, source_from_bytes
-from odc_mlir.runtime.session.recorder import SessionRecorder
-from odc_mlir.runtime.session.runner import Runner, converted
+from odc_mlir.runtime.session.loader import Choices, Exchange, Loader, source_from_bytes
+from odc_mlir.runtime.session.runner import Runner, SessionRecorder, converted
 from odc_mlir.runtime.session.states import CALLS
 from odc_mlir.runtime.session.switcher import Switcher
 from odc_mlir.runtime.session.tensors import Fitted, SessionPort

@@ -14,7 +14,7 @@ from odc_mlir.isa.weight_coding import coded_bytes
 from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.ops.work import host_ns
 from odc_mlir.runtime.reporting.report_html import render
-from odc_mlir.targets.host import load_host
+from odc_mlir.targets.costs import load_host
 from odc_mlir.transforms.common.defects import Defect
 from odc_mlir.transforms.common.placement import operators, place_on_host, place_on_npu
 from odc_mlir.transforms.npu.lowering.functions import LowerByTable

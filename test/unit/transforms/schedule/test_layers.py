@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from helpers.npu_layers import Body, check, make_module, small_target, tensor_type
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 
 TARGETS = ("npu-128", "npu-256", "npu-512")
 MEMORIES = ("flash", "sram")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from odc_mlir import targets
-from odc_mlir.dialects.npu_move import StridedCopy
+from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.transforms.npu.lowering.decompositions import FILLED, indices, strided_copies
 from odc_mlir.transforms.npu.schedule.move_stream import LARGEST_COUNT, LARGEST_RUN, Transfer, move_cycles, tiles
 

@@ -11,7 +11,7 @@ import pytest
 from odc_mlir import compiler, targets
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.errors import CompileError
-from odc_mlir.formats.memo import Memo
+from odc_mlir.formats.private import Memo
 from odc_mlir.transforms.npu.schedule import tilings, window_search
 from odc_mlir.transforms.npu.schedule.geometry import WindowGeometry, make_window
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of

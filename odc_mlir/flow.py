@@ -1,0 +1,525 @@
+"""Flows: the commands that build a product of a model, from files of ours and of ONE, run as far as needed.
+
+``flow.toml``: a model and a table for each step.
+
+::
+
+    [flow]
+    model = "model.tflite"
+    folder = "out"
+
+    [optimize]
+    [quantize]
+    scheme = "int8"
+    calibration = "samples.npz"
+    [compile]
+    target = "npu-256"
+    [profile]
+
+Keys of a table are the options of the command, with ``_`` or ``-``: ``true`` is a flag, a list repeats the option.
+``input`` and ``output`` change what a step reads and writes. Paths are relative to the file's folder.
+"""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import json
+import os
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from odc_mlir._version import __version__
+from odc_mlir.errors import OptionError, UnsupportedError, parsing
+
+STATE_KEYS = ("odc_build", "steps")
+_BLOCK_BYTES = 1 << 20
+
+CommandRunner = Callable[[str, Sequence[str]], int]
+
+
+def option_words(option: str, value: str) -> list[str]:
+    """Return the words that give ``value`` to ``option``, even if it looks like an option itself."""
+    return [f"{option}={value}"] if value.startswith("-") else [option, value]
+
+
+@dataclass(frozen=True)
+class FlowStep:
+    """One command: ``command`` with ``arguments`` reads ``reads`` and writes ``writes`` (files or folders)."""
+
+    name: str
+    command: str
+    arguments: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return the arguments; ``./`` precedes a file name that looks like an option."""
+        files = {*self.reads, *self.writes}
+        return tuple(f"./{word}" if word.startswith("-") and word in files else word for word in self.arguments)
+
+    @property
+    def text(self) -> str:
+        """Return the command line as a user would type it."""
+        return shlex.join([self.command, *self.words])
+
+
+@dataclass(frozen=True)
+class Flow:
+    """``steps`` in order; ``notes`` name parts of the file without an equivalent."""
+
+    steps: tuple[FlowStep, ...]
+    notes: tuple[str, ...] = ()
+
+
+def digest_of(path: str) -> str | None:
+    """Return the digest of a file, or of everything in a folder; None if it does not exist."""
+    root = Path(path)
+    if root.is_dir():
+        whole = hashlib.sha256()
+        for file in sorted(item for item in root.rglob("*") if item.is_file()):
+            whole.update(f"{file.relative_to(root)}\0{_of_file(file)}\0".encode())
+        return whole.hexdigest()
+    return _of_file(root) if root.is_file() else None
+
+
+def _of_file(path: Path) -> str:
+    whole = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            whole.update(block)
+    return whole.hexdigest()
+
+
+def key_of(step: FlowStep) -> str:
+    """Return the cache key of ``step``: its command line, this version, and the contents of its inputs."""
+    parts = [__version__, step.text, *(f"{path} {digest_of(path)}" for path in step.reads)]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def is_done(step: FlowStep, state: Mapping[str, Any]) -> bool:
+    """Return whether ``state`` records this step with its current key and outputs."""
+    entry = state.get(step.text)
+    if not isinstance(entry, dict) or entry.get("key") != key_of(step):
+        return False
+    written = entry.get("writes")
+    return isinstance(written, dict) and all(
+        written.get(path) is not None and written[path] == digest_of(path) for path in step.writes
+    )
+
+
+def record_of(step: FlowStep) -> dict[str, Any]:
+    """Return the record that :func:`is_done` compares."""
+    return {"key": key_of(step), "writes": {path: digest_of(path) for path in step.writes}}
+
+
+def read_state(path: str) -> dict[str, Any]:
+    """Read the completed steps in a state file; return an empty mapping for a missing or unreadable file."""
+    try:
+        document = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    steps = document.get("steps") if isinstance(document, dict) and set(STATE_KEYS) <= document.keys() else None
+    return steps if isinstance(steps, dict) else {}
+
+
+def state_document(steps: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a state file."""
+    return {"odc_build": __version__, "steps": dict(steps)}
+
+
+def run(
+    flow: Flow,
+    state: dict[str, Any],
+    call: CommandRunner,
+    keep: Callable[[Mapping[str, Any]], None],
+    *,
+    force: bool = False,
+) -> Iterator[tuple[FlowStep, bool]]:
+    """Run the steps that are not done; yield each step before its turn, and whether it runs.
+
+    ``call`` runs a command and returns its exit code, ``keep`` gets the new state after each step. Raises OptionError
+    if a step fails or does not write its outputs.
+    """
+    for step in flow.steps:
+        needed = force or not is_done(step, state)
+        yield step, needed
+        if not needed:
+            continue
+        state.pop(step.text, None)
+        for path in step.writes:
+            if parent := os.path.dirname(path):
+                os.makedirs(parent, exist_ok=True)
+        code = call(step.command, step.words)
+        if code != 0:
+            raise OptionError(f"step {step.name!r} failed with exit code {code}", hint=step.text)
+        missing = [path for path in step.writes if digest_of(path) is None]
+        if missing:
+            raise OptionError(f"step {step.name!r} did not write {missing[0]!r}", hint=step.text)
+        state[step.text] = record_of(step)
+        keep(state)
+
+
+class _StepCommand(NamedTuple):
+    """Execution of a step: the command, words before the input, the output option, and the default output name."""
+
+    command: str
+    words: tuple[str, ...]
+    output: str
+    suffix: str
+    is_last: bool = False  # what it writes is read by no later step
+    reads_package: bool = False
+
+
+_STEPS = {
+    "import": _StepCommand("odc-opt", ("-q", "-t", "circle"), "-o", ".circle"),
+    "resize": _StepCommand("odc-circle", ("resize",), "-o", ".resized.circle"),
+    "optimize": _StepCommand("odc-optimize", (), "-o", ".opt.circle"),
+    "quantize": _StepCommand("odc-quantize", (), "-o", ".quantized.circle"),
+    "compile": _StepCommand("odc-compile", (), "-o", ".package", is_last=True),
+    "profile": _StepCommand("odc-run", (), "--profile", ".profile.json", is_last=True, reads_package=True),
+    "package": _StepCommand("odc-package", ("pack",), "-o", ".nnpackage.zip", is_last=True),
+}
+_FILES = frozenset(
+    {"calibration", "evaluation", "records", "partition", "load", "config", "parameters", "target", "mixed"}
+)
+_WRITTEN = frozenset(
+    {"report-json", "report-html", "save-records", "save-equalization", "save-precisions", "dump", "trace", "header"}
+)
+
+
+def read_toml(path: str) -> Flow:
+    """Read the flow in a TOML file; raise OptionError for an invalid flow."""
+    with parsing("not a flow", OptionError, location=path):
+        document = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    head = document.pop("flow", None)
+    if not isinstance(head, dict) or not isinstance(head.get("model"), str):
+        raise OptionError("the table [flow] with a key model is missing", location=path)
+    unknown = [*(key for key in head if key not in ("model", "folder")), *(k for k in document if k not in _STEPS)]
+    if unknown:
+        raise OptionError(f"{unknown[0]!r} is unknown", location=path, hint=f"steps are {', '.join(_STEPS)}")
+    if not document:
+        raise OptionError("the flow has no step", location=path, hint=f"steps are {', '.join(_STEPS)}")
+    base = os.path.dirname(path)
+    folder = os.path.join(base, str(head.get("folder", "out")))
+    model = os.path.join(base, head["model"])
+    stem = os.path.join(folder, Path(model).stem)
+    package: str | None = None
+    steps = []
+    for name, kind in _STEPS.items():
+        if name not in document:
+            continue
+        options = document[name]
+        if not isinstance(options, dict):
+            raise OptionError(f"{name!r} is not a table", location=path)
+        source = package if kind.reads_package and package is not None else model
+        step = _step(name, kind, options, source, stem, base)
+        steps.append(step)
+        if name == "compile":
+            package = step.writes[0]
+        elif not kind.is_last:
+            model = step.writes[0]
+    return Flow(tuple(steps))
+
+
+def _step(name: str, kind: _StepCommand, options: Mapping[str, Any], source: str, stem: str, base: str) -> FlowStep:
+    given = {key.replace("_", "-"): value for key, value in options.items()}
+    for key in ("input", "output"):
+        if not isinstance(given.get(key, ""), str):
+            raise OptionError(f"{key!r} of step {name!r} is {given[key]!r}, not a path")
+    source = os.path.join(base, given.pop("input")) if "input" in given else source
+    output = os.path.join(base, given.pop("output")) if "output" in given else f"{stem}{kind.suffix}"
+    words, reads, writes = [*kind.words, source, kind.output, output], [source], [output]
+    for key, value in given.items():
+        for item in value if isinstance(value, list) else [value]:
+            if item is False:
+                continue
+            if item is True:
+                words.append(f"--{key}")
+                continue
+            if isinstance(item, dict | list):
+                raise OptionError(f"{key!r} of step {name!r} has the value {item!r}, expected a string or number")
+            text = str(item)
+            beside = os.path.join(base, text)
+            if key in _FILES and os.path.exists(beside):
+                reads.append(text := beside)
+            elif key in _WRITTEN:
+                writes.append(text := beside)
+            words += [f"--{key}", text] if text in (*reads, *writes) else option_words(f"--{key}", text)
+    return FlowStep(name, kind.command, tuple(words), tuple(reads), tuple(writes))
+
+
+Options = Mapping[str, str]
+_ORDER = (
+    *("one-import", "one-import-tf", "one-import-tflite", "one-import-bcq", "one-import-onnx", "one-import-pytorch"),
+    *("one-resize", "one-optimize", "one-quantize", "one-pack", "one-codegen", "one-profile", "one-partition"),
+    "one-infer",
+)
+_TRUE = ("true", "1", "yes", "on")
+# Settings of tools that say nothing about the result.
+_SILENT = frozenset({"input_path", "output_path", "verbose", "save_intermediate", "generate_profile_data"})
+_SILENT |= {"mute_warnings", "disable_validation"}
+_LAYOUT = frozenset({"nchw_to_nhwc_input_shape", "nchw_to_nhwc_output_shape"})
+
+
+class _Notes:
+    def __init__(self, target: str) -> None:
+        self.lines: list[str] = []
+        self.target = target
+
+    def add(self, text: str) -> None:
+        if text not in self.lines:
+            self.lines.append(text)
+
+
+def read_cfg(path: str, *, target: str = "npu-256") -> Flow:
+    """Read a configuration as a flow; ``target`` replaces the targets of other backends' code generation.
+
+    Raises OptionError for an invalid configuration, and UnsupportedError for steps without an equivalent.
+    """
+    notes = _Notes(target)
+    return Flow(tuple(_of_cfg(path, notes)), tuple(notes.lines))
+
+
+def _of_cfg(path: str, notes: _Notes) -> list[FlowStep]:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    with parsing("not a configuration", OptionError, location=path):
+        parser.read_string(Path(path).read_text(encoding="utf-8"))
+    head = next((name for name in ("onecc", "one-build") if name in parser), None)
+    if head is None:
+        raise OptionError("the section [onecc] is missing", location=path)
+    wanted = [name for name, value in parser[head].items() if value.strip().lower() in _TRUE]
+    level = parser[head].get("include", "").split()
+    for name in wanted:
+        if name not in _ORDER:
+            raise OptionError(f"[{head}] asks for {name!r}, which is not a step", location=path)
+        if name not in parser:
+            raise OptionError(f"the section [{name}] is missing", location=path)
+    if target := parser.get("backend", "target", fallback=""):
+        notes.add(f"[backend] asks for the target {target!r}; compiling for {notes.target}")
+    if "Environment" in parser:
+        notes.add("[Environment] applies to the commands of onecc and is ignored here")
+    return [_one_step(name, dict(parser[name]), notes, level) for name in _ORDER if name in wanted]
+
+
+def read_workflow(path: str, *, target: str = "npu-256") -> Flow:
+    """Read a workflow file: its workflows, each after its dependencies. Raises as :func:`read_cfg`."""
+    with parsing("not a workflow", OptionError, location=path):
+        document = json.loads(Path(path).read_bytes())
+    names = document.get("workflows") if isinstance(document, dict) else None
+    if not isinstance(names, list) or not names:
+        raise OptionError("the list of workflows is missing", location=path)
+    notes = _Notes(target)
+    steps: list[FlowStep] = []
+    for name in _ordered(names, document, path):
+        steps += _workflow(name, document[name], path, notes)
+    return Flow(tuple(steps), tuple(notes.lines))
+
+
+def _is_names(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def _ordered(names: list[Any], document: Mapping[str, Any], path: str) -> list[str]:
+    """Return names of workflows, each after its dependencies."""
+    before: dict[str, list[str]] = {}
+    for name in names:
+        if not isinstance(name, str) or not isinstance(document.get(name), dict):
+            raise OptionError(f"the workflow {name!r} is missing", location=path)
+        after = document[name].get("run-after", [])
+        if not _is_names(after):
+            raise OptionError(f"run-after of {name!r} is {after!r}, not a list of names", location=path)
+        unknown = [item for item in after if item not in names]
+        if unknown:
+            raise OptionError(f"{name!r} runs after {unknown[0]!r}, which is not a workflow", location=path)
+        before[name] = list(after)
+    found: list[str] = []
+    while len(found) < len(before):
+        ready = [name for name in before if name not in found and all(item in found for item in before[name])]
+        if not ready:
+            left = ", ".join(name for name in before if name not in found)
+            raise OptionError(f"workflows depend on each other in a cycle: {left}", location=path)
+        found.append(ready[0])
+    return found
+
+
+def _workflow(name: str, entry: Mapping[str, Any], path: str, notes: _Notes) -> list[FlowStep]:
+    has_steps, reference = "steps" in entry, entry.get("cfg-reference")
+    if has_steps == (reference is not None):
+        raise OptionError(f"workflow {name!r} must have either steps or a cfg-reference", location=path)
+    if reference is not None:
+        if not isinstance(reference, dict) or not isinstance(reference.get("path"), str):
+            raise OptionError(f"the cfg-reference of {name!r} has no path", location=path)
+        file = str(reference["path"])
+        return _of_cfg(file if os.path.exists(file) else os.path.join(os.path.dirname(path), file), notes)
+    if not _is_names(entry["steps"]):
+        raise OptionError(f"steps of workflow {name!r} are {entry['steps']!r}, not a list of names", location=path)
+    made = []
+    for label in entry["steps"]:
+        step = entry.get(label)
+        command = step.get("one-cmd") if isinstance(step, dict) else None
+        if not isinstance(step, dict) or not isinstance(command, str):
+            raise OptionError(f"step {label!r} of workflow {name!r} has no one-cmd", location=path)
+        given = step.get("commands", {})
+        if not isinstance(given, dict):
+            raise OptionError(f"commands of step {label!r} are {given!r}, not a table", location=path)
+        options = {str(key): str(value) for key, value in given.items()}
+        made.append(_one_step(command, options, notes, []))
+    return made
+
+
+def _one_step(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+    if name.startswith("one-import") and name not in ("one-import", "one-import-tflite"):
+        raise UnsupportedError(
+            f"{name} imports from a framework, which is not supported",
+            hint="convert the model to .tflite or .circle first, and remove the step",
+        )
+    if name not in _MAKERS:
+        raise OptionError(f"there is no step {name!r}", hint=f"steps are {', '.join(_MAKERS)}")
+    return _MAKERS[name](name, options, notes, level)
+
+
+def _paths(name: str, options: Options) -> tuple[str, str]:
+    for key in ("input_path", "output_path"):
+        if key not in options:
+            raise OptionError(f"{key} of {name} is missing")
+    return options["input_path"], options["output_path"]
+
+
+def _simple(command: str, *words: str) -> Callable[[str, Options, _Notes, list[str]], FlowStep]:
+    def make(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+        source, output = _paths(name, options)
+        return FlowStep(name, command, (*words, source, "-o", output), (source,), (output,))
+
+    return make
+
+
+def _optimize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+    from odc_mlir.transforms.circle.rewrites.table import rules
+
+    source, output = _paths(name, options)
+    known, flags = rules(), []
+    for key, value in options.items():
+        rewrite = key.replace("-", "_")
+        if rewrite in _SILENT or value.strip().lower() not in _TRUE:
+            continue
+        if rewrite in _LAYOUT:
+            flags += [] if "--io-layout" in flags else ["--io-layout", "nhwc"]
+        elif rewrite in known:
+            flags.append(f"--{rewrite}")
+        elif rewrite not in ("all", "O1"):
+            notes.add(f"{name}: {key} is not supported; see docs/optimizing.md")
+    asked_for = "O1" in level or any(options.get(key, "").strip().lower() in _TRUE for key in ("all", "O1"))
+    if asked_for or not any(flag[2:] in known for flag in flags):
+        flags.insert(0, "--O1")
+    return FlowStep(name, "odc-optimize", (source, "-o", output, *flags), (source,), (output,))
+
+
+_SCHEMES = {"uint8": "uint8", "int16": "int16"}
+_QUANTIZE = frozenset(
+    {"input_data", "input_data_format", "quantized_dtype", "granularity", "input_type", "output_type", "quant_config"}
+)
+_RANGES = {"percentile": "percentile", "moving_average": "moving-average"}
+
+
+def _quantize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+    source, output = _paths(name, options)
+    dtype = options.get("quantized_dtype", "uint8")
+    if dtype not in _SCHEMES:
+        raise UnsupportedError(f"quantized_dtype of {name} is {dtype!r}", hint=f"use one of {', '.join(_SCHEMES)}")
+    words = [source, "-o", output, "--scheme", _SCHEMES[dtype], "--no-help", "--allow-accuracy-loss"]
+    reads = [source]
+    per_channel = options.get("granularity", "layer" if dtype == "uint8" else "channel") == "channel"
+    words += ["--granularity", "channel" if per_channel else "tensor"]
+    words += ["--io", "quantized"]
+    for key, flag in (("input_type", "--input-type"), ("output_type", "--output-type")):
+        if key in options and options[key] != dtype:
+            words += [flag, "float" if options[key] == "float32" else options[key]]
+    for key, flag in (("input_data", "--calibration"), ("quant_config", "--mixed")):
+        if key in options:
+            words += [flag, options[key]]
+            reads.append(options[key])
+    if options.get("mode") in _RANGES:
+        words += ["--ranges", _RANGES[options["mode"]]]
+    for key in options:
+        if key not in _QUANTIZE | _SILENT | {"mode"}:
+            notes.add(f"{name}: {key} is not supported; see odc-quantize --help")
+    return FlowStep(name, "odc-quantize", tuple(words), tuple(reads), (output,))
+
+
+def _resize(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+    source, output = _paths(name, options)
+    words = ("resize", source, "-o", output, "--shapes", options.get("input_shapes", ""))
+    return FlowStep(name, "odc-circle", words, (source,), (output,))
+
+
+def _command_paths(name: str, options: Options) -> tuple[str, str | None]:
+    """Return inputs and outputs of a backend's own command line: ``-o OUT IN``, or the keys of a target."""
+    with parsing(f"the command of {name} cannot be split into words", OptionError):
+        words = shlex.split(options.get("command", ""))
+    output = options.get("o") or options.get("output") or options.get("output_path")
+    source = options.get("input") or options.get("input_path")
+    rest = []
+    position = 0
+    while position < len(words):
+        if words[position] in ("-o", "--output") and position + 1 < len(words):
+            output, position = words[position + 1], position + 2
+            continue
+        rest.append(words[position])
+        position += 1
+    source = source or next((word for word in reversed(rest) if not word.startswith("-")), None)
+    if source is None:
+        raise OptionError(f"{name} does not say which file it reads")
+    return source, output
+
+
+def _codegen(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+    source, output = _command_paths(name, options)
+    if output is None:
+        raise OptionError(f"{name} does not say which file it writes")
+    backend = options.get("backend", "")
+    target = backend if backend in _targets() else notes.target
+    if target != backend:
+        notes.add(f"{name}: backend {backend or 'of the target'!r} is not supported; compiling for {target}")
+    return FlowStep(name, "odc-compile", (source, "-o", output, "--target", target), (source,), (output,))
+
+
+def _targets() -> tuple[str, ...]:
+    from odc_mlir import targets
+
+    return (*targets.names(), "cpu")
+
+
+def _run(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+    source, _ = _command_paths(name, options)
+    return FlowStep(name, "odc-run", (source,), (source,), ())
+
+
+def _partition(name: str, options: Options, notes: _Notes, level: list[str]) -> FlowStep:
+    source, part = options.get("input_file") or options.get("input_path"), options.get("part_file")
+    if source is None or part is None:
+        raise OptionError(f"input_file and part_file of {name} are missing")
+    output = options.get("work_path") or f"{Path(source).stem}.parts"
+    words = ("partition", source, "--part-file", part, "-o", output)
+    return FlowStep(name, "odc-circle", words, (source, part), (output,))
+
+
+_IMPORT = _simple("odc-opt", "-q", "-t", "circle")
+_MAKERS: Mapping[str, Callable[[str, Options, _Notes, list[str]], FlowStep]] = {
+    "one-import": _IMPORT,
+    "one-import-tflite": _IMPORT,
+    "one-resize": _resize,
+    "one-optimize": _optimize,
+    "one-quantize": _quantize,
+    "one-pack": _simple("odc-package", "pack"),
+    "one-codegen": _codegen,
+    "one-profile": _run,
+    "one-infer": _run,
+    "one-partition": _partition,
+}

@@ -1,0 +1,138 @@
+"""Files of ONE's tools: partitions (``.part``) and errors of tensors (visq).
+
+Partition files (``.part``, INI): which backend runs which operators, by opcode or by name of a result.
+
+::
+
+    [partition]
+    backends=npu,cpu
+    default=npu
+    comply=opcode
+
+    [OPCODE]
+    DIV=cpu
+
+    [OPNAME]
+    conv_1=cpu
+
+``comply`` says which of the other sections counts, ``opcode`` unless given; ``_`` there replaces the default. Every
+value must be one of the backends. Names may hold anything but ``=`` and line ends.
+
+Errors of tensors as ONE's visq writes them: JSON, with the colours that a graph of them has.
+
+``{"meta": {"model", "metric", "colorscheme": [{"b", "e", "c"}, …]}, "error": [{tensor: value}]}``: nine colours, from
+yellow to red, for equal parts of 0..1 (MPEIR) or from the least to the largest value. Of a model's subgraphs the first
+is meant. Metrics, f being the float model's values and q the other's: MPEIR, the mean over records of ``max|f - q| /
+(max f - min f)``; MSE, mean ``(f - q)^2``; TAE, the sum of ``|f - q|``, mean over records; SRMSE, ``sqrt(MSE)`` in
+units of the tensor's scale.
+"""
+
+from __future__ import annotations
+
+import configparser
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from odc_mlir.errors import OptionError, parsing
+
+Comply = Literal["opcode", "opname"]
+_SECTIONS = {"opcode": "OPCODE", "opname": "OPNAME"}
+_OVERRIDE = "_"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFile:
+    """``by_name``: backend by opcode or by result name, as ``comply`` says; ``default`` runs everything else."""
+
+    backends: tuple[str, ...]
+    default: str
+    comply: Comply
+    by_name: Mapping[str, str]
+
+
+def parse_partition(text: str, location: str) -> PartitionFile:
+    """The file with this text; ``location`` names it in errors (OptionError)."""
+    parser = configparser.ConfigParser(delimiters=("=",), comment_prefixes=("#", ";"), interpolation=None, strict=True)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    with parsing("not a partition file", OptionError, location=location):
+        parser.read_string(text)
+    known = {"partition", *_SECTIONS.values()}
+    for section in parser.sections():
+        if section not in known:
+            raise OptionError(f"unknown section [{section}], allowed: {', '.join(sorted(known))}", location=location)
+    if "partition" not in parser:
+        raise OptionError("the section [partition] is missing", location=location)
+    head = parser["partition"]
+    for key in ("backends", "default"):
+        if not head.get(key, "").strip():
+            raise OptionError(f"the key {key!r} of [partition] is missing", location=location)
+    backends = tuple(name.strip() for name in head["backends"].split(",") if name.strip())
+    comply = head.get("comply", "opcode")
+    if comply not in _SECTIONS:
+        raise OptionError(f"comply is {comply!r}, allowed: opcode, opname", location=location)
+    rows = dict(parser[_SECTIONS[comply]]) if _SECTIONS[comply] in parser else {}
+    default = rows.pop(_OVERRIDE, head["default"])
+    for name, backend in [("default", default), *rows.items()]:
+        if backend not in backends:
+            listed = ", ".join(backends)
+            raise OptionError(f"{name!r} runs on {backend!r}, the backends are {listed}", location=location)
+    return PartitionFile(backends, default, "opcode" if comply == "opcode" else "opname", rows)
+
+
+METRICS = ("mpeir", "mse", "tae", "srmse")
+COLOURS = ("#ffffcc", "#ffeda0", "#fed976", "#feb24c", "#fd8d3c", "#fc4e2a", "#e31a1c", "#bd0026", "#800026")
+DIGITS = 4
+
+Errors = Mapping[str, float]
+
+
+def document(model: str, metric: str, errors: Errors) -> dict[str, Any]:
+    """The content of a file; errors have four significant digits."""
+    return {
+        "meta": {"model": model, "metric": metric.upper(), "colorscheme": _scheme(metric, errors)},
+        "error": [{name: float(f"{value:.{DIGITS}g}") for name, value in errors.items()}],
+    }
+
+
+def _bounds(metric: str, errors: Errors) -> tuple[float, float]:
+    return (0.0, 1.0) if metric == "mpeir" or not errors else (min(errors.values()), max(errors.values()))
+
+
+def _scheme(metric: str, errors: Errors) -> list[dict[str, Any]]:
+    low, high = _bounds(metric, errors)
+    step = (high - low) / len(COLOURS)
+    return [
+        {"b": float(f"{low + i * step:.{DIGITS}g}"), "e": float(f"{low + (i + 1) * step:.{DIGITS}g}"), "c": colour}
+        for i, colour in enumerate(COLOURS)
+    ]
+
+
+def place_of(metric: str, errors: Errors, value: float) -> int:
+    """The number of the colour for ``value``, which counts as 1 where MPEIR is more."""
+    low, high = _bounds(metric, errors)
+    part = (value - low) / (high - low) if high > low else 0.0
+    return min(int(max(part, 0.0) * len(COLOURS)), len(COLOURS) - 1)
+
+
+def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:
+    """Metric and errors by tensor of a file that visq or we wrote; raises OptionError, naming the file."""
+    where = os.fspath(path)
+    with parsing("cannot read the errors of layers", OptionError, location=where):
+        content = json.loads(Path(path).read_bytes())
+    try:
+        metric, (errors, *_) = str(content["meta"]["metric"]).lower(), content["error"]
+        values = {str(name): float(value) for name, value in errors.items()}
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise OptionError("this is not an error file in the format of visq", location=where) from None
+    if metric not in METRICS:
+        raise OptionError(f"the errors are in {metric!r}", location=where, hint=f"use one of {', '.join(METRICS)}")
+    wrong = next((name for name, value in values.items() if not 0 <= value < math.inf), None)
+    if wrong is not None or not values:
+        what = "there is none" if wrong is None else f"that of {wrong!r} is {values[wrong]:g}"
+        raise OptionError(f"errors must be numbers of at least 0; {what}", location=where)
+    return metric, values

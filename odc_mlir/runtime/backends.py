@@ -1,0 +1,452 @@
+"""Backends that run whole graphs on the host: our kernels, LiteRT and onert.
+
+LiteRT as a backend: its built-in optimised kernels on one thread, without delegates.
+
+Each run of consecutive operators that LiteRT accepts becomes an interpreter, prepared once; our kernels run the other
+operators. If all tensors must be visible, for comparisons, LiteRT's reference kernels are used where it has them. Its
+results may differ from ours by rounding. Needs the package ai-edge-litert.
+
+onert's interpreter of Circle files as a backend for whole models. Needs the package onert (extra ``onert``).
+
+onert runs a model as a whole or not at all: a rejected model is an error with its reason, without a fallback.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from odc_mlir.errors import OdcError, OptionError, UnsupportedError
+from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Quantization, SubGraph, Tensor
+from odc_mlir.formats.circle.schema import tflite_schema
+from odc_mlir.formats.circle.writer import write_model, write_tflite
+from odc_mlir.ops.context import Context
+from odc_mlir.ops.spec import Array, Node, TensorInfo, Trait
+from odc_mlir.quantizer.policy.readers import litert_misreads
+from odc_mlir.runtime.execution.executor import Executor, HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, GraphNode
+from odc_mlir.runtime.execution.specialization import SpecializedGraph, is_static
+from odc_mlir.runtime.execution.units import Event, Frame, OperatorUnit, Unit, operator_units
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Consecutive ``operators``; ``inputs`` and ``outputs`` are tensors of the graph.
+
+    ``model`` is the part alone, with tensors numbered by ``local``.
+    """
+
+    operators: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    model: Model
+    local: dict[int, int]
+
+
+def cut_out(graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int], *, all_tensors: bool) -> Part:
+    """Return ``operators`` of ``graph`` as a part, with the shapes of ``tensors``.
+
+    Outputs are the results that other operators read, or all results with ``all_tensors``. Constants belong to the
+    part. An unknown dimension is written as 1 with -1 in the signature, an unknown rank as no dimension.
+    """
+    nodes = [graph.nodes[index] for index in operators]
+    made = [tensor for item in nodes for tensor in item.outputs]
+    read = dict.fromkeys(tensor for item in nodes for tensor in item.inputs if tensor != LEFT_OUT)
+    inputs = tuple(tensor for tensor in read if tensor not in made and not tensors[tensor].is_const)
+    inside = set(operators)
+    elsewhere = {*graph.outputs}
+    for item in graph.nodes:
+        if item.index not in inside:
+            elsewhere.update(item.inputs)
+    outputs = tuple(tensor for tensor in made if all_tensors or tensor in elsewhere) or nodes[-1].outputs
+    local = {tensor: position for position, tensor in enumerate(dict.fromkeys((*inputs, *read, *made)))}
+    model = Model(version=0, subgraphs=[SubGraph(graph.name)])
+    subgraph = model.subgraphs[0]
+    for tensor in local:
+        subgraph.tensors.append(_tensor(tensors[tensor], model))
+    subgraph.inputs = tuple(local[tensor] for tensor in inputs)
+    subgraph.outputs = tuple(local[tensor] for tensor in outputs)
+    subgraph.operators = [_operator(item, local) for item in nodes]
+    return Part(tuple(operators), inputs, outputs, model, local)
+
+
+def _tensor(info: TensorInfo, model: Model) -> Tensor:
+    buffer = 0
+    if info.data is not None:
+        buffer = len(model.buffers)
+        model.buffers.append(info.data)
+    shape = tuple(1 if dim is None else dim for dim in info.shape or ())
+    signature = tuple(-1 if dim is None else dim for dim in info.shape or ()) if None in (info.shape or ()) else None
+    return Tensor(info.name, info.dtype, shape, signature, buffer, _quantization(info))
+
+
+def _quantization(info: TensorInfo) -> Quantization | None:
+    if info.quant is None:
+        return None
+    scales, zero_points = np.asarray(info.quant.scales, np.float32), np.asarray(info.quant.zero_points, np.int64)
+    return Quantization(scales, zero_points, info.quant.axis)
+
+
+def _operator(item: GraphNode, local: dict[int, int]) -> Operator:
+    node: Node = item.node
+    return Operator(
+        node.spec.name,
+        node.version,
+        node.custom_code,
+        tuple(tensor if tensor == LEFT_OUT else local[tensor] for tensor in item.inputs),
+        tuple(local[tensor] for tensor in item.outputs),
+        node.spec.options,
+        dict(node.options),
+    )
+
+
+_log = logging.getLogger(__name__)
+
+# Exceptions of LiteRT for a rejected model, shape or value.
+_REFUSALS = (RuntimeError, ValueError)
+
+
+class LitertBackend:
+    """LiteRT as a backend; ``all_tensors`` makes every computed tensor visible.
+
+    LiteRT's reference kernels then run all operators that they accept, since optimised ones may round differently.
+    Raises OptionError if ai-edge-litert is not installed.
+    """
+
+    name = "litert"
+
+    def __init__(self, *, all_tensors: bool = False, strict: bool = False) -> None:
+        self._all_tensors = all_tensors
+        self._strict = strict
+        self._litert = _import_litert()
+
+    def units(self, graph: Graph, operators: Sequence[int]) -> list[Unit]:
+        """Return a unit for each longest run of operators that LiteRT accepts, and one for each other operator."""
+        tensors = _known_tensors(graph)
+        result: list[Unit] = []
+        for wanted, group in groupby(operators, lambda index: _may_take(graph.nodes[index], tensors)):
+            indices = list(group)
+            result += self._taken(graph, tensors, indices) if wanted else operator_units(graph, indices)
+        if self._strict:
+            _check_all(graph, result)
+        return result
+
+    def _taken(self, graph: Graph, tensors: Sequence[TensorInfo], operators: list[int]) -> list[Unit]:
+        """Return units for consecutive ``operators``; our kernels run those that LiteRT rejects."""
+        try:
+            return [self._unit(graph, tensors, operators)]
+        except (OdcError, *_REFUSALS) as error:
+            if len(operators) == 1:
+                _log.info("%s stays with our kernels: %s", graph.nodes[operators[0]].node.name, _first_line(error))
+                return list(operator_units(graph, operators))
+        alone = [self._is_taken_alone(graph, tensors, index) for index in operators]
+        if all(alone):  # LiteRT rejects only the combination
+            half = len(operators) // 2
+            return [unit for part in (operators[:half], operators[half:]) for unit in self._taken(graph, tensors, part)]
+        result: list[Unit] = []
+        for wanted, group in groupby(zip(operators, alone, strict=True), lambda pair: pair[1]):
+            indices = [index for index, _ in group]
+            result += self._taken(graph, tensors, indices) if wanted else operator_units(graph, indices)
+        return result
+
+    def _is_taken_alone(self, graph: Graph, tensors: Sequence[TensorInfo], index: int) -> bool:
+        try:
+            self._unit(graph, tensors, [index])
+        except (OdcError, *_REFUSALS) as error:
+            _log.info("%s stays with our kernels: %s", graph.nodes[index].node.name, _first_line(error))
+            return False
+        return True
+
+    def _unit(self, graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int]) -> LitertUnit:
+        """Return one unit for ``operators``; raise OdcError if TFLite cannot express them, and LiteRT's exceptions."""
+        part = cut_out(graph, tensors, operators, all_tensors=self._all_tensors)
+        content = write_tflite(part.model)
+        shapes = [tensors[index].shape for index in part.inputs]
+        known = [tensors[index].static_shape for index in part.inputs] if all(map(is_static, shapes)) else None
+        kinds = self._litert.OpResolverType
+        if self._all_tensors and (reference := getattr(kinds, "BUILTIN_REF", None)) is not None:
+            try:
+                return self._prepared(part, content, known, reference)
+            except _REFUSALS as error:
+                _log.info("%s: no reference kernel: %s", part.model.subgraphs[0].name, _first_line(error))
+        return self._prepared(part, content, known, kinds.BUILTIN_WITHOUT_DEFAULT_DELEGATES)
+
+    def _prepared(self, part: Part, content: bytes, shapes: list[tuple[int, ...]] | None, kernels: Any) -> LitertUnit:
+        """Return the unit with these kernels of LiteRT, prepared for inputs of ``shapes`` if known."""
+        interpreter = self._litert.Interpreter(
+            model_content=content, num_threads=1, experimental_op_resolver_type=kernels
+        )
+        unit = LitertUnit(part, interpreter, strict=self._strict)
+        if shapes is not None:
+            unit.resize(shapes)
+        return unit
+
+
+class LitertUnit:
+    """A part of the graph in its own interpreter.
+
+    ``failure`` is the last reason why our kernels ran the part, None if they never did; with ``strict`` that is an
+    error.
+    """
+
+    def __init__(self, part: Part, interpreter: Any, *, strict: bool) -> None:
+        self.name = part.model.subgraphs[0].tensors[part.local[part.outputs[-1]]].name
+        self.operators = part.operators
+        self.reads, self.writes = part.inputs, part.outputs
+        self.failure: str | None = None
+        self._interpreter = interpreter
+        self._inputs = tuple(part.local[tensor] for tensor in part.inputs)
+        self._outputs = tuple(part.local[tensor] for tensor in part.outputs)
+        self._strict = strict
+        self._shapes: list[tuple[int, ...]] | None = None
+
+    def resize(self, shapes: list[tuple[int, ...]]) -> None:
+        """Prepare for inputs of these shapes; raise LiteRT's exceptions."""
+        if shapes != self._shapes:
+            self._shapes = None  # until all of it has worked
+            for index, shape in zip(self._inputs, shapes, strict=True):
+                self._interpreter.resize_tensor_input(index, shape)
+            self._interpreter.allocate_tensors()
+            self._shapes = shapes
+
+    def prepare(self, shaped: SpecializedGraph) -> None:
+        """Resize to the known shapes; prepare our kernels if LiteRT rejects them."""
+        if all(is_static(shaped.tensors[index].shape) for index in self.reads):
+            try:
+                self.resize([shaped.tensors[index].static_shape for index in self.reads])
+            except _REFUSALS:
+                for index in self.operators:
+                    shaped.prepare(index)
+
+    def inner_bytes(self, shaped: SpecializedGraph) -> int:
+        """Return the peak of our kernels inside, in bytes: LiteRT reuses memory as they do."""
+        items = [shaped.graph.nodes[index] for index in self.operators]
+        last = {tensor: item.index for item in items for tensor in (*item.inputs, *item.outputs)}
+        inner = {tensor for item in items for tensor in item.outputs} - set(self.writes)
+        live = peak = 0
+        for item in items:
+            live += sum(shaped.nbytes(tensor) for tensor in inner.intersection(item.outputs))
+            peak = max(peak, live)
+            touched = inner.intersection((*item.inputs, *item.outputs))
+            live -= sum(shaped.nbytes(tensor) for tensor in touched if last[tensor] == item.index)
+        return peak
+
+    def run(self, frame: Frame) -> None:
+        """Run in LiteRT; if it rejects the inputs, run our kernels and keep the reason."""
+        start = time.perf_counter()
+        inputs = [frame.value(index) for index in self.reads]
+        try:
+            results = self._invoke(inputs)
+        except _REFUSALS as error:
+            if self._strict:
+                raise UnsupportedError(f"rejected by LiteRT: {_first_line(error)}", tensor=self.name) from error
+            self.failure = _first_line(error)
+            _log.warning("%s: rejected by LiteRT: %s; our kernels run it this time", self.name, self.failure)
+            frame.stand_in(self.operators, self.writes)
+            return
+        frame.values.update(zip(self.writes, results, strict=True))
+        if frame.observe is not None:
+            frame.observe(Event(self.name, "LITERT", "host", start, time.perf_counter() - start))
+
+    def _invoke(self, inputs: Sequence[Array]) -> list[Array]:
+        interpreter = self._interpreter
+        self.resize([value.shape for value in inputs])
+        for index, value in zip(self._inputs, inputs, strict=True):
+            interpreter.set_tensor(index, value)
+        interpreter.invoke()
+        return [interpreter.get_tensor(index) for index in self._outputs]
+
+
+class LitertExecutor(Executor):
+    """Runs ``graph`` with LiteRT where it accepts operators; see :class:`LitertBackend`."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        all_tensors: bool = False,
+        strict: bool = False,
+        max_bytes: int | None = None,
+        resize: bool = False,
+        context: Context | None = None,
+    ) -> None:
+        units = LitertBackend(all_tensors=all_tensors, strict=strict).units(graph, range(len(graph.nodes)))
+        super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
+
+    @property
+    def parts(self) -> tuple[LitertUnit, ...]:
+        """The units that LiteRT runs."""
+        return tuple(unit for unit in self.units if isinstance(unit, LitertUnit))
+
+    @property
+    def fallbacks(self) -> dict[str, str]:
+        return {part.name: part.failure for part in self.parts if part.failure is not None}
+
+
+def _check_all(graph: Graph, units: Sequence[Unit]) -> None:
+    """Raise UnsupportedError unless LiteRT runs every operator."""
+    for unit in units:
+        if isinstance(unit, OperatorUnit):
+            node = graph.nodes[unit.index].node
+            raise UnsupportedError("LiteRT does not support this operator", op=node.spec.name, tensor=node.name)
+
+
+def _import_litert() -> Any:
+    try:
+        from ai_edge_litert import interpreter
+    except ImportError:
+        raise OptionError(
+            "the litert backend needs the package ai-edge-litert", hint="install odc-mlir with the extra litert"
+        ) from None
+    return interpreter
+
+
+def _known_tensors(graph: Graph) -> Sequence[TensorInfo]:
+    """Return the graph's tensors with inferred shapes if the input shapes are known."""
+    infos = graph.input_infos()
+    if all(is_static(info.shape) for info in infos):
+        try:
+            return SpecializedGraph(graph, [info.static_shape for info in infos]).tensors
+        except OdcError:
+            _log.debug("the shapes of %s cannot be inferred before a run", graph.name)
+    return graph.tensors
+
+
+def _may_take(item: GraphNode, tensors: Sequence[TensorInfo]) -> bool:
+    """Return whether LiteRT may accept it: an operator of TFLite on arrays, without state and subgraphs."""
+    spec = item.node.spec
+    if spec.traits & {Trait.STATEFUL, Trait.CONTROL_FLOW} or item.node.mutated or item.calls:
+        return False
+    if spec.name == "CUSTOM" or spec.name not in tflite_schema().operators.codes:
+        return False
+    if litert_misreads(item.node):
+        return False
+    operands = [tensors[index] for index in (*item.inputs, *item.outputs) if index >= 0]
+    return all(info.is_const or (_is_plain(info) and not info.is_variable) for info in operands)
+
+
+def _is_plain(info: TensorInfo) -> bool:
+    """Return whether LiteRT stores the tensor as we do: whole bytes per element, in the model's type."""
+    plain = info.info.kind in ("float", "int", "uint", "bool", "complex")
+    return plain and info.info.bits == 8 * info.info.numpy.itemsize
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+_KERNELS = "cpu"
+
+
+class OnertUnit:
+    """All operators of a graph in a session of onert; results have the shapes that operators define."""
+
+    def __init__(self, graph: Graph, part: Part) -> None:
+        self.name = graph.name
+        self.operators = part.operators
+        self.reads, self.writes = part.inputs, part.outputs
+        self._infer = _import_onert()
+        self._model = bytes(write_model(part.model))
+        self._session: Any = None
+        self._shapes: list[tuple[int, ...]] | None = None
+        self._results: list[tuple[int, ...] | None] = [None] * len(part.outputs)
+
+    def prepare(self, shaped: SpecializedGraph) -> None:
+        """Keep the shapes of results, since onert drops dimensions of some."""
+        known = [shaped.tensors[index] for index in self.writes]
+        self._results = [info.static_shape if is_static(info.shape) else None for info in known]
+
+    def inner_bytes(self, shaped: SpecializedGraph) -> int:
+        """Return 0: onert does not report its memory."""
+        return 0
+
+    def run(self, frame: Frame) -> None:
+        """Run the model; raise UnsupportedError with onert's message."""
+        start = time.perf_counter()
+        inputs = [np.ascontiguousarray(frame.value(index)) for index in self.reads]
+        try:
+            results = self._invoke(inputs)
+        except (RuntimeError, ValueError, KeyError) as error:
+            self._session = None
+            text = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UnsupportedError(f"onert rejects the model: {text}", hint="run it on the host") from error
+        frame.values.update(zip(self.writes, results, strict=True))
+        if frame.observe is not None:
+            frame.observe(Event(self.name, "ONERT", "host", start, time.perf_counter() - start))
+
+    def _invoke(self, inputs: Sequence[Array]) -> list[Array]:
+        shapes = [value.shape for value in inputs]
+        if self._session is None or shapes != self._shapes:
+            self._session, self._shapes = self._opened(), shapes
+        found = self._session.infer(list(inputs))
+        return [
+            np.array(value).reshape(shape) if shape is not None and value.size == np.prod(shape) else np.array(value)
+            for value, shape in zip(found, self._results, strict=True)
+        ]
+
+    def _opened(self) -> Any:
+        """Open a session, which maps the file into memory."""
+        with tempfile.TemporaryDirectory(prefix="odc-onert-") as folder:
+            path = Path(folder, "model.circle")
+            path.write_bytes(self._model)
+            return self._infer.session(str(path), _KERNELS)
+
+
+class OnertExecutor(Executor):
+    """Runs ``graph`` with onert. Only outputs are visible: other tensors share memory."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        max_bytes: int | None = None,
+        resize: bool = False,
+        context: Context | None = None,
+    ) -> None:
+        part = cut_out(graph, graph.tensors, range(len(graph.nodes)), all_tensors=False)
+        super().__init__(graph, [OnertUnit(graph, part)], max_bytes=max_bytes, resize=resize, context=context)
+
+
+def _import_onert() -> Any:
+    try:
+        from onert import infer
+    except ImportError:
+        raise OptionError(
+            "the onert backend needs the package onert", hint="install odc-mlir with the extra onert"
+        ) from None
+    return infer
+
+
+def graph_executor(
+    graph: Graph,
+    backend: str,
+    *,
+    context: Context | None = None,
+    all_tensors: bool = False,
+    strict: bool = False,
+    max_bytes: int | None = None,
+    resize: bool = False,
+) -> Executor:
+    """Return an executor of ``graph`` on the backend ``host``, ``litert`` or ``onert``.
+
+    ``context`` has the choices for our kernels; ``all_tensors`` makes intermediate results visible in a backend that
+    joins operators; ``strict`` makes a fallback to our kernels an error. Raises OptionError if a backend is not
+    installed.
+    """
+    context = Context(custom_ops=graph.custom_ops) if context is None else context
+    if backend == "host":
+        return HostExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
+    if backend == "onert":
+        return OnertExecutor(graph, max_bytes=max_bytes, resize=resize, context=context)
+
+    return LitertExecutor(
+        graph, all_tensors=all_tensors, strict=strict, max_bytes=max_bytes, resize=resize, context=context
+    )

@@ -1,0 +1,225 @@
+"""Costs of operators on the host, of transfers to the NPU, and of energy.
+
+Costs of operators on the host and of transfers to the NPU: data for the partitioner.
+
+A target file has a table ``[host]``, or ``host = "NAME"`` for a description shipped in ``hosts/``; one that has
+neither gets ``reference``. A description may be ``like`` a shipped one, ``times`` slower. Host costs decide where
+operators run, never what is computed, so they are no part of a target's identity.
+
+Energy of a machine's actions: estimates with bounds and sources, for reports.
+
+A target file has a table ``[energy]``, or ``energy = "NAME"`` for a description shipped in ``energies/``; one that has
+neither gets ``22nm``. A description may be ``like`` a shipped one with other numbers for some of it. Energy decides
+nothing, so it is no part of a target's identity.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Collection, Mapping
+from importlib import resources
+from types import MappingProxyType
+from typing import Any
+
+from odc_mlir.errors import TargetError
+
+REFERENCE = "reference"
+DEFAULT = "default"
+
+_LARGEST = 1e12  # nanoseconds, picojoules, bytes per microsecond
+_LEAST_RATE = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class HostCosts:
+    """Nanoseconds of host kernels and of the way to the NPU and back.
+
+    An operator takes ``start_ns``, plus ``element_ns`` times the elements that it passes through (of its largest
+    tensor, or the patches of a convolution), plus ``mac_ns`` times its multiply-accumulates. One that only shows the
+    same bytes in another shape takes its own ``start_ns``, else ``view_ns``. Each table has entries for operators and
+    for families of kernels, with ``-codes`` at the end for what is quantised; the operator's entry counts first, then
+    the family's, without them ``operator_ns`` and the tables' ``default``. A segment takes ``switch_ns`` for starting
+    it and being told of its end, ``tensor_ns`` for each input and output, and their bytes at ``transfer_bytes_per_us``.
+    """
+
+    description: str
+    operator_ns: float
+    view_ns: float
+    switch_ns: float
+    tensor_ns: float
+    transfer_bytes_per_us: float
+    element_ns: Mapping[str, float]
+    mac_ns: Mapping[str, float]
+    start_ns: Mapping[str, float] = dataclasses.field(default_factory=lambda: MappingProxyType({}))
+
+    def transfer_ns(self, tensors: int, total_bytes: int) -> float:
+        """Return the time to pass this many tensors to or from a segment."""
+        return self.tensor_ns * tensors + 1000 * total_bytes / self.transfer_bytes_per_us
+
+    def of_kernel(self, names: tuple[str, ...], is_view: bool, elements: int, macs: int) -> float:
+        """Return the time of one run of a kernel; the first of ``names`` with an entry counts."""
+        if is_view:
+            return _found(self.start_ns, names[:1], self.view_ns)
+        start = _found(self.start_ns, names, self.operator_ns)
+        element = _found(self.element_ns, names, self.element_ns[DEFAULT])
+        return start + element * elements + _found(self.mac_ns, names, self.mac_ns[DEFAULT]) * macs
+
+    def restricted_to(self, names: Collection[str]) -> HostCosts:
+        """Return the costs without entries for kernels outside ``names``."""
+        kept: dict[str, Any] = {
+            key: MappingProxyType({name: cost for name, cost in table.items() if name in (*names, DEFAULT)})
+            for key in _TABLES
+            if (table := getattr(self, key))
+        }
+        return dataclasses.replace(self, **kept)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table that :func:`parse_host` reads."""
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {key: dict(value) if isinstance(value, Mapping) else value for key, value in fields.items()}
+
+
+_TABLES = ("start_ns", "element_ns", "mac_ns")
+
+
+def _found(table: Mapping[str, float], names: tuple[str, ...], default: float) -> float:
+    """Return the entry of the first name that has one; codes without a measurement have the entry of reals."""
+    for suffix in ("", "-codes"):
+        for name in names:
+            if (cost := table.get(name.removesuffix(suffix))) is not None:
+                return cost
+    return default
+
+
+def load_host(name: str, location: str) -> HostCosts:
+    """Load the shipped description called ``name``; ``location`` names the reader in errors (TargetError)."""
+    folder = resources.files(__package__) / "hosts"
+    known = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+    if name not in known:
+        raise TargetError(f"key 'host' names {name!r}, known: {', '.join(known)}", location=location)
+    text = (folder / f"{name}.toml").read_text("utf-8")
+    return parse_host(tomllib.loads(text), f"{name}.toml")
+
+
+def parse_host(table: Any, location: str) -> HostCosts:
+    """Parse a table of costs, or load the shipped description that a string names; raise TargetError."""
+    if isinstance(table, str):
+        return load_host(table, location)
+    if not isinstance(table, Mapping):
+        raise TargetError("key 'host' must be a table or the name of a host", location=location)
+    if "like" in table:
+        return _like(table, location)
+    names = [field.name for field in dataclasses.fields(HostCosts)]
+    for key in table:
+        if key not in names:
+            raise TargetError(f"unknown key 'host.{key}'", location=location)
+    for key in names:
+        if key not in table and key != "start_ns":
+            raise TargetError(f"missing key 'host.{key}'", location=location)
+    values = {
+        key: _value(table[key], f"host.{key}", location) for key in names if key in table and key != "description"
+    }
+    return HostCosts(description=str(table["description"]), **values)
+
+
+def _like(table: Mapping[str, Any], location: str) -> HostCosts:
+    """Return another host's costs with kernels ``times`` as long; the other keys replace that host's values."""
+    base = load_host(str(table["like"]), location)
+    times = number_of(table.get("times", 1), "host.times", location)
+    slower: dict[str, Any] = {
+        key: MappingProxyType({n: v * times for n, v in getattr(base, key).items()}) for key in _TABLES
+    }
+    scaled = dataclasses.replace(base, operator_ns=base.operator_ns * times, view_ns=base.view_ns * times, **slower)
+    rest = {key: value for key, value in table.items() if key not in ("like", "times")}
+    return parse_host(scaled.to_dict() | rest, location)
+
+
+def _value(value: Any, path: str, location: str) -> Any:
+    if path.rpartition(".")[2] in _TABLES:
+        if not isinstance(value, Mapping) or (DEFAULT not in value and path != "host.start_ns"):
+            raise TargetError(f"key {path!r} must be a table with an entry {DEFAULT!r}", location=location)
+        return MappingProxyType({key: number_of(item, f"{path}.{key}", location) for key, item in value.items()})
+    return number_of(value, path, location, _LEAST_RATE if path == "host.transfer_bytes_per_us" else 0)
+
+
+def number_of(value: Any, path: str, location: str, least: float = 0) -> float:
+    """Return ``value`` as a float; raise TargetError unless it is a number from ``least`` to 1e12.
+
+    The upper limit keeps sums and products over whole models finite.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= _LARGEST:
+        allowed = f"a number from {least:g} to {_LARGEST:g}"
+        raise TargetError(f"key {path!r} has the value {value!r}, expected {allowed}", location=location)
+    return float(value)
+
+
+REFERENCE_ENERGY = "22nm"
+_NUMBERS = ("value", "low", "high")
+
+
+@dataclasses.dataclass(frozen=True)
+class EnergyFigure:
+    """A number with bounds ``low`` and ``high``, and its source."""
+
+    value: float
+    low: float
+    high: float
+    source: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EnergyCosts:
+    """Picojoules per action, and background power."""
+
+    description: str
+    mac_pj: EnergyFigure
+    requantisation_pj: EnergyFigure
+    tile_byte_pj: EnergyFigure
+    weight_byte_pj: EnergyFigure
+    accumulator_entry_pj: EnergyFigure
+    sram_byte_pj: EnergyFigure
+    offchip_byte_pj: EnergyFigure
+    background_mw: EnergyFigure
+
+
+FIGURES = tuple(field.name for field in dataclasses.fields(EnergyCosts) if field.name != "description")
+
+
+def parse_energy(table: Any, location: str) -> EnergyCosts:
+    """Parse a table of figures, or load the shipped description that a string names; raise TargetError."""
+    if isinstance(table, str):
+        return _load(table, location)
+    if not isinstance(table, Mapping):
+        raise TargetError("key 'energy' must be a table or the name of one", location=location)
+    found = dict(table)
+    if "like" in found:
+        base = _load(str(found.pop("like")), location)
+        found = {key: getattr(base, key) for key in ("description", *FIGURES)} | found
+    for key in found:
+        if key not in ("description", *FIGURES):
+            raise TargetError(f"unknown key 'energy.{key}'", location=location)
+    for key in ("description", *FIGURES):
+        if key not in found:
+            raise TargetError(f"missing key 'energy.{key}'", location=location)
+    figures = {key: _figure(found[key], f"energy.{key}", location) for key in FIGURES}
+    return EnergyCosts(description=str(found["description"]), **figures)
+
+
+def _load(name: str, location: str) -> EnergyCosts:
+    folder = resources.files(__package__) / "energies"
+    known = sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name.endswith(".toml"))
+    if name not in known:
+        raise TargetError(f"key 'energy' names {name!r}, known: {', '.join(known)}", location=location)
+    return parse_energy(tomllib.loads((folder / f"{name}.toml").read_text("utf-8")), f"{name}.toml")
+
+
+def _figure(value: Any, path: str, location: str) -> EnergyFigure:
+    if isinstance(value, EnergyFigure):
+        return value
+    if not isinstance(value, Mapping) or set(value) != {*_NUMBERS, "source"} or not isinstance(value["source"], str):
+        raise TargetError(f"key {path!r} must have exactly value, low, high and source", location=location)
+    found, low, high = (number_of(value[name], f"{path}.{name}", location) for name in _NUMBERS)
+    if not low <= found <= high:
+        raise TargetError(f"key {path!r} has a value that is not between low and high", location=location)
+    return EnergyFigure(found, low, high, value["source"])

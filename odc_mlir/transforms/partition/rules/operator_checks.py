@@ -1,0 +1,485 @@
+"""Checks of placement rules for weights, sums, searches, reductions and LSTM cells.
+
+Checks of placement rules for constant weights, and conversion of weights for the array.
+
+The array takes one zero point off all weights of an instruction. Weights quantised by channel may have as many zero
+points as channels; then differences of code and zero point have nine bits. Three ways lead back to eight: move the
+codes where their range allows it, divide the result channels into groups, or make every weight a sum of codes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from odc_mlir.errors import OdcError
+from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
+from odc_mlir.isa.instructions import field_range
+from odc_mlir.numerics.fixed import code_range
+from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums
+from odc_mlir.ops.indexing import gather_axes
+from odc_mlir.ops.infer.common import constants, named, normal_axis
+from odc_mlir.ops.spec import Node, TensorInfo
+from odc_mlir.runtime.kernels.lstm_integer import integer_lstm
+from odc_mlir.transforms.npu.lowering.code_functions import wide_function
+from odc_mlir.transforms.partition.rules.checks import (
+    CODES,
+    MOST_DIMENSIONS,
+    Check,
+    PlacementLimits,
+    activations,
+    moves,
+    one_input,
+    quant_text,
+    shape_text,
+)
+
+WEIGHT_TYPES = {"int8": ("int8", "int4"), "uint8": ("uint8",), "int16": CODES}  # by the input's type
+PRODUCTS = ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "TRANSPOSE_CONV")
+MOST_RUNS = 256  # of channels that are put together by moves
+FEW_GROUPS = 2  # take no longer than twice the taps
+MOST_PARTS = 3  # of a weight
+
+
+def weights(node: Node, _: PlacementLimits) -> str | None:
+    """Check the type of weights against the input's, and that one zero point can represent all."""
+    source, filters = next(activations(node)), node.operand(1)
+    if filters.dtype not in WEIGHT_TYPES[source.dtype]:
+        return f"{filters.name!r} is {filters.dtype}, the input is {source.dtype}"
+    if filters.quant is None:
+        return f"{filters.name!r} has no scale"
+    if filters.sparsity is not None:
+        return f"{filters.name!r} is stored sparse"
+    zero_points = set(filters.quant.zero_points)
+    if len(zero_points) > 1:
+        low, high = centred_range(filters)
+        if high - low > 255 and not (divides_by_channels(node) or sums_of_codes(node)):
+            return f"{filters.name!r} has {len(zero_points)} different zero points and values from {low} to {high}"
+    if not all(0 < scale < math.inf for scale in filters.quant.scales):
+        return f"{filters.name!r} has a scale that is not positive and finite"
+    return None
+
+
+def centred(filters: TensorInfo) -> NDArray[Any]:
+    """Constant weight codes without their zero points."""
+    assert filters.quant is not None, "asked of quantised weights"
+    zeros = np.asarray(filters.quant.zero_points)
+    if zeros.size > 1:
+        axis = filters.quant.axis
+        zeros = zeros.reshape([-1 if i == axis else 1 for i in range(len(filters.static_shape))])
+    return np.asarray(filters.array().astype(np.int32) - zeros)
+
+
+def centred_range(filters: TensorInfo) -> tuple[int, int]:
+    """Least and largest of :func:`centred`."""
+    values = centred(filters)
+    return int(values.min()), int(values.max())
+
+
+def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
+    """Group result channels such that one zero point per group represents all."""
+    values = np.moveaxis(centred(filters), axis, 0).reshape(filters.static_shape[axis], -1)
+    low, high = values.min(1), values.max(1)
+    groups: list[list[int]] = []
+    for channel in sorted(range(len(low)), key=lambda c: (int(low[c]), c)):
+        if groups and max(high[channel], *(high[c] for c in groups[-1])) - low[groups[-1][0]] <= 255:
+            groups[-1].append(channel)
+        else:
+            groups.append([channel])
+    return [sorted(group) for group in groups]
+
+
+def divides_by_channels(node: Node) -> bool:
+    """Whether a product can be computed for some result channels at a time, and put together in a few moves."""
+    filters = node.operand(1)
+    if filters.dtype != "uint8" or node.spec.name not in PRODUCTS:
+        return False
+    channels = next(activations(node)).static_shape[-1]
+    taken = filters.static_shape[3] if node.spec.name != "FULLY_CONNECTED" else channels
+    if taken != channels:  # groups, or several results for each input channel
+        return False
+    runs = sum(len(runs_of(group)) for group in channel_groups(filters, result_axis(node)))
+    return runs <= MOST_RUNS
+
+
+def runs_of(channels: list[int]) -> list[tuple[int, int, int]]:
+    """(position in ``channels``, first channel, how many) of neighbours among sorted channels."""
+    runs: list[tuple[int, int, int]] = []
+    for position, channel in enumerate(channels):
+        if runs and runs[-1][1] + runs[-1][2] == channel:
+            runs[-1] = (*runs[-1][:2], runs[-1][2] + 1)
+        else:
+            runs.append((position, channel, 1))
+    return runs
+
+
+def weight_axis(axis: int) -> Check:
+    """Check that several weight scales lie along ``axis``, one per result channel."""
+
+    def check(node: Node, _: PlacementLimits) -> str | None:
+        filters = node.operand(1)
+        quant = filters.quant
+        if quant is None or quant.per_tensor:
+            return None
+        if quant.axis == axis and len(quant.scales) == filters.static_shape[axis]:
+            return None
+        return f"{filters.name!r} has {len(quant.scales)} scales along axis {quant.axis}"
+
+    return check
+
+
+def has_wide_weights(node: Node) -> bool:
+    """Return whether constant 8-bit weights have zero points too far apart for a single one."""
+    if node.spec.name not in PRODUCTS or (filters := node.optional(1)) is None or not filters.is_const:
+        return False
+    if filters.quant is None or len(set(filters.quant.zero_points)) < 2 or filters.info.numpy.itemsize > 1:
+        return False
+    low, high = centred_range(filters)
+    return high - low > 255
+
+
+# ---- weights as sums of codes
+
+
+@dataclass(frozen=True, slots=True)
+class WeightParts:
+    """Weights without zero points as ``first - zero + (others[0] - zero) + ...``.
+
+    ``others``, ``[parts - 1, O]``: codes that all weights of a result channel share.
+    """
+
+    first: NDArray[Any]
+    others: NDArray[Any]
+    zero: int
+
+    @property
+    def count(self) -> int:
+        """How many codes a weight is the sum of."""
+        return 1 + len(self.others)
+
+
+def result_axis(node: Node) -> int:
+    """The axis of a product's weights along which result channels lie."""
+    return 3 if node.spec.name == "DEPTHWISE_CONV_2D" else 0
+
+
+def weight_parts(filters: TensorInfo, axis: int) -> WeightParts:
+    """8-bit weights as sums of two codes, of three where two leave no room for both the least and the largest."""
+    values, dtype = np.moveaxis(centred(filters), axis, 0), filters.info.numpy
+    flat = values.reshape(len(values), -1)
+    least, most = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    middle = (least + most + 1) // 2
+    for others, zero in ((1, middle), (1, middle - 1), (2, middle)):
+        low, high = least - zero, most - zero
+        needed, allowed = np.maximum(flat.max(1) - high, others * low), np.minimum(flat.min(1) - low, others * high)
+        if (needed <= allowed).all():
+            break
+    left = np.clip(0, needed, allowed)
+    first = values - left.reshape(-1, *[1] * (values.ndim - 1))
+    taken = []
+    for _ in range(others):
+        taken.append(np.clip(left, low, high))
+        left = left - taken[-1]
+    return WeightParts(np.moveaxis(first + zero, 0, axis).astype(dtype), (np.array(taken) + zero).astype(dtype), zero)
+
+
+def sums_of_codes(node: Node) -> bool:
+    """Whether a product can be computed with every weight being a sum of codes: with two or three times the taps."""
+    filters, options = node.operand(1), node.options
+    if node.spec.name not in PRODUCTS or filters.info.numpy.itemsize > 1:
+        return False
+    if node.spec.name != "DEPTHWISE_CONV_2D":
+        taken, highest = filters.static_shape[-1], field_range("conv", "in_channels")[1]
+        if node.spec.name != "FULLY_CONNECTED" and taken != next(activations(node)).static_shape[-1]:
+            return False  # the convolution has groups
+        return MOST_PARTS * taken <= highest
+    taps, highest = max(filters.static_shape[1], options["stride_h"]), field_range("conv", "kernel_height")[1]
+    return bool(options["dilation_h_factor"] == 1 and MOST_PARTS * taps <= highest)
+
+
+LARGEST_BIAS = (1 << 31) - 1
+
+
+def bias_operand(node: Node) -> int:
+    """Which operand is the bias."""
+    return 3 if node.spec.name == "TRANSPOSE_CONV" else 2
+
+
+def bias(node: Node, _: PlacementLimits) -> str | None:
+    """The bias is int32 or fits it, one value per result channel in units of the sums, or left out."""
+    values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
+    if values is None:
+        return None
+    wide = next(activations(node)).dtype == "int16"
+    if values.dtype not in (("int32", "int64") if wide else ("int32",)):
+        return f"{values.name!r} is {values.dtype}"
+    count = channels[3] if node.spec.name == "DEPTHWISE_CONV_2D" else channels[0]
+    if math.prod(values.static_shape) != count:
+        return f"{values.name!r} has {shape_text(values)}"
+    largest = int(np.abs(values.array().astype(np.float64)).max(initial=0))
+    if largest > LARGEST_BIAS:
+        return f"{values.name!r} has values up to {largest}, at most {LARGEST_BIAS}"
+    source, filters = next(activations(node)), node.operand(1)
+    assert source.quant is not None, "asked of quantised products"
+    assert filters.quant is not None, "asked of quantised products"
+    if values.quant is None:
+        return None
+    scales = source.quant.scale, filters.quant.scales
+    if len(values.quant.scales) not in (1, count) or not in_units_of_sums(values.quant, *scales):
+        return f"{values.name!r} has {quant_text(values.quant)}, not those of input times weights"
+    return None
+
+
+def sums(node: Node, _: PlacementLimits) -> str | None:
+    """Sums of 16-bit codes fit an accumulator, and their scales 15 bits of multiplier."""
+    source, filters, values = next(activations(node)), node.operand(1), node.optional(bias_operand(node))
+    if not adds_in_64_bits(node, source, filters, values):
+        return None
+    assert filters.quant is not None, "asked of quantised products"
+    depthwise = node.spec.name == "DEPTHWISE_CONV_2D"
+    magnitudes = np.abs(np.moveaxis(centred(filters).astype(np.int64), 3 if depthwise else 0, 0))
+    totals = magnitudes.reshape(len(magnitudes), -1).sum(axis=1) << 15
+    biases = 0 if values is None else np.abs(values.array().astype(np.int64)).reshape(-1)
+    largest = int((totals + biases).max())
+    if largest >= 1 << ACCUMULATOR_BITS - 1:
+        return f"sums reach {largest}, accumulators have {ACCUMULATOR_BITS} bits"
+    scale = source.quant, node.results[0].quant
+    assert scale[0] is not None, "asked of quantised products"
+    assert scale[1] is not None, "asked of quantised products"
+    factor = scale[0].scale * max(filters.quant.scales) / scale[1].scale
+    return None if factor < LARGEST_WIDE_FACTOR else f"a factor of {factor:g}, below {LARGEST_WIDE_FACTOR} is allowed"
+
+
+def centred_codes(node: Node, _: PlacementLimits) -> str | None:
+    """16-bit codes have zero point 0, which is the only one that loads pad with and sums of 32 bits have room for."""
+    for tensor in (*node.operands, *node.results):
+        quant = tensor.quant if tensor is not None and tensor.dtype == "int16" else None
+        if tensor is not None and quant is not None and any(quant.zero_points):
+            return f"{tensor.name!r} is int16 with zero point {quant.zero_points[0]}"
+    return None
+
+
+def by_table(node: Node, _: PlacementLimits) -> str | None:
+    """A table, or a few instructions, give every result."""
+    (dynamic,) = (i for i, t in enumerate(node.operands) if t is not None and not t.is_const)
+    if node.operand(dynamic).dtype == "int16":
+        return wide_function(node, dynamic)
+    result = node.results[0]
+    return None if result.info.numpy.itemsize == 1 else f"{result.name!r} is {result.dtype}"
+
+
+def slopes(node: Node, limits: PlacementLimits) -> str | None:
+    """Check that codes have 8 bits, or 16 bits without zero points, unless a table can be used."""
+    if node.results[0].info.numpy.itemsize == 1 or centred_codes(node, limits) is None:
+        return None
+    return one_input(node, limits) or by_table(node, limits)
+
+
+MOST_TABLES = 64  # of a GATHER by computed numbers: each takes an instruction
+
+
+class Searched(NamedTuple):
+    """A tensor as ``outer`` x ``size`` x ``inner`` elements, which are searched along the second axis."""
+
+    outer: int
+    size: int
+    inner: int
+
+
+def searched(node: Node) -> Searched:
+    """What ARG_MAX or ARG_MIN with a constant axis goes through; raises ModelError for an axis that there is not."""
+    shape = node.operand(0).static_shape
+    axis = normal_axis(node, int(node.const(1).reshape(-1)[0]), len(shape))
+    return Searched(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
+
+
+def searched_row(node: Node, limits: PlacementLimits) -> str | None:
+    """Check that the searched operand fits the instruction and the tile buffer."""
+    size, item = searched(node).size, node.operand(0).info.numpy.itemsize
+    spare = 4 * limits.target.sram.burst_bytes
+    highest = min(field_range("reduce", "channels")[1], (limits.target.local.tile_bytes - spare) // item)
+    return None if size <= highest else f"{size} elements along the axis, at most {highest}"
+
+
+def updated_axis(node: Node) -> int | None:
+    """The only axis along which a DYNAMIC_UPDATE_SLICE changes less than everything, 0 where there is none.
+
+    None where there are several, or more than one slice changes.
+    """
+    pairs = zip(node.operand(0).static_shape, node.operand(1).static_shape, strict=True)
+    axes = [(axis, part) for axis, (whole, part) in enumerate(pairs) if part != whole]
+    if not axes:
+        return 0 if node.operand(1).static_shape[:1] == (1,) else None
+    return axes[0][0] if len(axes) == 1 and axes[0][1] == 1 else None
+
+
+def updated_slice(node: Node, _: PlacementLimits) -> str | None:
+    """Check that a computed position has one element, for one slice, and a valid mask."""
+    whole, part, start = node.operand(0), node.operand(1), node.operand(2)
+    if start.is_const:
+        return None
+    if start.dtype != "int32":
+        return f"{start.name!r} is {start.dtype}"
+    axis = updated_axis(node)
+    if axis is None or len(whole.static_shape) > MOST_DIMENSIONS:
+        return f"{part.name!r} has {shape_text(part)}, {whole.name!r} {shape_text(whole)}, and the position is computed"
+    size = whole.static_shape[axis]
+    highest = code_range("int16")[1]
+    return None if size <= highest else f"{size} positions, at most {highest}"
+
+
+class GatherShape(NamedTuple):
+    """``taken`` of the ``rows`` of ``batches`` x ``outer`` tables, each of ``inner`` elements.
+
+    All tables of a batch have one list of row numbers.
+    """
+
+    batches: int
+    outer: int
+    rows: int
+    inner: int
+    taken: int
+
+
+def gathered(node: Node) -> GatherShape:
+    """What GATHER takes of its operand; raises ModelError for an axis that there is not."""
+    shape, places = node.operand(0).static_shape, node.operand(1).static_shape
+    axis, batch = gather_axes(node, len(shape), len(places))
+    return GatherShape(
+        math.prod(shape[:batch]),
+        math.prod(shape[batch:axis]),
+        shape[axis],
+        math.prod(shape[axis + 1 :]),
+        math.prod(places[batch:]),
+    )
+
+
+def gathered_rows(node: Node, _: PlacementLimits) -> str | None:
+    """Rows and their numbers fit the instruction, and there are few tables."""
+    if node.operand(1).is_const:
+        return None
+    found = gathered(node)
+    if (tables := found.batches * found.outer) > MOST_TABLES:
+        return f"{tables} tables, at most {MOST_TABLES}"
+    row_bytes = found.inner * node.operand(0).info.numpy.itemsize
+    for what, value, field in (
+        ("rows taken", found.taken, "count"),
+        ("rows", found.rows, "rows"),
+        ("bytes of a row", row_bytes, "row_bytes"),
+    ):
+        if value > (highest := field_range("gather", field)[1]):
+            return f"{value} {what}, at most {highest}"
+    return None
+
+
+def moves_where_constant(index: int) -> Check:
+    """Check that codes move, where operand ``index`` says at compile time which."""
+
+    def check(node: Node, limits: PlacementLimits) -> str | None:
+        return moves(node, limits) if node.operand(index).is_const else None
+
+    return check
+
+
+_HIGHEST = field_range("reduce", "width")[1]
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionShape:
+    """A reduction as ``outer`` images of ``height`` x ``width`` pixels with ``inner`` channels.
+
+    ``order``: the axes of the operand as they then lie behind each other.
+    """
+
+    outer: int
+    height: int
+    width: int
+    inner: int
+    order: tuple[int, ...]
+
+    @property
+    def moves(self) -> bool:
+        """Whether axes change places."""
+        return self.order != tuple(sorted(self.order))
+
+
+def reduced(node: Node) -> ReductionShape | None:
+    """How an operator reduces; None where there is no axis, or more pixels than two sides hold.
+
+    Axes that stay between those that go are brought to the front.
+    """
+    shape = node.operand(0).static_shape
+    axes = sorted({int(axis) % len(shape) for axis in node.const(1).reshape(-1)}) if shape else []
+    if not axes:
+        return None
+    kept, rest = [a for a in range(axes[-1]) if a not in axes], range(axes[-1] + 1, len(shape))
+    image = sides([shape[axis] for axis in axes if shape[axis] != 1])
+    if image is None:
+        return None
+    order = tuple(axis for axis in (*kept, *axes, *rest) if shape[axis] != 1)
+    outer, inner = (math.prod(shape[axis] for axis in some) for some in (kept, rest))
+    return ReductionShape(outer, *image, inner, order)
+
+
+def sides(sizes: list[int]) -> tuple[int, int] | None:
+    """Height and width of an image of as many pixels as axes of these ``sizes`` have."""
+    height, width = math.prod(sizes[:-1]), sizes[-1] if sizes else 1
+    if max(height, width) <= _HIGHEST:
+        return height, width
+    count = height * width
+    width = next(side for side in range(min(_HIGHEST, count), 0, -1) if count % side == 0)
+    return (count // width, width) if count // width <= _HIGHEST else None
+
+
+def reduction(node: Node, _: PlacementLimits) -> str | None:
+    """Check that the operand is an image that an instruction can reduce."""
+    if reduced(node) is not None:
+        return None
+    shape, axes = node.operand(0).static_shape, [int(axis) for axis in node.const(1).reshape(-1)]
+    sizes = "x".join(str(shape[axis]) for axis in axes)
+    return f"{sizes} elements along axes {axes}, at most {_HIGHEST}x{_HIGHEST}"
+
+
+def lstm_parts(node: Node, _: PlacementLimits) -> str | None:
+    """An LSTM cell of gates, cell state and output only."""
+    parts = ("cell_to_", "projection_", "_layer_norm_coefficients")
+    for index, tensor in enumerate(node.operands):
+        name = node.spec.operand_name(index)
+        if tensor is not None and any(part in name for part in parts):
+            return f"{tensor.name!r} is the operand {name}"
+    return None
+
+
+def lstm_constants(node: Node, _: PlacementLimits) -> str | None:
+    """All that an LSTM cell reads beside its input and its state is constant."""
+    for index, tensor in enumerate(node.operands):
+        if index and tensor is not None and not tensor.is_const and index not in node.mutated:
+            return f"{tensor.name!r} is computed at run time"
+    return None
+
+
+def lstm_states(node: Node, _: PlacementLimits) -> str | None:
+    """Both states of an LSTM cell are variables, so that the next run begins with what this one leaves."""
+    for name in ("output_state", "cell_state"):
+        state = named(node, name)
+        if state is None:
+            return f"the {name} is left out"
+        if not state.is_variable:
+            return f"{state.name!r} is not a variable"
+    return None
+
+
+def lstm_integers(node: Node, _: PlacementLimits) -> str | None:
+    """The host's kernel can prepare an LSTM cell on codes."""
+    x = node.operand(0)
+    if x.dtype != "int8":
+        return f"{x.name!r} is {x.dtype}, the cell's input must be int8"
+    try:
+        integer_lstm(node, constants(node))
+    except OdcError as error:
+        return error.message
+    return None
