@@ -1,7 +1,5 @@
 """Detection of repeated samples and near copies, each of which counts as one observation.
 
-Detection of near copies among samples: samples that differ by little noise count as one observation.
-
 Two samples are near where no real input differs by more than 1/32 of what it varies by over the samples, as pictures of
 one scene do by the noise of a camera, and all other inputs are equal. Elements vary by their mean absolute deviation;
 those that vary most differ by that part in the mean, and single ones by that part of their own deviation. One that

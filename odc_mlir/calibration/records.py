@@ -1,17 +1,13 @@
 """Record files of models: our store, onert's ``minmax.bin``, and their content as JSON data.
 
-A file that gathers records of one model, run after run, process after process.
+The store is an SQLite database with a rollback journal: what a process adds is there as a whole or not at all, also
+when it is killed on the way, and several may add at a time. Each addition is a batch of its own; many of them are
+joined into one per set of input shapes. The last raw inputs are kept beside, within bounds, so that a quantised model
+can be checked on what the model really gets.
 
-It is an SQLite database with a rollback journal: what a process adds is there as a whole or not at all, also when it is
-killed on the way, and several may add at a time. Each addition is a batch of its own; many of them are joined into one
-per set of input shapes. The last raw inputs are kept beside, within bounds, so that a quantised model can be checked on
-what the model really gets.
-
-``minmax.bin``: ranges as onert records them, read and written.
-
-Little-endian: u32 magic, u32 version, u32 number of runs; then for each run u32 number of operators, u32 number of
-inputs, and for each of them, operators first, u32 model, u32 subgraph, u32 operator or input index, f32 minimum,
-f32 maximum. An operator stands for its first result; further results have no place in the file.
+``minmax.bin`` is little-endian: u32 magic, u32 version, u32 number of runs; then for each run u32 number of operators,
+u32 number of inputs, and for each of them, operators first, u32 model, u32 subgraph, u32 operator or input index, f32
+minimum, f32 maximum. An operator stands for its first result; further results have no place in the file.
 """
 
 from __future__ import annotations

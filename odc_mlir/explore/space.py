@@ -1,7 +1,5 @@
 """Search space: axes of values, the target description of each point, and study files.
 
-Search space: axes of values, and the target description of each point.
-
 An axis is a key of the target description (``array.macs_per_cycle``) or an option of the compiler (``memory``). Its
 values are a list (``128,256,512``) or a range ``LOW:HIGH:N``, N values with equal differences, or equal ratios with
 ``logN``; numbers may have the units K, M and G.

@@ -1,7 +1,5 @@
 """The files of an nnpackage in a directory, a zip or memory, with its manifest and configuration.
 
-The files of a package as a read-only mapping from member path to bytes, whether a directory, a zip or in memory.
-
 Packages come from elsewhere, so nothing about them is trusted: a path cannot leave the package, a member cannot be a
 link, a device or encrypted, no path appears twice, and sizes are limited before anything is read.
 """

@@ -1,7 +1,5 @@
 """Output files: written whole or not at all, by one rule for all commands and functions.
 
-The rule for output files and folders of all commands and functions.
-
 What this project wrote, and still recognises, is replaced without asking. Recognised is
 
 * a package, when its manifest lists every file in it and no digest has changed since;

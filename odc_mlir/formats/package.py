@@ -1,7 +1,5 @@
 """nnpackages: reading, writing, and installation of compiled code in the package of its model.
 
-nnpackages: reading and writing the folder or zip that holds a model, its plan and its compiled segments.
-
 Layout of what is written here::
 
     model.circle                  the whole model; any Circle reader can run it

@@ -1,7 +1,5 @@
 """Private files of the cache (regular, owned by this user, closed to others), and results of earlier runs.
 
-Private files and folders of the cache: regular, owned by this user, and closed to all others.
-
 A cache holds the inputs of applications, and anything may be planted in it. All its files are opened here: symbolic
 links are not followed, pipes, devices and sockets are not read, files of other users are refused, and permissions that
 are too wide are reset.

@@ -1,7 +1,5 @@
 """Text for people: quantities with one unit each, distinct names, tables, and parsing of sizes.
 
-Text form of quantities, with one unit each in commands, pages and messages; and parsing of sizes.
-
 Times are milliseconds, sizes bytes, shares percent, ratios of signal to noise decibels; counts have separators. None
 is written as a dash.
 """

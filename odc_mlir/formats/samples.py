@@ -1,7 +1,5 @@
 """Input and output data: NPZ, NPY, HDF5 and raw files, and random inputs.
 
-Input and output data: NPZ, NPY, HDF5 and raw files, and made-up inputs.
-
 NPZ: ``in_J`` is tensor J of the only sample, or of all samples along a leading axis when the caller says so (labels are
 then in ``y``); ``in_K_J`` is tensor J of sample K. Outputs are written the same way as ``out_J`` or ``out_K_J``.
 NPY: the only input, of one sample or all. HDF5: ``/value/J`` for one sample, ``/value/K/J`` for many. Other tensors

@@ -1,7 +1,5 @@
 """The ``circle`` dialect to model records and files: ``export_model``.
 
-The ``circle`` dialect back to model records: ``export_model``.
-
 The reverse of :mod:`.import_circle`. Segments are written as the operators of their circle body, in order, so that the
 operators of one segment follow each other and the file can be run by any Circle reader.
 """

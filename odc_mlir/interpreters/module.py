@@ -1,13 +1,7 @@
 """Interpreter of modules at any stage, to compare it with the stage before; the reference, not the runtime.
 
-Interpreter of the ``circle`` dialect: every operator by its host kernel.
-
-Values are numpy arrays of the tensors' storage types; a left-out operand is None.
-
-Interpreter of the tensor-level ``npu`` operations, with the arithmetic of :mod:`odc_mlir.numerics`.
-
-Values are numpy arrays of the tensors' storage types. Run the ``npu`` stage with these functions and the ``circle``
-stage with the host kernels: the results are equal, bit for bit.
+Values are numpy arrays of the tensors' storage types; a left-out operand is None. Run the ``npu`` stage with these
+functions and the ``circle`` stage with the host kernels: the results are equal, bit for bit.
 """
 
 from __future__ import annotations

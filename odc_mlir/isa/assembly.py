@@ -1,6 +1,6 @@
 """Assembly text of programs, and the text form of a ``.npu`` file.
 
-Assembly text: one instruction a line, ``field=value``, fields that are zero left out.
+One instruction a line, ``field=value``, fields that are zero left out::
 
     load  source=arena:0x40 size0=24 size1=1 size2=1 wait=3 post=4,5   ; a comment
     sync@mac  wait=4

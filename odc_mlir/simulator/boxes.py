@@ -1,7 +1,5 @@
 """Happens-before: the accesses ordered by queues and semaphores, and the boxes of addresses that they touch.
 
-Happens-before: which accesses are ordered by queues and semaphores, whatever the timing.
-
 Every instruction carries a vector clock: for each queue, how many of its instructions are known to be complete before
 this one starts. Queues complete in order; a token carries the clock of the instruction that posted it. Two accesses
 that conflict and are not ordered by these clocks are a race even if they did not meet in time in this run. The check is

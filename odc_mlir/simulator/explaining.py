@@ -1,12 +1,8 @@
 """Explanation of a run: live bytes of SRAM, causes of an operator's cycles, and estimates for a better machine.
 
-Live bytes of SRAM over the cycles of a run, by writer.
-
-Found from a run alone: a byte is live from the start of the instruction that writes it to the end of the last one that
-reads it before it is written again; inputs from cycle 0 on, outputs to the end. Constants and the program that lie in
-SRAM for good are not counted, copies of constants are.
-
-Causes of an operator's cycles, and estimates for a better machine.
+Live bytes are found from a run alone: a byte is live from the start of the instruction that writes it to the end of the
+last one that reads it before it is written again; inputs from cycle 0 on, outputs to the end. Constants and the program
+that lie in SRAM for good are not counted, copies of constants are.
 
 ``explain(program)`` follows the critical path of a run, divides it among the operators of the model, and runs the same
 program again on machines that have more of what it waited for. The program stays as it is, so that a compiler could do

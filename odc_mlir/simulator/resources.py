@@ -1,7 +1,5 @@
 """Simulated time: shared bandwidth of ports and lanes (docs/npu.md, "Time"), timers and running phases.
 
-Shared bandwidth: phases of instructions run at once and share ports and lanes (docs/npu.md, "Time").
-
 A phase has a shortest duration and needs amounts (bytes, results, symbols) of some resources; alone it takes the larger
 of that duration and amount / width of each resource. Phases that together ask for more than a resource's width share it
 equally, as round-robin arbitration does: nobody gets more than the fair share while somebody else could use it.

@@ -1,10 +1,9 @@
 """Trace of a run: instructions on their queues, use of every resource, and the event format of trace viewers.
 
-A trace in the event format of chrome://tracing and Perfetto.
-
-One process; its first thread holds the layers, each from the end of the one before to its own, the others the engines
-with their instructions. Slices of a thread never overlap. An arrow leads from the instruction that posted a token to
-the one that started as soon as it was visible. Counters are averages, few enough not to hide the rest.
+In the event format there is one process; its first thread holds the layers, each from the end of the one before to its
+own, the others the engines with their instructions. Slices of a thread never overlap. An arrow leads from the
+instruction that posted a token to the one that started as soon as it was visible. Counters are averages, few enough not
+to hide the rest.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
 """Costs of operators on the host, of transfers to the NPU, and of energy.
 
-Costs of operators on the host and of transfers to the NPU: data for the partitioner.
-
 A target file has a table ``[host]``, or ``host = "NAME"`` for a description shipped in ``hosts/``; one that has
 neither gets ``reference``. A description may be ``like`` a shipped one, ``times`` slower. Host costs decide where
 operators run, never what is computed, so they are no part of a target's identity.
-
-Energy of a machine's actions: estimates with bounds and sources, for reports.
 
 A target file has a table ``[energy]``, or ``energy = "NAME"`` for a description shipped in ``energies/``; one that has
 neither gets ``22nm``. A description may be ``like`` a shipped one with other numbers for some of it. Energy decides

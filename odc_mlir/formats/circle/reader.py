@@ -1,7 +1,5 @@
 """Circle and TFLite files to records: ``read_model``.
 
-Flatbuffer bytes to nested records, driven by the schema.
-
 A decoded table is a dict with every live field of the schema: numbers, lower-case enum names, ``str``, ``memoryview``
 (vectors of ubyte), read-only numpy arrays (vectors of other numbers), lists (vectors of enums, strings and tables),
 ``(table name, record)`` for unions, None for what is absent by reference.
@@ -10,8 +8,6 @@ Files come from anywhere, so nothing is trusted: every access is checked against
 share is decoded once. Bytes that are visited are charged against the file's size, so that overlapping or endlessly
 shared structures end in an error instead of work or memory beyond the file's own magnitude. The schema has no
 recursive table, which bounds the depth.
-
-Model file to records: ``read_model``.
 
 The file identifier decides between the Circle and the TFLite schema; both give the same records, with Circle's names.
 Everything that indexes something is checked here, so that users of the records need not: operator codes, tensors,

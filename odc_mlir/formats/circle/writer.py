@@ -1,8 +1,6 @@
 """Records to Circle and TFLite files: ``write_model``, ``save_model`` and ``write_tflite``.
 
-Nested records to flatbuffer bytes, driven by the schema: the decoder's opposite.
-
-Takes what :mod:`odc_mlir.formats.circle.reader` gives, and tuples where that has arrays or lists. None leaves a field
+Records are those of :mod:`odc_mlir.formats.circle.reader`, with tuples in place of arrays or lists. None leaves a field
 out, an empty vector or string is written. The same records always give the same bytes.
 
 Conversion of models to equivalent forms that LiteRT reads, for ``.tflite`` files.
@@ -13,8 +11,6 @@ Conversion of models to equivalent forms that LiteRT reads, for ``.tflite`` file
 * Sums of int16 codes whose scales are powers of two are made by shifts of one operand, and refused where that is not
   enough, unless an option says not to.
 * Wider codes become uint8 by way of int8 ones, which differ from these by an offset only.
-
-Records to a Circle file: ``write_model`` and ``save_model``; ``write_tflite`` for other programs' interpreters.
 
 Whatever the model was read from, a Circle file comes out. Reading it gives an equal model, and writing that again gives
 the same bytes. Buffers at one address are stored once. A model too large for a flatbuffer keeps its buffers behind it.

@@ -1,7 +1,5 @@
 """The two clocks of the project, never mixed: every number names its clock. Statistics of measured runs.
 
-The two clocks of the project, never mixed: every number names its clock.
-
 *Modelled*: what one inference takes on the target. It is a function of the package alone: the simulator's cycles of
 every segment, the target's model of its host for every operator there and for the way to the NPU and back. Report,
 page, headline, trace and Python give the same number, on every machine, always.
@@ -11,9 +9,7 @@ says how fast this machine is, simulator included, and nothing about the target.
 
 A third kind of number is no clock: an *estimate* is what the partitioner compares plans by before there is a program.
 
-Measurements of a series of runs: statistics, time by operator, and a trace for trace viewers.
-
-Times are measured here; a trace shows the modelled clock beside them, in processes of its own.
+Statistics of runs are measured times; a trace shows the modelled clock beside them, in processes of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Compile reports as JSON files, and the report of packages without a model of time.
 
-Report of packages without a model of time: native code, and segments of other packages' targets.
-
 Where operators went and why, and how large everything is, under the keys that reports of modelled machines have as
 well; there are no cycles and no times, which a run measures (``odc-run --profile``). Nothing is loaded or run, so that
 the machine may be another one.

@@ -1,14 +1,9 @@
 """Partitioning in a compile report: compared plans, traffic across segments, and reasons for the host.
 
-Partitioning in a compile report: compared plans, and traffic across segment boundaries.
+Plans are compared by estimates, made before there is a program; the report adds the program's modelled time.
 
-What plans were compared by are estimates, made before there was a program; once there is one, its modelled time stands
-beside them.
-
-Reasons for operators on the host, grouped by cause, with remedies.
-
-The reasons of a plan say for every operator which rule it breaks. Most plans have one cause that many operators share:
-a model of real numbers, a type that no machine computes, memory that is too small.
+A plan gives for every operator on the host the rule that it breaks. Most plans have one cause that many operators
+share, such as a float model, a type that no machine computes, or too little memory; reasons are grouped by cause.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """A compile report as text and CSV: the slowest operators, the limit of each, and the explanation of cycles.
 
-Compile reports as CSV, per network and per operator.
-
 Columns that mean what Arm Vela's of the same name mean have its names (``cycles_total``, ``Op Cycles``, …), so that
 tables of both can be laid side by side; what is ours alone has ours.
 """

@@ -1,10 +1,6 @@
 """Sources of channels that can be scaled, their tracing to layers, and pairs for equalisation.
 
-Sources of divisible channels: layers with weights, and normalisations with a scale per channel.
-
 Each holds its numbers in double precision until :meth:`Front.write` gives them to the operations.
-
-Tracing of channels: the elements of tensors that are multiples of each channel, up to layers.
 
 Factors commute with much on the way: with moves of elements, products with anything else, positively homogeneous
 functions such as RELU, and sums over elements of one channel, as attention makes of its values. So each element of a

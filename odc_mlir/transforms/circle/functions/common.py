@@ -1,10 +1,8 @@
 """Recognition of gates, normalisations and attention in the operators of a function, and helpers.
 
-Normalisations: distances from a mean, divided by the root of their mean square.
-
-Recognised are ``(x - mean) * rsqrt(variance + epsilon)``, divisions by the square root, and the form that multiplies
-``x`` and the mean apart (``x * k + (beta - mean * k)``), each with or without constants behind it; without the mean it
-is RMSNorm.
+Normalisations are distances from a mean, divided by the root of their mean square. Recognised are ``(x - mean) *
+rsqrt(variance + epsilon)``, divisions by the square root, and the form that multiplies ``x`` and the mean apart (``x *
+k + (beta - mean * k)``), each with or without constants behind it; without the mean it is RMSNorm.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Recognition of functions in a network: all kinds, and LSTM and GRU written step by step.
 
-LSTM and GRU written step by step, as PyTorch's exporters unroll them.
-
 Products with all inputs are one FULLY_CONNECTED over the sequence, of which every step takes its row. A step of LSTM::
 
     pre = row + FULLY_CONNECTED(h)              # four gates side by side

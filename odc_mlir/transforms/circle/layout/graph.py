@@ -6,12 +6,9 @@ A factor is a table of costs over a few variables; the total is the sum of all f
 one, the one with the smallest table first; what a table would exceed is bounded by fixing a variable first. Exact
 unless that happens (R. Dechter, "Bucket elimination: a unifying framework for reasoning", 1999).
 
-The orders that a function's operators can work in, what changing them costs, and the cheapest choice.
-
 Every operator is a node with choices (:mod:`~odc_mlir.transforms.circle.layout.rules`). A TRANSPOSE does no work
-itself: what
-costs is a tensor that is given in one order and wanted in another. Choices spread from operator to operator, from the
-orders that those without a rule insist on.
+itself: the cost is a tensor that is given in one order and wanted in another. Choices spread from operator to operator,
+from the orders that those without a rule insist on.
 """
 
 from __future__ import annotations

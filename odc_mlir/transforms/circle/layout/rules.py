@@ -4,8 +4,6 @@ Orders of dimensions. ``order[i]`` is the dimension of a tensor that is stored a
 
 A tensor stored in order ``p`` is what ``TRANSPOSE(tensor, p)`` gives; the identity is how the model wrote it.
 
-How operators work on tensors that are stored in another order of dimensions.
-
 :func:`rule_of` gives an operator's :class:`LayoutRule`; an operator without one takes and gives every tensor as the
 model wrote it. A rule numbers the ways in which the operator can work by *choices*: mostly the order of its main
 operand.

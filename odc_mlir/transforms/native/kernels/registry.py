@@ -1,7 +1,5 @@
 """Registry of kernels, and the small functions that they call and LLVM inlines.
 
-Registry of kernels: their parameters by options, and the functions that write their loops.
-
 A kernel is a function of loops over flat buffers. Sizes are parameters of the function, so that layers share it.
 Options select the code (the shape of a tile of registers) and are part of the function's name.
 """

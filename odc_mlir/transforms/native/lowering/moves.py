@@ -1,7 +1,5 @@
 """Lowering of operators that move elements, by maps from places of the result, and windows over images.
 
-Lowering of operators that move elements, by maps from places of the result to places of the source.
-
 A map that is affine becomes nested loops, any other one a table.
 """
 

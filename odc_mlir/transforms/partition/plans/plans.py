@@ -4,8 +4,6 @@ Pattern groups: operators that become one operation of the NPU, and so are place
 
 Longer patterns are tried first; an operator belongs to one group at most.
 
-Which operators run on the NPU: the plan of least estimated time that a deterministic search finds.
-
 A plan places units: single operators, or groups that stay together. Its time is that of its segments (their own work,
 the way there and back for each, the tensors that cross) plus that of the host operators, one after another. The search
 starts with everything that the NPU can run there; then it moves segments and the units at their edges to the host and

@@ -1,7 +1,5 @@
 """Checks of placement rules for weights, sums, searches, reductions and LSTM cells.
 
-Checks of placement rules for constant weights, and conversion of weights for the array.
-
 The array takes one zero point off all weights of an instruction. Weights quantised by channel may have as many zero
 points as channels; then differences of code and zero point have nine bits. Three ways lead back to eight: move the
 codes where their range allows it, divide the result channels into groups, or make every weight a sum of codes.
