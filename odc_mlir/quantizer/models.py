@@ -38,6 +38,7 @@ from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.outputs import Columns
 from odc_mlir.quantizer.policy.options import INPUTS, PrecisionChoice, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Statistics, sizes_differ
+from odc_mlir.quantizer.policy.readers import NPU
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
 from odc_mlir.quantizer.refinement import RefinementCache
 from odc_mlir.runtime.execution.binding import to_reals
@@ -251,7 +252,10 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
     _decode_weights(function, None if scheme is None else scheme.weights)
     pipelines.run(context, ready, OPTIMISED, options=[make_pass("circle-fold-constants", decode=True)])
     weights_only = scheme is not None and scheme.weights_only
-    options = {"circle-fuse-batch-norm": {"most_ratio": LEAST_INPUT_RATIO}} if weights_only else {}
+    options: dict[str, dict[str, Any]] = {
+        "circle-fuse-patterns": {"circle": scheme is not None and scheme.reader == NPU}
+    }
+    options |= {"circle-fuse-batch-norm": {"most_ratio": LEAST_INPUT_RATIO}} if weights_only else {}
     run_passes(
         context, ready, [pipelines.find_pass(name)(**options.get(name, {})) for name in pipelines.QUANTIZE_PREPARE]
     )

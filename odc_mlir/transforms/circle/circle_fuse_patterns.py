@@ -12,7 +12,8 @@ After: ``%3 = circle.hard_swish(%x)``, with one range to quantise instead of fou
 * HARD_SWISH and GELU (with tanh, or exact if a custom operator ``Erf`` computes erf), with factors in any order;
 * RELU, RELU6 and RELU_N1_TO_1 from MAXIMUM and MINIMUM with constants;
 * LEAKY_RELU from ``max(x, a * x)``, PRELU from ``relu(x) + a * (x - |x|) / 2`` or ``relu(x) - a * relu(-x)``;
-* ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``.
+* ``x / sqrt(y)`` becomes ``x * rsqrt(y)``, ``1 / sqrt(y)`` becomes ``rsqrt(y)``;
+* with ``circle``, RMS_NORM from a product with the root of a mean square, and a factor for each channel behind it.
 
 Float only; results agree to float32 accuracy. Intermediate values with other users are kept.
 """
@@ -26,15 +27,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from xdsl.context import Context
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
 from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.support.locations import value_name
+from odc_mlir.transforms.circle.rewrites.norms import RmsNorm, ScaleOfRmsNorm
 from odc_mlir.transforms.common.rewriting import (
     OperatorPattern,
     PatternPass,
     activation,
+    apply_patterns,
     is_real,
     is_used_once,
     operator,
@@ -56,9 +61,16 @@ class CircleFusePatternsPass(PatternPass):
 
     name = "circle-fuse-patterns"
 
+    circle: bool = False
+    """Whether to make operators that only Circle has."""
+
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt)
+        return (Swish, Gelu, Clamp, LeakyRelu, Prelu, Rsqrt, RmsNorm, ScaleOfRmsNorm)
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        patterns = self.patterns() if self.circle else self.patterns()[:-2]
+        apply_patterns(op, [kind() for kind in patterns])
 
 
 class ScaledProduct(NamedTuple):

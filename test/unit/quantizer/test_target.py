@@ -10,6 +10,7 @@ import pytest
 
 import odc_mlir
 from helpers.float_models import MODELS, rescaled_mobilenet, squeeze_excite
+from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.writer import write_model
@@ -235,3 +236,22 @@ def test_a_mask_that_hides_nothing_any_more_does_not_pass() -> None:
     assert leaked(graphs[0], graphs[0], samples) == {"z": 0.0}
     assert leaked(graphs[0], graphs[1], samples)["z"] > 0.2
     assert leaked(graphs[1], graphs[1], samples) == {}
+
+
+@pytest.mark.parametrize("target", [None, TARGET])
+def test_root_mean_squares_in_pieces_are_one_operator_of_the_target(target: str | None) -> None:
+    """Other readers may know TFLite's operators only."""
+    net = FloatNet(0)
+    x = net.real(1, 6, 16)
+    square = net.add("MEAN", net.add("MUL", x, x), net.const([2], "int32"), keep_dims=True)
+    root = net.add("RSQRT", net.add("ADD", square, net.const([1e-5])))
+    module = net.module(net.add("MUL", net.add("MUL", x, root), net.weights(16)))
+    rng = np.random.default_rng(0)
+    samples = [[rng.normal(size=(1, 6, 16)).astype(np.float32)] for _ in range(8)]
+    made = odc_mlir.quantize(module, calibration=samples, help=False, mixed="off", target=target)
+    found = {layer["op"]: layer["scheme"] for layer in made.verdict["layers"]}
+    assert found.get("RMS_NORM") == (None if target is None else "int8")
+    assert ("RSQRT" in found) == (target is None)
+    if target is not None:
+        assert made.passed
+        assert made.verdict["coverage"]["target"]["runs"] == 1.0

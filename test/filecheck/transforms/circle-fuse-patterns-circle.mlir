@@ -1,0 +1,32 @@
+// RUN: odc-opt %s -p 'circle-fuse-patterns{circle=true}' | filecheck %s
+
+// A root mean square in pieces, with a factor for each channel.
+func.func @rms(%x: tensor<1x3x4xf32>) -> tensor<1x3x4xf32> {
+  %axis = circle.const [-1] : tensor<1xi32>
+  %eps = circle.const [0.01] : tensor<1xf32>
+  %gamma = circle.const [1.0, 2.0, 0.5, -1.0] : tensor<4xf32>
+  %0 = circle.mul(%x, %x) : (tensor<1x3x4xf32>, tensor<1x3x4xf32>) -> tensor<1x3x4xf32>
+  %1 = circle.mean(%0, %axis) {keep_dims = true} : (tensor<1x3x4xf32>, tensor<1xi32>) -> tensor<1x3x1xf32>
+  %2 = circle.add(%1, %eps) : (tensor<1x3x1xf32>, tensor<1xf32>) -> tensor<1x3x1xf32>
+  %3 = circle.rsqrt(%2) : (tensor<1x3x1xf32>) -> tensor<1x3x1xf32>
+  %4 = circle.mul(%x, %3) : (tensor<1x3x4xf32>, tensor<1x3x1xf32>) -> tensor<1x3x4xf32>
+  %5 = circle.mul(%4, %gamma) : (tensor<1x3x4xf32>, tensor<4xf32>) -> tensor<1x3x4xf32>
+  func.return %5 : tensor<1x3x4xf32>
+}
+// CHECK-LABEL: func.func @rms(
+// CHECK-SAME: %[[X:[^:]*]]:
+// CHECK: %[[G:.*]] = circle.const [1.0, 2.0, 0.5, -1.0]
+// CHECK-NEXT: %[[Y:.*]] = circle.rms_norm(%[[X]], %[[G]]) {epsilon = {{.*}}}
+// CHECK-NEXT: func.return %[[Y]]
+
+// A factor for each channel behind RMS_NORM goes into its gamma.
+func.func @scaled(%x: tensor<1x3x2xf32>) -> tensor<1x3x2xf32> {
+  %gamma = circle.const [1.0, 2.0] : tensor<2xf32>
+  %more = circle.const [3.0, 4.0] : tensor<2xf32>
+  %0 = circle.rms_norm(%x, %gamma) {epsilon = 0.01} : (tensor<1x3x2xf32>, tensor<2xf32>) -> tensor<1x3x2xf32>
+  %1 = circle.mul(%0, %more) : (tensor<1x3x2xf32>, tensor<2xf32>) -> tensor<1x3x2xf32>
+  func.return %1 : tensor<1x3x2xf32>
+}
+// CHECK-LABEL: func.func @scaled(
+// CHECK: %[[G:.*]] = circle.const [3.0, 8.0]
+// CHECK-NEXT: circle.rms_norm(%{{.*}}, %[[G]])
