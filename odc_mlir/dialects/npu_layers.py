@@ -206,6 +206,7 @@ def window_fields(kernel: Ints, stride: Ints) -> dict[str, int]:
 class MatmulOp(NpuTensorOp):
     """Products of computed matrices with requantisation: ``[N, 1, M, K]`` by ``[N, 1, K, C]`` to ``[N, 1, M, C]``.
 
+    One operand may have fewer images: each of these serves as many products, one after the other.
     ``sum = sum over k of (a - a_zero) * (b - b_zero)``;
     ``code = clamp(multiply(sum, scale) + out_zero, act_min, act_max)``, of 16-bit results by ``multiply64``.
     """
@@ -240,11 +241,12 @@ class MatmulOp(NpuTensorOp):
     def verify_operation(self) -> None:
         self.check_rank4(self.a, self.b, self.output)
         (images, _, rows, depth), (others, _, inner, columns) = shape_of(self.a), shape_of(self.b)
-        if (shape_of(self.a)[1], shape_of(self.b)[1]) != (1, 1) or (images, depth) != (others, inner):
+        fewer, most = sorted((images, others))
+        if (shape_of(self.a)[1], shape_of(self.b)[1]) != (1, 1) or depth != inner or most % fewer:
             a, b = (list(shape_of(value)) for value in (self.a, self.b))
             raise VerifyException(f"{self.name}: {a} by {b} is not a product of [N, 1, M, K] by [N, 1, K, C]")
-        if shape_of(self.output) != (images, 1, rows, columns):
-            raise VerifyException(f"{self.name} gives {[images, 1, rows, columns]}, not {list(shape_of(self.output))}")
+        if shape_of(self.output) != (most, 1, rows, columns):
+            raise VerifyException(f"{self.name} gives {[most, 1, rows, columns]}, not {list(shape_of(self.output))}")
         self.check_properties("conv", "out_zero", in_zero="a_zero", weight_zero="b_zero")
         item = item_bytes(self.b)
         self.check_fields("mload", rows=depth, columns=columns * item, row_stride=columns * item)

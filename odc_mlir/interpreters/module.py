@@ -208,7 +208,10 @@ class NpuFunctions(InterpreterFunctions):
     @impl(npu.MatmulOp)
     def run_matmul(self, interpreter: Interpreter, op: npu.MatmulOp, args: PythonValues) -> PythonValues:
         zeros = _integer(op.a_zero), _integer(op.b_zero)
-        a, b = (x.astype(np.int32) - zero for x, zero in zip(args, zeros, strict=True))
+        images = npu.shape_of(op.output)[0]
+        a, b = (
+            np.repeat(x, images // len(x), axis=0).astype(np.int32) - zero for x, zero in zip(args, zeros, strict=True)
+        )
         clamp = _integer(op.out_zero), _integer(op.act_min), _integer(op.act_max)
         multiplier, exponent = map(np.array, op.scale.values)
         if storage(op.output).itemsize > 1:

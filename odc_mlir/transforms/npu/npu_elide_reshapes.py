@@ -7,18 +7,26 @@ Before::
 
 After: users of ``%2`` read ``%0``; ``%1`` stays only if it has other users. Unary element-wise operations (``npu.lut``,
 ``npu.scale``) are independent of shape and not part of a chain here: they cost the same in any shape.
+
+Matrices that a move repeats for several products, such as keys that query heads share, are read where they lie.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from xdsl.ir import OpResult
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
+from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.dialects.npu import ReshapeOp
 from odc_mlir.transforms.common.rewriting import PatternPass
+from odc_mlir.transforms.npu.lowering.decompositions import indices
+from odc_mlir.transforms.npu.lowering.site import tensor_of
 
 
 class MergeReshapes(RewritePattern):
@@ -40,6 +48,37 @@ class DropReshape(RewritePattern):
             rewriter.replace(op, [], [op.input])
 
 
+class ShareMatrices(RewritePattern):
+    """A product with matrices each of which a move repeats in a row takes them once."""
+
+    @op_type_rewrite_pattern
+    def match_and_rewrite(self, op: npu.MatmulOp, rewriter: PatternRewriter) -> None:
+        images = npu.shape_of(op.output)[0]
+        for index in (0, 1):
+            value, other = op.operands[index], op.operands[1 - index]
+            move = value.owner.input.owner if isinstance(value.owner, ReshapeOp) else value.owner
+            if not isinstance(move, npu.MoveOp) or npu.shape_of(other)[0] != images:
+                continue
+            size, total = (math.prod(npu.shape_of(each)) for each in (move.inputs[0], value))
+            if total // images > size or not _repeats(move, size, total // images, total // size):
+                continue
+            shape = (images * size // total, *npu.shape_of(value)[1:])
+            view = ReshapeOp(move.inputs[0], with_shape(tensor_of(value), shape))
+            rewriter.insert(view)
+            op.operands[index] = view.output
+            rewriter.notify_op_modified(op)
+
+
+def _repeats(move: npu.MoveOp, size: int, each: int, times: int) -> bool:
+    """Return whether ``move`` repeats runs of ``each`` of ``size`` elements so many times in a row."""
+    copies = list(move.strided_copies())
+    if len(move.inputs) != 1 or move.fill is not None or len(copies) != 1 or times < 2 or size % each:
+        return False
+    source, target = indices(copies[0])
+    wanted = np.repeat(np.arange(size).reshape(-1, each), times, axis=0).reshape(-1)
+    return np.array_equal(target, np.arange(len(wanted))) and np.array_equal(source, wanted)
+
+
 @dataclass(frozen=True)
 class NpuElideReshapesPass(PatternPass):
     """Shorten chains of views; see the module's text."""
@@ -48,4 +87,4 @@ class NpuElideReshapesPass(PatternPass):
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:
-        return (MergeReshapes, DropReshape)
+        return (MergeReshapes, DropReshape, ShareMatrices)

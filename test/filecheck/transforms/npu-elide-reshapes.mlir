@@ -31,3 +31,21 @@ func.func @other_scale(%x: tensor<6x!quant.uniform<i8:f32, 0.5>>) -> tensor<6x!q
 }
 // CHECK-LABEL: func.func @other_scale(
 // CHECK-NEXT: npu.reshape
+
+// -----
+
+// Two heads share each matrix, which is read where it lies; matrices that follow one another are repeated by a move.
+npu.program @shared(%a: tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, %b: tensor<2x8x3x!quant.uniform<i8:f32, 0.5>>) -> (tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>, tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>) {
+  %0 = npu.move %b copies [array<i32: 0, 0, 0, 2, 24, 48, 2, 0, 24, 24, 1, 1>] : tensor<2x8x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2x2x8x3x!quant.uniform<i8:f32, 0.5>>
+  %1 = npu.reshape %0 : tensor<2x2x8x3x!quant.uniform<i8:f32, 0.5>> -> tensor<4x1x8x3x!quant.uniform<i8:f32, 0.5>>
+  %2 = npu.matmul %a, %1 scale <1073741824, 0> clamp(-128, 127) : tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, tensor<4x1x8x3x!quant.uniform<i8:f32, 0.5>> -> tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>
+  %3 = npu.move %b copies [array<i32: 0, 0, 0, 2, 0, 48, 48, 1, 1>] : tensor<2x8x3x!quant.uniform<i8:f32, 0.5>> -> tensor<4x1x8x3x!quant.uniform<i8:f32, 0.5>>
+  %4 = npu.matmul %a, %3 scale <1073741824, 0> clamp(-128, 127) : tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, tensor<4x1x8x3x!quant.uniform<i8:f32, 0.5>> -> tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>
+  odc.yield %2, %4 : tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>, tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>
+}
+// CHECK-LABEL: npu.program @shared(
+// CHECK-SAME: %[[A:.*]]: tensor<4x1x2x8x{{.*}}, %[[B:.*]]: tensor<2x8x3x
+// CHECK: %[[V:.*]] = npu.reshape %[[B]] {{.*}} -> tensor<2x1x8x3x
+// CHECK-NEXT: npu.matmul %[[A]], %[[V]]
+// CHECK: %[[M:.*]] = npu.move %[[B]]
+// CHECK: npu.matmul %[[A]], %[[M]]

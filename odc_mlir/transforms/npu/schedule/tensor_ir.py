@@ -44,7 +44,7 @@ def window_of(
     """Return the geometry of a window operation; the flags name its resident tensors."""
     if isinstance(op, npu.MatmulOp):
         return make_window(
-            npu.shape_of(op.a),
+            (npu.shape_of(op.output)[0], *npu.shape_of(op.a)[1:]),
             npu.shape_of(op.output),
             weights_per_image=True,
             item_bytes=npu.item_bytes(op.a),

@@ -145,6 +145,7 @@ class _Inputs:
         """Return the place of input channels ``[channel, channel + channels)`` of a tile, and their loads."""
         window = self.window
         top, left = tile.y * window.stride_y - window.pad_top, tile.x * window.stride_x - window.pad_left
+        tile = tile._replace(image=tile.image * self.layer.source.shape[0] // window.batch)
         if not self.tiling.in_slots:
             return TilePart.resident(self.layer.source, top, left, channel), []
         rows, cols = window.in_rows(tile.rows), window.in_cols(tile.cols)
@@ -411,15 +412,15 @@ Matmul = WindowLayer[npu.MatmulOp]
 
 
 class _Matrix(WeightLoads[npu.MatmulOp]):
-    """Loads of the right-hand side; every image has its own."""
+    """Loads of the right-hand side; every image has its own, or several have one."""
 
     def owner(self, tile: Tile) -> int:
-        return tile.image
+        return tile.image * self.layer.sources[1].shape[0] // self.layer.window.batch
 
     def load(self, tile: Tile, step: ComputeStep, target: Place) -> Command:
         matrix, item = self.layer.sources[1], self.layer.window.weight_item_bytes
         _, _, depth, columns = matrix.shape
-        first = (tile.image * depth + step.k_first) * columns + step.first
+        first = (self.owner(tile) * depth + step.k_first) * columns + step.first
         return command(
             "mload",
             source=matrix.at(first * item),
