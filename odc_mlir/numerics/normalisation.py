@@ -82,16 +82,18 @@ def rms_norm_params(
     small = epsilon * (widening / source[0]) ** 2 / (_STEP**2 * _FULL)  # for a normaliser of 1
     normaliser = np.minimum(_normaliser(), _limit(small))
     most = int(normaliser.max())
+    # Where epsilon is far beyond all squares, means get a coarser unit.
+    coarser = min(1.0, (HIGH + _MOST_EPSILON) / (HIGH + small * _STEP**2))
     roots = []
     for unit, entries in zip(_UNITS, _roots(), strict=True):
-        added = quantize_multiplier(unit * small)
-        roots.append(
-            RootTable(quantize_multiplier(unit / count), added if multiply(most * most, *added) else None, entries)
-        )
+        added = quantize_multiplier(unit * coarser * small)
+        mean = quantize_multiplier(unit * coarser / count)
+        roots.append(RootTable(mean, added if multiply(most * most, *added) else None, entries))
     numbers = np.asarray(gamma, np.float64).reshape(-1)
     codes, unit, scaled = None, float(numbers[0]) / result[0], ONE
     if (numbers != numbers[0]).any():
-        largest, unit = float(np.abs(numbers).max()), _KEPT / math.sqrt(count)
+        largest = float(np.abs(numbers).max())
+        unit = _KEPT / HIGH * math.sqrt(HIGH**2 / count + small * _STEP**2 * _FULL)  # for what HIGH alone becomes
         codes = round_half_away(numbers * (HIGH / largest)).astype(np.int16)
         scaled = quantize_multiplier(largest / (HIGH * unit * result[0]))
     return RmsNormParams(
@@ -99,7 +101,7 @@ def rms_norm_params(
         widening,
         normaliser,
         tuple(roots),
-        quantize_multiplier(unit / (_ROOT * math.sqrt(_FULL))),
+        quantize_multiplier(unit * math.sqrt(coarser) / (_ROOT * math.sqrt(_FULL))),
         codes,
         scaled,
         result[1],
@@ -132,8 +134,8 @@ def _limited(values: NDArray[Any]) -> NDArray[np.int32]:
 
 
 def _limit(small: float) -> int:
-    """Return the largest normaliser with which epsilon leaves room for the mean."""
-    return HIGH if small * HIGH * HIGH <= _MOST_EPSILON else int(math.sqrt(_MOST_EPSILON / small))
+    """Return the largest normaliser with which epsilon leaves room for the mean; it makes no element smaller."""
+    return HIGH if small * HIGH**2 <= _MOST_EPSILON else max(_STEP, int(math.sqrt(_MOST_EPSILON / small)))
 
 
 @cache
