@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Attribute, SSAValue
 
 from odc_mlir.dialects.circle import CircleOp, node_of
+from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.readers import FACTORS
@@ -24,6 +25,8 @@ from odc_mlir.transforms.quant.common.roles import Role, contents_of, contents_o
 
 _LARGEST = 1 << 30  # that a sum may be scaled to: shifts to the left, before multipliers, may double it
 _WIDE = 1 << 15  # the largest magnitude of 16-bit codes
+_BOUNDED = frozenset({"RELU6", "RELU_N1_TO_1", "RELU_0_TO_1"})
+_FUSED = "fused_activation_function"
 # How large a result without limits can be, by the largest magnitudes of operands; products have more to them.
 _REACH: Mapping[str, Callable[[Sequence[float]], float]] = {
     **dict.fromkeys(("ADD", "SUB"), sum),
@@ -46,13 +49,20 @@ def coarse_enough(
     ``most_steps``: of the result, that one step of a sum of products may be. Where the scale must grow, the end of the
     range keeps a code of its own: it may be where an activation cuts off. None where it would have none.
     """
-    own, end = element[1], _end(*element)
+    own, end = element[1], min(_end(*element), _cut_off(op))
     least = float(np.float32(_least_scale(op, needs, own.scale, most_steps)))
     if least <= own.scale:
         return own
     if least > end:
         return None
     return replace(own, scales=(max(least, float(np.float32(end / math.floor(end / least)))),))
+
+
+def _cut_off(op: CircleOp) -> float:
+    """Return the magnitude at which the activation of ``op``, fused or alone, cuts off; infinite without one."""
+    alone = op.SPEC.name in _BOUNDED
+    bounds = activation_bounds(op.SPEC.name.lower() if alone else str(node_of(op).options.get(_FUSED, "none")))
+    return max((abs(bound) for bound in bounds if bound), default=math.inf)
 
 
 def _least_scale(op: CircleOp, needs: Sequence[Attribute], scale: float, most_steps: int | None) -> float:
