@@ -28,11 +28,10 @@ from typing import Any
 import numpy as np
 
 import odc_mlir
-from odc_mlir import pipelines
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer import candidates, help
+from odc_mlir.quantizer import help
 from odc_mlir.quantizer.policy import options
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import build_graph
@@ -57,15 +56,13 @@ OFF = {
 class Step:
     """A step by the options that do it ``alone``, on top of plain quantising, and those that help goes ``without``.
 
-    ``left_out``: of what is tried in turn, or always done, what help goes without instead: a module, the name of its
-    table, and the entry; or of what it does, and None. ``always``: it is done without help too.
+    ``left_out``: the entry of a table that help goes without instead: a module, the name of its table, and the entry.
     """
 
     name: str
     alone: Mapping[str, Any] = field(default_factory=dict)
     without: Mapping[str, Any] = field(default_factory=dict)
     left_out: tuple[ModuleType, str, Any] | None = None
-    always: bool = False
 
 
 def _switch(name: str, *options: str) -> Step:
@@ -93,10 +90,8 @@ STEPS = (
     _best_of("headroom", "headroom"),
     *(_value("headroom", value, help, "HEADROOMS") for value in help.HEADROOMS),
     _best_of("room of outputs", "output_room"),
-    Step("ranges end where readers are flat", left_out=(candidates, "narrow_ranges", None), always=True),
     Step("normalise inputs", {"normalize": "inputs"}, {"normalize": "outputs"}),
     Step("normalise outputs", {"normalize": "outputs"}, {"normalize": "inputs"}),
-    Step("clip masks", left_out=(pipelines, "QUANTIZE_PREPARE", "circle-clip-masks"), always=True),
 )
 MIXED = "mixed precision"
 
@@ -177,13 +172,9 @@ def _tails(random: np.random.Generator) -> Subject:
 
 @contextlib.contextmanager
 def without(module: ModuleType, table: str, entry: Any) -> Iterator[None]:
-    """Leave an entry out of a module's table, a tuple or mapping, or nothing of what it does, as long as this lasts."""
+    """Leave an entry out of a module's table, a tuple, as long as this lasts."""
     before = getattr(module, table)
-    if callable(before):
-        setattr(module, table, lambda *_: None)
-    else:
-        kept = [value for value in before if value != entry]
-        setattr(module, table, {key: before[key] for key in kept} if isinstance(before, Mapping) else tuple(kept))
+    setattr(module, table, tuple(value for value in before if value != entry))
     try:
         yield
     finally:
@@ -214,11 +205,7 @@ class Measured:
 
     def _gain(self, step: Step, plain: float) -> float:
         """What ``step`` adds to plain quantising."""
-        if not step.always:
-            return self(**({"help": False} | step.alone)) - plain
-        assert step.left_out is not None
-        with without(*step.left_out):
-            return plain - self(help=False)
+        return self(**({"help": False} | step.alone)) - plain
 
     def _without(self, step: Step) -> float:
         """What is left of help without ``step``."""

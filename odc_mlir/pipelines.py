@@ -68,7 +68,6 @@ STAGES = (
         "quant",
         (
             "quant-attach-ranges",
-            "quant-narrow-ranges",
             "quant-assign-params",
             "quant-propagate-params",
             "convert-circle-to-quant",

@@ -189,21 +189,6 @@ class Histogram:
             return np.zeros(1), np.zeros(0, np.int64)
         return self._edges(first, last), self.counts[first:last]
 
-    def quantile(self, fraction: float) -> float:
-        """The value below which ``fraction`` of all values lie, taking them as spread evenly within their bin.
-
-        NaN when nothing has been counted. The result is at most one bin away from a value with that rank.
-        """
-        edges, counts = self.occupied()
-        if not counts.size:
-            return math.nan
-        below = np.concatenate([[0], np.cumsum(counts)])
-        wanted = fraction * below[-1]
-        place = min(max(int(np.searchsorted(below, wanted, side="left")) - 1, 0), len(counts) - 1)
-        # An empty bin has no values to lie among: then the rank is that of the bin's lower edge.
-        inside = (wanted - below[place]) / counts[place] if counts[place] else 0.0
-        return float(edges[place] + inside * self.width)
-
 
 def exponent_for(largest: float) -> int:
     """The smallest exponent of a range that holds values of magnitude ``largest``."""

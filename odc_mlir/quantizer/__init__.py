@@ -6,14 +6,13 @@ A module imports only from areas before its own:
 area        modules                                               subject
 =========== ===================================================== =============================================
 ``policy``  ``policy/``                                           schemes, ranges, limits, options: no IR
-``samples`` ``scores``, ``labels``, ``samples``                   calibration and evaluation samples, labels
+``samples`` ``samples``                                           calibration and evaluation samples
 ``measure`` ``outputs``, ``execution``, ``measurement``,          running models and measuring their errors
             ``reference``, ``layers``, ``intervals``
 ``make``    ``refinement``, ``models``, ``candidates``            building quantised models by recipes
 ``search``  ``evaluator``, ``help``, ``target``, ``pareto``,      choosing recipes and precisions of layers
             ``precisions``
 ``driver``  ``driver``                                            the steps from model to result
-``verdict`` ``advice``, ``findings``, ``verdict``, ``report``,    findings, status, advice, page, entry points
-            ``quantize``
+``verdict`` ``advice``, ``verdict``, ``report``, ``quantize``     findings, status, advice, page, entry points
 =========== ===================================================== =============================================
 """

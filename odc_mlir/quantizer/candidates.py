@@ -32,6 +32,7 @@ from odc_mlir.quantizer.models import (
     computing,
     dead_code_pass,
     graph_of,
+    main_of,
     make_pass,
     run_passes,
 )
@@ -52,16 +53,12 @@ from odc_mlir.transforms.quant.common.ir import main_function
 from odc_mlir.transforms.quant.quant_absorb_pairs import QuantAbsorbPairsPass
 from odc_mlir.transforms.quant.quant_assign_params import Assignment
 from odc_mlir.transforms.quant.quant_attach_ranges import attach_ranges, ranges_of
-from odc_mlir.transforms.quant.quant_narrow_ranges import narrow_ranges
 from odc_mlir.universe import make_context
 
 Parameters = Mapping[str, tuple[float, int]]
 Types = Mapping[str, Attribute]
 
 _ROUNDING = frozenset({"QUANTIZE", "FAKE_QUANT"})
-_NAMED = 3  # of those whose parameters were lost
-_MOST_WEIGHT_BITS = 16  # biases have more
-_CLOSE = 1e-6  # of scales, which files keep as float32
 
 
 def types_of(
@@ -134,9 +131,10 @@ def missing(graph: Graph, types: Types) -> dict[str, str]:
 
 
 def _is_same(seen: QuantParams | None, wanted: QuantParams | None) -> bool:
+    close = 1e-6  # of scales, which files keep as float32
     if seen is None or wanted is None or seen.zero_points != wanted.zero_points:
         return False
-    return bool(np.allclose(seen.scales, wanted.scales, rtol=_CLOSE, atol=0.0))
+    return bool(np.allclose(seen.scales, wanted.scales, rtol=close, atol=0.0))
 
 
 def taken_out(module: ModuleOp) -> ModuleOp:
@@ -164,8 +162,9 @@ def given_ranges(types: Types) -> dict[str, tuple[float, float]]:
 
 def codes_brought(graph: Graph) -> list[str]:
     """Return the finding for a model with quantised weights: their own loss cannot be measured."""
+    most_weight_bits = 16  # biases have more
     codes = [info for info in graph.tensors if info.is_const and info.quant is not None and info.info.is_integer]
-    types = sorted({info.dtype for info in codes if info.info.bits <= _MOST_WEIGHT_BITS})
+    types = sorted({info.dtype for info in codes if info.info.bits <= most_weight_bits})
     if not types:
         return []
     return [
@@ -175,17 +174,17 @@ def codes_brought(graph: Graph) -> list[str]:
 
 
 def lost(graph: Graph, types: Types) -> list[str]:
-    """What to say of parameters that the model brought and that its quantised ``graph`` has not."""
+    """Return the finding about parameters of the model that its quantised ``graph`` lacks."""
+    named = 3  # of those whose parameters were lost
     missed = missing(graph, types)
     if not missed:
         return []
-    some = ", ".join(f"{name!r} ({seen})" for name, seen in list(missed.items())[:_NAMED])
+    some = ", ".join(f"{name!r} ({seen})" for name, seen in list(missed.items())[:named])
     return [f"{len(missed)} of {len(types)} tensors have other parameters than the model brings: {some}"]
 
 
 def _values(module: ModuleOp) -> dict[str, SSAValue]:
-    function = quant_ir.main_function(module)
-    assert function is not None
+    function = main_of(module)
     return {value_name(value): value for value in values_of(function)}
 
 
@@ -199,15 +198,14 @@ def _named(values: Mapping[str, Any], name: str) -> SSAValue:
 
 
 _OTHER_LAYERS = frozenset({"TRANSPOSE_CONV", "BATCH_MATMUL"})
-# The logit of a score of 0.9.
-_CLEAR = math.log(9.0)
-_SURE = 0.9  # a score of SOFTMAX that larger logits do not change much
 
 
 def with_output_room(
     function: FuncOp, ranges: Mapping[str, Range], statistics: Statistics, bits: int
 ) -> dict[str, tuple[float, float]]:
     """Return ``ranges`` with room for rare values in outputs and in values behind the last layer."""
+    # The logit of a score of 0.9.
+    clear = math.log(9.0)
     found = dict(ranges)
     # Where the last half of a step begins that scores between 0 and 1, or -1 and 1, have.
     saturated = {"LOGISTIC": math.log(2.0 ** (bits + 1) - 1.0), "TANH": math.atanh(1.0 - 2.0**-bits)}
@@ -221,12 +219,12 @@ def with_output_room(
     for name in map(value_name, _squashed(function, "LOGISTIC")):
         if name in found:
             low, high = found[name]
-            found[name] = (-_CLEAR if low >= 0.0 else low, _CLEAR if high <= 0.0 else high)
+            found[name] = (-clear if low >= 0.0 else low, clear if high <= 0.0 else high)
     return found
 
 
 def has_outputs_with_tails(module: ModuleOp, statistics: Statistics) -> bool:
-    """Whether there are outputs, or values that they are made of, whose tails may ask for room."""
+    """Return whether outputs, or the values behind them, have tails that may need room."""
     function = main_function(module)
     if function is None:
         return False
@@ -244,9 +242,10 @@ def _behind_layers(function: FuncOp, statistics: Statistics) -> Iterator[SSAValu
 
 
 def _is_sure(op: CircleOp, statistics: Statistics) -> bool:
-    """Whether ``op`` is a SOFTMAX that gives a score of nearly one to all samples in the tail of the scores."""
+    """Return whether ``op`` is a SOFTMAX whose largest score is nearly one in the tail of the samples."""
+    sure = 0.9  # a score of SOFTMAX that larger logits do not change much
     seen = statistics.get(value_name(op.results[0])) if op.SPEC.name == "SOFTMAX" else None
-    return seen is not None and seen.maxima.size > 0 and float(np.quantile(seen.maxima, 1.0 - TAIL)) >= _SURE
+    return seen is not None and seen.maxima.size > 0 and float(np.quantile(seen.maxima, 1.0 - TAIL)) >= sure
 
 
 def _squashed(function: FuncOp, kind: str) -> Iterator[SSAValue]:
@@ -261,7 +260,7 @@ def _moves(op: CircleOp) -> bool:
 
 
 def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) -> Iterator[SSAValue]:
-    """The ``values``, and all that is on the way to them through such operators."""
+    """Yield ``values`` and all values on the way to them through such operators."""
     todo, seen = list(values), set[SSAValue]()
     while todo:
         value = todo.pop()
@@ -273,14 +272,11 @@ def _back(values: Sequence[SSAValue], goes_through: Callable[[CircleOp], bool]) 
 
 
 def _elements(value: SSAValue) -> int:
-    """Of the value; open dimensions count as 1."""
     assert isinstance(value.type, TensorType)
     return math.prod(max(dim, 1) for dim in value.type.get_shape())
 
 
 _PROPAGATE = "quant-propagate-params"
-# Ways to choose ranges that weigh the codes to be had, and so are told how many there are.
-_KNOW_CODES = frozenset({"mse", "entropy"})
 # Samples that codes are refined by: moments of inputs change little with more.
 MOST_REFINING = 64
 # Bytes of constants of the last candidates without refined codes that are kept: others often differ in these alone.
@@ -311,10 +307,10 @@ class CandidateBuilder:
     def build(
         self, model: FloatModel, recipe: Recipe, statistics: Statistics, known: RefinementCache | None = None
     ) -> Candidate:
-        """``model`` quantised as ``recipe`` says, with ranges from ``statistics``; raises OdcError.
+        """Return ``model`` quantised by ``recipe``, with ranges from ``statistics``; raise OdcError.
 
-        Most candidates are measured and let go: what is kept is to be verified (:meth:`verify`). ``known``: what the
-        samples have shown of the model, by default what the model knows of so many.
+        Candidates that are kept have to be verified (:meth:`verify`). ``known``: cache of refined codes for the
+        samples.
         """
         plain = self.unrefined(model, recipe, statistics)
         if not (recipe.rounding or recipe.correction):
@@ -355,11 +351,10 @@ class CandidateBuilder:
         return self._unrefined[key][2]
 
     def _rounded(self, model: FloatModel, recipe: Recipe, statistics: Statistics) -> Candidate:
-        """The candidate with every constant rounded to the nearest code."""
         module = model.module.clone()
         if self.scheme.weights_only:
             precisions = dict(recipe.precisions)
-            for op in quant_ir.operators(_main(module)):
+            for op in quant_ir.operators(main_of(module)):
                 if (choice := precisions.get(op_name(op))) is not None:
                     quant_ir.write_word(op, quant_ir.PRECISION, choice.precision)
             scales = "fitted" if recipe.fitted else None
@@ -404,16 +399,13 @@ class CandidateBuilder:
         self._assign(module, recipe, statistics)
 
     def _assign(self, module: ModuleOp, recipe: Recipe, statistics: Statistics) -> None:
-        function = quant_ir.main_function(module)
-        assert function is not None
+        function = main_of(module)
         with typed_errors(STAGE):
             ranges = self._ranges(recipe, statistics)
             if recipe.output_room:
                 assert self.scheme.activations is not None
                 ranges = with_output_room(function, ranges, statistics, DTYPES[self.scheme.activations].bits)
             spared = attach_ranges(function, ranges)
-            if self.scheme.activations is not None:
-                narrow_ranges(function, DTYPES[self.scheme.activations].bits)
             wide = {name: ends for name, ends in self._wide_ranges(recipe, statistics).items() if name not in spared}
             Assignment(function, self.scheme, dict(recipe.precisions), wide).run()
         quant_ir.write_word(module, quant_ir.SCHEME, self.scheme.name)
@@ -424,17 +416,12 @@ class CandidateBuilder:
         quant_ir.write_word(module, quant_ir.WEIGHTS, form)
 
     def _ranges(self, recipe: Recipe, statistics: Statistics) -> dict[str, tuple[float, float]]:
-        options = dict(recipe.range_options)
-        if recipe.ranges in _KNOW_CODES:
-            assert self.scheme.activations is not None
-            options.setdefault("bits", DTYPES[self.scheme.activations].bits)
-            options.setdefault("symmetric", self.scheme.symmetric_activations)
-        found = self._known_ranges(statistics, recipe.ranges, options)
+        found = self._known_ranges(statistics, recipe.ranges, dict(recipe.range_options))
         wider = 1.0 + recipe.headroom
         return {name: (wider * low, wider * high) for name, (low, high) in found.items()}
 
     def _known_ranges(self, statistics: Statistics, mode: str, options: Mapping[str, Any]) -> Mapping[str, Range]:
-        """The ranges of ``statistics``, chosen once: candidates differ in other things more often."""
+        """Return the cached ranges of ``statistics``."""
         key = (id(statistics), mode, *sorted(options.items()))
         if key not in self._found:
             self._found[key] = statistics, ranges_of(statistics, mode, options)
@@ -458,13 +445,11 @@ class CandidateBuilder:
 
 
 def _main(module: ModuleOp) -> FuncOp:
-    function = quant_ir.main_function(module)
-    assert function is not None
+    function = main_of(module)
     return function
 
 
 def _entries(types: Mapping[str, str]) -> tuple[str, ...]:
-    """Types of inputs or outputs as passes take them."""
     return tuple(f"{name}={type}" if name else type for name, type in types.items())
 
 

@@ -26,16 +26,16 @@ from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.quantizer.evaluator import Evaluator, MeasuredCandidate
 from odc_mlir.quantizer.help import CORRECTION_OF_MIXED, HelpSearch, RecipeChange
 from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST
-from odc_mlir.quantizer.labels import FLOAT_MODEL, misfit_text, unscored_text
 from odc_mlir.quantizer.layers import LEAST_COVERAGE, LEAST_TARGET_COVERAGE
 from odc_mlir.quantizer.models import Candidate, FloatModel, Recipe, layer_names, layers_of, precisions_in
+from odc_mlir.quantizer.policy.declarations import LITERT
 from odc_mlir.quantizer.policy.options import Options, PrecisionChoice, Progress
-from odc_mlir.quantizer.policy.readers import LITERT
 from odc_mlir.quantizer.policy.schemes import NARROW, wider_values
 from odc_mlir.quantizer.policy.verdict import R2_LIMIT, Limit, check_can_be_missed, choose_limits, metric_name
 from odc_mlir.quantizer.precisions import PrecisionSearch, Tried, outputs_db
 from odc_mlir.quantizer.samples import Data, units_that_differ
 from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, misfit_text, unscored_text
 from odc_mlir.transforms.circle.circle_equalize_channels import drop_factors, without_factors
 from odc_mlir.transforms.quant.quant_limit_far import limited
 
@@ -54,7 +54,7 @@ class Driver:
         self._fixed = self._fixed_precisions()
         self._known_errors = self._errors_told()
         self.evaluator = Evaluator(original, base, data, options, progress)
-        told = data.without(self.evaluator.judging.silent)  # of these there is no measure, and no answer
+        told = data.without(self.evaluator.judging.silent)  # samples without finite outputs have no measure
         if told is not data:
             self.evaluator = Evaluator(original, base, told, options, progress)
         self.data = data = self.evaluator.data
@@ -74,14 +74,18 @@ class Driver:
             self.evaluator.record(self.base)
             self.findings += [str(finding) for finding in self._of_records() if finding.severity != "note"]
         self.model, self.statistics = self.base, self.evaluator.statistics_of(self.base)
-        self.differing_units: dict[str, str] = {}  # what is said of inputs in samples to choose by and to check on
+        self.differing_units: dict[str, str] = {}  # texts about inputs in another unit, by name
         if data.separate and not data.made_up:
             by = "calibration samples" if data.fit else "recorded ranges"
             self.differing_units = units_that_differ(
                 self.base.graph, self.statistics, data.held, by=by, among="the samples to check on"
             )
             self.findings += self.differing_units.values()
-        self.target = None if self.options.target is None else _rules(self.options.target)
+        self.target: TargetRules | None = None
+        if options.target is not None:
+            from odc_mlir.quantizer.target import TargetRules  # imports the NPU's back end
+
+            self.target = TargetRules(options.target)
         self.plain: Placement | None = None
         self.possible: list[bool] | None = None  # which layers the target could run
         self.precision_search: PrecisionSearch | None = None
@@ -93,7 +97,9 @@ class Driver:
 
     def _fixed_precisions(self) -> dict[str, PrecisionChoice]:
         """Return the precisions that the user chose; layers with given parameters keep the scheme."""
-        names = _names(self.base)
+        graph = self.base.graph
+        outputs = (out for item in graph.nodes for out in item.outputs)
+        names = [graph.tensors[index].name for index in (*graph.inputs, *outputs)]
         asked = {*self.options.parameters, *self.options.copied_parameters}
         given = (asked | self._readers_of(asked)).intersection(names)
         found = dict.fromkeys(sorted(given), PrecisionChoice(self.options.scheme))
@@ -105,13 +111,13 @@ class Driver:
         return found | self.options.plan.resolve(names)
 
     def _readers_of(self, names: Set[str]) -> set[str]:
-        """The layers that read a constant with one of these ``names``."""
+        """Return the layers that read a constant with one of these ``names``."""
         graph = self.base.graph
         constants = {index for index, info in enumerate(graph.tensors) if info.is_const and info.name in names}
         return {graph.tensors[node.outputs[0]].name for node in graph.nodes if constants.intersection(node.inputs)}
 
     def _errors_told(self) -> tuple[str, Mapping[str, float]] | None:
-        """Metric and errors of layers that a file holds; raises OptionError for one of another model."""
+        """Return metric and errors of layers from a file; raise OptionError for a file of another model."""
         file = self.options.visq_file
         if file is None:
             return None
@@ -121,7 +127,7 @@ class Driver:
         return metric, errors
 
     def _limits(self, samples: int) -> tuple[tuple[Limit, ...], bool]:
-        """The limits of ``samples``, and whether these vary outputs by so much that constant ones would miss them."""
+        """Return the limits for a number of samples, and whether constant outputs would miss them."""
         options, reference = self.options, self.reference
         scorer = reference.scorer
         limits = choose_limits(
@@ -150,38 +156,35 @@ class Driver:
 
     @property
     def asked_for(self) -> Set[str]:
-        """The layers whose precision the user chose."""
+        """Layers whose precision the user chose."""
         return self._fixed.keys()
 
     @property
     def scheme_is_taken(self) -> bool:
-        """Whether there is a target that computes with values of the model's scheme."""
+        """True if there is a target that computes with values of the model's scheme."""
         return self.target is not None and self.target.takes(self.options.scheme)
 
     @property
     def min_coverage(self) -> float:
-        """The least share of the products that must be quantised or, with a target, be run by it.
-
-        Who asks for a type that the target does not compute with knows that it will not.
-        """
+        """Least share of the products that must be quantised or, if it takes the scheme, run on the target."""
         if self.options.min_coverage is not None:
             return self.options.min_coverage
         return LEAST_TARGET_COVERAGE if self.scheme_is_taken else LEAST_COVERAGE
 
     def run(self) -> Candidate:
-        """The best model that could be made within the limits, or the best at all."""
+        """Return the best candidate within the limits, or the best one at all."""
         choosing = HelpSearch(self.evaluator, self._fixed, self.findings)
         best = choosing.run()
         weights_only = self.evaluator.builder.scheme.weights_only
         self.model, candidate = best.model, best.candidate
         self.statistics = {} if weights_only else self.evaluator.statistics_of(best.model)
         if self.target is not None and not weights_only:
-            # What it could run, whatever the user asks for; codes as they are decide nothing there.
+            # Placement without the user's precisions; refined codes do not change it.
             recipe = replace(best.recipe, precisions=(), rounding=False, correction=False)
             free = self.evaluator.builder.build(best.model, recipe, self.statistics) if self._fixed else candidate
             self.plain = self.target.judge(free.module)
             self.possible = self._possible(best.model, recipe)
-        # Made-up inputs tell nothing of the accuracy that weights need, but bytes must be kept.
+        # Made-up inputs do not show the accuracy that weights need, but a budget must be kept.
         is_informative = bool(self.data.fit) or not weights_only or self.options.has_budget
         if self.options.searches_precisions and is_informative:
             candidate = self._widened(choosing, best)
@@ -190,9 +193,9 @@ class Driver:
         return self._fitting(self.evaluator.builder.verify(candidate))
 
     def _possible(self, model: FloatModel, recipe: Recipe) -> list[bool]:
-        """Which layers the target runs in the scheme, and which layers of products at least with codes of 8 bits.
+        """Return which layers the target runs in the scheme, or else, for layers with products, with 8-bit codes.
 
-        Sums of many products of 16-bit codes exceed its accumulators. ``recipe``: without precisions.
+        Sums of many products of 16-bit codes exceed its accumulators. ``recipe`` has no precisions.
         """
         assert self.target is not None
         assert self.plain is not None
@@ -209,14 +212,14 @@ class Driver:
 
     @property
     def narrow_alone(self) -> list[str]:
-        """The layers that the target does not run in the scheme, but with codes of 8 bits."""
+        """Layers that the target runs with 8-bit codes but not in the scheme."""
         if self.plain is None or self.possible in (None, self.plain.taken()):
             return []
         found = zip(layer_names(self.model.module), self.possible, self.plain.taken(), strict=True)
         return [name for name, may_run, runs in found if may_run and not runs]
 
     def size(self, candidate: Candidate) -> int:
-        """The length of the candidate's file; beyond the budget without factors of channels."""
+        """Return the size of the candidate's file; beyond the budget without factors of channels."""
         found, most = self._file_bytes(candidate.module), self.options.max_bytes
         if most is None or found <= most:
             return found
@@ -224,18 +227,18 @@ class Driver:
             return self._file_bytes(candidate.module) if had_some else found
 
     def time(self, candidate: Candidate) -> Time | None:
-        """How long the target takes for an inference, by the candidate's package; None without a target."""
+        """Return the latency of the candidate's package; None without a target."""
         return None if self.target is None else self.target.time(candidate.module, compiled=True)
 
     def over_budget(self, candidate: Candidate) -> bool:
-        """Whether the candidate needs more bytes, or time, than it may."""
+        """Return whether the candidate exceeds the budget of bytes or time."""
         most_bytes, most_ms = self.options.max_bytes, self.options.max_time_ms
         if most_bytes is not None and self.size(candidate) > most_bytes:
             return True
         return most_ms is not None and (time := self.time(candidate)) is not None and time.ns > 1e6 * most_ms
 
     def finished(self, module: ModuleOp) -> ModuleOp:
-        """Return the module for the file, with float constants limited to what readers represent."""
+        """Return the module for the file, with float constants limited to numbers that readers represent."""
         return limited(module, self.statistics)
 
     def _file_bytes(self, module: ModuleOp) -> int:
@@ -243,7 +246,7 @@ class Driver:
         return len(write_tflite(model) if self.options.reader == LITERT else write_model(model))
 
     def _fitting(self, candidate: Candidate) -> Candidate:
-        """``candidate``, without factors of its channels if these are too much for the budget."""
+        """Return ``candidate``, without factors of channels if they exceed the budget."""
         most = self.options.max_bytes
         if most is not None and self._file_bytes(candidate.module) > most and drop_factors(candidate.module):
             self.findings.append("the budget leaves no room for factors of channels, by which tools compare tensors")
@@ -280,7 +283,7 @@ class Driver:
         return self._corrected(choosing, MeasuredCandidate(model, found.recipe, found, evaluator.measured(found)))
 
     def _corrected(self, choosing: HelpSearch, choice: MeasuredCandidate) -> Candidate:
-        """The choice with corrected biases, where that helps and limits still hold: wide values show more of it."""
+        """Return the choice with corrected biases, where that helps and limits still hold."""
         recipe = replace(choice.recipe, correction=True)
         better = choosing.tried(CORRECTION_OF_MIXED, RecipeChange(True, choice.model, recipe), choice)
         if better is choice or self.over_budget(better.candidate):
@@ -297,7 +300,7 @@ class Driver:
         return better.candidate
 
     def share(self, candidate: Candidate) -> float:
-        """Return the coverage: the share that is not float, or that the target runs of what it could run."""
+        """Return the quantised share, or the share of possible products that the target runs."""
         if self.possible is not None and self.target is not None and self.scheme_is_taken:
             found = self.target.judge(candidate.module).share(self.possible)
         else:
@@ -312,8 +315,7 @@ class Driver:
     def measures(self, candidate: Candidate) -> dict[str, float | None]:
         """Return the measures for the verdict's limits, by cross-validation.
 
-        Whether it follows outputs that hardly vary, or only in rare samples, it tells by itself: what does not know
-        these clips them.
+        R² of outputs that vary in rare samples only is measured on the model itself: fold models would clip them.
         """
         found = self.reference.metrics(self.evaluator.measured_unseen(self.model, candidate))
         if R2_LIMIT in self.limits:
@@ -321,7 +323,7 @@ class Driver:
         return found
 
     def holds_unseen(self, candidate: Candidate) -> bool:
-        """Whether limits hold as the verdict measures them."""
+        """Return whether the limits hold as the verdict measures them."""
         evaluator = self.evaluator
         metrics = self.measures(candidate)
         lacking = evaluator.measured_unseen(self.model, candidate).lacking
@@ -352,16 +354,3 @@ class _Models:
         evaluator = self._driver.evaluator
         evaluator.count_one_more()
         return evaluator.builder.build(self._model, recipe, self._driver.statistics)
-
-
-def _rules(name: str) -> TargetRules:
-    """Load the rules of a target; the NPU's back end is imported only here."""
-    from odc_mlir.quantizer.target import TargetRules
-
-    return TargetRules(name)
-
-
-def _names(model: FloatModel) -> list[str]:
-    """Every name that a layer can be asked for by."""
-    graph = model.graph
-    return [graph.tensors[i].name for i in (*graph.inputs, *(out for item in graph.nodes for out in item.outputs))]

@@ -39,7 +39,6 @@ _WINDOWS = frozenset(
 )
 _SHAPES = {"RESHAPE": 1, "TRANSPOSE_CONV": 0}  # by operator the operand that says the result's shape
 _REDUCING = frozenset({"MEAN", "REDUCE_MAX", "REDUCE_MIN", "SUM"})
-_MOST_ELEMENTS = 1 << 17  # of the largest tensor of a run: what is computed next finds it in the cache
 
 
 class BatchRunner:
@@ -55,10 +54,7 @@ class BatchRunner:
             yield from self._outputs(part)
 
     def run_where_it_can(self, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-        """The same, None for a sample that a kernel refuses: codes are to blame where the float model takes it.
-
-        What may be refused for its values, such as an index, is no code, and so runs alone.
-        """
+        """Yield the outputs of each sample, None for one whose codes a kernel refuses."""
         for part in self._parts(samples):
             try:
                 found: list[list[Array]] | list[None] = self._outputs(part)
@@ -86,7 +82,7 @@ class BatchRunner:
 
     @staticmethod
     def _item(info: TensorInfo, value: Array, number: int) -> Array:
-        """What one sample has of an output of all; a constant is nobody's part."""
+        """Return the part of one sample in an output of all; constants are shared."""
         return value if info.is_const else value[number : number + 1]
 
     def _executor(self, count: int) -> HostExecutor:
@@ -97,13 +93,13 @@ class BatchRunner:
 
 
 def _are_alike(samples: Sequence[Sequence[Array]]) -> bool:
-    """Whether all have the same shapes, each of one item."""
     shapes = {tuple(array.shape for array in sample) for sample in samples}
     return len(shapes) == 1 and all(shape[:1] == (1,) for shape in shapes.pop())
 
 
 def most_at_once(graph: Graph) -> int:
-    """How many samples a run may take, 1 where they would not be alone with their results."""
+    """Return the number of samples that a run may take with unchanged results."""
+    most_elements = 1 << 17  # of the largest tensor of a run: what is computed next finds it in the cache
     real = [graph.tensors[index] for index in graph.inputs]
     made = [graph.tensors[index] for item in graph.nodes for index in item.outputs]
     if not all(info.shape and info.shape[0] in (1, None) for info in (*real, *made)):
@@ -111,11 +107,11 @@ def most_at_once(graph: Graph) -> int:
     if not all(_is_alone(graph, item) for item in graph.nodes):
         return 1
     sizes = [int(np.prod([1 if size is None else size for size in info.shape or ()])) for info in (*real, *made)]
-    return max(1, _MOST_ELEMENTS // max(sizes, default=1))
+    return max(1, most_elements // max(sizes, default=1))
 
 
 def _is_alone(graph: Graph, item: GraphNode) -> bool:
-    """Whether each item along the first axis of the results depends on that item alone, computed with codes."""
+    """Return whether each item along the first axis is computed from that item alone, with codes."""
     node, name = item.node, item.node.spec.name
     operands = [graph.tensors[index] for index in item.inputs if index >= 0]
     given, result = [info for info in operands if not info.is_const], graph.tensors[item.outputs[0]]
@@ -140,13 +136,13 @@ def _is_alone(graph: Graph, item: GraphNode) -> bool:
 
 
 def _fits_beside(info: TensorInfo, result: TensorInfo) -> bool:
-    """Whether an operand of an elementwise operator is the same for all items, or has the result's axes."""
+    """Return whether an elementwise operand is the same for all items, or has the result's axes."""
     rank, own = len(result.shape or ()), info.shape or ()
     return len(own) < rank or own[0] == 1 if info.is_const else len(own) == rank
 
 
 def _for_items(graph: Graph, count: int) -> Graph:
-    """``graph`` for ``count`` items: of unknown number in its inputs, and so many in constants that say a shape."""
+    """Return ``graph`` for ``count`` items in its inputs and in constants with shapes."""
     tensors = list(graph.tensors)
     for index in graph.inputs:
         tensors[index] = replace(tensors[index], shape=(None, *(tensors[index].shape or ())[1:]))
@@ -167,27 +163,10 @@ def _for_items(graph: Graph, count: int) -> Graph:
     return replace(graph, tensors=tuple(tensors), nodes=tuple(nodes))
 
 
-def reals_of(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array]]:
-    """The outputs of ``graph`` for each sample, all as reals."""
-    for found in BatchRunner(graph).run(_codes(graph, samples)):
-        yield list(map(to_reals, graph.output_infos(), found))
-
-
-def reals_where_it_runs(graph: Graph, samples: Sequence[Sequence[Array]]) -> Iterator[list[Array] | None]:
-    """The same, None for a sample that a kernel refuses."""
-    for found in BatchRunner(graph).run_where_it_can(_codes(graph, samples)):
-        yield None if found is None else list(map(to_reals, graph.output_infos(), found))
-
-
-def _codes(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    return [list(map(to_codes, graph.input_infos(), sample)) for sample in samples]
-
-
 class Stepper:
-    """Runs ``graph`` on ``samples``, lists of real arrays of the same shapes.
+    """Runner of ``graph`` operator by operator on ``samples``, lists of real arrays of the same shapes.
 
-    Raises UnsupportedError for graphs that cannot be run this way: with control flow, shapes that depend on values, or
-    state that is not one operator's own variable.
+    Raises UnsupportedError for control flow, shapes that depend on values, and state that is not one operator's own.
     """
 
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
@@ -214,7 +193,7 @@ class Stepper:
                 raise UnsupportedError("the operator's shapes depend on values", op=node.spec.name)
 
     def _keeps_its_own(self, item: GraphNode) -> bool:
-        """Whether all that the operator keeps are variables that no other one reads."""
+        """Return whether the operator's state is variables that no other one reads."""
         places = {place for place, operand in enumerate(item.node.spec.operands) if operand.mutated}
         readers = [index for other in self.graph.nodes for index in other.inputs]
         states = [item.inputs[place] for place in item.node.mutated]
@@ -268,7 +247,7 @@ class Stepper:
             self._values[index] = [results[place] for results in found] * (self._count // len(found))
 
     def _results(self, item: GraphNode, kernel: Execute, node: Node) -> list[list[Array]]:
-        """All results for each sample, or once where all samples have the same."""
+        """Return all results for each sample, or one for all if they are the same."""
         found = []
         constants = [None if info is None or not info.is_const else info.array() for info in node.operands]
         # the same operands give the same results: what comes from constants alone is computed once
@@ -299,20 +278,10 @@ def _filled(values: Sequence[Array | None], count: int) -> list[Array | None]:
     return [*values, *[None] * (count - len(values))]
 
 
-def names_of(graph: Graph) -> Mapping[str, GraphNode]:
-    """The operators of ``graph`` by the names of their first results."""
-    return {graph.tensors[item.outputs[0]].name: item for item in graph.nodes if item.outputs}
-
-
-# By what part of its largest value an output has to change for the model to depend on an input.
-_PLAINLY = 1e-3
-
-
 def same_inputs(graph: Graph, samples: Sequence[Sequence[Array]]) -> list[str]:
-    """The names of inputs that are the same in all of several ``samples``, and on which outputs plainly depend.
+    """Return the names of inputs that never vary in several ``samples``, although outputs plainly depend on them.
 
-    That is tried: elements of them become another number, every second one as masks have it, with the first sample.
-    Inputs for which nothing else can be run, as shapes are, count as none.
+    To find out, every second element of such an input is changed in the first sample.
     """
     same = [place for place, arrays in enumerate(zip(*samples, strict=True)) if alike(arrays)]
     if not same:
@@ -336,7 +305,7 @@ def _decides(runner: BatchRunner, sample: Sequence[Array], place: int, before: S
 
 
 def _changed(array: Array, start: int) -> Array:
-    """``array`` with every second element, from ``start`` on, 0 where it was not, else 1."""
+    """Return ``array`` with every second element, from ``start`` on, set to 0, or to 1 if it was 0."""
     found = np.array(array).reshape(-1)
     if found.dtype.kind in "biuf":
         found[start::2] = (found[start::2] == 0).astype(found.dtype)
@@ -344,23 +313,22 @@ def _changed(array: Array, start: int) -> Array:
 
 
 def _differs(a: Array, b: Array) -> bool:
+    # By what part of its largest value an output has to change for the model to depend on an input.
+    plainly = 1e-3
     if a.dtype.kind != "f" or a.shape != b.shape:
         return not np.array_equal(a, b)
     finite = np.isfinite(a) & np.isfinite(b)
     if not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return True
     change = np.abs(a[finite].astype(np.float64) - b[finite])
-    return bool(change.max(initial=0.0) > _PLAINLY * np.abs(a[finite]).max(initial=0.0))
+    return bool(change.max(initial=0.0) > plainly * np.abs(a[finite]).max(initial=0.0))
 
 
 CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 
 def float_names(quantised: Graph, known: Mapping[str, int]) -> dict[int, str]:
-    """Return the float model's tensor name for each tensor of ``quantised``, by index.
-
-    Tensors keep their names; what a conversion makes of one, and what one is made of, stands for the same.
-    """
+    """Return the float model's tensor name for each tensor of ``quantised``, by index, through conversions."""
     names = {index: info.name for index, info in enumerate(quantised.tensors) if info.name in known}
     casts = [item for item in quantised.nodes if item.node.spec.name in CASTS]
     for item in casts:

@@ -18,7 +18,7 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.quantizer.candidates import has_outputs_with_tails
 from odc_mlir.quantizer.evaluator import HALVES, JUDGES, Evaluator, MeasuredCandidate
 from odc_mlir.quantizer.layers import LEAST_COVERAGE
-from odc_mlir.quantizer.measurement import GOOD_DB, Measurement
+from odc_mlir.quantizer.measurement import GOOD_DB
 from odc_mlir.quantizer.models import (
     FloatModel,
     Recipe,
@@ -28,7 +28,8 @@ from odc_mlir.quantizer.models import (
     outputs_normalized,
 )
 from odc_mlir.quantizer.outputs import unreached
-from odc_mlir.quantizer.policy.options import AUTO, INPUTS, OFF, OUTPUTS, PrecisionChoice
+from odc_mlir.quantizer.policy.declarations import AUTO, INPUTS, OFF, OUTPUTS
+from odc_mlir.quantizer.policy.options import PrecisionChoice
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.schemes import FLOAT
 
@@ -36,8 +37,6 @@ LOG = logging.getLogger(__name__)
 
 # The gain that a change must have beyond chance: less is below the repeatability of a verdict's figures.
 LEAST_GAIN_DB = 0.1
-# The part of a gain that other samples may lose, if not beyond chance, where lost columns of an output reappear.
-_FORGIVEN = 0.1
 # Wider ranges to try: 10 and 30 % cost at most 0.8 and 2.3 dB of steps. With 16 bits, four and eight times the range
 # cost one and two bits more than the headroom that such values always have.
 HEADROOMS, WIDER_HEADROOMS = (0.1, 0.3), (3.0, 7.0)
@@ -46,10 +45,6 @@ _LEAST_LOST_DB = 0.5
 # By headroom: up to how many samples it is presumed to help, and its cost in dB that is accepted then. The maximum of n
 # samples is exceeded with probability 1 / (n + 1): by one sample of 100, or one of 16.
 _PRESUMED = {0.1: (99, 0.5), 0.3: (16, math.inf), 3.0: (99, math.inf), 7.0: (16, math.inf)}
-# The cost in dB of room for rare values of outputs that is accepted: samples seldom show its gain.
-_MOST_FOR_ROOM_DB = 1.0
-# Beyond so many multiply-accumulates (seconds of a core) codes are not refined again with the held-back samples.
-_MOST_REFINING_MACS = 4 << 30
 
 _IMPLIED = (
     "the first weights differ by channel as if a normalisation of raw columns was folded into them: inputs are scaled "
@@ -66,7 +61,7 @@ HELD_BACK, ALL, UNSEEN = "held back", "all", "unseen"
 class RecipeChange:
     """A model and a recipe to try.
 
-    ``is_presumed``: it is kept unless it is worse beyond chance, or by ``most_lost_db`` where samples do not know it.
+    ``is_presumed``: it is kept unless it is worse beyond chance, or by ``most_lost_db`` on unseen samples.
     """
 
     value: Any
@@ -78,9 +73,9 @@ class RecipeChange:
 
 @dataclass(frozen=True, slots=True)
 class Help:
-    """A row of the help table: the name of the step, when it applies, its changes, and the samples that judge them.
+    """A row of the help table: name of the step, condition, generator of changes, and samples that judge them.
 
-    ``changes`` is a generator: each change builds on ``search.best``, which the one before may have replaced.
+    Each change builds on ``search.best``, which the one before may have replaced.
     """
 
     name: str
@@ -92,7 +87,7 @@ class Help:
 class HelpSearch:
     """Search for the help that improves a model; ``fixed``: precisions that the user chose.
 
-    ``findings`` collects texts. ``plain``: the first trial; ``rounding_helps``: on the average, if not beyond chance.
+    ``plain``: the first trial; ``rounding_helps``: on average, if not beyond chance.
     """
 
     best: MeasuredCandidate
@@ -107,7 +102,7 @@ class HelpSearch:
 
     @property
     def weights_only(self) -> bool:
-        """Whether the scheme quantises weights alone."""
+        """True if the scheme quantises weights alone."""
         return self.evaluator.builder.scheme.weights_only
 
     def run(self) -> MeasuredCandidate:
@@ -168,28 +163,11 @@ class HelpSearch:
     def accepts(self, row: Help, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` replaces ``best``: it gains on the row's samples and takes nothing else away."""
         if row.judged_on == HELD_BACK:
-            gains = self._is_no_worse(found, best) if change.is_presumed else self._gains(found, best)
-            return (gains and not self.loses_layers(found, best) and not self._loses_values(found, best)) or (
-                self._reaches_coverage(found, best)
-            )
+            is_better = found.measured.better_than(best.measured, LEAST_GAIN_DB)
+            gains = self._is_no_worse(found, best) if change.is_presumed else is_better
+            return (gains and not self.loses_layers(found, best)) or self._reaches_coverage(found, best)
         judge = self._gains_on_all if row.judged_on == ALL else self._gains_on_unseen
         return judge(change, found, best) and not self.loses_layers(found, best)
-
-    def _gains(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
-        """Return whether held-back samples are better, and other models confirm it where channels were rescaled.
-
-        Channels as large as the largest leave less room for values that no sample shows, so models without half of the
-        held-back samples judge as well.
-        """
-        if not found.measured.better_than(best.measured, LEAST_GAIN_DB):
-            return False
-        if self.data.separate or found.model is best.model:  # samples that chose no ranges have judged already
-            return True
-        theirs, ours = self._by_halves(best, found)
-        most_lost_db = 0.0
-        if found.measured.tells_more(best.measured):
-            most_lost_db = _FORGIVEN * (found.measured.quality_db - best.measured.quality_db)
-        return ours.confirms(theirs, LEAST_GAIN_DB, most_lost_db)
 
     def _is_no_worse(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether samples that did not choose the ranges of ``found`` are no worse beyond chance."""
@@ -199,12 +177,9 @@ class HelpSearch:
 
     def is_worse_unseen(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` is worse, beyond chance, on held-back samples that did not choose its ranges."""
-        theirs, ours = self._by_halves(best, found)
+        self.evaluator.foreseen += 2 * HALVES
+        theirs, ours = (self.evaluator.measured_by_halves(each.model, each.candidate) for each in (best, found))
         return theirs.better_than(ours, LEAST_GAIN_DB)
-
-    def _by_halves(self, *trials: MeasuredCandidate) -> list[Measurement]:
-        self.evaluator.foreseen += HALVES * len(trials)
-        return [self.evaluator.measured_by_halves(each.model, each.candidate) for each in trials]
 
     def _gains_on_all(self, change: RecipeChange, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether models that refine codes without a part of the samples are better on that part."""
@@ -237,11 +212,6 @@ class HelpSearch:
         """Return whether ``found`` has more products in float, or lacks numbers of more samples."""
         ours, theirs = (self.evaluator.coverage(each.candidate).left("macs") for each in (found, best))
         return ours > theirs or found.measured.lacking > best.measured.lacking
-
-    def _loses_values(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
-        """Return whether ``found`` loses more of the rare values that only calibration samples show."""
-        ours, theirs = (self.evaluator.lost_values(each.candidate) for each in (found, best))
-        return len(ours) > len(theirs)
 
     def _reaches_coverage(self, found: MeasuredCandidate, best: MeasuredCandidate) -> bool:
         """Return whether ``found`` has the coverage to pass and ``best`` has not: float layers are no accuracy."""
@@ -289,7 +259,6 @@ class HelpSearch:
         return {*self.options.parameters, *self.options.copied_parameters}
 
     def _recipe(self) -> Recipe:
-        """Return the recipe of the first trial."""
         options = self.options
         return Recipe(
             ranges=MINMAX if options.ranges == AUTO else options.ranges,
@@ -302,10 +271,7 @@ class HelpSearch:
         )
 
     def normalized(self, model: FloatModel, kind: str) -> FloatModel | None:
-        """Return ``model`` with normalised inputs or outputs, recorded; None where options or samples ask for none.
-
-        With codes as inputs and outputs, accuracy that normalising could keep is lost already.
-        """
+        """Return ``model`` with normalised inputs or outputs, recorded; None if not asked for or quantised."""
         if self.options.io != FLOAT or not self.data.fit or not self.options.normalizes(kind)[-1]:
             return None
         found = self._inputs_normalized(model) if kind == INPUTS else self._outputs_normalized(model)
@@ -345,8 +311,9 @@ class HelpSearch:
 
     def _refit(self, best: MeasuredCandidate) -> MeasuredCandidate:
         """Return the trial with codes refined by all samples: where calibration samples are few, each one counts."""
+        most_refining_macs = 4 << 30  # seconds of a core
         evaluator = self.evaluator
-        if self.data.separate or self.data.known * evaluator.examination(best.model).macs > _MOST_REFINING_MACS:
+        if self.data.separate or self.data.known * evaluator.examination(best.model).macs > most_refining_macs:
             return best
         if not evaluator.builder.add_samples(self.data.held) or not (best.recipe.rounding or best.recipe.correction):
             return best  # a search for precisions may refine codes by them
@@ -454,9 +421,11 @@ def _headrooms(search: HelpSearch) -> Iterator[RecipeChange]:
 
 
 def _output_room(search: HelpSearch) -> Iterator[RecipeChange]:
+    # The cost in dB of room for rare values of outputs that is accepted: samples seldom show its gain.
+    most_for_room_db = 1.0
     search.evaluator.foreseen += 1
     recipe = replace(search.best.recipe, output_room=True)
-    yield RecipeChange(True, search.best.model, recipe, is_presumed=True, most_lost_db=_MOST_FOR_ROOM_DB)
+    yield RecipeChange(True, search.best.model, recipe, is_presumed=True, most_lost_db=most_for_room_db)
 
 
 # When rows apply.

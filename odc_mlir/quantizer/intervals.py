@@ -1,4 +1,4 @@
-"""Confidence intervals (95 %) of measures over samples, and rare values that only calibration samples show.
+"""Confidence intervals (95 %) of measures over samples.
 
 Few samples say little about rare ones, and rare ones decide most measures. A bootstrap over the samples is too
 optimistic. So each of n samples gets a random weight, and a share of 1 / (n + 1) belongs to unseen inputs (exponential
@@ -20,15 +20,13 @@ the intervals on trained networks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.formats.quantities import quality_text
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.measurement import Measurement, variation
 from odc_mlir.quantizer.outputs import Interval, is_measurable
@@ -40,8 +38,6 @@ from odc_mlir.runtime.reporting.metrics import top_match
 from odc_mlir.runtime.reporting.scoring import chosen_classes
 
 _DRAWS = 1000
-_SEED = 1
-_ENDS = (2.5, 97.5)  # percentiles
 _FEWEST = 2  # samples that differ
 SHARES = frozenset({"top1_match", "top1_decided"})  # of samples
 _OF_ANSWERS = SHARES | {"drop"}
@@ -53,25 +49,19 @@ _INDEX, _INDEX_WEIGHT = 1.0, 2.0
 # Fewer samples than this know too little of their tail: errors are taken to be larger by this power of what is missing.
 _KNOWING, _FEW = 48, 1.5
 
-# By how many times more samples may be advised, and how many at most.
-_FACTORS, _MOST_ADVISED = (2, 4, 8, 16), 4096
 Reals = NDArray[np.float64]
 Outputs = Sequence[Sequence[Array]]
 
 
 @dataclass(frozen=True, slots=True)
 class Certainty:
-    """Intervals by measure over ``count`` samples; ``of_more`` predicts them for more samples of this kind."""
+    """Intervals by measure over ``count`` samples."""
 
     intervals: Mapping[str, Interval]
     count: int
-    of_more: Callable[[int], Mapping[str, Interval]] | None = None
 
     def doubtful(self, limits: Sequence[Limit], measures: Mapping[str, float | None]) -> list[Limit]:
-        """Return the limits that ``measures`` keep, but that too few samples confirm.
-
-        Of shares of samples so few show nothing but misses, which the measures count.
-        """
+        """Return the limits that ``measures`` keep, but that too few samples confirm; not of shares of samples."""
         if not 1 < self.count < FEWEST_TO_TRUST:
             return []
         found = (limit for limit in limits if limit.key in self.intervals and limit.metric not in _OF_ANSWERS)
@@ -84,18 +74,17 @@ def intervals_of(
     judged: Measurement | None = None,
     itself: Measurement | None = None,
     ends: Sequence[Interval | None] = (),
-    of_more: int | None = None,
 ) -> dict[str, Interval]:
     """Return the interval of each measure that sums over samples; none for a single sample.
 
-    ``measured`` is what verdicts have of the samples of ``reference``; ``judged`` the same of models made without them,
-    where that is another; ``itself`` the model as it is, of which each output has the range ``ends``, where known. What
-    ``measured`` says lies within. ``of_more``: as if there were so many samples, all like one of these.
+    ``measured``: the verdict's measures, which lie within; ``judged``: measures of models without the samples, if they
+    are others; ``itself``: measures of the model, whose outputs have the ranges ``ends``. ``of_more``: as if there were
+    so many samples like these.
     """
     if min(len(measured.reals), reference.measurable) < _FEWEST:
         return {}
     judged = measured if judged is None else judged
-    count = of_more or reference.measurable
+    count = reference.measurable
     result = _ends(reference, judged.reals, count, ends, reference.unsettled(judged))
     if itself is not None:
         result = _bettered(result, _ends(reference, itself.reals, count))
@@ -116,12 +105,11 @@ def intervals_of(
             low, high = result[metric]
             result[metric] = min(low, value), max(high, value)
     if reference.labels is not None and reference.metric == "top1_percent":
-        result["drop"] = _drops(reference, measured, of_more)
+        result["drop"] = _drops(reference, measured)
     return result
 
 
 def _numbers(reference: Reference) -> list[int]:
-    """Which outputs are numbers."""
     return [
         number
         for number, value in enumerate(reference.outputs[0])
@@ -136,10 +124,9 @@ def _ends(
     ranges: Sequence[Interval | None] = (),
     unsettled: Mapping[int, float] | None = None,
 ) -> dict[str, Interval]:
-    """The interval of each measure, of the output for which that is worst, for ``count`` samples like these.
+    """Return the interval of each measure for ``count`` samples, of the output for which it is worst.
 
-    ``reals`` are what was found of those of ``reference``, ``ranges`` what outputs cannot leave, and ``unsettled`` what
-    :meth:`Reference.unsettled` says of them.
+    ``reals``: outputs of the model; ``ranges``: limits of its outputs; ``unsettled``: see :meth:`Reference.unsettled`.
     """
     draws = _Draws(count)
     variations = variation(list(zip(*reference.outputs, strict=True)), list(reference.places))
@@ -161,14 +148,12 @@ def _ends(
 
 
 def _finite(expected: Array, found: Array) -> tuple[Array, Array]:
-    """Both where they are finite, as float64."""
     finite = np.isfinite(expected) & np.isfinite(found)
     a, b = (expected, found) if finite.all() else (expected[finite], found[finite])
     return a.astype(np.float64), b
 
 
 def _bettered(one: dict[str, Interval], other: dict[str, Interval]) -> dict[str, Interval]:
-    """The intervals with the better end of both."""
     found = dict(one)
     for metric in set(one) & set(other):
         (low, high), (least, most) = one[metric], other[metric]
@@ -184,11 +169,12 @@ class CutOff(NamedTuple):
 
 
 class _Draws:
-    """What inputs may be as a whole, drawn :data:`_DRAWS` times: shares of the samples, and how odd one more is."""
+    """Random draws: weights of the samples, and the oddness of one unseen sample."""
 
     def __init__(self, count: int) -> None:
+        seed = 1
         self.count = count
-        self._random = np.random.default_rng(_SEED)
+        self._random = np.random.default_rng(seed)
         weights = self._random.standard_exponential((_DRAWS, count + 1))
         weights /= weights.sum(axis=1, keepdims=True)
         self._seen, self._rest = weights[:, :-1], weights[:, -1]
@@ -209,10 +195,7 @@ class _Draws:
         return np.asarray(np.where(is_larger, spans**2 / found, found))
 
     def unseen(self, errors: Reals, most: float, power: float = 1.0, unsettled: float = 0.0) -> Reals:
-        """The error of one more sample at worst: hardly more than ``most``; ``errors`` are powers to ``power``.
-
-        Or of one whose scores are a half, that on the average.
-        """
+        """Draw the worst error of one more sample, at most ``most``, or the error of a score of a half."""
         half = (unsettled * -np.log(self._odds)) ** power
         ordered = np.sort(errors[errors > 0])[::-1]
         if not ordered.size:
@@ -225,7 +208,7 @@ class _Draws:
         return np.asarray(np.minimum(beyond, max(most, largest)))
 
     def cut_off(self, values: Sequence[Array], ends: Interval | None) -> CutOff | None:
-        """What lies beyond the ``ends`` of an output's range, of values farther out than any of these ``values``."""
+        """Draw unseen values beyond the ``ends`` of an output's range, farther out than all ``values``."""
         rows = [np.asarray(value, np.float64) for value in values if value.size and np.isfinite(value).all()]
         if ends is None or len(rows) < _FEWEST:
             return None
@@ -242,16 +225,17 @@ class _Draws:
     def ends(
         self, above: Reals, below: Reals, unseen: Reals, unit: Reals | float = 1.0, cut: CutOff | None = None
     ) -> Interval:
-        """The ends of a ratio of weighted sums in ``unit``; the share not seen is 0 at best and ``unseen`` at worst.
+        """Return the ends of a ratio of weighted sums in ``unit``; the unseen share is 0 at best, ``unseen`` at worst.
 
-        Or what is ``cut`` off, where that is more, to which its own power belongs.
+        Where the ``cut`` off part of unseen values is larger, it counts, with its own power.
         """
+        ends = (2.5, 97.5)  # percentiles
         sums = (self._seen @ below + self._rest * below.mean()) * unit
         seen = self._seen @ above
         least, most = seen / sums, (seen + self._rest * unseen) / sums
         if cut is not None:
             most = np.maximum(most, (seen + self._rest * cut.lost) / (sums + self._rest * cut.power))
-        return float(np.percentile(least, _ENDS[0])), float(np.percentile(most, _ENDS[1]))
+        return float(np.percentile(least, ends[0])), float(np.percentile(most, ends[1]))
 
 
 def _of_output(
@@ -262,10 +246,10 @@ def _of_output(
     cut: CutOff | None = None,
     unsettled: float = 0.0,
 ) -> dict[str, Interval]:
-    """The intervals of one output's measures.
+    """Return the intervals of one output's measures.
 
-    MPEIR is in parts of ``spans`` in each draw, and R² of the ``variation`` of each sample; ``cut``: off by its range.
-    ``unsettled``: the square of the error in scores of a half, which two scores share.
+    MPEIR is relative to ``spans`` in each draw, R² to the ``variation`` of each sample. ``unsettled``: square of the
+    error in scores of a half, which two scores share.
     """
 
     def by_sample(values: Iterable[float]) -> Reals:
@@ -305,8 +289,8 @@ def wilson(share: float, count: int) -> Interval:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _drops(reference: Reference, measured: Measurement, of_more: int | None = None) -> Interval:
-    """By how many points fewer answers are right (Bonett and Price, 2012): not empty where none is lost or gained."""
+def _drops(reference: Reference, measured: Measurement) -> Interval:
+    """Return the interval of the drop in points (Bonett and Price, 2012), not empty without any loss."""
     labels = reference.labels
     assert labels is not None
 
@@ -315,113 +299,7 @@ def _drops(reference: Reference, measured: Measurement, of_more: int | None = No
         return np.array([float(np.mean(chosen_classes([o], label[None]) == np.ravel(label))) for o, label in pairs])
 
     changed = right(reference.outputs) - right(measured.reals)
-    factor = 1.0 if of_more is None else of_more / len(changed)
-    count = factor * len(changed) + 2
-    lost, gained = ((factor * float(np.maximum(sign * changed, 0.0).sum()) + 1.0) / count for sign in (1, -1))
+    count = len(changed) + 2
+    lost, gained = ((float(np.maximum(sign * changed, 0.0).sum()) + 1.0) / count for sign in (1, -1))
     half = _NORMAL * math.sqrt((lost + gained - (lost - gained) ** 2) / count)
     return 100.0 * max(lost - gained - half, -1.0), 100.0 * min(lost - gained + half, 1.0)
-
-
-def deciding(limits: Sequence[Limit], certainty: Certainty) -> dict[str, int]:
-    """How many samples like those seen would decide whether a limit holds that these leave open, by its key.
-
-    Without those that no so many would decide, as what was measured is too near to them. Fewer than are trusted at all
-    decide nothing.
-    """
-    open_limits = [limit for limit in limits if _is_open(limit, certainty)]
-    if certainty.of_more is None or not open_limits:
-        return {}
-    of_more, found = cache(certainty.of_more), dict[str, int]()
-    for factor in _FACTORS:
-        for limit in open_limits:
-            wanted = factor * certainty.count
-            if limit.key not in found and FEWEST_TO_TRUST <= wanted <= _MOST_ADVISED:
-                strict, ends = limit.of_more(factor), of_more(wanted).get(limit.key, ())
-                if len(set(map(strict.allows, ends))) == 1:
-                    found[limit.key] = wanted
-    return found
-
-
-def _is_open(limit: Limit, certainty: Certainty) -> bool:
-    """Whether the interval reaches across the limit; of shares, where some sample speaks against it."""
-    low, high = certainty.intervals.get(limit.key, (limit.bound, limit.bound))
-    return limit.allows(low) != limit.allows(high) and not (limit.metric in SHARES and high >= 1.0)
-
-
-def sample_advice(limits: Sequence[Limit], certainty: Certainty, wanted: Mapping[str, int]) -> list[str]:
-    """Whether so many samples as are ``wanted`` would decide what these leave open; nothing where none would."""
-    found = []
-    for limit in limits:
-        if limit.key in wanted:
-            low, high = (quality_text(limit.metric, end) for end in certainty.intervals[limit.key])
-            found.append(
-                f"with {certainty.count} samples {limit.name} is {low} to {high} (95 %), the "
-                f"limit {quality_text(limit.metric, limit.bound)}; about {wanted[limit.key]} would decide"
-            )
-    return found
-
-
-_BEYOND = 0.5  # of the range that the samples held back show: how far beyond it such a value lies
-_LOST = 0.5  # of the range that all samples show: an error from which nothing is left of such a value
-
-
-@dataclass(frozen=True, slots=True)
-class RareValue:
-    """An output's least or greatest ``value``, of a sample's elements at ``element``; ``span``: of all samples."""
-
-    sample: int
-    output: int
-    element: int
-    value: float
-    span: float
-
-    def seen_in(self, outputs: Sequence[Array] | None) -> float:
-        """Return this element of a model's ``outputs``; zero where the sample cannot run."""
-        return 0.0 if outputs is None else float(outputs[self.output].flat[self.element])
-
-    def is_lost(self, found: float) -> bool:
-        """Whether a model that gives ``found`` instead tells nothing of it."""
-        return not abs(found - self.value) <= _LOST * self.span
-
-
-def rare_values(reference: Reference, outputs: Sequence[Sequence[Array]]) -> list[RareValue]:
-    """Return the rare values among ``outputs`` of calibration samples that ``reference`` does not contain."""
-    found = []
-    for place, arrays in enumerate(zip(*outputs, strict=True)):
-        width, shape = len(reference.columns(place).low), arrays[0].shape
-        if not width or not arrays[0].size or any(array.shape != shape for array in arrays):
-            continue
-        for columns in [slice(c, c + 1) for c in range(width)] if reference.splits(place) else [slice(None)]:
-            found += _of_columns(reference, place, columns, arrays)
-    return found
-
-
-def _of_columns(reference: Reference, place: int, columns: slice, arrays: Sequence[Array]) -> list[RareValue]:
-    shown = reference.columns(place)
-    low, high = float(shown.low[columns].min()), float(shown.high[columns].max())
-    rows = [shown.rows(array)[:, columns].astype(np.float64) for array in arrays]
-    usable = [number for number, row in enumerate(rows) if np.isfinite(row).all()]
-    if not usable or not np.isfinite([low, high]).all():
-        return []
-    least = min(usable, key=lambda number: rows[number].min())
-    most = max(usable, key=lambda number: rows[number].max())
-    ends = (least, int(rows[least].argmin())), (most, int(rows[most].argmax()))
-    values = [float(rows[number].flat[at]) for number, at in ends]
-    span = max(high, values[1]) - min(low, values[0])
-    beyond = _BEYOND * (high - low)
-    outside = (values[0] < low - beyond, values[1] > high + beyond)
-    elements = shown.rows(np.arange(arrays[0].size).reshape(arrays[0].shape))[:, columns].reshape(-1)
-    return [
-        RareValue(number, place, int(elements[at]), value, span)
-        for (number, at), value, is_outside in zip(ends, values, outside, strict=True)
-        if is_outside and span > 0
-    ]
-
-
-def lost_value_text(name: str, witness: RareValue, found: float, *, is_clipped: bool) -> str:
-    """Return the text for a lost rare value; ``is_clipped``: ranges clip observed values."""
-    remedy = "so cutting them off seemed to help: choose --ranges minmax, give" if is_clipped else "so give"
-    return (
-        f"output {name!r} is {found:.7g} for a sample for which the float model gives {witness.value:.7g}; none of "
-        f"those held back shows such values, {remedy} more of them, or leave that sample out"
-    )

@@ -4,7 +4,6 @@
   the float model's. This is the error that the operator adds.
 * *Effect*: the isolated results replace the operator's in the float model, and the rest is computed anew. This is the
   operator's error in the outputs.
-* *Accumulated*: tensors of a run of the whole quantised model against the float model's.
 * *Rounding*: one tensor, or the constants of one operator, rounded to its codes in the float model. This predicts the
   gain of wider codes: values gain only where all operators that produce and read them are wide.
 """
@@ -12,7 +11,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -38,11 +37,8 @@ from odc_mlir.runtime.reporting.metrics import ErrorMeter, Tolerance
 
 SHOWN = ("sqnr_db", "mpeir", "mae", "mse", "tae", "srmse")
 
-_MOST_SAMPLES = 8
 # What examining may cost: multiply-accumulates of all runs, and bytes of float tensors that are kept.
 _MACS = 4 << 30
-_BYTES = 256 << 20
-_EXACT = Tolerance(0.0, 0.0)
 
 
 class FloatRun:
@@ -59,10 +55,7 @@ class FloatRun:
 
 
 class Examination:
-    """Examines quantised versions of the model in ``graph``, whose tensors have the same names.
-
-    ``graph`` is the float model that was quantised: optimised and equalised, before any tensor has got a type.
-    """
+    """Errors of layers of quantised versions of ``graph``, the optimised and equalised float model."""
 
     def __init__(self, graph: Graph, samples: Sequence[Sequence[Array]]) -> None:
         self.graph = graph
@@ -77,7 +70,7 @@ class Examination:
         self._producer = {index: node.index for node in graph.nodes for index in node.outputs}
 
     def _show(self, run: FloatRun, sample: Sequence[Array]) -> None:
-        """Examine layers with one more sample if it tells anything, instead of the first if that does not."""
+        """Examine layers with one more measurable sample, or replace a first one that is not."""
         if not is_measurable(run.outputs):
             return
         if not is_measurable(self.runs[0].outputs):
@@ -88,7 +81,7 @@ class Examination:
 
     @property
     def samples(self) -> int:
-        """How many samples layers are examined with."""
+        """Number of samples that layers are examined with."""
         return len(self.runs)
 
     @property
@@ -97,16 +90,14 @@ class Examination:
         return sum(node.macs for node in self.runs[0].shaped.nodes)
 
     def _count(self, available: int) -> int:
-        """As many samples as time and memory allow: work is half the model for each of its operators."""
+        """Return the number of samples that time and memory allow: effects take half the model per operator."""
+        most_samples, most_bytes = 8, 256 << 20
         macs = self.macs * max(len(self.graph.nodes) // 2, 1)
         nbytes = sum(value.nbytes for value in self.runs[0].values.values())
-        return max(1, min(available, _MOST_SAMPLES, _MACS // max(macs, 1), _BYTES // max(nbytes, 1)))
+        return max(1, min(available, most_samples, _MACS // max(macs, 1), most_bytes // max(nbytes, 1)))
 
-    def layers(self, quantised: Graph, *, effects: bool = True, accumulated: bool = True) -> list[LayerError]:
-        """The errors of every operator of ``quantised`` that computes something of the float model.
-
-        In program order; conversions between types belong to no layer. Without ``effects`` the costly part is left out.
-        """
+    def layers(self, quantised: Graph) -> list[LayerError]:
+        """Return the errors of every operator of ``quantised`` that is in the float model, in program order."""
         names = float_names(quantised, self._index)
         coded = coded_constants(quantised)
         found: dict[int, _OperatorErrors] = {
@@ -114,13 +105,11 @@ class Examination:
             for node in quantised.nodes
             if node.node.spec.name not in CASTS and any(index in names for index in node.outputs)
         }
-        if accumulated:
-            self._accumulate(quantised, found.values(), names)
         for run, sample in zip(self.runs, self._samples, strict=True):
             shaped = _prepared(quantised, sample)
             for layer in found.values():
                 results = self._isolated(layer, shaped, run, names, coded)
-                if results is not None and effects:
+                if results is not None:
                     layer.add_effect(run.outputs, self.outputs_with(run, results))
         return [layer.result() for layer in found.values()]
 
@@ -142,7 +131,7 @@ class Examination:
         }
 
     def weights(self) -> dict[str, int]:
-        """How many constant weights each operator has, by the names of its results."""
+        """Return the number of constant weights of each operator, by the names of its results."""
         result: dict[str, int] = {}
         for item in self.graph.nodes:
             infos = [item.node.optional(index) for index in item.node.spec.quant.trained(item.node.options)]
@@ -179,9 +168,9 @@ class Examination:
         names: Mapping[int, str],
         coded: Mapping[int, TensorInfo],
     ) -> dict[int, Array] | None:
-        """The results of one operator fed with the float model's values, as reals by float tensor index.
+        """Return the results of one operator for the float model's operands, as reals by float tensor index.
 
-        None where its operands are not among those, as inside loops, or stand for state of the whole run.
+        None where its operands are unknown, as inside loops, or are state of the whole run.
         """
         item, tensors = layer.item, shaped.graph.tensors
         operands: list[Array | None] = []
@@ -272,36 +261,15 @@ class Examination:
             found = run.values[index]
         return found.copy() if written else found
 
-    def _accumulate(self, quantised: Graph, layers: Iterable[_OperatorErrors], names: Mapping[int, str]) -> None:
-        by_tensor = {index: layer for layer in layers for index in layer.item.outputs if index in names}
-        executor = HostExecutor(quantised)
-        for run, sample in zip(self.runs, self._samples, strict=True):
-
-            def compare(index: int, value: Array, run: FloatRun = run) -> None:
-                layer = by_tensor.get(index)
-                if layer is None:
-                    return
-                expected = run.values.get(self._index.get(names[index], -1))
-                if expected is not None and expected.shape == value.shape:
-                    layer.accumulated.add(expected, to_reals(quantised.tensors[index], value))
-
-            executor.reset()
-            with suppress(InputError):  # of a sample that a kernel refuses, what has been before is compared
-                executor.run(list(map(to_codes, quantised.input_infos(), sample)), watch=compare)
-
 
 class _OperatorErrors:
-    """Adds up the errors of one operator."""
-
     def __init__(
         self, item: GraphNode, graph: Graph, names: Mapping[int, str], coded: Mapping[int, TensorInfo]
     ) -> None:
         self.item = item
         self.name = next(names[index] for index in item.outputs if index in names)
         self.precision = precision_of(item, graph, coded)
-        scale = _scale_of(item, graph)
-        self.meter = ErrorMeter(_EXACT, scale=scale)
-        self.accumulated = ErrorMeter(_EXACT, scale=scale)
+        self.meter = ErrorMeter(Tolerance(0.0, 0.0), scale=_scale_of(item, graph))
         self._lacking = 0
         self._sums: dict[int, list[float]] = {}  # by output: what was added to it, and what it was, as sums of squares
 
@@ -319,20 +287,19 @@ class _OperatorErrors:
 
     def result(self) -> LayerError:
         """The errors over all samples."""
-        isolated, accumulated = asdict(self.meter.errors()), asdict(self.accumulated.errors())
+        isolated = asdict(self.meter.errors())
         return LayerError(
             self.name,
             self.item.node.spec.name,
             self.precision,
             {key: isolated[key] for key in SHOWN},
-            {key: accumulated[key] for key in SHOWN},
             noise := self._noise(),
             -10.0 * math.log10(noise) if noise else None,
             self._lacking,
         )
 
     def _noise(self) -> float:
-        """The noise in an output as a part of it, the mean over all outputs that are not zero: these have no part."""
+        """Return the mean relative noise over all outputs that are not zero."""
         parts = [noise / power for noise, power in self._sums.values() if power]
         return sum(parts) / len(parts) if parts else 0.0
 
@@ -341,11 +308,10 @@ _BY_WEIGHTS = {"int16x8": ("int16", "int8"), "int8x4": ("int8", "int4")}  # sche
 
 
 def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo]) -> str:
-    """The scheme that an operator is in, by the types of its values; ``float`` where there are no codes.
+    """Return the scheme of an operator by the types of its results, or else of its operands; ``float`` without codes.
 
-    Results tell, or where they are not codes, operands: state of recurrent layers has other types. Weights tell int16x8
-    from int16, and int8x4 from int8; ``int8_wo`` and the like are float operators with coded weights, and lookups of
-    such.
+    Weights distinguish int16x8 from int16 and int8x4 from int8; ``int8_wo`` and the like are float operators with
+    quantised weights, and lookups of such.
     """
     given = [graph.tensors[index] for index in item.outputs]
     taken = [coded.get(index, graph.tensors[index]) for index in item.inputs if index >= 0]
@@ -358,10 +324,7 @@ def precision_of(item: GraphNode, graph: Graph, coded: Mapping[int, TensorInfo])
 
 
 def lookup_of(item: GraphNode, graph: Graph, names: Mapping[int, str]) -> GraphNode:
-    """The lookup whose rows ``item`` only shapes, where the float model has one operator for both; else ``item``.
-
-    ``names``: of tensors that stand for one of the float model.
-    """
+    """Return the lookup whose rows ``item`` only reshapes, if the float model has one operator for both."""
     source = item.node.spec.quant.source
     if source is None or item.inputs[source] in names:
         return item
@@ -371,7 +334,7 @@ def lookup_of(item: GraphNode, graph: Graph, names: Mapping[int, str]) -> GraphN
 
 
 def _looks_up_weights(item: GraphNode, graph: Graph) -> bool:
-    """Whether an operator moves codes of a constant that are made real right after it."""
+    """Return whether an operator moves codes of a constant that are dequantised right after it."""
     source = item.node.spec.quant.source
     if source is None or not graph.tensors[item.inputs[source]].is_const:
         return False
@@ -384,7 +347,6 @@ def _is_coded(info: TensorInfo) -> bool:
 
 
 def _scale_of(item: GraphNode, graph: Graph) -> float | None:
-    """The step of the codes that an operator gives, None where it gives others or none."""
     scales = {info.quant.scales for info in (graph.tensors[i] for i in item.outputs) if info.quant and _is_coded(info)}
     found = scales.pop() if len(scales) == 1 else ()
     return found[0] if len(found) == 1 else None
@@ -408,7 +370,7 @@ def _prepared(graph: Graph, sample: Sequence[Array]) -> SpecializedGraph:
 
 
 def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Array | None]) -> Sequence[Array]:
-    """One operator by its host kernel; prepared for these shapes where only a run can tell them."""
+    """Run one operator by its host kernel, prepared for these shapes if they are open."""
     variant = shaped.variant(item.index)
     if item.index in shaped.open:
         shapes = tuple(
@@ -423,21 +385,12 @@ def _run_operator(shaped: SpecializedGraph, item: GraphNode, operands: list[Arra
         return variant.kernel(operands)
 
 
-# The noise of an output that has nothing to do with the right one. What is worse is not: beside the greatest numbers
-# that rounding makes of a division by next to nothing, all other noise would count as none.
-_WRONG = 2.0
-
-# Louder roundings are measured with 16 bits as well: of values far apart, some of which are next to nothing, or
-# nearly equal ones far from zero, those may be too few as well.
-_LOUD = 0.01
-
-
 @dataclass(slots=True)
 class Effect:
-    """The noise that one rounding makes of each output, as a part of that output's power.
+    """Noise that one rounding makes in each output, relative to that output's power.
 
-    ``layers``: the names of those that make or read the values; ``of_weights``: whether constants are rounded, not
-    values. ``wide``: the same rounding to 16 bits, where it was measured.
+    ``layers``: names of the layers that make or read the values; ``of_weights``: constants are rounded, not values;
+    ``wide``: the same rounding to 16 bits, where it was measured.
     """
 
     layers: frozenset[str]
@@ -447,7 +400,7 @@ class Effect:
 
     @property
     def noise(self) -> tuple[float, ...]:
-        """By output."""
+        """Relative noise of each output."""
         return tuple(_part(error, power) for error, power in self.sums)
 
     def add(self, expected: Sequence[Array], found: Sequence[Array]) -> None:
@@ -465,13 +418,19 @@ class Effect:
 
 
 def _part(error: float, power: float) -> float:
+    # Noise of an output that is unrelated to the right one. More is limited to that: beside the result of a division by
+    # nearly zero all other noise would vanish.
+    wrong = 2.0
     if not math.isfinite(error):
-        return _WRONG
-    return min(error / power, _WRONG) if power else float(error > 0)
+        return wrong
+    return min(error / power, wrong) if power else float(error > 0)
 
 
 def effects(examination: Examination, quantised: Graph) -> list[Effect]:
     """The effect of every rounding of ``quantised``, which is made of the float model that is examined."""
+    # Louder roundings are measured with 16 bits as well: of values far apart, some of which are next to nothing, or
+    # nearly equal ones far from zero, those may be too few as well.
+    loud = 0.01
     graph = examination.graph
     known = {info.name: index for index, info in enumerate(graph.tensors)}
     names = float_names(quantised, known)
@@ -488,7 +447,7 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
             continue  # the same codes in another shape or order
         effect = Effect(frozenset(readers.get(index, ())), of_weights=False)
         _round(examination, effect, index, quantised.tensors[place])
-        if max(effect.noise, default=0.0) > _LOUD:
+        if max(effect.noise, default=0.0) > loud:
             effect.wide = Effect(effect.layers, of_weights=False)
             _round(examination, effect.wide, index, _widened(quantised.tensors[place]))
         found.append(effect)
@@ -514,7 +473,7 @@ def effects(examination: Examination, quantised: Graph) -> list[Effect]:
 
 
 def _round(examination: Examination, effect: Effect, index: int, info: TensorInfo) -> None:
-    """Add to ``effect`` what rounding the float model's tensor ``index`` to codes of ``info`` does to its outputs."""
+    """Add the effect of rounding the float model's tensor ``index`` to codes of ``info`` on its outputs."""
     for run in examination.runs:
         value = run.values.get(index)
         if value is not None:
@@ -532,10 +491,9 @@ def _widened(info: TensorInfo) -> TensorInfo:
 
 
 def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str], outputs: int) -> list[Effect]:
-    """What errors of tensors in one of visq's metrics say of the layers called ``names``: noise in every output.
+    """Return effects of the layers called ``names`` by errors of tensors in a metric of visq: noise in every output.
 
-    Such errors are of a run as a whole, and so are those of the layers before, too. They only say in which order to
-    look; the real models on the way are measured.
+    Such errors accumulate over layers, so they only give an order; models on the way are measured.
     """
     squares = {name: errors[name] if metric == "mse" else errors[name] ** 2 for name in names if errors.get(name)}
     total = sum(squares.values())
@@ -546,7 +504,7 @@ def effects_told(metric: str, errors: Mapping[str, float], names: Sequence[str],
 
 
 def _of_constants(examination: Examination, item: GraphNode, constants: Mapping[int, Array]) -> list[Effect]:
-    """The effect of computing ``item`` with other constants, by position; nothing where that cannot be told."""
+    """Return the effect of other constants in ``item``, by position; nothing if it cannot run."""
     if not constants or item.node.mutated or any(position >= len(item.inputs) for position in constants):
         return []
     effect = Effect(frozenset({_name(examination.graph, item)}), of_weights=True)
@@ -594,10 +552,7 @@ _SAMPLES = 4  # a mask hides the same in every run, or nearly
 
 
 def leaked(reference: Graph, quantised: Graph, samples: Sequence[Sequence[Array]]) -> dict[str, float]:
-    """Return the part of each SOFTMAX that lies where ``reference`` has exact zeros, by result name.
-
-    A SOFTMAX that is nowhere zero in the float model is left out.
-    """
+    """Return the part of each SOFTMAX that lies where ``reference`` has exact zeros, by result name."""
     ours = {item.outputs[0] for item in reference.nodes if item.node.spec.name == "SOFTMAX"}
     names = {reference.tensors[index].name: index for index in ours}
     wanted = {index: names[name] for index, name in float_names(quantised, names).items()}
@@ -643,7 +598,7 @@ LEAST_TARGET_COVERAGE = 0.95
 
 @dataclass(slots=True)
 class Counts:
-    """How many layers, elements of weights and multiply-accumulates."""
+    """Numbers of layers, elements of weights and multiply-accumulates."""
 
     layers: int = 0
     weights: int = 0
@@ -656,9 +611,9 @@ class Counts:
 
 @dataclass(slots=True)
 class Coverage:
-    """Counts by precision, without layers that compute nothing real; ``computing``: precisions that are computed in.
+    """Counts by precision, of layers with real values.
 
-    Operators that only move or select values, such as RESHAPE, give codes back as they got them.
+    ``computing``: precisions of layers that do more than move values.
     """
 
     by_precision: dict[str, Counts] = field(default_factory=dict)
@@ -669,7 +624,7 @@ class Coverage:
         return sum(getattr(counts, unit) for counts in self.by_precision.values())
 
     def left(self, unit: str) -> int:
-        """What of this unit stays float."""
+        """Return the count of this unit that stays float."""
         return int(getattr(self.by_precision.get(FLOAT, Counts()), unit))
 
     @property
@@ -684,7 +639,7 @@ class Coverage:
         return (total - self.left(unit)) / total if total else None
 
     def has(self, scheme: str) -> bool:
-        """Whether any layer computes with codes of ``scheme``, or has its weights in them."""
+        """Return whether any layer computes with codes of ``scheme``, or has its weights in them."""
         return scheme in self.computing
 
     def to_dict(self) -> dict[str, Any]:
@@ -697,11 +652,7 @@ class Coverage:
 
 
 def coverage_of(graph: Graph, shapes: list[tuple[int, ...]], names: Mapping[str, str]) -> Coverage:
-    """Counts of a quantised ``graph`` run with inputs of these shapes.
-
-    ``names``: what precisions of layers without weights are called in this model, where that is not what
-    :func:`precision_of` says.
-    """
+    """Return the counts of a quantised ``graph`` for inputs of these shapes; ``names``: other names of precisions."""
     coded = coded_constants(graph)
     found = Coverage()
     shaped = HostExecutor(graph).prepare(shapes)

@@ -32,11 +32,11 @@ from odc_mlir.errors import ModelError, UnsupportedError
 from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.execution import CASTS, Stepper
-from odc_mlir.quantizer.intervals import RareValue
 from odc_mlir.quantizer.layers import Coverage
 from odc_mlir.quantizer.measurement import Measurement
 from odc_mlir.quantizer.outputs import Columns
-from odc_mlir.quantizer.policy.options import INPUTS, PrecisionChoice, is_pattern_file, share_moved
+from odc_mlir.quantizer.policy.declarations import INPUTS
+from odc_mlir.quantizer.policy.options import PrecisionChoice, is_pattern_file, share_moved
 from odc_mlir.quantizer.policy.ranges import LEAST_RATIO, Statistics, sizes_differ
 from odc_mlir.quantizer.policy.readers import NPU
 from odc_mlir.quantizer.policy.schemes import FLOAT, Scheme
@@ -64,10 +64,7 @@ Moments = dict[str, NDArray[np.float64]]
 
 
 def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]]) -> Moments:
-    """What ``quant-normalize-inputs`` asks for, by name: [2, channels], real values only.
-
-    ``graph`` is that of ``module``. Of models that cannot be run operator by operator there are those of inputs alone.
-    """
+    """Return moments for ``quant-normalize-inputs`` by name, [2, channels]; of inputs alone if need be."""
     infos = enumerate(graph.input_infos())
     of_inputs = {info.name: [sample[place] for sample in samples] for place, info in infos if info.dtype == "float32"}
     found = {name: _moments(values) for name, values in of_inputs.items() if _have_channels(values)}
@@ -82,7 +79,7 @@ def moments_of(module: ModuleOp, graph: Graph, samples: Sequence[Sequence[Array]
 
 
 def far_apart(inputs: Iterable[NDArray[np.float64]]) -> bool:
-    """Whether one of ``inputs``, each [2, channels], has channels that vary so differently as chance makes none."""
+    """Return whether channels of one of ``inputs``, each [2, channels], vary in very different sizes."""
     for _, sizes in inputs:
         lives = sizes[sizes > 0.0]
         if lives.size and lives.max() >= LEAST_RATIO * lives.min():
@@ -105,7 +102,6 @@ def _inner_moments(graph: Graph, samples: Sequence[Sequence[Array]], names: set[
 
 
 def _have_channels(values: Sequence[Array]) -> bool:
-    """Whether all of ``values`` have the same number of channels, and any at all."""
     return all(value.ndim and value.size for value in values) and len({value.shape[-1] for value in values}) == 1
 
 
@@ -123,10 +119,8 @@ OPTIMISED = "circle-opt"
 class Recipe:
     """Choices of a quantised model beside its scheme.
 
-    ``normalize`` and ``normalize_outputs``: whether columns of inputs, and of outputs, share a scale only after they
-    were made alike; ``headroom``: by which part ranges are wider than what was seen, ``output_room``:
-    whether those of outputs are as wide as the tails of their values ask for; ``fitted``: whether scales of
-    weights that nothing else depends on fit these best; ``precisions``: of layers that differ.
+    ``headroom``: part by which ranges exceed the observed ones; ``output_room``: ranges of outputs follow their tails;
+    ``fitted``: scales of weights alone fit these best; ``precisions``: of layers that differ from the scheme.
     """
 
     normalize: bool = False
@@ -142,7 +136,7 @@ class Recipe:
     precisions: tuple[tuple[str, PrecisionChoice], ...] = ()
 
     def normalizes(self, kind: str) -> bool:
-        """Whether columns of inputs, or of outputs, are made alike."""
+        """Return whether columns of inputs, or of outputs, are normalised."""
         return self.normalize if kind == INPUTS else self.normalize_outputs
 
     def normalizing(self, kind: str, model: FloatModel) -> Recipe:
@@ -160,12 +154,11 @@ class Recipe:
 
 @dataclass
 class FloatModel:
-    """A float model ready to be quantised.
+    """A float model ready to be quantised, without ranges in ``module``.
 
-    ``module`` has no ranges. ``records`` are of the samples to choose ranges by, ``held`` of each part of those held
-    back; ``known`` is what rounding found out, by the number of samples. ``equalization``: pairs of layers between
-    which scales were moved, as ONE's fm-equalize has them. ``mends_columns``: columns of inputs are made alike, or some
-    have a channel of their own, where the small ones would have hardly a code.
+    ``records``: of the calibration samples, ``held``: of each part of the held-back samples; ``known``: refined codes
+    by the number of samples; ``equalization``: pairs of layers in the format of ONE's fm-equalize; ``mends_columns``:
+    small columns of inputs, which hardly had codes, were scaled or separated.
     """
 
     module: ModuleOp
@@ -207,7 +200,6 @@ class Candidate:
     module: ModuleOp
     measured: Measurement | None = None
     measured_itself: Measurement | None = None  # the same of all samples
-    lost_values: list[tuple[RareValue, float]] | None = None  # with what it gives instead
     coverage: Coverage | None = None
 
     @cached_property
@@ -221,6 +213,13 @@ def graph_of(module: ModuleOp) -> Graph:
     return build_graph(export_model(module))
 
 
+def main_of(module: ModuleOp) -> FuncOp:
+    """Return the main function of a module that has one."""
+    function = main_function(module)
+    assert function is not None
+    return function
+
+
 def run_passes(context: Context, module: ModuleOp, passes: Sequence[ModulePass], *, verify: bool = True) -> None:
     """Run passes of the quantising stage in place; ``verify`` their results."""
     pipelines.run_passes(context, module, ((STAGE, item) for item in passes), verify=verify)
@@ -232,19 +231,18 @@ def make_pass(name: str, **options: Any) -> ModulePass:
 
 
 def dead_code_pass() -> ModulePass:
-    """What takes away constants that have been replaced."""
+    """Return the pass that removes replaced constants."""
     return pipelines.build_pass(ArgSpec("dce", {}))
 
 
 def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
-    """The optimised and folded copy of an imported module; raises ModelError for one that is quantised already.
+    """Return the optimised and folded copy of an imported module; raise ModelError for a quantised one.
 
-    Weights that are codes of another type than those of ``scheme`` become real, to be quantised anew. Where it has
-    codes of weights alone, factors of inputs that differ much stay out of these. Outputs keep their names, by which
-    options name them.
+    Weights with codes of another type than those of ``scheme`` become real. For weight-only schemes, very different
+    factors of inputs stay out of the weights. Outputs keep their names.
     """
     context, ready = make_context(), module.clone()
-    function = quant_ir.main_function(ready)
+    function = main_function(ready)
     if function is None:
         raise ModelError("the model has no main function to quantise")
     _refuse_quantised(module)
@@ -265,9 +263,7 @@ def prepare(module: ModuleOp, scheme: Scheme | None = None) -> FloatModel:
 
 
 def _refuse_quantised(module: ModuleOp) -> None:
-    """A model whose activations are codes has been quantised by somebody else."""
-    function = quant_ir.main_function(module)
-    assert function is not None
+    function = main_of(module)
     for op in quant_ir.operators(function):
         for result in op.results:
             if quant_ir.params_of(getattr(result.type, "element_type", None)) is not None:
@@ -280,7 +276,7 @@ def _refuse_quantised(module: ModuleOp) -> None:
 
 
 def _decode_weights(function: FuncOp, kept: str | None) -> None:
-    """Dequantise constants that float operators read, except those of type ``kept``."""
+    """Dequantise constants that float operators read, except constants of type ``kept``."""
     for op in quant_ir.operators(function):
         for index, operand in enumerate(op.operands):
             constant = quant_ir.constant_of(operand)
@@ -296,7 +292,7 @@ def _decode_weights(function: FuncOp, kept: str | None) -> None:
 
 def recorded_ranges(module: ModuleOp) -> dict[str, tuple[float, float]]:
     """The ranges that a model brings along, by tensor name, as other recorders write them into files."""
-    function = quant_ir.main_function(module)
+    function = main_function(module)
     if function is None:
         return {}
     values = [*function.args, *(result for op in quant_ir.operators(function) for result in op.results)]
@@ -311,13 +307,9 @@ def statistics_of_ranges(ranges: Mapping[str, tuple[float, float]]) -> Records:
 
 
 def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatModel | None:
-    """Return a copy with equalised channels, or None if nothing changes; ``kind``: one of ``EQUALIZE`` or a pairs file.
-
-    It has no records yet. Recorded ranges tell which RELU6 never clip.
-    """
+    """Return a copy with equalised channels, without records, or None if nothing changes; ``kind``: as ``equalize``."""
     module = model.module.clone()
-    function = quant_ir.main_function(module)
-    assert function is not None
+    function = main_of(module)
     attach_ranges(function, ranges_of(statistics, "minmax"))
     patterns = kind if is_pattern_file(kind) else ""
     arrays = _channel_magnitudes(statistics)
@@ -335,9 +327,9 @@ def equalized(model: FloatModel, kind: str, statistics: Statistics) -> FloatMode
 
 
 def normalized(model: FloatModel, samples: Sequence[Sequence[Array]], *, columns: bool = False) -> FloatModel | None:
-    """A copy that centres and scales the channels of its inputs; None where ``samples`` ask for no such thing.
+    """Return a copy that centres and scales the channels of its inputs, without records; None if unnecessary.
 
-    ``columns``: large columns of images of one channel get a channel of their own. The copy has no records yet.
+    ``columns``: large columns of images of one channel get a channel of their own.
     """
     moments, sizes = moments_of(model.module, model.graph, samples), {}
     for place, info in enumerate(model.graph.input_infos()) if columns else ():
@@ -379,11 +371,10 @@ def outputs_normalized(
     statistics: Statistics,
     samples: Sequence[Sequence[Array]],
 ) -> FloatModel | None:
-    """Return a copy whose output columns get their units after the last layer; ``axes``: by output name.
+    """Return a copy whose output columns get their units after the last layer, or None; ``axes``: by output name.
 
-    Columns of layers that are moved to outputs named in ``moved``, and to no others, get them too. It has no records
-    yet; ``statistics`` tell which columns differ in size, ``samples`` how far they may reach. None where that changes
-    nothing.
+    So do columns of layers that are moved to outputs named in ``moved`` only. ``statistics`` tell which columns differ
+    in size, ``samples`` how far they may reach.
     """
     asked = {name: axis for name, axis in axes.items() if axis != -1 or _channels_differ(name, statistics)}
     layers = _moved_layers(model.module, moved, statistics)
@@ -404,7 +395,7 @@ def _ends(channels: Channels) -> tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> list[str]:
-    """The layers that columns which differ in size are moved to outputs from."""
+    """Return the layers whose columns differ in size and are only moved to outputs."""
     found = []
     for op in computing(module):
         layer = WeightedLayer.of(op)
@@ -418,7 +409,7 @@ def _moved_layers(module: ModuleOp, moved: Set[str], statistics: Statistics) -> 
 
 
 def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[Sequence[Array]]) -> dict[str, Array]:
-    """The least and the largest values that tensors may have by place along an axis, to broadcast, by name."""
+    """Return the wider ranges of tensors by place along an axis, to broadcast, by name."""
     if not axes:
         return {}
     places = {index: info.name for index, info in enumerate(graph.tensors) if info.name in axes}
@@ -440,7 +431,7 @@ def _ranges_of_columns(graph: Graph, axes: Mapping[str, int], samples: Sequence[
 
 
 def _changed(module: ModuleOp, files: Mapping[str, Mapping[str, Any]], name: str, **options: Any) -> bool:
-    """Whether a pass changes ``module``, with arrays by tensor name in the file of each option."""
+    """Run a pass with arrays by tensor name in the file of each option; return whether it changes ``module``."""
     before = _told(module)
     with tempfile.TemporaryDirectory(prefix="odc-channels-") as folder:
         paths = {option: str(Path(folder) / f"{option}.npz") for option in files}
@@ -474,8 +465,7 @@ def _channel_magnitudes(statistics: Statistics) -> dict[str, Any]:
 
 
 def _drop_ranges(module: ModuleOp) -> None:
-    function = quant_ir.main_function(module)
-    assert function is not None
+    function = main_of(module)
     for value in (*function.args, *(result for op in quant_ir.operators(function) for result in op.results)):
         retype(value, quant_ir.without_range(value.type))
     set_function_type(function)
@@ -483,9 +473,7 @@ def _drop_ranges(module: ModuleOp) -> None:
 
 def computing(module: ModuleOp) -> list[CircleOp]:
     """The operators of the main function that do not convert types, in order."""
-    function = quant_ir.main_function(module)
-    assert function is not None
-    return [op for op in quant_ir.operators(function) if op.SPEC.name not in CASTS]
+    return [op for op in quant_ir.operators(main_of(module)) if op.SPEC.name not in CASTS]
 
 
 def layer_names(module: ModuleOp) -> list[str]:
@@ -494,8 +482,8 @@ def layer_names(module: ModuleOp) -> list[str]:
 
 
 def float_reasons(module: ModuleOp) -> dict[str, str]:
-    """Why operators of a quantised module stayed real, by result name."""
-    function = quant_ir.main_function(module)
+    """Return the reasons for operators of a quantised module that stayed float, by result name."""
+    function = main_function(module)
     if function is None:
         return {}
     found = ((op_name(op), quant_ir.read_word(op, quant_ir.REASON)) for op in quant_ir.operators(function))
@@ -508,8 +496,7 @@ _SAMPLES = 8  # a mask hides the same in every run, or nearly
 def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> FloatModel:
     """Return a copy with mask values no larger than necessary; ``model`` itself if it has no masks.
 
-    They are limited where that changes no share of a row in the first of ``samples``; a row that is hidden altogether
-    has equal shares for all, and may change.
+    They are limited if that changes no share of a row in the first of ``samples``, fully hidden rows excepted.
     """
     terms = _terms(model)
     if not terms:
@@ -538,8 +525,7 @@ def limited_masks(model: FloatModel, samples: Sequence[Sequence[Array]]) -> Floa
 
 def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
     """Return the possible masks by the name of their SOFTMAX."""
-    function = quant_ir.main_function(model.module)
-    assert function is not None
+    function = main_of(model.module)
     result = {}
     for op in quant_ir.operators(function):
         argument = argument_of(op)
@@ -552,7 +538,6 @@ def _terms(model: FloatModel) -> dict[str, list[TermSource]]:
 def _run(
     graph: Graph, samples: Sequence[Sequence[Array]], names: set[str], softmaxes: set[str]
 ) -> tuple[dict[str, tuple[float, float]], dict[str, list[Array]]]:
-    """The ranges of values by name, and the results of ``softmaxes``."""
     ranges = dict.fromkeys(names, (np.inf, -np.inf))
     shares: dict[str, list[Array]] = {name: [] for name in softmaxes}
     executor = HostExecutor(graph)
@@ -584,8 +569,6 @@ _SQUARES = frozenset({"SQUARE", "SQUARED_DIFFERENCE", "MUL", "POW"})
 
 
 class _Makers:
-    """Producers of tensors."""
-
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._by_tensor = {index: item for item in graph.nodes for index in item.outputs}
@@ -608,7 +591,7 @@ class _Makers:
 
 
 def _norms(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
-    """What of a normalisation ends in the root that ``item`` is."""
+    """Yield the operators of a normalisation that ends in the root ``item``."""
     if item.node.spec.name not in ("RSQRT", "SQRT"):
         return
     total = makers.operand(item, "ADD")
@@ -624,7 +607,7 @@ def _is_square(item: GraphNode) -> bool:
 
 
 def _softmaxes(makers: _Makers, item: GraphNode) -> Iterator[GraphNode]:
-    """What of a softmax ends in the division that ``item`` is."""
+    """Yield the operators of a softmax that ends in the division ``item``."""
     if item.node.spec.name != "DIV":
         return
     top, total = (makers.of(index) for index in item.inputs)

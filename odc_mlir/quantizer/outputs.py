@@ -25,10 +25,7 @@ from odc_mlir.runtime.reporting.scoring import MOST_SINGLE
 
 
 def is_measurable(outputs: Sequence[Array]) -> bool:
-    """Whether there is something to measure in each of a sample's ``outputs``: finite values, and none that is NaN.
-
-    Infinities may be meant, as where a mask hides scores; what is no number has no distance, and no largest one.
-    """
+    """Return whether each real output has finite values and no NaN; infinities may be meant, as for hidden scores."""
     reals = (array for array in outputs if array.dtype.kind == "f" and array.size)
     return all(bool(np.isfinite(array).any()) and not np.isnan(array).any() for array in reals)
 
@@ -50,13 +47,13 @@ def completed(expected: Array, found: Array) -> tuple[Array, bool]:
 
 
 def all_completed(expected: Sequence[Array], found: Sequence[Array] | None) -> tuple[list[Array], bool]:
-    """The same of all outputs of a sample; None of one that cannot be run."""
+    """Complete all outputs of a sample; None for a sample that cannot run."""
     pairs = list(map(completed, expected, map(refused_output, expected) if found is None else found))
     return [array for array, _ in pairs], found is None or any(lacks for _, lacks in pairs)
 
 
 def exceeds(expected: Array, found: Array) -> bool:
-    """Whether ``found`` has numbers where ``expected`` has none."""
+    """Return whether ``found`` has finite numbers where ``expected`` has none."""
     if expected.dtype.kind != "f" or found.shape != expected.shape:
         return False
     finite = np.isfinite(expected)
@@ -67,13 +64,9 @@ SOFTMAX = frozenset({"SOFTMAX", "LOG_SOFTMAX"})
 _SQUASHING = SOFTMAX | {"LOGISTIC"}
 # What ends in logits: several of them for each row, of which each of a few is sometimes the largest.
 LOGITS = frozenset({"FULLY_CONNECTED", "CONV_2D", "ADD", "BATCH_MATMUL"})
-LEAST_WINNERS = 3
 # The largest share of samples that one of several numbers wins which are taken for scores whatever their sum does:
 # beyond it, offsets of numbers of other kinds decide who is the largest.
 _MOST_WON = 0.5
-# The same where the sum varies by no more than this part of what it would if numbers had nothing to do with each other:
-# that of trained classifiers has 0.02 to 0.15, of coordinates more than a half.
-_MOST_WON_BY_A_SCORE, _LEAST_OF_SUM = 0.9, 0.25
 # Steps of a series: neighbours differ by no more than this part of what any two columns do (of classes it is about 1),
 # and the sum varies by so many times what it would if columns had nothing to do with each other.
 _MOST_OF_NEIGHBOURS, _LEAST_OF_STEPS = 0.5, 2.0
@@ -94,13 +87,12 @@ NATS: dict[str, Callable[[Array], Array]] = {"SOFTMAX": _logarithms, "LOG_SOFTMA
 
 
 def last_operator(graph: Graph, tensor: int, *, in_order: bool = True) -> GraphNode | None:
-    """What computes a tensor, seen through operators that only move values, ``in_order``, or change their type."""
+    """Return the operator behind a tensor, seen through operators that move values, ``in_order``, or convert them."""
     tensor = _source(graph, tensor, _KEEP_ORDER if in_order else _KEEP_ORDER | {"TRANSPOSE"})
     return next((node for node in graph.nodes if tensor in node.outputs), None)
 
 
 def _source(graph: Graph, tensor: int, seen_through: frozenset[str] = _KEEP_ORDER) -> int:
-    """The tensor whose values ``tensor`` has, behind operators that are ``seen_through``."""
     producers = {index: node for node in graph.nodes for index in node.outputs}
     while (node := producers.get(tensor)) is not None and node.node.spec.name in seen_through:
         tensor = node.inputs[0]
@@ -116,10 +108,10 @@ def decisive_tensor(graph: Graph, output: int, places: Places | None) -> int:
 
 
 def is_in_order(graph: Graph, output: int, axis: int | None) -> bool:
-    """Whether what decides ``output`` of a made model has its elements where the float model's tensor has them.
+    """Return whether the tensor that decides ``output`` has the float model's order of elements.
 
-    Operators may compute in another order of the axes than in the float model, under the same name. What they give is
-    then transposed, or they search along another axis than the float model, where that is ``axis`` from the end.
+    A quantised model may compute in another order of axes: it then transposes the result, or searches along another
+    axis than the float model's ``axis`` from the end.
     """
     if axis is not None:
         found = places_of(graph, output)
@@ -129,39 +121,38 @@ def is_in_order(graph: Graph, output: int, axis: int | None) -> bool:
 
 
 def is_varied(winners: Sequence[int], classes: int, most: float = _MOST_WON) -> bool:
-    """Whether different ones of several win, none of them nearly always, as coordinates and the like have it.
-
-    ``most``: the largest share of the samples in which the same one may win.
-    """
+    """Return whether several classes win, and none in more than ``most`` of the samples."""
+    least_winners = 3
     won = max(map(winners.count, winners))
-    return len(set(winners)) >= min(LEAST_WINNERS, classes) and won <= most * len(winners)
+    return len(set(winners)) >= min(least_winners, classes) and won <= most * len(winners)
 
 
 def are_scores(rows: NDArray[np.float64], alone: bool = True) -> bool:
-    """Whether ``rows``, [samples, classes], of an output, ``alone`` or beside others, look like scores of classes.
+    """Return whether ``rows``, [samples, classes], of an output, ``alone`` or beside others, look like class scores.
 
-    Different ones win. Where one wins more often than not, as a frequent class and the largest of several numbers do,
-    what one gains the others must lose: steps of the cross entropy by which classifiers are trained leave the sum as
-    it is, which then varies less than that of numbers that have nothing to do with each other. Beside other outputs,
-    which may be boxes or the like, the sum has to show it anyway. Steps of a series, as forecasts are, rise and fall
-    together, and neighbours most.
+    Different classes win. Where one wins more often than not, as the largest of several quantities does too, one score
+    must gain what others lose: training by cross entropy leaves their sum as it is, so the sum varies less than that of
+    independent columns. Beside other outputs, which may be boxes, the sum has to show it anyway.
     """
+    # Largest share of samples that one class may win, and variance of the sum relative to independent columns: trained
+    # classifiers have 0.02 to 0.15, coordinates more than a half.
+    most_won_by_a_score, least_of_sum = 0.9, 0.25
     winners = np.argmax(rows, axis=1).tolist()
     if _are_steps(rows):
         return False
     if alone and is_varied(winners, rows.shape[1]):
         return True
-    return is_varied(winners, rows.shape[1], _MOST_WON_BY_A_SCORE) and _part_of_sum(rows) <= _LEAST_OF_SUM
+    return is_varied(winners, rows.shape[1], most_won_by_a_score) and _part_of_sum(rows) <= least_of_sum
 
 
 def _part_of_sum(rows: NDArray[np.float64]) -> float:
-    """Return the variance of row sums relative to that of independent columns."""
+    """Return the variance of row sums relative to independent columns."""
     with np.errstate(all="ignore"):  # of values that are not finite, or never vary
         return float(rows.sum(axis=1).var() / rows.var(axis=0).sum())
 
 
 def _are_like_neighbours(rows: NDArray[np.float64]) -> bool:
-    """Whether neighbouring columns differ far less than others: order says something, as it does not of classes."""
+    """Return whether neighbouring columns differ far less than others, as classes do not."""
     with np.errstate(all="ignore"):
         varying, width = rows - rows.mean(axis=0), rows.shape[1]
         nearest = np.square(np.diff(varying, axis=1)).mean()
@@ -176,15 +167,12 @@ def _are_steps(rows: NDArray[np.float64]) -> bool:
 
 
 def remedy_of_guess(has_labels: bool) -> str:
-    """What to do about a wrong guess, before the metric to give; ``has_labels``: as :func:`doubt_of_scores` has it."""
+    """Return the remedy for a wrong guess, before the metric to give."""
     return "give labels, or" if has_labels else "give"
 
 
 def doubt_of_scores(name: str, rows: NDArray[np.float64], alone: bool = True, has_labels: bool = True) -> str | None:
-    """Return the text for an output that may hold class scores or numbers; None if that is clear.
-
-    ``alone``: as :func:`are_scores` has it; ``has_labels``: whether labels would be compared with it.
-    """
+    """Return the text for an output that may hold class scores or numbers; None if that is clear."""
     remedy = remedy_of_guess(has_labels)
     winners = np.argmax(rows, axis=1).tolist()
     if are_scores(rows, alone):
@@ -240,18 +228,17 @@ class Places:
         return np.ravel(np.stack([share_of_ties(values, least[..., i], seen, chosen[..., i]) for i in ranks], axis=-1))
 
     def _at(self, values: Array, places: Array) -> Array:
-        """``values`` at ``places``: [..., places], the searched axis being the last."""
+        """Return ``values`` at ``places``: [..., places], with the searched axis as the last."""
         moved = np.moveaxis(values, self.axis, -1)
         shape = (*moved.shape[:-1], -1)
         return np.take_along_axis(moved, np.clip(places.astype(np.int64), 0, moved.shape[-1] - 1).reshape(shape), -1)
 
 
 def share_of_ties(expected: Array, least: Array, found: Array, chosen: Array) -> NDArray[np.float64]:
-    """What answers count that have the values ``chosen`` of ``found``; [..., classes], like the float ``expected``.
+    """Return the weight of answers with the values ``chosen`` of ``found``, [..., classes] like ``expected``.
 
-    1 where no other class has that value, as codes of close logits have, and ``expected`` is ``least`` or more. Of
-    several it is a coin's toss which of them answers, if always the first: they count as if each did so in turn, but
-    nothing where one is below ``least``, and as one where the float model cannot tell them apart either.
+    1 for a single highest class whose expected score is ``least`` or more; of n tied classes 1 / n, but 0 if one of
+    them is below ``least``, and 1 if the float model ties them as well.
     """
     tied = found == chosen[..., None]
     low = np.where(tied, expected, np.inf).min(axis=-1)
@@ -286,7 +273,7 @@ def _searching(graph: Graph, node: GraphNode, in_order: bool) -> Places:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answering:
-    """What of a sample's outputs labels are compared with: the one at ``output``, or the ``best`` of its indices."""
+    """Output that labels are compared with: the one at ``output``, or the ``best`` of its indices."""
 
     output: int = 0
     best: bool = False
@@ -298,10 +285,9 @@ class Answering:
 
 
 def answering(graph: Graph, outputs: Sequence[Array], labels: int) -> Answering:
-    """Return the output that ``labels``, a number per sample, are compared with.
+    """Return the output that ``labels`` are compared with.
 
-    The first output; where TOPK_V2 gives it and there is a label for each of its rows, the best of the indices, which
-    may be another output.
+    The first, or the indices of a TOPK_V2 if there is a label for each of its rows.
     """
     node = last_operator(graph, graph.outputs[0])
     if node is None or node.node.spec.name != "TOPK_V2" or labels * outputs[0].shape[-1] != outputs[0].size:
@@ -337,27 +323,18 @@ class PlaceMeter:
 
 
 _FEWEST_VALUES = 4  # of a column: fewer may be alike by chance
-_SLIGHT = 0.25  # a part of the largest value: what varies by less may well be of no account
-# The R² of a column below which it is lost: one of five values is on the wrong side of its mean, if they and errors are
-# as in a normal distribution; of a column that is told well it is one of ten.
-_LEAST_R2, _GOOD_R2 = 0.5, 0.9
-_NAMED = 4
 _LAST = -1
 _MORE_OF_IT, _MORE_OF_THEM = (
     f"give samples for which {what} larger, or the last layer more bits" for what in ("it is", "they are")
 )
-# Of how the logarithms of what elements vary by differ: the part that a place tells along an axis of quantities, of
-# which no image's or sequence's place tells as much.
-_LEAST_TOLD = 0.9
 
 
 @dataclass(slots=True)
 class Columns:
-    """The least and the largest finite value of each column of one output, float64 [columns]; none of other types.
+    """Least and largest finite value of each column of one output, float64 [columns]; empty for other types.
 
-    ``axis``: that of the output whose places they are, -1 for the last. ``total``, ``squares``: sums of the values and
-    their squares; ``noise``: of the squares of errors, where what is expected is given. NaN and more where values are
-    not finite.
+    ``axis``: axis of the columns. ``total``, ``squares``: sums of values and their squares; ``noise``: sum of squared
+    errors.
     """
 
     low: NDArray[np.float64]
@@ -384,11 +361,11 @@ class Columns:
         return (np.moveaxis(array, self.axis, -1) if array.ndim else array).reshape(-1, len(self.low))
 
     def add(self, array: Array, expected: Array | None = None) -> None:
-        """What one more sample has for the output; nothing where there are no such columns."""
+        """Add one sample of the output; nothing happens without such columns."""
         self.add_all([array], None if expected is None else [expected])
 
     def add_all(self, arrays: Sequence[Array], expected: Sequence[Array] | None = None) -> None:
-        """What more samples have, to the last bit as one by one, in less time where they are small."""
+        """Add samples, with the same result as one by one; faster for small ones."""
         if len({array.shape for array in arrays}) > 1:
             for place, array in enumerate(arrays):
                 self.add(array, None if expected is None else expected[place])
@@ -412,22 +389,22 @@ class Columns:
 
     @property
     def are_single(self) -> bool:
-        """Whether each is taken for a quantity of its own: where they are few, or most are small beside the largest."""
+        """True if each column counts as a quantity: few columns, or most small beside the largest."""
         return len(self.low) <= MOST_SINGLE or self.have_units
 
     @property
     def have_units(self) -> bool:
-        """Whether columns of one kind, such as logits, would not differ so much in size."""
+        """True if most columns are too small beside others to be of one kind, such as logits."""
         return self.values >= _FEWEST_VALUES and most_sizes_differ(self.low, self.high)
 
     @property
     def are_of_kinds(self) -> bool:
-        """Whether one is so small beside others as none of columns of one kind, such as logits, would be."""
+        """True if one column is too small beside others to be of one kind, such as logits."""
         return self.values >= _FEWEST_VALUES and self.differ
 
     @property
     def differ(self) -> bool:
-        """Whether one scale, which holds zero, is too coarse for one of the columns."""
+        """True if one scale, with a code for zero, is too coarse for one of the columns."""
         return sizes_differ(self.low, self.high)
 
     @property
@@ -439,7 +416,7 @@ class Columns:
     def wider_ranges(self) -> NDArray[np.float64]:
         """Ends that columns may reach, [2, columns]: the farthest deviation of any column, in standard deviations.
 
-        Few samples show the ends of none. Room costs codes, so no range is more than twice what its column has shown.
+        No range is more than twice the observed one, because room costs codes.
         """
         mean = self.total / max(1, self.values)
         deviation = np.sqrt(np.maximum(self.variation, 0.0) / max(1, self.values))
@@ -457,16 +434,19 @@ class Columns:
         return Columns(np.full(len(self.low), np.inf), np.full(len(self.low), -np.inf), self.axis)
 
     def lost(self, found: Columns, *, single: bool = True) -> tuple[list[int], list[int]]:
-        """The columns that vary here, not only slightly, and are lost in ``found``, and those that are in part.
+        """Return the varying columns that are lost in ``found``, and those lost in part.
 
-        Lost are those of one value there and, where each is a ``single`` quantity, those of an R² below a half. Those
-        are lost in part whose R² is below that of columns that are told well.
+        A column is lost if it is constant there or, as a ``single`` quantity, has an R² below a half.
         """
+        # R² below which a column is lost, or lost in part: of normal values one in five, or one in ten, is on the wrong
+        # side of the mean.
+        least_r2, good_r2 = 0.5, 0.9
+        slight = 0.25  # part of the largest value: smaller variation may be of no account
         if self.values < _FEWEST_VALUES or found.values != self.values:
             return [], []
         with np.errstate(invalid="ignore"):  # of columns without a finite value
-            varies = self.high - self.low > _SLIGHT * np.maximum(np.abs(self.low), np.abs(self.high))
-            none, little = ((found.noise > (1.0 - r2) * self.variation) & single for r2 in (_LEAST_R2, _GOOD_R2))
+            varies = self.high - self.low > slight * np.maximum(np.abs(self.low), np.abs(self.high))
+            none, little = ((found.noise > (1.0 - r2) * self.variation) & single for r2 in (least_r2, good_r2))
         gone = varies & ((found.low == found.high) | none)
         return np.flatnonzero(gone).tolist(), np.flatnonzero(varies & little & ~gone).tolist()
 
@@ -474,8 +454,8 @@ class Columns:
 def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None]) -> list[Columns]:
     """Return the columns of an output: along the axis of separate quantities first, then the last axis.
 
-    Quantities are along another axis behind that of the batch where channels ``are_along`` it, or that is not known and
-    they are few, one scale is too coarse for them, and places along that axis tell how much elements vary.
+    Another axis than the batch holds quantities if channels ``are_along`` it, or if that is unknown and they are few,
+    one scale is too coarse for them, and their places explain how much elements vary.
     """
     last = Columns.of(arrays)
     if not len(last.low) or len({array.shape for array in arrays}) != 1:
@@ -490,10 +470,10 @@ def columns_of(arrays: Sequence[Array], are_along: Callable[[int], bool | None])
 
 
 def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
-    """Return whether the column of an element explains its variation over samples of one shape.
-
-    Rows of an image may be small beside others too, but elements of these differ as much.
-    """
+    """Return whether the column of an element explains its variation; rows of an image may differ as much within."""
+    # Of how the logarithms of what elements vary by differ: the part that a place tells along an axis of quantities, of
+    # which no image's or sequence's place tells as much.
+    least_told = 0.9
     means = columns.total / max(1, columns.values)
     with np.errstate(all="ignore"):
         squares = sum(np.square(columns.rows(array) - means) for array in arrays)
@@ -503,14 +483,14 @@ def _tell(columns: Columns, arrays: Sequence[Array]) -> bool:
         return False
     within = sum(float(np.square(a - a.mean()).sum()) for column in sizes.T if (a := column[np.isfinite(column)]).size)
     whole = float(np.square(sizes[known] - sizes[known].mean()).sum())
-    return within < (1.0 - _LEAST_TOLD) * whole
+    return within < (1.0 - least_told) * whole
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
     """Lost columns of one output, by place along ``axis``, among ``columns``.
 
-    ``are_shares``: what gives them, such as SOFTMAX, gives all of them one range, which no scale changes.
+    ``are_shares``: their operator, such as SOFTMAX, gives all of them one range, which no scale changes.
     """
 
     places: list[int]
@@ -521,12 +501,13 @@ class Lost:
 
     def text(self, name: str) -> str:
         """Return the text about these columns of output ``name``."""
+        named = 4
         part = " in part" if self.in_part else ""
         if self.columns == 1:
             return lost_output_text(name, part, are_shares=self.are_shares)
         one = len(self.places) == 1
         remedy = "scale columns alike inside the model, give them outputs of their own, or the last layer more bits"
-        some = ", ".join(map(str, self.places[:_NAMED])) + (", …" if len(self.places) > _NAMED else "")
+        some = ", ".join(map(str, self.places[:named])) + (", …" if len(self.places) > named else "")
         what = f"column{'' if one else 's'} {some}"
         if self.axis != _LAST:
             what = f"place{'' if one else 's'} {some} along axis {self.axis}"
@@ -540,9 +521,9 @@ class Lost:
 def lost_output_text(
     name: str, part: str = "", varies_by: float | None = None, *, are_shares: bool = False, known: bool = True
 ) -> str:
-    """Return the text for a lost output; ``varies_by``: its small variation over the samples.
+    """Return the text for a lost output.
 
-    ``are_shares``: its operator has a range by definition. ``known``: also a model that knows the samples loses it.
+    ``varies_by``: its small variation; ``known``: a model that knows all samples loses it too.
     """
     what = f"output {name!r} varies in the float model and is lost{part} in the quantised one"
     if not known:
@@ -554,7 +535,7 @@ def lost_output_text(
 
 
 def alike(arrays: Sequence[Array]) -> bool:
-    """Whether an output is the same for all of several samples."""
+    """Return whether an output is the same for all of several samples."""
     first, *others = arrays
     return bool(others) and all(np.array_equal(first, b, equal_nan=first.dtype.kind == "f") for b in others)
 
@@ -587,14 +568,14 @@ Indices = NDArray[np.int64]
 
 
 class ChannelAxes:
-    """What ``graph`` does with the channels of layers that its outputs are of."""
+    """Axes of outputs along which the channels of layers lie."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
         self._producers = {index: node for node in graph.nodes for index in node.outputs}
 
     def are_along(self, output: int, shape: Sequence[int], axis: int) -> bool | None:
-        """Whether all of a channel has one place along ``axis`` of a tensor; None where the layers are not known."""
+        """Return whether each channel has one place along ``axis`` of a tensor; None for unknown layers."""
         along = np.arange(shape[axis]).reshape(-1, *[1] * (len(shape) - 1 - axis))
         waiting, seen, layers = [(output, np.broadcast_to(along, shape))], {output}, 0
         known = True
@@ -614,7 +595,7 @@ class ChannelAxes:
         return True if known and layers else None
 
     def _sources(self, node: GraphNode, places: Indices) -> list[tuple[int, Indices]]:
-        """The operands that a node only moves, or takes element by element, with the places of their elements."""
+        """Return the operands that a node only moves or takes by element, with the places of their elements."""
         name, traits, axis = node.node.spec.name, node.node.spec.traits, node.node.options.get("axis") or 0
         shapes = [self._graph.tensors[tensor].shape if tensor >= 0 else None for tensor in node.inputs]
         full = [tuple(size for size in shape or () if size is not None) for shape in shapes]
@@ -633,7 +614,6 @@ class ChannelAxes:
         return []
 
 
-_HALF = 0.5
 # What may give logits of either sign, if nothing that is fused with it limits them.
 _OF_EITHER_SIGN = frozenset(
     {"FULLY_CONNECTED", "CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "BATCH_MATMUL", "ADD", "SUB"}
@@ -643,15 +623,16 @@ _CASTS = frozenset({"QUANTIZE", "DEQUANTIZE"})
 
 def unreached(graph: Graph) -> list[str]:
     """Return texts for outputs whose codes reach no score on one side of a half."""
+    half = 0.5
     found, scoring = [], list(_scoring(graph))
     for (name, node), ends in zip(scoring, ends_of(graph, [node.inputs[0] for _, node in scoring]), strict=True):
         if ends is None:
             continue
         least, most = (_score(graph, node, end) for end in ends)
         advice = "give samples with {} ones, as of what is to be told apart, or room for them (--output-room on)"
-        if most <= _HALF:
+        if most <= half:
             found.append(f"scores of output {name!r} are {most:.4g} at most on any input: {advice.format('larger')}")
-        elif least >= _HALF:
+        elif least >= half:
             found.append(f"scores of output {name!r} are {least:.4g} at least on any input: {advice.format('smaller')}")
     return list(dict.fromkeys(found))
 
@@ -667,7 +648,6 @@ def one_sided(graph: Graph, statistics: Statistics) -> list[str]:
 
 
 def _score(graph: Graph, node: GraphNode, logit: float) -> float:
-    """The score of ``logit``, as codes have it where the result is one of these."""
     exact, info = float(logistic(np.asarray(logit, np.float64))), graph.tensors[node.outputs[0]]
     if info.quant is None or not info.info.is_integer:
         return exact
@@ -675,10 +655,7 @@ def _score(graph: Graph, node: GraphNode, logit: float) -> float:
 
 
 def _scoring(graph: Graph) -> Iterator[tuple[str, GraphNode]]:
-    """The operators LOGISTIC whose results are moved to outputs, and whose operands may have both signs.
-
-    Each with the output's name.
-    """
+    """Yield the LOGISTIC operators behind outputs whose operands may have both signs, each with the output's name."""
     producers = {index: node for node in graph.nodes for index in node.outputs}
     for output in dict.fromkeys(graph.outputs):
         for node in _sources(producers, [output]):
@@ -687,7 +664,7 @@ def _scoring(graph: Graph) -> Iterator[tuple[str, GraphNode]]:
 
 
 def _sources(producers: Mapping[int, GraphNode], tensors: Sequence[int]) -> Iterator[GraphNode]:
-    """What computes the values that are moved to ``tensors``."""
+    """Yield the operators that compute the values moved to ``tensors``."""
     todo, seen = list(tensors), set[int]()
     while todo:
         node = producers.get(todo.pop())

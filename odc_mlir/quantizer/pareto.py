@@ -55,9 +55,9 @@ class Network:
         self._left += [capacity, backward]
 
     def source_side(self, source: int, sink: int) -> set[int]:
-        """The nodes on the source's side of the smallest cut; of several such cuts the one with fewest nodes there.
+        """Return the nodes on the source's side of the smallest cut, of several the one with fewest nodes.
 
-        Every path from source to sink must have a finite arc. Uses the network up.
+        Every path from source to sink must have a finite arc. The network is used up.
         """
         nothing = _NOTHING * max((left for left in self._left if left < math.inf), default=0.0)
         while True:
@@ -69,7 +69,6 @@ class Network:
                 pass
 
     def _levels(self, source: int, nothing: float) -> dict[int, int]:
-        """The distance of each node that can be reached."""
         levels, waiting = {source: 0}, deque([source])
         while waiting:
             node = waiting.popleft()
@@ -81,7 +80,7 @@ class Network:
         return levels
 
     def _augment(self, source: int, sink: int, levels: dict[int, int], tried: list[int], nothing: float) -> bool:
-        """Send what one more shortest path can take; False where there is none."""
+        """Send the flow of one more shortest path; return False if there is none."""
         path: list[int] = []
         node = source
         while node != sink:
@@ -102,7 +101,6 @@ class Network:
         return True
 
     def _usable(self, node: int, levels: dict[int, int], tried: list[int], nothing: float) -> int | None:
-        """The next arc of ``node`` that leads on."""
         arcs = self._arcs[node]
         while tried[node] < len(arcs):
             arc = arcs[tried[node]]
@@ -116,11 +114,6 @@ Precisions = dict[str, str]  # by layer name; layers left out are in the model's
 Levels = tuple[int, ...]
 
 _MOST_CHOICES = 600_000  # that are all tried: 3 ** 12 and some
-_MOST_CUTS = 48
-# Less than this part of the noise is not worth anything.
-_WORTHLESS = 1e-5
-# Up to this many layers, each is tried without in the end.
-_MOST_TRIED_WITHOUT = 8
 _SOURCE, _SINK = 0, 1
 
 
@@ -141,7 +134,7 @@ class Border:
     costs: tuple[float, ...]
 
     def cost(self, levels: Levels) -> float:
-        """What these levels cost."""
+        """Return the cost of these levels."""
         low, high = sorted((levels[self.first], levels[self.second]))
         return sum(self.costs[low:high])
 
@@ -166,7 +159,7 @@ class Problem:
 
     @cached_property
     def choices(self) -> int:
-        """How many there are."""
+        """Number of choices."""
         return math.prod(sum(map(math.isfinite, self.costs[i])) for i in self.free)
 
     def point(self, levels: Levels) -> Point:
@@ -185,24 +178,15 @@ class Point:
     cost: float
     noise: float
 
-    @property
-    def noise_db(self) -> float:
-        """Noise in dB; no noise counts as -300 dB."""
-        return 10.0 * math.log10(max(self.noise, 1e-30))
-
 
 def front(problem: Problem) -> list[Point]:
-    """The choices that no other beats in cost and noise, from the cheapest to the least noisy; see the module's text.
-
-    Without a choice there is the plain point alone.
-    """
+    """Return the choices that no other beats in cost and noise, from the cheapest on; see the module's text."""
     if problem.choices <= _MOST_CHOICES:
         return _exact(problem)
     return _unbeaten(_hull(problem))
 
 
 def _exact(problem: Problem) -> list[Point]:
-    """The front by trying everything."""
     allowed = [[k for k, cost in enumerate(problem.costs[i]) if math.isfinite(cost)] for i in problem.free]
     tried = np.array(list(itertools.product(*allowed)), np.int8).reshape(problem.choices, len(problem.free))
     columns: dict[int, NDArray[np.int8]] = {i: tried[:, place] for place, i in enumerate(problem.free)}
@@ -229,7 +213,6 @@ def _exact(problem: Problem) -> list[Point]:
 
 
 def _unbeaten(points: Sequence[Point]) -> list[Point]:
-    """The points that no other beats, from the cheapest on."""
     found: list[Point] = []
     for point in sorted(points, key=lambda point: (point.cost, point.noise, point.levels)):
         if not found or point.noise < found[-1].noise * (1.0 - 1e-9):
@@ -238,16 +221,19 @@ def _unbeaten(points: Sequence[Point]) -> list[Point]:
 
 
 def _hull(problem: Problem) -> list[Point]:
-    """The choices that are best for some price of noise, those that lie far apart first."""
+    """Return the best choices for some prices of noise, far apart ones first."""
+    # Less than this part of the noise is not worth anything.
+    worthless = 1e-5
+    most_cuts = 48
     cheapest = _best(problem, 0.0)
     if not cheapest.noise:
         return [cheapest]
     span = sum(max(filter(math.isfinite, row)) - min(row) for row in problem.costs) + sum(
         sum(border.costs) for border in problem.borders
     )
-    quietest = _best(problem, span / (_WORTHLESS * cheapest.noise))
+    quietest = _best(problem, span / (worthless * cheapest.noise))
     found, gaps, cuts = [cheapest, quietest], [(cheapest, quietest)], 2
-    while gaps and cuts < _MOST_CUTS:
+    while gaps and cuts < most_cuts:
         gaps.sort(key=lambda gap: (gap[1].cost - gap[0].cost) * math.log(gap[0].noise / max(gap[1].noise, 1e-30)))
         low, high = gaps.pop()
         if high.noise >= low.noise or high.cost <= low.cost:
@@ -261,10 +247,10 @@ def _hull(problem: Problem) -> list[Point]:
 
 
 def _best(problem: Problem, price: float) -> Point:
-    """The choice of least cost where noise costs ``price``: a smallest cut.
+    """Return the choice of least cost where noise costs ``price``: a smallest cut.
 
-    A node stands for a layer being at some level or above, one for a rounding that is that fine. A level that a layer
-    cannot have costs what the next that it can have costs, and means that.
+    A node represents a layer at some level or above, or a rounding that is so fine. A level that a layer cannot have
+    costs the same as the next possible one, and means that.
     """
     rows = {i: _filled(problem.costs[i]) for i in problem.free}
     nodes = {
@@ -325,30 +311,14 @@ def thinned(points: Sequence[Point], part: float) -> list[Point]:
     return found[::-1]
 
 
-def first_good(
-    count: int,
-    good_enough: Callable[[int], bool],
-    in_time: Callable[[], bool],
-    guess: Callable[[int, int], int | None] = lambda low, high: None,
-) -> int | None:
-    """The first of ``count`` points that is good enough, by bisection; None where the last is not, or for lack of time.
-
-    What has not been measured is not taken. Points are taken to get better from one to the next. ``guess`` says which
-    one between two is expected to be the first, None where it does not know; -1 stands for what is before all points.
-    After a guess that leaves more than half of them the middle one has its turn.
-    """
+def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
+    """Return the first good one of ``count`` points that get better, by bisection; None if the last is not good."""
     if not count or not in_time() or not good_enough(count - 1):
         return None
-    low, high, guesses = -1, count - 1, True
+    low, high = -1, count - 1
     while high - low > 1 and in_time():
-        between = high - low
-        expected = guess(low, high) if guesses else None
-        place = (low + high) // 2 if expected is None else min(max(expected, low + 1), high - 1)
-        if good_enough(place):
-            high = place
-        else:
-            low = place
-        guesses = not guesses or 2 * (high - low) <= between
+        place = (low + high) // 2
+        low, high = (low, place) if good_enough(place) else (place, high)
     return high
 
 
@@ -356,8 +326,10 @@ def without_needless(
     levels: Levels, costs: Sequence[Sequence[float]], good_enough: Callable[[Levels], bool], in_time: Callable[[], bool]
 ) -> Levels:
     """Return ``levels`` without changes that the limits do not need, dearest first; long lists stay."""
+    # Up to this many layers, each is tried without in the end.
+    most_tried_without = 8
     moved = [i for i, level in enumerate(levels) if level]
-    if len(moved) > _MOST_TRIED_WITHOUT or len(moved) < 2:
+    if len(moved) > most_tried_without or len(moved) < 2:
         return levels
     for i in sorted(moved, key=lambda i: (costs[i][0] - costs[i][levels[i]], i)):
         fewer = tuple(0 if place == i else level for place, level in enumerate(levels))
@@ -367,16 +339,14 @@ def without_needless(
 
 
 WIDE_BITS = 16  # of values
-_FEW_BITS = 4  # of weights
-_FLOAT_WORK = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
 
 
 @dataclass
 class Pricing:
     """Costs of layers ``names`` at ``levels``, which name precisions; ``fixed`` layers have no choice.
 
-    ``build`` makes the model with other precisions. ``plain``: what the target runs of it as it is, None without
-    target. ``pinned``: layers that have no choice between the first two levels, as known from :meth:`costs` on.
+    ``plain``: placement of the model as it is, None without a target. ``pinned``: layers without a choice between the
+    first two levels, known after :meth:`costs`.
     """
 
     options: Options
@@ -414,9 +384,9 @@ class Pricing:
         return rows
 
     def of_scheme(self, free: Sequence[int]) -> list[int]:
-        """Which of the layers that have a choice are in the scheme while they have its level.
+        """Return the layers with a choice that are in the scheme at its level.
 
-        Beside a wider level that differs in weights alone those without weights are not: they are the same in both.
+        Where the next level differs in weights alone, layers without weights are the same in both.
         """
         if len(self.levels) < 2 or not self._keep_values()[0]:
             return list(free)
@@ -424,26 +394,25 @@ class Pricing:
         return [place for place in free if weights.get(self.names[place])] or list(free)
 
     def _keep_values(self) -> list[bool]:
-        """Of each level but the first, whether it differs from that before in weights alone."""
+        """Return for each level but the first whether it differs from the one before in weights alone."""
         return [values_of(low) == values_of(high) for low, high in itertools.pairwise(self.levels)]
 
     @property
     def _counts_bytes(self) -> bool:
-        """Whether bytes of weights are what layers cost: codes of weights alone save nothing else."""
+        """True if layers cost bytes of weights: weight-only schemes save nothing else."""
         return self.options.max_bytes is not None or self.options.definition.weights_only
 
     def _bytes(self) -> list[list[float]]:
-        """Bytes of weights at each level."""
         elements = self.examination.weights()
         sizes = [(bits_of(name, True) or 32) / 8 for name in self.levels]
         return [[elements.get(name, 0) * size for size in sizes] for name in self.names]
 
     def _times(self, candidate: Candidate) -> list[list[float]]:
-        """Modelled nanoseconds with a target, else work."""
+        float_work = 8.0  # of a layer, where the scheme's is 1: no integer NPU takes it
         if self.rules is None or self.plain is None:
             work = self.examination.work()
             first = self._work_in(self.options.scheme)
-            factors = [_FLOAT_WORK if step == FLOAT else self._work_in(step) / first for step in self.levels]
+            factors = [float_work if step == FLOAT else self._work_in(step) / first for step in self.levels]
             return [[factor * max(work.get(name, 1.0), 1.0) for factor in factors] for name in self.names]
         columns = [self._placement(candidate, step) for step in self.levels]
         return [
@@ -451,7 +420,7 @@ class Pricing:
         ]
 
     def _left(self, candidate: Candidate) -> list[list[bool]]:
-        """Whether the target loses each layer, by level; empty without target."""
+        """Return whether the target loses each layer, by level; empty without a target."""
         if self.plain is None:
             return []
         columns = [self._placement(candidate, step) for step in self.levels]
@@ -461,8 +430,9 @@ class Pricing:
         ]
 
     def _work_in(self, step: str) -> float:
-        """Work of a layer in this precision, in bits of values: weights of 4 bits come in half the time."""
-        return bits_of(step, of_weights=False) * (0.5 if bits_of(step, of_weights=True) == _FEW_BITS else 1.0)
+        """Return the work of a layer in bits of values: weights of 4 bits come in half the time."""
+        few_bits = 4  # of weights
+        return bits_of(step, of_weights=False) * (0.5 if bits_of(step, of_weights=True) == few_bits else 1.0)
 
     def _placement(self, candidate: Candidate, step: str) -> Placement | None:
         """Return the target's placement with all layers in this precision; None if it cannot be built."""

@@ -18,7 +18,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from odc_mlir.quantizer.layers import Effect, Examination, effects, effects_told
@@ -36,8 +35,8 @@ from odc_mlir.quantizer.pareto import (
     thinned,
     without_needless,
 )
-from odc_mlir.quantizer.policy.options import ON, Options, PrecisionChoice
-from odc_mlir.quantizer.policy.readers import LITERT
+from odc_mlir.quantizer.policy.declarations import LITERT, ON
+from odc_mlir.quantizer.policy.options import Options, PrecisionChoice
 from odc_mlir.quantizer.policy.schemes import (
     FLOAT,
     NARROWER,
@@ -49,7 +48,7 @@ from odc_mlir.quantizer.policy.schemes import (
     wider_values,
     with_wide_weights,
 )
-from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, Limit
 
 if TYPE_CHECKING:
     from odc_mlir.quantizer.target import Placement, TargetRules
@@ -63,21 +62,6 @@ _Key = tuple[bool, tuple[tuple[str, str], ...]]
 # What outputs are to gain that have less than what is good: so much on the few samples of a search leaves 6 dB on most
 # others.
 GAIN_DB = 10.0
-_NEAR_DB = 1.0  # what they may lack of the nearest to that
-_MOST_TIME = 4.0  # of the plain model's, that this may take
-_MOST_BY_REFINING_DB = 6.0  # that outputs may lack for that to be tried
-_MOST_REFINED = 8  # points that are measured with codes refined by samples, which is slow
-# How many points are measured to show what the host could do better, and with how much left of the target's share.
-_EXPLORED = 5
-_LEAST_EXPLORED = 0.5
-_NEXT_TO_NOTHING = 1e-3  # of the noise: steps are no larger
-_ABOUT_THE_SAME = 0.02  # of the cost, that are not worth measuring one more where each takes long
-_MOST_IN_BUDGET, _FEWEST_IN_BUDGET = 48, 12  # points that are measured
-_MOST_BUDGET_MACS = 1 << 28  # of all of these together
-_MOST_CONFIRMED = 4  # models that are judged as the verdict does, in place of one that misses limits
-_MOST_CHEAPER = 6  # points that are measured where the most accurate misses limits, and all others that are known
-_TOO_HIGH = 1.1  # times what packages take, which some estimates are
-_MOST_COMPILED = 6  # choices whose packages tell what a budget of time holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +75,11 @@ class Tried:
     lacking: int = 0  # samples for which it lacks numbers
 
     def holds(self, limits: Iterable[Limit], aims: Sequence[float] = ()) -> bool:
-        """Whether all limits hold, outputs have at least these SQNR, and no sample lacks numbers."""
+        """Return whether limits hold, outputs have at least these SQNR, and no sample lacks numbers."""
         return not self.lacking and all(limit.holds(self.measures) for limit in limits) and self.lacks(aims) <= 0
 
     def lacks(self, aims: Sequence[float]) -> float:
-        """By how many dB the output that is farthest from its aim is below it; below zero where all are above."""
+        """Return by how many dB the output farthest from its aim is below it."""
         return max((aim - db for db, aim in zip(self.outputs_db, aims, strict=False)), default=-math.inf)
 
 
@@ -104,32 +88,25 @@ def outputs_db(measured: Measurement) -> tuple[float, ...]:
     return tuple(math.inf if errors.sqnr_db is None else errors.sqnr_db for errors in measured.outputs)
 
 
+def _with_margin(limits: tuple[Limit, ...]) -> tuple[Limit, ...]:
+    return tuple(limit.with_errors(0.5) for limit in limits)
+
+
 class ModelSource(Protocol):
-    """Builder of models with other precisions, and queries about them."""
+    """Builder of candidates with other precisions by layer, and queries about them.
 
-    def build(self, precisions: Mapping[str, str], *, refines: bool = False) -> Candidate:
-        """Return the candidate with these precisions by layer; ``refines``: with codes refined by samples as well."""
+    ``refines``: with codes refined by samples. ``draft``: without refined codes, which hardly change placement and
+    time. ``holds_unseen``: whether limits hold by cross-validation. ``size``: bytes of the file. ``share``: coverage.
+    """
 
-    def draft(self, precisions: Mapping[str, str]) -> Candidate:
-        """Return the candidate without refined codes, which change neither placement nor, much, time."""
-
-    def measure(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried:
-        """Measure the candidate on held-back samples."""
-
-    def holds_unseen(self, candidate: Candidate) -> bool:
-        """Return whether the limits hold as the verdict measures them, by cross-validation."""
-
-    def size(self, candidate: Candidate) -> int:
-        """Return the bytes of the candidate's file."""
-
-    def share(self, candidate: Candidate) -> float:
-        """Return the share of the model that coverage is measured by."""
-
-    def in_time(self) -> bool:
-        """Return whether there is time to try more."""
-
-    def say(self, text: str) -> None:
-        """Report progress."""
+    def build(self, precisions: Mapping[str, str], *, refines: bool = False) -> Candidate: ...
+    def draft(self, precisions: Mapping[str, str]) -> Candidate: ...
+    def measure(self, precisions: Mapping[str, str], candidate: Candidate) -> Tried: ...
+    def holds_unseen(self, candidate: Candidate) -> bool: ...
+    def size(self, candidate: Candidate) -> int: ...
+    def share(self, candidate: Candidate) -> float: ...
+    def in_time(self) -> bool: ...
+    def say(self, text: str) -> None: ...
 
 
 LIMITS, TIME, BYTES = "limits", "time", "bytes"
@@ -154,9 +131,8 @@ class SearchAim:
 class PrecisionSearch:
     """Search for precisions of the layers called ``names``; ``fixed`` ones were chosen by the user.
 
-    ``plain``: placement of the model as it is, None without a target; ``plain_db``: SQNR of its outputs without help.
-    ``may_refine``: codes refined by samples may help. ``is_large``: each model takes long to build and measure.
-    ``known_errors``: metric and errors by layer that replace measuring. ``least_share``: the least coverage.
+    ``plain``: placement of the model, None without a target; ``plain_db``: SQNR of its outputs without help.
+    ``may_refine``: refined codes may help. ``known_errors``: metric and errors by layer that replace measuring.
     """
 
     options: Options
@@ -236,21 +212,20 @@ class PrecisionSearch:
     # What is wanted.
 
     def _aims(self) -> tuple[float, ...]:
-        """The SQNR that each output should have: where the target's modelled time prices that, else none."""
+        """Return the SQNR aim of each output if the target prices wider values, else none."""
         if self.options.definition.weights_only or not self._runs(wider_values(self.options.scheme)):
             return ()
         return tuple(-math.inf if db >= GOOD_DB else min(GOOD_DB + GAIN_DB, db + GAIN_DB) for db in self.plain_db)
 
     def _runs(self, precision: str) -> bool:
-        """Whether there is a target that computes with values in this precision."""
         return self.rules is not None and precision != FLOAT and self.rules.takes(precision)
 
     def _has_need(self, first: Tried, aims: Sequence[float]) -> bool:
-        limits = self.limits if self.options.mixed != ON else self._with_margin()
+        limits = self.limits if self.options.mixed != ON else _with_margin(self.limits)
         return not (first.holds(limits, aims) and self.confirmed(first))
 
     def confirmed(self, tried: Tried) -> bool:
-        """Whether the verdict will say so too, if it says that limits hold."""
+        """Return whether the limits hold by cross-validation as well."""
         if not tried.holds(self.limits):
             return False
         if id(tried) not in self._unseen:
@@ -258,19 +233,13 @@ class PrecisionSearch:
         return self._unseen[id(tried)]
 
     def is_known(self, tried: Tried) -> bool:
-        """Whether limits were measured of it as the verdict does, or are missed by the search alone already."""
+        """Return whether cross-validation was done, or is needless because the search misses limits."""
         return id(tried) in self._unseen or not tried.holds(self.limits)
-
-    def _with_margin(self) -> tuple[Limit, ...]:
-        return tuple(limit.with_margin() for limit in self.limits)
 
     # What there is.
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
-        """The costs and noises of all layers; ``host``: whether layers may leave the target.
-
-        Layers that are real as it is take what others give them, in codes or not: no noise waits for these.
-        """
+        """Return costs and noises of all layers; ``host``: layers may leave the target. Float layers add no noise."""
         costs = self._pricing.costs(candidate, host=host)
         precisions = self.examination.precisions(candidate.graph)
         places = {name: place for place, name in enumerate(self.names) if precisions.get(name, FLOAT) != FLOAT}
@@ -299,22 +268,24 @@ class PrecisionSearch:
     # Measuring along the front.
 
     def _found(self, candidate: Candidate, aims: Sequence[float]) -> Tried | None:
-        """Return what replaces ``candidate`` by the aim; None where nothing does."""
         if self.aim.kind != LIMITS:
             return self._best_within_budget(candidate)
         levels = self._accurate(candidate, aims)
         return None if levels is None else self._made(levels)
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> Levels | None:
-        """The cheapest choice that is accurate enough; None where none is, or the plain one already."""
-        margin, holds = self._with_margin(), self.confirmed(self._first)
+        """Return the cheapest accurate choice; None if there is none, or it is the plain one."""
+        about_the_same = 0.02  # of the cost, that are not worth measuring one more where each takes long
+        most_refined = 8  # points that are measured with codes refined by samples, which is slow
+        most_time = 4.0  # of the plain model's, that this may take
+        margin, holds = _with_margin(self.limits), self.confirmed(self._first)
         may_leave = self.rules is not None and not holds
         # (whether layers may leave the target, how much longer it may take, what is asked for; None: as near as can be)
         wanted: list[tuple[bool, float, tuple[Limit, ...], Sequence[float] | None]] = []
         if aims:
-            wanted += [(False, _MOST_TIME, limits, aims) for limits in ([] if holds else [margin]) + [self.limits]]
-            wanted += [(True, _MOST_TIME, self.limits, aims)] if may_leave else []
-            wanted += [(host, _MOST_TIME, self.limits, None) for host in ((False, True) if may_leave else (False,))]
+            wanted += [(False, most_time, limits, aims) for limits in ([] if holds else [margin]) + [self.limits]]
+            wanted += [(True, most_time, self.limits, aims)] if may_leave else []
+            wanted += [(host, most_time, self.limits, None) for host in ((False, True) if may_leave else (False,))]
         if not holds or self.options.mixed == ON:
             wanted += [(False, math.inf, margin, ()), (False, math.inf, self.limits, ())]
             wanted += [(True, math.inf, self.limits, ())] if may_leave else []
@@ -333,12 +304,12 @@ class PrecisionSearch:
             most = longer * problem.point(problem.plain).cost
             points = [point for point in every if point.cost <= most]
             if self.is_large:
-                points = thinned(points, _ABOUT_THE_SAME)
+                points = thinned(points, about_the_same)
             for refines in (False, True) if self.may_refine else (False,):
                 if refines and self._is_far(points, limits, least):
                     break
                 self._refines = refines
-                chosen = points[::-1][:: -(-len(points) // _MOST_REFINED)][::-1] if refines and points else points
+                chosen = points[::-1][:: -(-len(points) // most_refined)][::-1] if refines and points else points
                 levels = self._cheapest(chosen, problem, limits, least)
                 if levels is not None:
                     return levels
@@ -346,24 +317,28 @@ class PrecisionSearch:
         return None
 
     def _nearest(self, aims: Sequence[float]) -> tuple[float, ...]:
-        """``aims`` lowered to somewhat below what came nearest of all that was measured and holds the limits.
+        """Return ``aims`` lowered to slightly below the nearest measured model within the limits.
 
-        Empty where even that lacks more than half of the gain, which its time is not worth.
+        Empty if even that lacks more than half of the gain, which is not worth its time.
         """
+        near_db = 1.0  # what they may lack of the nearest to that
         lacking = min(
             (tried.lacks(aims) for tried in self.tried.values() if tried.holds(self.limits)), default=math.inf
         )
-        return tuple(aim - max(lacking, 0.0) - _NEAR_DB for aim in aims) if lacking <= GAIN_DB / 2 else ()
+        return tuple(aim - max(lacking, 0.0) - near_db for aim in aims) if lacking <= GAIN_DB / 2 else ()
 
     def _is_far(self, points: Sequence[Point], limits: tuple[Limit, ...], aims: Sequence[float]) -> bool:
-        """Whether the most accurate of ``points`` misses by more than codes refined by samples could make up for."""
+        """Return whether the most accurate point misses by more than refined codes could recover."""
+        most_by_refining_db = 6.0  # that outputs may lack for that to be tried
         tried = None if not points else self.tried.get(self._key(points[-1].levels))
         if tried is None:
             return False
-        return tried.lacks(aims) > _MOST_BY_REFINING_DB or any(limit.is_far(tried.measures) for limit in limits)
+        return tried.lacks(aims) > most_by_refining_db or any(
+            limit.metric not in OF_ANSWERS and not limit.with_errors(2.0).holds(tried.measures) for limit in limits
+        )
 
     def _points(self, problem: Problem) -> list[Point]:
-        """The front without the plain point and those that take too much from the target, or all from the scheme."""
+        """Return the front without the plain point and those that leave target or scheme almost entirely."""
         points = [p for p in front(problem) if self._pricing.kept(p.levels) >= self.least_share]
         if self.aim.kind != LIMITS:
             return points
@@ -376,17 +351,12 @@ class PrecisionSearch:
     def _cheapest(
         self, points: Sequence[Point], problem: Problem, limits: tuple[Limit, ...], aims: Sequence[float]
     ) -> Levels | None:
-        """The cheapest of ``points`` that, as measured, holds the limits and has the SQNR; None where none has."""
+        """Return the cheapest of ``points`` that, as measured, holds the limits and has the SQNR."""
 
         def good_enough(levels: Levels) -> bool:
             return self._made(levels).holds(limits, aims)
 
-        place = first_good(
-            len(points),
-            lambda place: good_enough(points[place].levels),
-            self.models.in_time,
-            partial(self._expected, points, problem.point(problem.plain), aims),
-        )
+        place = first_good(len(points), lambda place: good_enough(points[place].levels), self.models.in_time)
         if place is None:
             return None
         # Models that do not know the samples are made for few points alone: each is several models.
@@ -405,39 +375,23 @@ class PrecisionSearch:
         is_allowed = self.aim.kind == LIMITS or {*self._levels}.issuperset(tried.precisions.values())
         return share > 0.0 and share >= self.least_share and is_allowed
 
-    def _expected(
-        self, points: Sequence[Point], plain: Point, aims: Sequence[float], low: int, high: int
-    ) -> int | None:
-        """Which point between two that were measured has the SQNR, if that goes with the noise; ``plain`` is at -1.
-
-        None where what was measured does not say.
-        """
-        before, at_low = (plain, self._first) if low < 0 else (points[low], self._made(points[low].levels))
-        lacking, spare = at_low.lacks(aims), -self._made(points[high].levels).lacks(aims)
-        if not (0.0 < lacking < math.inf and 0.0 <= spare < math.inf):
-            return None
-        start, end = before.noise_db, points[high].noise_db
-        wanted = start + (end - start) * lacking / (lacking + spare)
-        return min(range(low + 1, high), key=lambda place: abs(points[place].noise_db - wanted))
-
     def _explore(self, problem: Problem) -> None:
-        """Measure what other choices would bring, in equal steps of dB, until limits hold or most left the target.
-
-        At last codes of the most bits everywhere, and what is most accurate.
-        """
+        """Measure other choices in equal steps of dB, until limits hold or most left the target."""
+        next_to_nothing = 1e-3  # of the noise: steps are no larger
+        explored, least_explored = 5, 0.5  # measured points, and the least share that stays on the target
         plain = problem.point(problem.plain)
         points = [point for point in front(problem) if any(point.levels) and point.noise < plain.noise]
         if not points:
             return
-        least = max(points[-1].noise, _NEXT_TO_NOTHING * plain.noise) / plain.noise
-        wanted = [plain.noise * least ** (step / _EXPLORED) for step in range(1, _EXPLORED + 1)]
+        least = max(points[-1].noise, next_to_nothing * plain.noise) / plain.noise
+        wanted = [plain.noise * least ** (step / explored) for step in range(1, explored + 1)]
         steps = [next((point for point in points if point.noise <= most), points[-1]).levels for most in wanted]
         may_leave = True
         for precisions in map(self._precisions, steps):
             if not may_leave or not self.models.in_time():
                 break
             made = self._made_with(precisions)
-            may_leave = self.models.share(made.candidate) >= _LEAST_EXPLORED
+            may_leave = self.models.share(made.candidate) >= least_explored
             if may_leave and self.confirmed(made):
                 return
         for precisions in (*self._of_most_bits(problem), *([self._precisions(points[-1].levels)] if may_leave else [])):
@@ -445,28 +399,22 @@ class PrecisionSearch:
                 return
 
     def _of_most_bits(self, problem: Problem) -> Iterator[dict[str, str]]:
-        """Yield the widest codes of each layer that the search allows, then 16-bit weights beside 16-bit values.
-
-        Without a target nothing says what these cost.
-        """
+        """Yield the widest codes of each layer that the search allows, then 16-bit weights if no target prices them."""
         widest = self._precisions(self._widest(problem))
         yield widest
         if self.rules is None and self.options.reader != LITERT and WIDE_VALUES in self._levels:
             yield dict.fromkeys(sorted({*widest, *(self.names[place] for place in problem.free)}), WIDE_WEIGHTS)
 
     def _widest(self, problem: Problem) -> Levels:
-        """Codes of the most bits in each layer."""
         codes = [level for level, step in enumerate(self._levels) if step != FLOAT]
         return tuple(max(level for level in codes if math.isfinite(row[level])) for row in problem.costs)
 
     def _precisions(self, levels: Levels) -> dict[str, str]:
-        """The precisions that these levels mean, by layer name."""
         named = sorted(zip(self.names, levels, strict=True))
         steps = ((name, self._levels[level]) for name, level in named if level or name not in self._pricing.pinned)
         return {name: step for name, step in steps if step != self.options.scheme}
 
     def _key(self, levels: Levels) -> _Key:
-        """How candidates are built, and their precisions."""
         return self._key_of(self._precisions(levels))
 
     def _key_of(self, precisions: Mapping[str, str]) -> _Key:
@@ -485,9 +433,9 @@ class PrecisionSearch:
     # Within a budget.
 
     def least(self, candidate: Candidate, *, holds: bool) -> tuple[Candidate, bool]:
-        """The cheapest model that was made, is covered and keeps the limits, as ``candidate`` does if it ``holds``.
+        """Return the cheapest covered model within the limits, which ``candidate`` keeps if it ``holds``, and True.
 
-        The cheapest of all, and that it does not keep them, where none does.
+        Without such a model, the cheapest of all and False.
         """
         others = (tried for tried in self.tried.values() if tried is not self.chosen)
         ordered = sorted((tried for tried in others if self._is_covered(tried)), key=self._cost)
@@ -500,13 +448,13 @@ class PrecisionSearch:
 
     @property
     def is_tight(self) -> bool:
-        """Whether something that was measured, and is covered, is beyond the budget."""
+        """True if a measured and covered model exceeds the budget."""
         return any(self._is_covered(tried) and self._cost(tried) > self.aim.budget for tried in self.tried.values())
 
     def _best_within_budget(self, candidate: Candidate) -> Tried | None:
         """Return the most accurate model within the budget, preferably within the limits; None without one.
 
-        Bytes say nothing of time: for these layers leave the target only if limits are kept in no other way.
+        For a budget of bytes, layers leave the target only if limits are kept in no other way.
         """
         found: Tried | None = None
         for host in (True,) if self.rules is None or self.aim.kind == TIME else (False, True):
@@ -526,23 +474,20 @@ class PrecisionSearch:
     # What keeps the limits.
 
     def _cheaper(self, problem: Problem, points: Sequence[Point], levels: Levels) -> Tried | None:
-        """What keeps the limits of ``points`` that cost less than ``levels``, from the most accurate on.
-
-        Scores need not follow the noise: less accurate models may keep what a more accurate one misses.
-        """
+        """Measure ``points`` that cost less than ``levels``, as scores need not follow noise; return a good one."""
+        most_cheaper = (
+            6  # points that are measured where the most accurate misses limits, and all others that are known
+        )
         most = problem.point(levels).cost
         left = [point for point in points if point.cost <= most and self._key(point.levels) not in self.tried]
-        for point in left[:: -(-len(left) // _MOST_CHEAPER)] if left else []:
+        for point in left[:: -(-len(left) // most_cheaper)] if left else []:
             if not self.models.in_time():
                 break
             self._made(point.levels)
         return self._holding() if left else None
 
     def _holding(self) -> Tried | None:
-        """Return a measured model within the budget and the limits; None without one.
-
-        Of a few the most accurate, else of a few the cheapest.
-        """
+        """Return a measured model within budget and limits: of a few the most accurate, else of a few the cheapest."""
         others = [tried for tried in self.tried.values() if tried.holds(self.limits) and self._may_fit(tried)]
         accurate = sorted(others, key=lambda tried: -min(tried.outputs_db, default=math.inf))
         cheap = sorted(others, key=self._cost)
@@ -552,8 +497,9 @@ class PrecisionSearch:
     def _first_kept(
         self, among: Iterable[Tried], is_wanted: Callable[[Tried], bool] = lambda tried: True
     ) -> Tried | None:
-        """The first that keeps the limits and ``is_wanted``; None where none does of so many that are judged anew."""
-        left = _MOST_CONFIRMED
+        """Return the first that keeps the limits and ``is_wanted``; few are judged anew."""
+        most_confirmed = 4  # models that are judged as the verdict does, in place of one that misses limits
+        left = most_confirmed
         for tried in among:
             if not self.is_known(tried):
                 left -= 1
@@ -566,10 +512,11 @@ class PrecisionSearch:
     # What is within the budget.
 
     def _within(self, problem: Problem, points: Sequence[Point]) -> Levels | None:
-        """The most accurate choice within the budget; None where there is none. ``points``: the most accurate first.
+        """Return the most accurate choice within the budget, if any; ``points``: the most accurate first.
 
-        What estimates say of time is scaled as the last package tells, until that of the choice itself is known.
+        Estimates of time are scaled by the last package, until the package of the choice itself is known.
         """
+        most_compiled = 6  # choices whose packages tell what a budget of time holds
         as_asked = self._levels.index(self.options.scheme)
         plain = tuple(0 if name in self._pricing.pinned else as_asked for name in self.names)
         # The cheapest may be on no front: what costs no bytes by estimate has some, as parameters of wider values.
@@ -577,7 +524,7 @@ class PrecisionSearch:
         if self.aim.kind != TIME:
             return self._most_accurate(self._affordable(points, always))
         timed: list[Levels] = []
-        for _ in range(_MOST_COMPILED):
+        for _ in range(most_compiled):
             found = self._most_accurate(self._affordable(points, [*always, *timed]))
             asked = found or min(
                 [plain, *(point.levels for point in points[-1:])], key=lambda levels: self._cost(self._made(levels))
@@ -606,48 +553,48 @@ class PrecisionSearch:
         return max(among, key=lambda levels: min(self._made(levels).outputs_db, default=math.inf), default=None)
 
     def _compile(self, levels: Levels) -> None:
-        """Let the package say how long ``levels`` take, and so how much slower than estimated others are."""
+        """Compile the choice, and note how much slower the package is than its estimate."""
         assert self.rules is not None
         module = self._made(levels).candidate.module
         estimate = self.rules.time(module).ns
         self._slower = self.rules.time(module, compiled=True).ns / max(estimate, 1.0)
 
     def _time_ns(self, candidate: Candidate) -> float:
-        """How long an inference takes, as far as is known."""
         assert self.rules is not None
         module = candidate.module
         return self.rules.time(module).ns * (1.0 if self.rules.is_timed(module) else self._slower)
 
     @property
     def _most_in_budget(self) -> int:
-        """How many points of the front are measured for a budget of bytes; 0: so few that bisection finds more."""
+        """Number of points to measure for a budget of bytes; 0: bisection finds more."""
+        most_budget_macs = 1 << 28  # of all of these together
+        most_in_budget, fewest_in_budget = 48, 12  # points that are measured
         work = max(1, self.examination.macs * self.examination.samples)
-        most = min(_MOST_IN_BUDGET, _MOST_BUDGET_MACS // work)
-        return 0 if self.aim.kind != BYTES or most < _FEWEST_IN_BUDGET else most
+        most = min(most_in_budget, most_budget_macs // work)
+        return 0 if self.aim.kind != BYTES or most < fewest_in_budget else most
 
     def _is_affordable(self, levels: Levels) -> bool:
         return self._fits(self._made(levels))
 
     def _fits(self, tried: Tried) -> bool:
-        """Whether the model is within the budget, and enough of it covered."""
         return self._is_covered(tried) and self._cost(tried) <= self.aim.budget
 
     def _may_fit(self, tried: Tried) -> bool:
         """Return whether the model may be within the budget, as some estimates of time are too high."""
+        too_high = 1.1  # times what packages take, which some estimates are
         if self.aim.kind != TIME:
             return self._fits(tried)
         assert self.rules is not None
-        return self.rules.time(tried.candidate.module).ns <= _TOO_HIGH * self.aim.budget and self._is_covered(tried)
+        return self.rules.time(tried.candidate.module).ns <= too_high * self.aim.budget and self._is_covered(tried)
 
     def _fits_indeed(self, tried: Tried) -> bool:
-        """Whether it does by its package."""
+        """Return whether the package keeps the budget of time."""
         if self.aim.kind != TIME:
             return True
         assert self.rules is not None
         return self.rules.time(tried.candidate.module, compiled=True).ns <= self.aim.budget
 
     def _cost_of(self, candidate: Candidate) -> float:
-        """Return the bytes or nanoseconds of a model."""
         return self.models.size(candidate) if self.aim.kind == BYTES else self._time_ns(candidate)
 
     def _cost(self, tried: Tried) -> float:

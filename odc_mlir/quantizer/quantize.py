@@ -31,16 +31,8 @@ from odc_mlir.quantizer.advice import hint_of
 from odc_mlir.quantizer.candidates import Types, codes_brought, given_ranges, lost, scheme_of, taken_out
 from odc_mlir.quantizer.driver import Driver
 from odc_mlir.quantizer.models import graph_of, limited_masks, prepare, recorded_ranges, statistics_of_ranges
-from odc_mlir.quantizer.policy.options import (
-    AUTO,
-    EQUALIZE,
-    OFF,
-    SWITCH,
-    Options,
-    Progress,
-    check_samples,
-    make_options,
-)
+from odc_mlir.quantizer.policy.declarations import AUTO, EQUALIZE, OFF, OPTIONS, SWITCH
+from odc_mlir.quantizer.policy.options import Options, Progress, check_samples, make_options
 from odc_mlir.quantizer.policy.ranges import MINMAX
 from odc_mlir.quantizer.policy.verdict import FAILED, caution, describe, types_text
 from odc_mlir.quantizer.samples import Calibration, Labels, LoadOptions, check_finite, make_data, units_that_differ
@@ -60,10 +52,9 @@ from odc_mlir.transforms.quant.quant_attach_ranges import ranges_of as ranges_by
 class Quantized(ModelFile):
     """A quantised model.
 
-    ``model``: the module, in the circle dialect on quantised types. ``verdict``: how close it is to the float model;
-    see docs/quantisation.md for its keys. ``records``: what was recorded of the float model, if anything.
-    ``statistics``: of the tensors that ranges were chosen for, after equalisation. ``original``: the float model.
-    ``equalization``: between which layers scales were moved, as ``equalize`` takes it in a ``.json`` file.
+    ``model``: the module, in the circle dialect on quantised types. ``verdict``: accuracy; see docs/quantisation.md for
+    its keys. ``records``, ``statistics``: of the float model, and of the tensors after equalisation. ``original``: the
+    float model. ``equalization``: pairs of layers as ``equalize`` takes them in a ``.json`` file.
     """
 
     model: ModuleOp
@@ -77,7 +68,7 @@ class Quantized(ModelFile):
 
     @property
     def passed(self) -> bool:
-        """Whether the model keeps all limits, on samples that are no made-up inputs."""
+        """True if the model keeps all limits on given or recorded samples."""
         return bool(self.verdict["passed"])
 
     @property
@@ -97,7 +88,7 @@ class Quantized(ModelFile):
 
     @property
     def failed(self) -> bool:
-        """Whether the model misses a limit, or what else passing takes, on whatever it was checked on."""
+        """True if the model misses a limit or has a problem."""
         return bool(self.verdict["status"] == FAILED)
 
     def save_records(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
@@ -106,15 +97,12 @@ class Quantized(ModelFile):
 
     def report_html(self) -> str:
         """The verdict as a page that stands alone."""
-        from odc_mlir.quantizer.report import drawing_of, render
+        from odc_mlir.quantizer.report import render, weights_of
 
-        return render(self.verdict, self.statistics, drawing_of(graph_of(self.model), self.verdict["layers"]))
+        return render(self.verdict, self.statistics, weights_of(graph_of(self.model), self.verdict["layers"]))
 
     def require_passed(self) -> None:
-        """Raises AccuracyError, naming the worst layers, where the model misses a limit.
-
-        One that could be checked on made-up inputs only (status "unchecked") is let through.
-        """
+        """Raise AccuracyError, naming the worst layers, if the model misses a limit; "unchecked" ones pass."""
         if self.failed:
             raise AccuracyError(f"the quantised model {describe(self.verdict)}", hint=hint_of(self.verdict))
 
@@ -123,9 +111,9 @@ class Quantized(ModelFile):
 
 
 def save_records(records: Records, model: Model, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-    """Write ``records`` of the float ``model`` to a new file: a minmax.bin by the name's end, else a store.
+    """Write ``records`` of the float ``model`` to a new file: minmax.bin by the suffix ``.bin``, else a store.
 
-    Records are replaced, any other file with ``overwrite`` only (else OptionError).
+    Records are replaced, other files only with ``overwrite`` (else OptionError).
     """
     if Path(path).suffix.lower() == ".bin":
         write_output(path, write_minmax(records, model), RECORDS, overwrite=overwrite)
@@ -160,14 +148,11 @@ def quantize(
     progress: Progress | None = None,
     **chosen: Any,
 ) -> Quantized:
-    """Quantise the float ``model``; the result has a verdict on its accuracy.
+    """Quantise the float ``model``; the result has a verdict on its accuracy. Raises OdcError.
 
-    ``calibration``: samples to choose ranges by. Some are held back to check on, unless there are samples for
-    ``evaluation``. ``max_samples`` and ``pictures`` apply to samples in files. ``labels``: right answers for those
-    samples (``True``: array ``y`` of their file). ``records``: recorded ranges in place of calibration samples;
-    ranges in the model's own types serve as well. ``chosen``: fields of
-    :class:`odc_mlir.quantizer.policy.options.Options`. Where no samples are needed and none are given, the model is
-    checked on random inputs; the status is then "unchecked" at best, which is logged. Raises OdcError.
+    See ``odc_mlir.quantize`` for the arguments; ``chosen``: fields of
+    :class:`odc_mlir.quantizer.policy.options.Options`. Without samples, where none are needed, the model is checked on
+    random inputs; the status is then "unchecked" at best, which is logged.
     """
     module = loading.copied(model)
     stored, ready = export_model(module), taken_out(module)
@@ -195,7 +180,7 @@ def quantize(
             )
         base.records = known
     if not data.fit:
-        check_samples(options.by_name())
+        check_samples(options)
     elif not options.definition.weights_only:
         base = limited_masks(base, data.fit)
     # The products are many and small: several threads would wait for one another longer than they work. Numbers that
@@ -233,16 +218,6 @@ def _check_sources(
             np.asarray(labels)
 
 
-# Options that choose parameters, with the values that ask for nothing of a model that brings its own.
-_IDLE: Mapping[str, tuple[Any, ...]] = {
-    "ranges": (AUTO, MINMAX),
-    "headroom": (None, 0.0),
-    "output_room": (AUTO, OFF),
-    "normalize": (AUTO, OFF),
-    "rounding": (AUTO, OFF),
-}
-
-
 def _scheme_brought(chosen: Mapping[str, Any], brought: Types) -> Mapping[str, Any]:
     """Return ``chosen`` with the scheme that a fake-quantised model was trained for, unless one is given."""
     says = chosen.get("scheme") or chosen.get("config") or chosen.get("mixed") not in (None, *SWITCH, True, False)
@@ -253,21 +228,22 @@ def _with_brought(options: Options, brought: Types) -> Options:
     """Return plain options for fake-quantised models: they were trained with their parameters."""
     if not brought:
         return options
-    plain: dict[str, Any] = {"equalize": EQUALIZE[0], "ranges": MINMAX}
-    plain |= dict.fromkeys(("output_room", "normalize", "rounding", "correction"), OFF)
     if options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation would change values whose parameters the model already has", hint="omit it")
     usual = replace(options, headroom=None).chosen_headroom
-    for name, idle in _IDLE.items():
-        if getattr(options, name) not in idle and (name, getattr(options, name)) != ("headroom", usual):
+    plain: dict[str, Any] = {"ranges": MINMAX, **dict.fromkeys(("output_room", "normalize", "rounding"), OFF)}
+    allowed = {name: (value, *OPTIONS[name].idle) for name, value in plain.items()} | {"headroom": (None, 0.0, usual)}
+    for name, idle in allowed.items():
+        if getattr(options, name) not in idle:
             raise OptionError(
                 f"{name} would choose parameters that the model already has from its training", hint=f"omit {name}"
             )
+    plain |= {"equalize": EQUALIZE[0], "correction": OFF}
     return replace(options, **{name: value for name, value in plain.items() if getattr(options, name) == AUTO})
 
 
 def _as_target_likes(chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with the form of weights that the target runs best; a processor runs all types, and has no say."""
+    """Return the options with the form of weights that the target runs best; a CPU runs all."""
     target = chosen.get("target")
     if target is None or is_cpu(target):
         return {**chosen, "target": None}
@@ -284,7 +260,7 @@ def embed_ranges(
     max_samples: int | None = None,
     pictures: Pictures | None = None,
 ) -> tuple[ModuleOp, Records]:
-    """The float ``model`` with recorded ranges in its types, and the records: what ONE's record-minmax writes.
+    """Return the float ``model`` with recorded ranges in its types, like ONE's record-minmax, and the records.
 
     ``auto`` takes percentiles over runs, as record-minmax does. Raises OdcError.
     """
@@ -304,23 +280,18 @@ def embed_ranges(
 
 
 def _input_ranges(records: Records | None) -> dict[str, tuple[float, float]]:
-    """The least and the largest value of each tensor that was recorded."""
     statistics = {} if records is None else records.statistics()
     return {name: (item.minimum, item.maximum) for name, item in statistics.items() if item.runs}
 
 
 def _digest(model: Source) -> str:
-    """The digest of a model's file, empty for a module, which has none."""
     return "" if isinstance(model, ModuleOp) else content_digest(model)
 
 
 def _known(
     records: RecordSource | None, module: ModuleOp, stored: Model, digest: str
 ) -> tuple[Records | None, list[list[Array]]]:
-    """Records made before, in a file or in the types of ``module``, and the inputs that are kept with them.
-
-    Raises RecordsError for those of another model.
-    """
+    """Return records from a file or from the types of ``module``, and recorded inputs; raise RecordsError."""
     found, inputs = _found(records, module, stored)
     if found is not None and records is not None:
         where = None if isinstance(records, Records) else os.fspath(records)

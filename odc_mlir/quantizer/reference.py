@@ -18,7 +18,6 @@ from odc_mlir.errors import InputError, ModelError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
 from odc_mlir.quantizer.execution import BatchRunner, float_names
-from odc_mlir.quantizer.labels import check_answers, check_class_numbers, meant_for, misfit
 from odc_mlir.quantizer.measurement import Measurement, Powers, constant_outputs, signal_and_noise, variation
 from odc_mlir.quantizer.outputs import (
     DECIDED,
@@ -50,11 +49,12 @@ from odc_mlir.quantizer.outputs import (
 )
 from odc_mlir.quantizer.policy.verdict import OF_ANSWERS, OF_LABELS, Answers, measure_key, metric_name
 from odc_mlir.quantizer.samples import check_unit
-from odc_mlir.quantizer.scores import Recall, Scorer, recall_drop, recalls
 from odc_mlir.runtime.execution.binding import to_codes, to_reals
 from odc_mlir.runtime.execution.executor import HostExecutor
 from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.reporting.labels import check_answers, check_class_numbers, meant_for, misfit
 from odc_mlir.runtime.reporting.metrics import INTERVALS, ErrorMeter, Tolerance, interval_of
+from odc_mlir.runtime.reporting.scores import Recall, Scorer, recall_drop, recalls
 from odc_mlir.runtime.reporting.scoring import OF_NUMBERS, compared, said, yes_above
 
 Samples = Sequence[Sequence[Array]]
@@ -64,12 +64,11 @@ _SLIGHT = 0.1
 
 
 class FloatOutputs:
-    """The float model's answers to ``samples``.
+    """Outputs of the float model for ``samples``, and the kinds of its outputs.
 
-    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`. ``like``: the
-    same model's for other samples, by which it is known what outputs are, such as scores of classes; labels are
-    then some of its own, as :attr:`labels` has them, which are checked already. ``metric``: what the user limits; one
-    of answers says that outputs have such which may have.
+    ``labels``: known answers, one for each sample; see :func:`odc_mlir.runtime.reporting.scoring.score`. ``like``:
+    outputs of the same model for other samples, which determine the kinds of outputs; labels are then checked already.
+    ``metric``: metric that the user limits; one of answers makes outputs answers that may be such.
     """
 
     def __init__(
@@ -123,7 +122,7 @@ class FloatOutputs:
         self._undecided: set[int] = self._find_undecided() if like is None else like._undecided
 
     def answers(self, outputs: Sequence[Sequence[Array]]) -> list[Array]:
-        """What labels are compared with of each sample, as reals; as integers if they are places, or yes and no."""
+        """Return the answers of each sample that labels are compared with: reals, or integers for indices."""
         first = [self._answering.of(found) for found in outputs]
         if self._answering.output in self.places:
             return [found.astype(np.int64) for found in first]
@@ -131,7 +130,7 @@ class FloatOutputs:
         return first if self._yes_above is None else said(first, self._yes_above)
 
     def _find_undecided(self) -> set[int]:
-        """The outputs of places that may differ where classes are nearly as likely."""
+        """Return the outputs of places that may differ where classes are nearly as likely."""
         found = set()
         for place, places in self.places.items():
             classes = self._expected[0][places.searched].shape[places.axis]
@@ -146,7 +145,7 @@ class FloatOutputs:
 
     @property
     def metric(self) -> str | None:
-        """What known answers are scored by; None without."""
+        """Name of the score by known answers; None without any."""
         return None if self.scorer is None else self.scorer.metric
 
     @cached_property
@@ -158,24 +157,20 @@ class FloatOutputs:
 
     @property
     def measurable(self) -> int:
-        """How many samples measures are of."""
+        """Number of samples with finite outputs."""
         return len(self.samples) - len(self.silent)
 
     @property
     def constant(self) -> bool:
-        """Whether all outputs are the same for every sample, which then say nothing of accuracy.
-
-        A single sample does say something by outputs of several elements.
-        """
+        """True if all outputs are the same for every sample; one sample needs outputs of several elements."""
         if len(self.outputs) == 1:
             return all(value.size <= 1 for value in self.outputs[0])
         return all(map(alike, zip(*self.outputs, strict=True)))
 
     def untold(self) -> list[tuple[int, bool]]:
-        """The outputs that are the same for all of several samples, by place, and whether that may be.
+        """Return the outputs that are the same for all of several samples, by place, and whether that may be.
 
-        It may where they do not depend on inputs, where answers are no reals, and for results such as a count beside
-        others of the same operator that vary.
+        It may if they do not depend on inputs, are no reals, or have siblings of the same operator that vary.
         """
         places = [place for place, arrays in enumerate(zip(*self.outputs, strict=True)) if alike(arrays)]
         varied = {self.graph.outputs[place] for place in range(len(self.spans)) if place not in places}
@@ -195,23 +190,20 @@ class FloatOutputs:
         return self._columns[place][0]
 
     def has_own_columns(self, place: int) -> bool:
-        """Whether columns of output ``place`` are single, each of its own size, and not shares of one range."""
+        """Return whether columns of output ``place`` are quantities of their own, not shares of one range."""
         return self.columns(place).are_single and not self.are_shares(place)
 
     def are_shares(self, place: int) -> bool:
-        """Whether output ``place`` has parts of a range that its operator defines, in any order."""
+        """Return whether output ``place`` has parts of a range that its operator defines, in any order."""
         node = last_operator(self.graph, self.graph.outputs[place], in_order=False)
         return node is not None and node.node.spec.name in INTERVALS.keys() | SOFTMAX
 
     def splits(self, place: int) -> bool:
-        """Whether columns of output ``place`` count as tensors of their own."""
+        """Return whether columns of output ``place`` count as tensors of their own."""
         return (place, None) not in self._parts
 
     def varies_in_units(self, place: int) -> bool:
-        """Return whether output ``place`` has separate columns, most varying by a tenth of their size.
-
-        Columns of one unit seem to have several where samples are nearly alike.
-        """
+        """Return whether output ``place`` has separate columns, most varying by a tenth of their size."""
         if not self.splits(place):
             return False
         rows = [self.columns(place).rows(outputs[place]) for outputs in self.outputs]
@@ -222,19 +214,19 @@ class FloatOutputs:
         return bool(np.median(varies_by - _SLIGHT * sizes) > 0.0)
 
     def _parts_of(self, place: int) -> list[tuple[int, int | None]]:
-        """Output ``place`` as a whole, or its columns where each has its own size: noise of one is none of another."""
+        """Return output ``place`` as a whole, or its columns if each has its own size."""
         columns = self.columns(place)
         if not self.has_scores(place) and columns.differ and self.has_own_columns(place):
             return [(place, column) for column in range(len(columns.low))]
         return [(place, None)]
 
     def is_bounded(self, place: int) -> bool:
-        """Whether output ``place`` has a range by its operator's definition, whatever samples show of it."""
+        """Return whether output ``place`` has a range by its operator's definition."""
         node = last_operator(self.graph, self.graph.outputs[place])
         return node is not None and node.node.spec.name in INTERVALS
 
     def varies_slightly(self, place: int) -> float | None:
-        """By how much an output with a range of its own varies, where that is a tenth of it or less; else None."""
+        """Return the variation of a bounded output if it is a tenth of its range or less, else None."""
         if not self.is_bounded(place) or len({outputs[place].shape for outputs in self.outputs}) != 1:
             return None
         found = float(np.ptp([outputs[place] for outputs in self.outputs], axis=0).max(initial=0.0))
@@ -242,10 +234,7 @@ class FloatOutputs:
 
     @cached_property
     def classifier(self) -> str | None:
-        """``softmax`` where the first output is one over several classes, ``logits`` where it is these.
-
-        ``places`` where any output is of places, such as classes, itself; else None.
-        """
+        """Kind of classifier: ``softmax`` or ``logits`` by the first output, ``places`` for indices, else None."""
         if self._like is not None:
             return self._like.classifier
         other = "places" if self.places else None
@@ -270,7 +259,7 @@ class FloatOutputs:
         return self._may_have_scores(place) and are_scores(self._rows(place), self._is_alone)
 
     def has_scores(self, place: int) -> bool:
-        """Whether columns of output ``place`` are scores of one unit, whatever their sizes."""
+        """Return whether columns of output ``place`` are scores of one unit."""
         return place in self.logits or (place == 0 and self.classifier is not None)
 
     @property
@@ -285,27 +274,26 @@ class FloatOutputs:
 
     @property
     def _is_alone(self) -> bool:
-        """Whether there is one output, beside places."""
         return len(self.graph.outputs) - len(self.places) <= 1
 
     def _is_searched(self, place: int) -> bool:
-        """Whether what computes output ``place`` is searched for places, which are the answers."""
+        """Return whether the operator behind output ``place`` is searched for places, which are the answers."""
         node = last_operator(self.graph, self.graph.outputs[place])
         return any(last_operator(self.graph, self._decisive[at]) is node for at in self.places)
 
     def _rows(self, place: int, classes: int | None = None) -> NDArray[np.float64]:
-        """Output ``place`` of all samples, [samples, elements], or all its rows of so many ``classes``."""
+        """Return output ``place`` of all samples, [samples, elements], or its rows of ``classes``."""
         values = np.stack([np.ravel(outputs[place]) for outputs in self.outputs]).astype(np.float64)
         return values if classes is None else values.reshape(-1, classes)
 
     def classifies(self, place: int) -> bool:
-        """Whether the largest value of output ``place`` is an answer, or the output is of such answers."""
+        """Return whether output ``place`` holds classes or their scores."""
         node = last_operator(self.graph, self.graph.outputs[place])
         shares = node is not None and node.node.spec.name in SOFTMAX
         return shares or place in self.places or place in self.logits
 
     def classes(self, place: int) -> int | None:
-        """How many elements of output ``place`` one answer is chosen from, row after row; None: all that it has."""
+        """Return the number of classes in each row of output ``place``; None: all its elements."""
         node = last_operator(self.graph, self.graph.outputs[place])
         if node is None or node.node.spec.name not in SOFTMAX:
             return self._width(place)
@@ -317,7 +305,7 @@ class FloatOutputs:
         return classes if classes > 0 and not any(array.size % classes for array in found) else None
 
     def _width(self, place: int) -> int | None:
-        """How long each of several rows of output ``place`` is; None: there is one, or none that have a length."""
+        """Return the length of each of several rows of output ``place``; None for a single row."""
         shapes = {outputs[place].shape for outputs in self.outputs}
         widths: set[int] = {shape[-1] for shape in shapes if shape}
         width = widths.pop() if len(widths) == 1 else 0
@@ -325,10 +313,10 @@ class FloatOutputs:
 
     @cached_property
     def answers_of_one(self) -> list[Answers]:
-        """How many answers a sample has, places or rows of classes, in each output of such.
+        """Number of answers of a sample, indices or rows of classes, for each output of such.
 
-        Several rows of one sample, as pixels along an edge, are undecided in nearly every sample; a single class, of
-        which the model says how likely it is, should be that of the float model.
+        Of several rows, as pixels along an edge, some are always undecided; a single class with shares should agree
+        exactly.
         """
         return [self._answers_of_one(place) for place in self._deciding if self.classes(place) != 1]
 
@@ -350,7 +338,7 @@ class FloatOutputs:
 
     @property
     def labels_of_one(self) -> float:
-        """How many labels a sample has; one without any."""
+        """Number of labels of a sample; one without any."""
         return 1.0 if self.labels is None else self.labels.size / len(self.samples)
 
     @cached_property
@@ -361,7 +349,7 @@ class FloatOutputs:
 
     @property
     def has_values(self) -> bool:
-        """Whether any output is of values, which have distances, and not of places."""
+        """True if any output holds values, which have distances, and not indices."""
         return len(self.places) < len(self.graph.outputs)
 
     def _nats_of(self, place: int) -> Callable[[Array], Array] | None:
@@ -370,10 +358,9 @@ class FloatOutputs:
         return None if node is None else NATS.get(node.node.spec.name)
 
     def decides_alike(self, number: int, found: Array, place: int = 0) -> float:
-        """Whether scores of sample ``number`` choose a class that the float model gives at least half its odds.
+        """Return 1 if scores of sample ``number`` choose a class with half the odds of the float model's, else 0.
 
-        1 if so, else 0, of rows their mean; parts of 1 where several are the highest, see
-        :func:`odc_mlir.quantizer.outputs.share_of_ties`.
+        The mean over rows, with parts of 1 for ties: see :func:`odc_mlir.quantizer.outputs.share_of_ties`.
         """
         array, nats = self.outputs[number][place], self._nats_of(place)
         width = self.classes(place) or array.size
@@ -384,10 +371,7 @@ class FloatOutputs:
         return float(share_of_ties(expected, least, reals, reals.max(axis=-1)).mean())
 
     def _may_have_rows(self, place: int) -> bool:
-        """Whether output ``place`` may be logits by its form, in one row or several.
-
-        Logits are of one unit, and labels that are as many numbers say that it has these.
-        """
+        """Return whether output ``place`` may hold logits: columns of one unit, and labels that are no numbers."""
         node = last_operator(self.graph, self.graph.outputs[place])
         first = self.outputs[0][place]
         return not (
@@ -400,15 +384,15 @@ class FloatOutputs:
         )
 
     def _may_have_scores(self, place: int) -> bool:
-        """Whether output ``place`` may be logits of one answer by its form; an image's code has as many elements."""
+        """Return whether output ``place`` may be logits of one answer; a code of an image has as many elements."""
         first, inputs = self.outputs[0][place], {np.size(array) for array in self.samples[0]}
         is_row = first.ndim == 2 and first.shape[0] == 1 and first.size not in inputs
         return is_row and self._may_have_rows(place)
 
     def _span(self, place: int) -> float | None:
-        """What errors of output ``place`` are parts of: its operator's range, else that over all samples.
+        """Return the range that errors of output ``place`` are relative to: its operator's, else that over all samples.
 
-        An output that never changes has its magnitude instead; None where that is zero too.
+        A constant output has its magnitude instead; None if that is zero.
         """
         node = last_operator(self.graph, self.graph.outputs[place])
         if place in self.places:
@@ -427,7 +411,6 @@ class FloatOutputs:
 
     @cached_property
     def _deciding(self) -> list[int]:
-        """The outputs of answers."""
         return [place for place in range(len(self.graph.outputs)) if self.classifies(place)]
 
 
@@ -448,7 +431,6 @@ _Run = tuple[list[Array], dict[int, Array]]  # of one sample outputs, and decisi
 _MayRun = tuple[list[Array] | None, dict[int, Array]]  # None where it cannot be run
 _Runs = Iterator[_MayRun]
 
-_EXACT = Tolerance(0.0, 0.0)
 _MOST_TOGETHER = 1 << 16  # elements of outputs of several samples that are metered at once
 # How much of a logit's squared error shows in scores of a half: of SOFTMAX in two scores, by two logits.
 _SQUARED_SLOPES = {"SOFTMAX": 1 / 4, "LOGISTIC": 1 / 16}
@@ -462,10 +444,7 @@ class Reference(FloatOutputs):
     """The float model's answers, which candidates are compared with."""
 
     def measure(self, *graphs: Graph, keep: bool = False) -> Measurement:
-        """Run ``graphs``, which take turns, on all samples and compare; ``keep`` their outputs.
-
-        Quantised inputs and outputs are converted. Raises ModelError when the models' outputs do not correspond.
-        """
+        """Run ``graphs``, which take turns, on all samples and compare; ``keep`` their outputs. Raise ModelError."""
         outputs = graphs[0].output_infos()
         if len(outputs) != len(self.graph.outputs):
             raise ModelError(
@@ -475,9 +454,9 @@ class Reference(FloatOutputs):
         return self._compared(parts, [info.name for info in outputs], keep)
 
     def unsettled(self, measured: Measurement) -> dict[int, float]:
-        """By output of scores the square of the error in one of a half, between two answers, as logits' errors have it.
+        """Return the square of the error in a score of a half, by output of scores, from the errors of the logits.
 
-        Of samples that are all sure, scores show nothing of that: errors of logits hardly change what is nearly one.
+        Where all samples are sure, scores hide errors of logits.
         """
         found = {}
         for part, (place, at) in enumerate(self._parts):
@@ -490,10 +469,7 @@ class Reference(FloatOutputs):
 
     @cached_property
     def constant_measures(self) -> list[dict[str, float | None]]:
-        """What limits are checked against, of outputs that say nothing; see :func:`constant_outputs`.
-
-        None where those of the float model are the same for all samples, and so say nothing either.
-        """
+        """Measures of constant outputs (:func:`constant_outputs`); none if the float model's outputs are constant."""
         names = [info.name for info in self.graph.output_infos()]
         every = list(zip(*self.outputs, strict=True))
         made = [] if self.constant else constant_outputs(every, list(self.places))
@@ -506,12 +482,12 @@ class Reference(FloatOutputs):
         return [float(found.sum()) for found in variation(every, list(self.places))]
 
     def _compared(self, parts: Sequence[_Runs], names: list[str], keep: bool) -> Measurement:
-        """What ``parts``, which take turns, give for the samples, beside the float model."""
+        exact = Tolerance(0.0, 0.0)
         answering = self.answering_places
         meters = [
             PlaceMeter()
             if place in self.places
-            else ErrorMeter(_EXACT, top=place in answering, classes=self.classes(place), interval=span)
+            else ErrorMeter(exact, top=place in answering, classes=self.classes(place), interval=span)
             for place, span in enumerate(self.spans)
         ]
         noise = np.zeros(len(self.spans))
@@ -556,15 +532,11 @@ class Reference(FloatOutputs):
         )
 
     def _metered(
-        self,
-        parts: Sequence[_Runs],
-        meters: Sequence[ErrorMeter | PlaceMeter],
-        columns: Sequence[Sequence[Columns]],
+        self, parts: Sequence[_Runs], meters: Sequence[ErrorMeter | PlaceMeter], columns: Sequence[Sequence[Columns]]
     ) -> Iterator[tuple[int, Sequence[Array], _Run, bool]]:
-        """Each sample's number, outputs, what ``parts``, which take turns, give for it, and whether that lacks numbers.
+        """Yield each sample's number, expected outputs, outputs of ``parts``, which take turns, and if numbers lack.
 
-        ``meters`` and ``columns`` of each output have seen that. Small outputs of many samples are shown to them
-        together, as most of the time would go into calls.
+        Several small outputs are metered together, because most of the time would go into calls.
         """
         count = max(1, _MOST_TOGETHER // max(1, sum(array.size for array in self.outputs[0])))
         for start in range(0, len(self.outputs), count):
@@ -587,7 +559,7 @@ class Reference(FloatOutputs):
         return [] if self.labels is None else recalls(self._firsts, self.answers(found), self.labels)
 
     def _lost(self, place: int, found: Sequence[Columns]) -> tuple[list[Lost], list[Lost]]:
-        """The columns of output ``place`` that are lost, or in part, in a model that has the columns ``found``."""
+        """Return the columns of output ``place`` that are lost, or in part, in a model with the columns ``found``."""
         made: tuple[list[Lost], list[Lost]] = [], []
         for number, (columns, others) in enumerate(zip(self._columns[place], found, strict=True)):
             lost = columns.lost(others, single=number == 0 and self.splits(place))
@@ -597,10 +569,7 @@ class Reference(FloatOutputs):
         return made
 
     def _share_decided(self, number: int, place: int, found: Array, decisive: Array | None) -> float:
-        """The share of answers in output ``place`` of sample ``number`` that are the float model's, or nearly.
-
-        ``decisive``: what they were decided by, if that is known.
-        """
+        """Return the share of answers in output ``place`` that are the float model's, or nearly, given their logits."""
         if place not in self.places:
             return self.decides_alike(number, found, place)
         expected = self.outputs[number][place]
@@ -613,7 +582,6 @@ class Reference(FloatOutputs):
         return float(np.mean(alike)) if alike.size else 1.0
 
     def _runs(self, graph: Graph, samples: Samples) -> _Runs:
-        """What ``graph`` makes of each sample: its outputs, and the decisive tensors, as reals."""
         inputs, outputs = graph.input_infos(), graph.output_infos()
         known = self._known_in(graph)
         names = float_names(graph, known)
@@ -631,7 +599,7 @@ class Reference(FloatOutputs):
             yield [to_reals(info, value) for info, value in zip(outputs, found, strict=False)], kept
 
     def _known_in(self, graph: Graph) -> dict[str, int]:
-        """The decisive tensors by name that ``graph`` has with the same order of elements."""
+        """Return the decisive tensors by name that ``graph`` has with the same order of elements."""
         axes = {place: places.from_end(self.graph) for place, places in self.places.items()}
         return {
             self.graph.tensors[index].name: index
@@ -640,7 +608,7 @@ class Reference(FloatOutputs):
         }
 
     def metrics(self, measurement: Measurement) -> dict[str, float | None]:
-        """What limits are checked against."""
+        """Return the measures that limits are checked against."""
         result = measurement.worst() | self.by_output(DECIDED, measurement.decided)
         if result[SHARE] is not None:
             found = {place: errors.top1_match for place, errors in enumerate(measurement.outputs)}

@@ -34,20 +34,13 @@ Samples = Sequence[Sequence[Array]]
 # What codes of weights depend on beside the float model: the layers that read them, and the grid.
 _Key = tuple[tuple[str, ...], QuantParams, str]
 
-# Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
-_MOST_INPUTS = 2560
-# Rows of all runs together that second moments are taken of: at least, and for each input.
-_LEAST_ROWS, _ROWS_PER_INPUT = 4096, 16
 _MOST_TOGETHER = 1 << 18  # elements of inputs of several runs, and of what is made of them, that are computed at once
 _SYMMETRIC_NARROW = {"int4", "int8", "int16"}  # types whose smallest code constants do not use
 
 
 @dataclass
 class Refinement:
-    """Codes and scales of weights and corrections of biases, by the names of the layers' results.
-
-    One of several matrices of a recurrent operator is called ``RESULT:OPERAND``.
-    """
+    """Codes and scales of weights and corrections of biases, by layer or ``RESULT:OPERAND``."""
 
     codes: dict[str, Array] = field(default_factory=dict)
     scales: dict[str, Array] = field(default_factory=dict)  # of those that change
@@ -61,11 +54,7 @@ class Refinement:
 
 @dataclass
 class RefinementCache:
-    """Cache of codes, scales and means that depend on the float model and its samples only.
-
-    ``codes`` and ``scales`` (where they change): of weights, by layers and grid; ``means``: of each layer's inputs,
-    ``[runs, G, K]``.
-    """
+    """Cache of codes, changed scales and means of inputs, [runs, G, K], of a float model and its samples."""
 
     codes: dict[_Key, Array] = field(default_factory=dict)
     scales: dict[_Key, Array] = field(default_factory=dict)
@@ -84,10 +73,9 @@ def refine(
 ) -> Refinement:
     """Refine the codes of ``quantised`` towards ``reference``, the float model with the same tensor names.
 
-    ``samples`` are inputs of the float model. ``rounding`` chooses codes of weights, ``correction`` biases that make up
-    for the difference between the inputs of the two models as well. ``known`` is what was found out before, of the same
-    reference and samples, and takes in what is new. Nothing is found for models that cannot be run operator by
-    operator (:class:`odc_mlir.quantizer.execution.Stepper`).
+    ``rounding`` chooses codes of weights, ``correction`` biases that also make up for the difference between the inputs
+    of both models. ``known``: cache for this reference and these samples. Nothing is refined for models that cannot run
+    operator by operator (:class:`odc_mlir.quantizer.execution.Stepper`).
     """
     found, known = Refinement(), known or RefinementCache()
     if not samples or not (rounding or correction):
@@ -149,7 +137,7 @@ class Learner:
         return cls(_layers(reference, quantised), runs, known, rounding)
 
     def asks_for(self, layer: _LayerPair) -> bool:
-        """Whether anything of ``layer`` is not known yet."""
+        """Return whether anything of ``layer`` is unknown."""
         return bool(self._waiting.get(layer.key)) or (layer.bias is not None and layer.name not in self.known.means)
 
     def learn(self, layer: _LayerPair, values: Sequence[Array], means: Floats | None, damping: float) -> None:
@@ -168,17 +156,10 @@ class Learner:
                 known.scales[key] = scales
 
 
-def learn(
-    reference: Graph,
-    learners: Sequence[Learner],
-    samples: Samples,
-    *,
-    damping: float = DAMPING,
-) -> None:
-    """Let each of ``learners`` know what :func:`refine` asks for, in one go through the float model, if any.
+def learn(reference: Graph, learners: Sequence[Learner], samples: Samples, *, damping: float = DAMPING) -> None:
+    """Fill the caches of ``learners`` in one run of the float model; each uses its own ``runs`` of ``samples``.
 
-    Each knows the same as alone with its runs, which are numbers of ``samples``. Raises UnsupportedError for models
-    that cannot be run operator by operator.
+    Raises UnsupportedError for models that cannot run operator by operator.
     """
     ideal: Stepper | None = None
     pairs = [(layer, learner) for learner in learners for layer in learner.layers]
@@ -195,22 +176,18 @@ def learn(
 
 
 def _place(pair: tuple[_LayerPair, Learner]) -> tuple[int, int]:
-    """Where the float model computes with a layer's weights."""
     layer, _ = pair
     return layer.reference.index, layer.product.place
 
 
 def _means(product: Product, values: Sequence[Array]) -> Floats:
-    """The mean of each input that meets the weights, in each run: ``[runs, G, K]``."""
+    """Return the mean of each input that meets the weights, in each run: ``[runs, G, K]``."""
     parts = _together(values, np.size)
     return np.concatenate([product.means(np.concatenate(part), len(part)) for part in parts])
 
 
 def _together(values: Sequence[Array], elements: Callable[[Array], int]) -> Iterator[list[Array]]:
-    """``values`` of runs, in parts of one shape that are computed at once, where each takes so many ``elements``.
-
-    In small layers most of the time would go into calls.
-    """
+    """Yield ``values`` of runs in parts of one shape that are computed at once: calls dominate in small layers."""
     for _, alike in groupby(values, key=np.shape):
         found = list(alike)
         count = max(1, _MOST_TOGETHER // max(1, elements(found[0])))
@@ -219,8 +196,6 @@ def _together(values: Sequence[Array], elements: Callable[[Array], int]) -> Iter
 
 @dataclass
 class _LayerPair:
-    """A layer of both models."""
-
     product: Product
     reference: GraphNode
     quantised: GraphNode
@@ -236,7 +211,7 @@ class _LayerPair:
 
     @property
     def key(self) -> _Key:
-        """What codes of its weights are known by."""
+        """Key of its weights in a :class:`RefinementCache`."""
         return self.sharing, self.weights.params, self.weights.info.dtype
 
     @property
@@ -247,7 +222,7 @@ class _LayerPair:
         return self.product.matrix(self.reference.node.operand(self.product.place).array()).astype(np.float64)
 
     def values(self, ideal: Stepper) -> list[Array]:
-        """What meets the weights in each run of the float model."""
+        """Return the inputs of the weights in each run of the float model."""
         item = self.reference
         if not self.product.of_state:
             ideal.go_to(item)
@@ -255,14 +230,13 @@ class _LayerPair:
         return [self.product.states(result) for result in ideal.results_as(item, with_all_states)]
 
     def observe(self, values: Sequence[Array], means: Floats | None, moments: Moments) -> None:
-        """Take some of the rows of these inputs of all runs into ``moments``; ``means``: of each run, where known.
-
-        Rounding keeps small what counts: about the mean where a bias can take that, else about zero.
-        """
+        """Add rows of these inputs of all runs to ``moments``: about the mean if a bias can correct it."""
+        # Rows of all runs together that second moments are taken of: at least, and for each input.
+        least_rows, rows_per_input = 4096, 16
         product = self.product
         free = means is not None and self.bias is not None and not self.bias.is_shared
         centre = np.float32(means.mean(axis=0)[:, np.newaxis]) if free and means is not None else np.float32(0.0)
-        most, number = max(_LEAST_ROWS, _ROWS_PER_INPUT * product.inputs), 0
+        most, number = max(least_rows, rows_per_input * product.inputs), 0
 
         def every(value: Array) -> int:
             return max(1, product.row_count(value) * len(values) // most)
@@ -278,10 +252,7 @@ class _LayerPair:
             number += len(part)
 
     def rounded(self, moments: Moments, runs: int, damping: float) -> tuple[Array, Array | None]:
-        """Codes of the weights that keep the results for inputs with these moments of so many runs.
-
-        And their scales if they change.
-        """
+        """Return codes of the weights that keep the results for inputs with these moments, and changed scales."""
         product, kept = self.product, shrunk(moments, runs)
         scales: Array | None = None
         if self.weights.scales_freely and len(self.weights.params.scales) == product.groups * product.outputs:
@@ -292,7 +263,7 @@ class _LayerPair:
         return product.weights(codes.astype(self.weights.info.array().dtype)), scales
 
     def correct(self, real: Stepper, codes: Array | None, ideal: Floats, seen: Floats) -> Array:
-        """Correct the bias in the running quantised model; return the correction in the bias's own numbers.
+        """Correct the bias in the running quantised model; return the correction in units of the bias's codes.
 
         ``ideal`` and ``seen``: means of the inputs in each run, of the float model and of the quantised one.
         """
@@ -307,7 +278,7 @@ class _LayerPair:
         return self._shift_bias(real, shift + self._real_bias() - to_reals(old, old.array()).reshape(-1))
 
     def _shift_bias(self, real: Stepper, shift: Floats) -> Array:
-        """What ``shift`` is in the bias's own numbers, which the quantised model goes on with."""
+        """Apply ``shift`` to the running model's bias; return it in units of the bias's codes."""
         assert self.bias is not None
         info = self.bias.info
         deltas: Array = shift.astype(np.float32)
@@ -323,7 +294,7 @@ class _LayerPair:
 
 
 def _results(weights: Floats, means: Floats) -> Floats:
-    """What ``weights [G, O, K]`` make of ``means [runs, G, K]``: ``[runs, G * O]``."""
+    """Return ``[runs, G * O]``: the products of ``weights [G, O, K]`` and ``means [runs, G, K]``."""
     return np.asarray(np.einsum("gok,rgk->rgo", weights, means).reshape(len(means), -1))
 
 
@@ -334,7 +305,9 @@ def _grid(product: Product, params: QuantParams, dtype: str) -> Grid:
 
 
 def _layers(reference: Graph, quantised: Graph) -> list[_LayerPair]:
-    """The layers that have real weights in one model and codes in the other, in the order of the quantised model."""
+    """Return the layers with float weights in one model and codes in the other, in order."""
+    # Products over more inputs than this stay rounded to the nearest: their moments alone would take hundreds of MB.
+    most_inputs = 2560
     originals = {graph_node.node.results[0].name: graph_node for graph_node in reference.nodes if graph_node.outputs}
     # What the model gives keeps its name, and the codes that it is made of get another.
     names = float_names(quantised, {info.name: index for index, info in enumerate(reference.tensors)})
@@ -346,7 +319,7 @@ def _layers(reference: Graph, quantised: Graph) -> list[_LayerPair]:
             continue
         for product in Product.all_of(original.node):
             weights = _codes(quantised, item, product.place, makers)
-            if weights is None or product.inputs > _MOST_INPUTS:
+            if weights is None or product.inputs > most_inputs:
                 continue
             if original.node.operand(product.place).quant is not None:
                 continue  # codes already in the float model: nothing is rounded here
@@ -358,7 +331,6 @@ def _layers(reference: Graph, quantised: Graph) -> list[_LayerPair]:
 
 
 def _with_sharing(layers: Sequence[_LayerPair]) -> list[_LayerPair]:
-    """``layers`` that know which of them share weights."""
     groups: dict[tuple[int, int, int], list[str]] = {}
     keys = [
         (layer.weights.place, layer.reference.inputs[layer.product.place], layer.product.groups) for layer in layers
@@ -373,10 +345,7 @@ def _with_sharing(layers: Sequence[_LayerPair]) -> list[_LayerPair]:
 
 @dataclass(frozen=True)
 class _RefinedConstant:
-    """Constant ``place`` of the quantised graph, whose real values tensor ``read`` has where that differs.
-
-    ``readers``: how many operands have it.
-    """
+    """Constant ``place`` of the quantised graph with ``readers`` operands; ``read``: tensor with its real values."""
 
     info: TensorInfo
     place: int
@@ -385,7 +354,7 @@ class _RefinedConstant:
 
     @property
     def is_shared(self) -> bool:
-        """Whether several operands share it, so that none can change alone."""
+        """True if several operands share it, so that none can change alone."""
         return self.readers > 1
 
     @property
@@ -396,11 +365,11 @@ class _RefinedConstant:
 
     @property
     def scales_freely(self) -> bool:
-        """Whether nothing but the real values depends on the scales."""
+        """True if only the real values depend on the scales."""
         return self.read != self.place
 
     def with_scales(self, scales: Array) -> _RefinedConstant:
-        """The same codes with other scales."""
+        """Return the same codes with other scales."""
         params = replace(self.params, scales=tuple(scales.tolist()))
         return replace(self, info=replace(self.info, quant=params))
 
@@ -412,7 +381,7 @@ class _RefinedConstant:
 
 
 def _real(graph: Graph, item: GraphNode, index: int) -> _RefinedConstant | None:
-    """Operand ``index`` if it is a float32 constant, which is its own code."""
+    """Return operand ``index`` if it is a float32 constant, which is its own code."""
     if index >= len(item.inputs) or item.inputs[index] < 0:
         return None
     info = graph.tensors[item.inputs[index]]
@@ -422,7 +391,7 @@ def _real(graph: Graph, item: GraphNode, index: int) -> _RefinedConstant | None:
 
 
 def _readers(graph: Graph, tensor: int) -> int:
-    """How many operands are ``tensor``, directly or made real again, and how many outputs."""
+    """Return the number of operands and outputs that are ``tensor``, also through DEQUANTIZE."""
     count = graph.outputs.count(tensor)
     for item in graph.nodes:
         places = item.inputs.count(tensor)
@@ -431,7 +400,7 @@ def _readers(graph: Graph, tensor: int) -> int:
 
 
 def _codes(graph: Graph, item: GraphNode, index: int, makers: Mapping[int, GraphNode]) -> _RefinedConstant | None:
-    """Operand ``index`` if it is constant codes, perhaps behind a DEQUANTIZE."""
+    """Return operand ``index`` if it is constant codes, perhaps behind a DEQUANTIZE."""
     if index >= len(item.inputs) or item.inputs[index] < 0:
         return None
     read = item.inputs[index]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from odc_mlir.calibration.statistics import TensorStatistics
-from odc_mlir.formats.one import COLOURS
 from odc_mlir.formats.quantities import NOTHING, count_text, decibel_text, quality_name, quality_text, without_far_text
 from odc_mlir.ops.spec import Array, TensorInfo
 from odc_mlir.pages import charts
@@ -28,7 +27,7 @@ from odc_mlir.pages.markup import (
     tag,
 )
 from odc_mlir.pages.markup import render as render_page
-from odc_mlir.quantizer.advice import cost_text, decimals_of, how_known
+from odc_mlir.quantizer.advice import cost_text, how_known
 from odc_mlir.quantizer.execution import CASTS, float_names
 from odc_mlir.quantizer.layers import coded_constants
 from odc_mlir.quantizer.policy.verdict import (
@@ -41,22 +40,20 @@ from odc_mlir.quantizer.policy.verdict import (
     reservation,
     types_text,
 )
-from odc_mlir.quantizer.scores import by_loss
 from odc_mlir.runtime.execution.binding import to_reals
 from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.reporting.scores import by_loss
 
 LayerRow = Mapping[str, Any]
 Statistics = Mapping[str, TensorStatistics]
 
 MOST_OPEN = 30  # layers that are listed at once, as many as a table shows
-_MOST_PICTURES = 120
-_MOST_NODES = 400
 _BINS = 60
 
 
 @dataclass(frozen=True, slots=True)
 class WeightHistogram:
-    """How often weights have each of some values: counts between ``low`` and ``high``; and what codes they are."""
+    """Histogram of weights between ``low`` and ``high``; ``text`` describes their codes."""
 
     counts: Array
     low: float
@@ -64,43 +61,27 @@ class WeightHistogram:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
-    """Model graph for the page: operators by layer name, edges and weights."""
-
-    names: tuple[str, ...] = ()
-    feeding: tuple[tuple[int, ...], ...] = ()
-    weights: Mapping[str, WeightHistogram] = field(default_factory=dict)
+Weights = Mapping[str, WeightHistogram]
 
 
-def drawing_of(graph: Graph, layers: Sequence[LayerRow]) -> Drawing:
-    """What there is to draw of the quantised ``graph`` with these layers; conversions belong to none."""
+def weights_of(graph: Graph, layers: Sequence[LayerRow]) -> Weights:
+    """Return the histograms of the weights of the quantised ``graph``, by layer name."""
     names = float_names(graph, {layer["name"]: 0 for layer in layers})
     coded = coded_constants(graph)
-    makers: dict[int, int] = {}  # by tensor the place of the layer whose values it holds
-    shown: list[str] = []
-    feeding: list[tuple[int, ...]] = []
-    weights: dict[str, WeightHistogram] = {}
+    found: dict[str, WeightHistogram] = {}
     for item in graph.nodes:
-        sources = dict.fromkeys(makers[index] for index in item.inputs if index in makers)
         name = next((names[index] for index in item.outputs if index in names), None)
         if item.node.spec.name in CASTS or name is None:
-            makers |= {index: source for index in item.outputs for source in sources}
             continue
-        makers |= dict.fromkeys(item.outputs, len(shown))
-        shown.append(name)
-        feeding.append(tuple(sources))
-        infos = (coded.get(item.inputs[i], graph.tensors[item.inputs[i]]) for i in _weights_of(item.inputs, item.node))
-        if (found := next((info for info in infos if info.is_const), None)) is not None:
-            weights[name] = _counted(found)
-    return Drawing(tuple(shown), tuple(feeding), weights)
+        trained = [place for place in item.node.spec.quant.trained(item.node.options) if place < len(item.inputs)]
+        inputs = [item.inputs[place] for place in trained if item.inputs[place] >= 0]
+        infos = (coded.get(index, graph.tensors[index]) for index in inputs)
+        if (info := next((info for info in infos if info.is_const), None)) is not None:
+            found[name] = _histogram(info)
+    return found
 
 
-def _weights_of(inputs: Sequence[int], node: Any) -> list[int]:
-    return [place for place in node.spec.quant.trained(node.options) if place < len(inputs) and inputs[place] >= 0]
-
-
-def _counted(info: TensorInfo) -> WeightHistogram:
+def _histogram(info: TensorInfo) -> WeightHistogram:
     values = np.asarray(to_reals(info, info.array()), np.float64).ravel()
     values = values[np.isfinite(values)]
     low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 0.0)
@@ -108,75 +89,29 @@ def _counted(info: TensorInfo) -> WeightHistogram:
     text = f"{count_text(values.size)} of {info.dtype}"
     if info.quant is not None:
         scales = info.quant.scales
-        text += (
-            f", scale {scales[0]:.4g}"
-            if len(scales) == 1
-            else (f", {len(scales)} scales {min(scales):.4g} … {max(scales):.4g}")
-        )
+        several = f", {len(scales)} scales {min(scales):.4g} … {max(scales):.4g}"
+        text += f", scale {scales[0]:.4g}" if len(scales) == 1 else several
     return WeightHistogram(counts, low, high, text)
 
 
 def by_harm(layers: Sequence[LayerRow]) -> list[LayerRow]:
-    """The layers, the most harmful first; those that do nothing to the outputs last."""
+    """Return the layers, the most harmful first, and harmless ones last."""
     return sorted(layers, key=lambda layer: (layer["output_sqnr_db"] is None, layer["output_sqnr_db"] or 0.0))
 
 
 def anchor(place: int) -> str:
-    """Where the page tells more of the layer that is number ``place`` by harm."""
+    """Return the anchor of the layer with this place by harm."""
     return f"layer-{place}"
 
 
-def colours(layers: Sequence[LayerRow]) -> dict[str, str]:
-    """The colour of every layer that does harm: nine from yellow to red, for equal parts in dB."""
-    harms = {layer["name"]: layer["output_sqnr_db"] for layer in layers if layer["output_sqnr_db"] is not None}
-    if not harms:
-        return {}
-    worst, best = min(harms.values()), max(harms.values())
-    span = best - worst or 1.0
-    last = len(COLOURS) - 1
-    return {name: COLOURS[round(last * (best - db) / span)] for name, db in harms.items()}
-
-
-def graph_chart(layers: Sequence[LayerRow], drawing: Drawing) -> Html:
-    """The graph of layers, each in the colour of its harm and a link to more of it."""
-    if not drawing.names:
-        return Html("")
-    ordered, shades = by_harm(layers), colours(layers)
-    places = {layer["name"]: place for place, layer in enumerate(ordered)}
-    about = {layer["name"]: layer for layer in layers}
-    nodes = [
-        charts.DiagramNode(
-            about[name]["op"], name, feeding, shades.get(name, "var(--panel)"), f"#{anchor(places[name])}"
-        )
-        for name, feeding in zip(drawing.names[:_MOST_NODES], drawing.feeding, strict=False)
-    ]
-    left = len(drawing.names) - len(nodes)
-    more = tag("p", f"and {count_text(left)} more") if left > 0 else Html("")
-    chart = joined((_legend(ordered), charts.graph(nodes, title="layers in the colours of their harm"), more))
-    if len(nodes) <= MOST_OPEN:
-        return chart
-    return tag("details", tag("summary", f"the graph of {count_text(len(drawing.names))} layers"), chart)
-
-
-def _legend(ordered: Sequence[LayerRow]) -> Html:
-    harmful = [layer["output_sqnr_db"] for layer in ordered if layer["output_sqnr_db"] is not None]
-    if not harmful:
-        return Html("")
-    names = (f"{decibel_text(harmful[0])}, the most harmful", f"{decibel_text(harmful[-1])}, the least")
-    boxes = (
-        tag("span", tag("i", style=f"--c:{shade}"), name)
-        for shade, name in zip((COLOURS[-1], COLOURS[0]), names, strict=True)
-    )
-    return tag("div", *boxes, class_="legend")
-
-
-def layer_list(layers: Sequence[LayerRow], drawing: Drawing, statistics: Statistics) -> Html:
+def layer_list(layers: Sequence[LayerRow], weights: Weights, statistics: Statistics) -> Html:
     """Return the values and weights of each layer, folded, the most harmful first."""
+    most_pictures = 120
     found = [
         tag(
             "details",
             tag("summary", joined((short_name(layer["name"]), f" {layer['op']}, {_harm(layer)}"))),
-            _pictures(layer["name"], drawing, statistics) if place < _MOST_PICTURES else tag("p", "no pictures"),
+            _pictures(layer["name"], weights, statistics) if place < most_pictures else tag("p", "no pictures"),
             id=anchor(place),
         )
         for place, layer in enumerate(by_harm(layers))
@@ -191,18 +126,18 @@ def _harm(layer: LayerRow) -> str:
     return "does nothing to the outputs" if db is None else f"{decibel_text(db)} at the outputs"
 
 
-def _pictures(name: str, drawing: Drawing, statistics: Statistics) -> Html:
-    item, weights = statistics.get(name), drawing.weights.get(name)
+def _pictures(name: str, weights: Weights, statistics: Statistics) -> Html:
+    item, found = statistics.get(name), weights.get(name)
     figures = [] if item is None or not item.count else [values_figure(name, item)]
-    if weights is not None:
-        caption = f"weights: {weights.low:.4g} … {weights.high:.4g}, {weights.text}"
-        plot = charts.histogram(_heights(weights.counts), (), title=f"weights of {name}")
+    if found is not None:
+        caption = f"weights: {found.low:.4g} … {found.high:.4g}, {found.text}"
+        plot = charts.histogram(_heights(found.counts), (), title=f"weights of {name}")
         figures.append(tag("figure", plot, tag("figcaption", caption)))
     return tag("div", *figures, class_="plots") if figures else tag("p", "Nothing was recorded of it.")
 
 
 def values_figure(name: str, item: TensorStatistics) -> Html:
-    """How often a tensor has each value; dashed lines are the least and the largest seen."""
+    """Return the histogram of a tensor; dashed lines are the observed extremes."""
     edges, counts = item.histogram.occupied()
     low, high = float(edges[0]), float(edges[-1])
     span = high - low or 1.0
@@ -216,7 +151,6 @@ def values_figure(name: str, item: TensorStatistics) -> Html:
 
 
 def _heights(counts: Array) -> list[float]:
-    """Counts on a logarithmic scale, the largest 1."""
     most = np.log1p(counts.max(initial=0)) or 1.0
     return [float(height) for height in np.log1p(counts) / most]
 
@@ -228,10 +162,6 @@ _STATUSES = {
     UNCHECKED: ("not checked", "limits hold on made-up inputs only", "bad"),
 }
 
-_MOST_DB = 80.0  # a chart's full width; more is as good as exact
-_MOST_BARS = 30
-_MOST_PLOTS = 120
-_MOST_CLASSES = 30
 _SIDES = ("float", "quantized")
 _SEARCHED = "SQNR in the search"
 _MEASURES = ("sqnr_db", "mpeir", "mae", "max_abs", "cosine")
@@ -239,12 +169,11 @@ _OF_CLASSES = ("top1_match", "top5_match")
 
 
 def render(
-    verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics], drawing: Drawing | None = None
+    verdict: Mapping[str, Any], statistics: Mapping[str, TensorStatistics], weights: Weights | None = None
 ) -> str:
-    """The page; every text from the model is escaped. ``drawing``: the model's graph and weights."""
+    """Return the page with all texts from the model escaped."""
     title = f"{verdict.get('model') or 'a model'} quantised to {types_text(verdict)}"
     layers: Sequence[Mapping[str, Any]] = verdict["layers"]
-    drawn = drawing or Drawing()
     others = {name: item for name, item in statistics.items() if name not in {layer["name"] for layer in layers}}
     sections = [
         Section("Limits", _limits(verdict)),
@@ -254,13 +183,12 @@ def render(
         Section("What to know about the data", bullets(verdict["findings"])),
         Section("What each layer alone does to the outputs", _layer_chart(layers), "The most harmful first, in dB."),
         Section("Layers", _layers(layers, verdict["float_reasons"]), "The most harmful first; names lead to more."),
-        Section("The model in the colours of harm", graph_chart(layers, drawn), "Layers lead to more of them."),
         Section(
             "Values and weights by layer",
-            layer_list(layers, drawn, statistics),
+            layer_list(layers, weights or {}, statistics),
             "How often each occurs, logarithmic; the most harmful first.",
         ),
-        *_front(verdict["front"], decimals_of(verdict)),
+        *_front(verdict["front"]),
         Section(
             "What was tried",
             _steps(verdict["steps"]),
@@ -308,7 +236,6 @@ def _measure(
     name: str | None = None,
     limit: float | None = None,
 ) -> Figure:
-    """Return one measure with its interval and its value on these samples."""
     name, text = name or quality_name(metric), quality_text(metric, value, limit)
     if interval:
         return Figure(name, _span(metric, interval), f"95 %; measured {text}; {note}", mark)
@@ -375,12 +302,13 @@ def _of_columns(metric: str, scored: Sequence[Mapping[str, Any]], count: int) ->
 
 
 def _recalls(classes: Sequence[Mapping[str, Any]]) -> Html:
-    """Of each class which share of the answers is right, those first that lose most."""
+    """Return the recall of each class, those that lose most first."""
+    most_classes = 30
     columns = [
         Column(name, number=True) for name in ("class", "samples", "recall, float", "recall, quantised", "change")
     ]
     rows: list[list[TableCell | str]] = []
-    for item in by_loss(classes, _MOST_CLASSES):
+    for item in by_loss(classes, most_classes):
         before, after = item["float"], item["quantized"]
         counts = [TableCell(count_text(item[name]), item[name]) for name in ("label", "samples")]
         shares = [TableCell(quality_text("top1_percent", value), value) for value in (before, after)]
@@ -406,8 +334,8 @@ def _outputs(outputs: Sequence[Mapping[str, Any]]) -> Html:
     return table(columns, rows, caption="outputs beside those of the float model")
 
 
-def _front(points: Sequence[Mapping[str, Any]], digits: int) -> list[Section]:
-    """The models that were measured with other precisions: a picture of accuracy by cost, and the same as a table."""
+def _front(points: Sequence[Mapping[str, Any]]) -> list[Section]:
+    """Return the measured models with other precisions as a chart of accuracy by cost and a table."""
     if not points:
         return []
     timed = all(point["time_ns"] is not None for point in points)
@@ -437,7 +365,7 @@ def _front(points: Sequence[Mapping[str, Any]], digits: int) -> list[Section]:
     rows = [
         (
             TableCell(str(point["layers"]), point["layers"]),
-            TableCell(cost_text(point, digits) if timed else NOTHING, point["time_ns"]),
+            TableCell(cost_text(point) if timed else NOTHING, point["time_ns"]),
             TableCell(f"{point['bytes']:,}", point["bytes"]),
             TableCell(NOTHING if point["runs"] is None else f"{100 * point['runs']:.1f} %", point["runs"]),
             _decibels(point["search"]["sqnr_db"]),
@@ -474,7 +402,6 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
         Column("scheme", tight=True),
         Column("outputs, this layer alone", number=True),
         Column("isolated", number=True),
-        Column("accumulated", number=True),
         Column("reason"),
     )
     rows = [
@@ -484,7 +411,6 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
             layer["scheme"],
             _decibels(layer["output_sqnr_db"]),
             _decibels(layer["isolated"].get("sqnr_db")),
-            _decibels(layer["accumulated"].get("sqnr_db")),
             reasons.get(layer["name"], ""),
         )
         for place, layer in enumerate(by_harm(layers))
@@ -493,7 +419,9 @@ def _layers(layers: Sequence[Mapping[str, Any]], reasons: Mapping[str, str]) -> 
 
 
 def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
-    """Bars of dB, short and of another colour where a layer does harm; layers that do none are left out."""
+    """Return bars of dB by layer, coloured where a layer does harm."""
+    most_bars = 30
+    most_db = 80.0  # a chart's full width; more is as good as exact
     shown = sorted(
         (layer for layer in layers if layer["output_sqnr_db"] is not None), key=lambda item: item["output_sqnr_db"]
     )
@@ -501,16 +429,16 @@ def _layer_chart(layers: Sequence[Mapping[str, Any]]) -> Html:
         return Html("")
     worst = shown[max(1, len(shown) // 5) - 1]["output_sqnr_db"]
     items = [(layer["name"], layer["output_sqnr_db"], decibel_text(layer["output_sqnr_db"])) for layer in shown]
-    rest = len(items) - _MOST_BARS
+    rest = len(items) - most_bars
     more = tag("p", f"{rest} layers that do less are left out.") if rest > 0 else Html("")
-    chart = charts.bars(items[:_MOST_BARS], _MOST_DB, title="signal to noise of the outputs by layer", worst=worst)
+    chart = charts.bars(items[:most_bars], most_db, title="signal to noise of the outputs by layer", worst=worst)
     return joined((chart, more))
 
 
 def _histograms(statistics: Mapping[str, TensorStatistics]) -> Html:
-    """One plot by tensor; dashed lines are the least and the largest value seen."""
+    most_plots = 120
     shown = [(name, item) for name, item in statistics.items() if item.count]
-    figures = [values_figure(name, item) for name, item in shown[:_MOST_PLOTS]]
-    rest = len(shown) - _MOST_PLOTS
+    figures = [values_figure(name, item) for name, item in shown[:most_plots]]
+    rest = len(shown) - most_plots
     more = tag("p", f"{rest} more tensors are left out.") if rest > 0 else Html("")
     return joined((tag("div", *figures, class_="plots"), more)) if figures else Html("")

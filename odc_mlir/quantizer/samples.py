@@ -21,18 +21,18 @@ from odc_mlir.formats.quantities import counted
 from odc_mlir.formats.samples import Samples, is_finite, random_inputs
 from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Array, TensorInfo
-from odc_mlir.quantizer.labels import FLOAT_MODEL, check_varied
 from odc_mlir.runtime.execution.binding import check_holds, fits
 from odc_mlir.runtime.execution.graph import Graph, GraphNode, index_limits
+from odc_mlir.runtime.reporting.labels import FLOAT_MODEL, check_varied
 from odc_mlir.runtime.reporting.scoring import by_chance, scores
 
 _CONVERSIONS = frozenset({"DEQUANTIZE", "CAST"})  # as weights in float16 have
 
 
 def check_finite(graph: Graph) -> None:
-    """Raise ModelError that names a constant with NaN, or weights or a bias with infinite values.
+    """Raise ModelError for a constant with NaN, or weights or a bias with infinite values.
 
-    Other infinite constants are legitimate: masks that hide scores, limits that limit nothing, what pads a maximum.
+    Other infinite constants are legitimate: masks, limits, and padding for a maximum.
     """
     makers = {index: item for item in graph.nodes for index in item.outputs}
     for item in graph.nodes:
@@ -55,7 +55,7 @@ def check_finite(graph: Graph) -> None:
 
 
 def _learnt(item: GraphNode) -> frozenset[int]:
-    """The places of the operands that hold weights and biases."""
+    """Return the places of the operands that hold weights and biases."""
     rule = item.node.spec.quant
     if rule.kind is QuantKind.SAME:  # tables that values, masks among them, are looked up in
         return frozenset()
@@ -63,7 +63,7 @@ def _learnt(item: GraphNode) -> frozenset[int]:
 
 
 def _constant(graph: Graph, makers: dict[int, GraphNode], index: int) -> TensorInfo | None:
-    """The constant that tensor ``index`` is, or is converted from."""
+    """Return the constant that tensor ``index`` is, or is converted from."""
     while index >= 0:
         if graph.tensors[index].is_const:
             return graph.tensors[index]
@@ -80,24 +80,18 @@ Labels = bool | Array | Sequence[Any]
 # A quarter of the samples is held back, up to half of them where they are few; of fewer than the last number all do
 # both.
 HELD_BACK = 4
-LEAST_HELD_BACK, MOST_HELD_BACK = 16, 64
 FEWEST_TO_SPLIT = 8
-_FAR = 100.0  # times as large as all others: no range then leaves the others codes
 
-MADE_UP = 8
 _RECORDED = "the model is checked on inputs that ranges were recorded of, which says less of others"
-_SEED = 1
 
 
 @dataclass(slots=True)
 class Data:
-    """Samples to choose ranges by, and those held back to check on, with their labels if known.
+    """Calibration samples ``fit`` and held-back samples ``held``, without repeats, with their labels if known.
 
-    ``separate``: the latter take no part in choosing ranges. ``stands_out``: the number, from 0, of a calibration
-    sample whose values are far larger than those of all others. ``made_up``: nobody gave or recorded those held back.
-    ``seen``: those held back are among those that ranges were recorded of. No sample is there twice, nor a near copy.
-    ``fit_labels``: those of samples to choose ranges by, where they have any. ``left_out``: how many are not here, as
-    the float model has no numbers for them.
+    ``separate``: held-back samples take no part in choosing ranges. ``stands_out``: number of a calibration sample with
+    far larger values than all others. ``made_up``: held-back samples are random; ``seen``: ranges were recorded on
+    them. ``left_out``: number of samples without finite outputs of the float model.
     """
 
     fit: list[list[Array]]
@@ -131,13 +125,13 @@ class Data:
 
     @property
     def known(self) -> int:
-        """How many samples the result's ranges are chosen by: those held back are too, once choices are made."""
+        """Number of samples that choose the result's ranges, held-back ones included."""
         return len(self.fit) + (0 if self.separate else len(self.held))
 
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How files are read: at most so many samples, what pixels become, and whether repeats and near copies count."""
+    """Options of reading files: most samples, pixel conversion, and whether repeats count."""
 
     most: int | None = None
     pictures: Pictures | None = None
@@ -146,7 +140,7 @@ class LoadOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Samples from one source, each once, with labels if asked for; ``numbers``: which of the source's they are."""
+    """Distinct samples of one source, with labels if wanted; ``numbers``: places in the source."""
 
     samples: list[list[Array]] = field(default_factory=list)
     labels: Array | None = None
@@ -175,11 +169,11 @@ def make_data(
     ranges: Mapping[str, tuple[float, float]] | None = None,
     options: LoadOptions = LoadOptions(),
 ) -> Data:
-    """The data for a model; ``recorded`` are inputs that came with recorded ranges, which then need no samples.
+    """Return the data for a model; ``recorded`` inputs came with recorded ranges.
 
-    ``ranges`` of inputs by name tell what made-up samples may be, which are checked on where there is no sample.
-    ``labels`` belong to ``evaluation``, or without that to ``calibration``. Raises InputError for samples that do not
-    fit or hold NaN or infinities, OptionError for labels without samples.
+    ``ranges`` of inputs by name limit made-up samples, which replace missing ones. ``labels`` belong to ``evaluation``,
+    or without it to ``calibration``. Raises InputError for samples that do not fit or are not finite, OptionError for
+    labels without samples.
     """
     infos = graph.input_infos()
     if options.pictures is not None and not any(map(holds_pictures, (calibration, evaluation))):
@@ -206,7 +200,7 @@ def make_data(
 def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array | None) -> Data:
     """Return calibration and evaluation samples without those that are in both.
 
-    Such ones are left out of the check. If all are, some of them are held back instead, as many as of ``fit`` alone.
+    If all evaluation samples are in both, some of them are held back instead.
     """
     new = without(held, fit)
     if len(new) == len(held):
@@ -233,12 +227,9 @@ def _checked_on(fit: list[list[Array]], held: list[list[Array]], labels: Array |
 
 
 def _without_samples(
-    graph: Graph,
-    labels: Labels | None,
-    recorded: Sequence[Sequence[Array]],
-    ranges: Mapping[str, tuple[float, float]],
+    graph: Graph, labels: Labels | None, recorded: Sequence[Sequence[Array]], ranges: Mapping[str, tuple[float, float]]
 ) -> Data:
-    """Inputs that were recorded with ranges to check on, else made-up ones."""
+    """Return recorded inputs to check on, else made-up ones."""
     infos = graph.input_infos()
     if labels is not None:
         raise OptionError("labels need the samples that they belong to", hint="give calibration or evaluation samples")
@@ -253,13 +244,14 @@ def _without_samples(
 
 def standing_out(samples: Sequence[Sequence[Array]]) -> int | None:
     """Return the sample with an input far larger than in any other sample; None without one."""
+    far = 100.0  # times as large as all others: no range then leaves the others codes
     for place in range(len(samples[0]) if len(samples) > 1 else 0):
         values = [sample[place] for sample in samples]
         if any(value.dtype.kind != "f" or not value.size for value in values):
             continue
         largest = np.array([np.abs(value).max() for value in values], np.float64)
         second, first = np.argsort(largest)[-2:]
-        if np.isfinite(largest[first]) and largest[first] > _FAR * largest[second] > 0:
+        if np.isfinite(largest[first]) and largest[first] > far * largest[second] > 0:
             return int(first)
     return None
 
@@ -271,7 +263,7 @@ def _fits(infos: Sequence[TensorInfo], sample: Sequence[Array]) -> bool:
 
 
 def _check_finite(infos: Sequence[TensorInfo], samples: Sequence[Sequence[Array]]) -> None:
-    """Raises InputError that names the first sample, and its input, with values that are not finite."""
+    """Raise InputError that names the first sample and input that is not finite."""
     odd = [number for number, sample in enumerate(samples) if not is_finite(sample)]
     if odd:
         name = next(info.name for info, value in zip(infos, samples[odd[0]], strict=True) if not is_finite([value]))
@@ -300,19 +292,18 @@ def split(samples: list[list[Array]], labels: Array | None = None) -> Data:
 
 
 def _count_held_back(count: int) -> int:
-    """How many of so many samples are held back."""
-    return min(max(count // HELD_BACK, min(count // 2, LEAST_HELD_BACK)), MOST_HELD_BACK)
+    least_held_back, most_held_back = 16, 64
+    return min(max(count // HELD_BACK, min(count // 2, least_held_back)), most_held_back)
 
 
 def made_up_samples(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> list[list[Array]]:
-    """Reproducible random inputs, within the range of an input where that is known; unknown dimensions are 1.
-
-    Indices are within the tables that they look up.
-    """
+    """Return reproducible random inputs within known ranges and table sizes; unknown dimensions are 1."""
+    seed = 1
+    made_up = 8
     infos, limits = graph.input_infos(), index_limits(graph)
     shapes = [(info.info.numpy, tuple(1 if dim is None else dim for dim in info.shape or ())) for info in infos]
-    samples = [random_inputs(shapes, _SEED + number, limits) for number in range(MADE_UP)]
-    random = np.random.default_rng(_SEED)
+    samples = [random_inputs(shapes, seed + number, limits) for number in range(made_up)]
+    random = np.random.default_rng(seed)
     for sample in samples:
         for place, info in enumerate(infos):
             if info.info.kind == "float" and info.name in ranges:
@@ -324,7 +315,6 @@ def made_up_samples(graph: Graph, ranges: Mapping[str, tuple[float, float]]) -> 
 def _load(
     source: Calibration, infos: Sequence[TensorInfo], labels: Labels | None, wanted: bool, options: LoadOptions
 ) -> _Loaded:
-    """Samples, and their labels if ``wanted``."""
     if not isinstance(source, str | os.PathLike | Samples):
         # Arrays of a model with one input need no list around each.
         source = [sample if isinstance(sample, list | tuple) else [sample] for sample in source]
@@ -360,10 +350,7 @@ def _answers(labels: Labels, stored: Array | None, count: int) -> Array:
 
 
 def check_samples(infos: Sequence[TensorInfo], samples: Iterable[Sequence[Any]]) -> list[list[Array]]:
-    """``samples`` as arrays of the inputs' types; real inputs are taken from any floating type or whole numbers.
-
-    Raises InputError naming the sample.
-    """
+    """Return ``samples`` as arrays of the inputs' types; raise InputError naming the sample."""
     result = []
     for number, sample in enumerate(samples):
         if len(sample) != len(infos):
@@ -388,30 +375,22 @@ def _as_input(number: int, info: TensorInfo, value: Array) -> Array:
     return value
 
 
-_LEAST_RIGHT_PERCENT, _MUCH_BETTER = 50.0, 2.0
-_LEAST_LABELS = 10
-_LARGEST_PIXEL = 255.0
-_FAR_UNITS = 10.0  # between sizes of inputs in one unit
-
 Arrays = Sequence[Sequence[Array]]
 
 
 def check_unit(
-    graph: Graph,
-    samples: Arrays,
-    answers: Sequence[Array],
-    labels: Array,
-    answer: Callable[[Arrays], Sequence[Array]],
+    graph: Graph, samples: Arrays, answers: Sequence[Array], labels: Array, answer: Callable[[Arrays], Sequence[Array]]
 ) -> None:
-    """Raise InputError for pixels in a unit that the float model was not trained for, told by labels.
+    """Raise InputError for pixels in another unit than the float model was trained for, told by labels.
 
-    ``answers`` are the model's for ``samples``, ``answer`` gives those for others. A single input of reals is
-    looked at, from 0 to 255, from 0 to 1 or from -1 to 1.
+    ``answer`` returns the model's answers to other samples. Only a single real input is checked.
     """
+    least_labels = 10
+    least_right_percent, much_better = 50.0, 2.0
     places = [place for place, info in enumerate(graph.input_infos()) if info.dtype == "float32"]
-    if len(places) != 1 or len(labels) < _LEAST_LABELS or not labels.size:
+    if len(places) != 1 or len(labels) < least_labels or not labels.size:
         return
-    if by_chance(answers, labels) is None or (right := _percent(answers, labels)) >= _LEAST_RIGHT_PERCENT:
+    if by_chance(answers, labels) is None or (right := _percent(answers, labels)) >= least_right_percent:
         return
     (place,) = places
     better, best = 0.0, ""
@@ -423,7 +402,7 @@ def check_unit(
         found = _percent(answer(others), labels)
         if found > better:
             better, best = found, what
-    if better >= max(_LEAST_RIGHT_PERCENT, _MUCH_BETTER * right):
+    if better >= max(least_right_percent, much_better * right):
         name = graph.input_infos()[place].name
         raise InputError(
             f"{FLOAT_MODEL} gets {right:.0f} % of the labels right, and {better:.0f} % of them with input {name!r} "
@@ -433,14 +412,14 @@ def check_unit(
 
 
 def _other_units(arrays: Sequence[Array]) -> Iterator[tuple[str, float, float]]:
-    """Yield other units: a text, a factor and an offset."""
+    largest_pixel = 255.0
     low, high = min(float(a.min()) for a in arrays), max(float(a.max()) for a in arrays)
-    half = _LARGEST_PIXEL / 2
-    if low >= 0 and 1 < high <= _LARGEST_PIXEL:
-        yield "divided by 255", 1 / _LARGEST_PIXEL, 0.0
+    half = largest_pixel / 2
+    if low >= 0 and 1 < high <= largest_pixel:
+        yield "divided by 255", 1 / largest_pixel, 0.0
         yield "divided by 127.5, less 1", 1 / half, -1.0
     elif low >= 0 and high <= 1:
-        yield "times 255", _LARGEST_PIXEL, 0.0
+        yield "times 255", largest_pixel, 0.0
         yield "times 2, less 1", 2.0, -1.0
     elif low >= -1 and high <= 1:
         yield "times 127.5, plus 127.5", half, half
@@ -454,10 +433,8 @@ def _percent(answers: Sequence[Array], labels: Array) -> float:
 def units_that_differ(
     graph: Graph, known: Mapping[str, TensorStatistics], samples: Arrays, *, by: str, among: str
 ) -> dict[str, str]:
-    """Return texts for inputs ten times as large or small in ``samples`` as ``known``, by name.
-
-    ``known``: statistics by tensor name; ``by`` and ``among`` name where both are from.
-    """
+    """Return texts for inputs ten times as large or small in ``samples`` as in ``known`` statistics, by name."""
+    far_units = 10.0  # between sizes of inputs in one unit
     found = {}
     for place, info in enumerate(graph.input_infos()):
         seen = known.get(info.name)
@@ -465,7 +442,7 @@ def units_that_differ(
             continue
         before = max(abs(seen.minimum), abs(seen.maximum))
         now = max((float(np.abs(sample[place]).max(initial=0.0)) for sample in samples), default=0.0)
-        if before and now and not 1 / _FAR_UNITS <= now / before <= _FAR_UNITS:
+        if before and now and not 1 / far_units <= now / before <= far_units:
             found[info.name] = (
                 f"input {info.name!r} reaches {now:.3g} in {among}, {before:.3g} in {by}: one of both is in another "
                 "unit, or shows something else; give both in the unit that the model was trained for"

@@ -38,7 +38,7 @@ _MOST_COMPILED_MACS = 1 << 30  # of a model that is compiled to know its time
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """How long an inference takes: ``modelled``, which a package does, or else as a plan is estimated."""
+    """Latency of an inference: ``modelled`` by a package, or else the estimate of a plan."""
 
     ns: float
     modelled: bool
@@ -46,9 +46,9 @@ class Time:
 
 @dataclass(frozen=True, slots=True)
 class PlacedOperator:
-    """One operator that computes something: why the target does not run it (empty: it does), its products and name.
+    """An operator that computes: products, name, and why the target does not run it; empty if it does.
 
-    ``ns``: modelled time where it runs, alone; 0 where nothing was priced.
+    ``ns``: modelled time of the operator alone; 0 where nothing was priced.
     """
 
     op: str
@@ -66,7 +66,7 @@ class Placement:
     time_ns: float | None = None
 
     def taken(self) -> list[bool]:
-        """Which operators the target runs."""
+        """Return which operators the target runs."""
         return [not layer.reason for layer in self.layers]
 
     def on_host(self) -> list[dict[str, str]]:
@@ -96,24 +96,18 @@ class TargetRules:
         self._timed: WeakKeyDictionary[ModuleOp, Time] = WeakKeyDictionary()  # of those that were to be compiled
 
     def takes(self, scheme: str) -> bool:
-        """Whether values of ``scheme`` are of a type that the target computes with."""
+        """Return whether the target computes with values of ``scheme``."""
         return SCHEMES[scheme].activations in ELEMENT_TYPES
 
     def judge(self, module: ModuleOp, *, plan: bool = False) -> Placement:
-        """Return the layers of ``module`` that the target runs; with a ``plan`` those worth it, and the time.
-
-        It is found once: what is asked again of a module must be of the same operators.
-        """
+        """Return the cached placement of ``module``; with a ``plan`` only layers worth it, and the time."""
         known = self._judged.setdefault(module, {})
         if plan not in known:
             known |= self._judgements(module, plan)
         return known[plan]
 
     def time(self, module: ModuleOp, *, compiled: bool = False) -> Time:
-        """How long an inference of ``module`` takes: by the package if that was made, or is to be made now.
-
-        It is an estimate of models too large for that, and of those that do not compile.
-        """
+        """Return the time of the package of ``module`` if it is or shall be ``compiled``, else an estimate."""
         if module not in self._timed:
             plan = self.judge(module, plan=True)
             assert plan.time_ns is not None
@@ -125,11 +119,10 @@ class TargetRules:
         return self._timed[module]
 
     def is_timed(self, module: ModuleOp) -> bool:
-        """Whether nothing more can be known of the time of ``module``."""
+        """Return whether the time of ``module`` is final."""
         return module in self._timed
 
     def _packaged(self, module: ModuleOp) -> Time | None:
-        """The modelled time of the package of ``module``."""
         try:
             package = Package(compiler.compile(module, target=self.name))
             return Time(package.modelled.latency_ns, modelled=True)
@@ -176,7 +169,6 @@ class TargetRules:
         return passes, self._target.host.switch_ns + self._target.host.transfer_ns(1, elements)
 
     def _time_ns(self, module: ModuleOp, found: Sequence[CircleOp]) -> float:
-        """Modelled time of an inference by the plan chosen, or where nothing was placed by the host's kernels."""
         record = module.attributes.get(PARTITION)
         chosen = record.data.get("chosen") if isinstance(record, DictionaryAttr) else None
         estimate = chosen.data.get("estimate_ns") if isinstance(chosen, DictionaryAttr) else None

@@ -1,23 +1,541 @@
-"""The verdict over a quantised model: measures, findings, coverage, scores and the front of precisions."""
+"""The verdict over a quantised model: its measures, and one table of checks with severities and texts.
+
+The status follows from the severities of the findings (:func:`odc_mlir.quantizer.policy.verdict.make_verdict`). Checks
+of inputs that make quantising pointless raise errors before the search and are not in the table.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from odc_mlir.calibration.recorded import unreal_inputs
+from odc_mlir.formats.quantities import listed, quality_text
+from odc_mlir.quantizer.advice import how_known, leaves_some, time_text
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.findings import SHARES_OF_ANSWERS, JudgedCandidate, findings_of
-from odc_mlir.quantizer.intervals import wilson
-from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.execution import float_names, same_inputs
+from odc_mlir.quantizer.intervals import FEWEST_TO_TRUST, Certainty, wilson
+from odc_mlir.quantizer.layers import UNIT_NAMES, Coverage, coverage_of, leaked
+from odc_mlir.quantizer.measurement import Measurement, lost_places
 from odc_mlir.quantizer.models import Candidate, Recipe, float_reasons, precisions_before
-from odc_mlir.quantizer.outputs import one_sided
-from odc_mlir.quantizer.policy.options import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
-from odc_mlir.quantizer.policy.schemes import FLOAT
-from odc_mlir.quantizer.policy.verdict import Evidence, make_verdict
+from odc_mlir.quantizer.outputs import lost_output_text, one_sided, output_ends, remedy_of_guess, unreached
+from odc_mlir.quantizer.policy.declarations import FITTED, INPUTS, OFF, ON, OUTPUTS, RANGE
+from odc_mlir.quantizer.policy.options import Options, escaped, overrides_text
+from odc_mlir.quantizer.policy.schemes import FLOAT, NARROW, NARROWER, ladder_of, with_wide_weights
+from odc_mlir.quantizer.policy.verdict import (
+    CAUSE,
+    DOUBT,
+    NOTE,
+    OF_ANSWERS,
+    OF_LABELS,
+    PROBLEM,
+    R2_LIMIT,
+    Limit,
+    VerdictFinding,
+    kept_by_constants,
+    make_verdict,
+)
+from odc_mlir.quantizer.precisions import LIMITS, PrecisionSearch, Tried
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.reporting.scores import never_answered, recall_findings
+
+# The part of the samples for which the float model must give finite outputs: measures over fewer describe a minority.
+LEAST_MEASURED = 0.5
+SHARES_OF_ANSWERS = frozenset({"top1_percent"})  # scores that are shares of samples
+
+
+class JudgedCandidate:
+    """A candidate with everything that was measured of it, as the checks and the verdict read it."""
+
+    def __init__(self, driver: Driver, candidate: Candidate) -> None:
+        self.driver, self.candidate = driver, candidate
+        self.options, self.data, self.reference = driver.options, driver.data, driver.reference
+        self.measured: Measurement = driver.evaluator.measured_unseen(driver.model, candidate)
+        self.metrics = driver.measures(candidate)
+        self.examination = driver.evaluator.examination(driver.model)
+        self.layers = self.examination.layers(candidate.graph)
+        weights = self.examination.weights()
+        for layer in self.layers:
+            if not weights.get(layer.name):
+                layer.precision = self.precision_name(layer.precision)
+        self.certainty: Certainty = driver.evaluator.intervals(driver.model, candidate)
+        self.missed = [limit for limit in driver.limits if not limit.holds(self.metrics)]
+        self.names = [self.reference.graph.tensors[index].name for index in self.reference.graph.outputs]
+
+    def precision_name(self, precision: str) -> str:
+        """Return the name of the precision of a layer without weights: int16 layers belong to int16x8 there."""
+        has_wide = "int16x8" in (self.options.scheme, *ladder_of(self.options.scheme))
+        return "int16x8" if precision == "int16" and has_wide else precision
+
+    @cached_property
+    def itself(self) -> Measurement:
+        """Measures of the candidate on all samples, those that its ranges were chosen by included."""
+        return self.driver.evaluator.measured_itself(self.candidate)
+
+    @cached_property
+    def coverage(self) -> Coverage:
+        """Layers, weights and products by precision."""
+        shapes = [np.shape(array) for array in self.data.held[0]]
+        return coverage_of(self.candidate.graph, shapes, {"int16": self.precision_name("int16")})
+
+    @cached_property
+    def placement(self) -> dict[str, Any]:
+        """Shares of products that the target runs, its layers on the host, and the time; empty without a target."""
+        driver, module = self.driver, self.candidate.module
+        if driver.target is None:
+            return {}
+        plan, placed = driver.target.judge(module, plan=True), driver.target.judge(module)
+        graph, known = self.candidate.graph, {info.name: i for i, info in enumerate(driver.model.graph.tensors)}
+        names = {graph.tensors[index].name: name for index, name in float_names(graph, known).items()}
+        time = driver.target.time(module, compiled=driver.options.max_time_ms is not None)
+        return {
+            "name": driver.target.name,
+            "runs": placed.share(),
+            "runs_of_possible": None if driver.possible is None else placed.share(driver.possible),
+            "planned": plan.share(),
+            "time_ns": time.ns,
+            "modelled": time.modelled,
+            "on_host": [found | {"name": names.get(found["name"], found["name"])} for found in plan.on_host()],
+        }
+
+    @cached_property
+    def leaked(self) -> Mapping[str, float]:
+        """The part of each SOFTMAX that lies where the float model's is zero."""
+        return leaked(self.reference.graph, self.candidate.graph, self.data.held)
+
+    @cached_property
+    def same_inputs(self) -> list[str]:
+        """Inputs that no sample varies although outputs depend on them."""
+        return [] if self.data.made_up else same_inputs(self.reference.graph, [*self.data.fit, *self.data.held])
+
+    @cached_property
+    def inherent(self) -> Mapping[str, bool]:
+        """Limits missed on calibration samples too, by key; empty if none is missed."""
+        if not self.missed or (self.data.separate and self.data.held is not self.data.fit):
+            return {}
+        metrics = self.reference.metrics(self.itself)
+        return {limit.key: not limit.holds(metrics) for limit in self.driver.limits}
+
+    @cached_property
+    def doubtful(self) -> list[Limit]:
+        """Limits that hold, but not certainly on so few samples."""
+        return self.certainty.doubtful(self.driver.limits, self.metrics)
+
+    @property
+    def misses_own_limits(self) -> bool:
+        """True if another limit than R² for nearly constant outputs is missed."""
+        return any(limit is not R2_LIMIT for limit in self.missed)
+
+    @property
+    def holds(self) -> bool:
+        """True if all limits hold, certainly enough, and outputs lack no numbers."""
+        return not (self.missed or self.doubtful or self.measured.lacking)
+
+    @cached_property
+    def lost_outputs(self) -> tuple[list[str], bool]:
+        """Texts about outputs that a constant approximates as well, and whether other samples might show more."""
+        texts, lacking = list[str](), list[bool]()
+        lost = lost_places(self.measured)
+        for place in lost:
+            varies_by = self.reference.varies_slightly(place)
+            known, shares = not R2_LIMIT.allows(self.itself.r2[place] or 0.0), self.reference.are_shares(place)
+            texts.append(lost_output_text(self.names[place], varies_by=varies_by, are_shares=shares, known=known))
+            lacking.append(varies_by is not None or not known)
+        for place, errors in enumerate(self.measured.outputs):
+            if place not in lost and errors.sqnr_db is not None and errors.sqnr_db <= 0.0:
+                seen = quality_text("sqnr_db", errors.sqnr_db)
+                texts.append(f"the SQNR of output {self.names[place]!r} is {seen}: zeros would be as near")
+                lacking.append(False)
+        return texts, bool(lacking) and all(lacking)
+
+    @cached_property
+    def silent(self) -> tuple[list[str], list[str]]:
+        """Constant outputs and lost columns: those that fail the model, and those to note."""
+        problems, notes = list[str](), list[str]()
+        for place, may_be in () if self.reference.constant else self.reference.untold():
+            count = len(self.reference.samples)
+            text = f"output {self.names[place]!r} is the same for all {count} samples, which so say nothing of it"
+            (notes if may_be else problems).append(text if may_be else f"{text}: give some for which it varies")
+        known = lost_places(self.measured)
+        for place, every in enumerate(self.itself.lost):
+            if place not in known:
+                name = self.names[place]
+                notes.extend(blurred.text(name) for blurred in self.itself.blurred[place])
+                failing = problems if self.reference.has_own_columns(place) else notes
+                failing.extend(lost.text(name) for lost in every)
+        return problems, notes
+
+    @property
+    def constants_keep_limits(self) -> list[str]:
+        """The text for samples on which constant outputs would keep the limits."""
+        return [] if self.driver.outputs_vary else [kept_by_constants(follows=R2_LIMIT not in self.missed)]
+
+    @cached_property
+    def over_budget(self) -> list[str]:
+        """The text for a file that is larger, or an inference that is slower, than the budget."""
+        options = self.options
+        if options.max_bytes is not None and (size := self.driver.size(self.candidate)) > options.max_bytes:
+            return [f"the file has {size:,} bytes, at most {options.max_bytes:,} wanted"]
+        if options.max_time_ms is not None and self.driver.over_budget(self.candidate):
+            ns, how = self.placement["time_ns"], how_known(self.placement)
+            text = time_text(ns)
+            return [f"an inference takes {text} ({how}), at most {options.max_time_ms:g} ms wanted"]
+        return []
+
+    @property
+    def are_informative(self) -> bool:
+        """True if a miss on the samples counts and other samples would not change it."""
+        if self.reference.constant:
+            return False
+        little = self.constants_keep_limits or self.silent[0] or self.lost_outputs[1]
+        return self.misses_own_limits or not (self.doubtful or little)
+
+    @cached_property
+    def front(self) -> list[dict[str, Any]]:
+        """Measured models with other precisions: accuracy, time and bytes; empty without a search.
+
+        ``search``: measures on held-back samples. Only ``confirmed`` models are cross-validated, which builds eight
+        models.
+        """
+        driver, search = self.driver, self.driver.precision_search
+        if search is None:
+            return []
+        shown = dict.fromkeys([*(limit.key for limit in driver.limits), "sqnr_db"])
+        points: list[dict[str, Any]] = []
+        for tried in _spread(search):
+            module, target = tried.candidate.module, driver.target
+            time = None if target is None else target.time(module)
+            is_confirmed = tried is search.chosen or search.is_known(tried) or search.is_in_vain
+            holds = search.confirmed(tried) if is_confirmed else tried.holds(search.limits)
+            points.append(
+                {
+                    "layers": len(tried.precisions),
+                    "precisions": dict(tried.precisions),
+                    "time_ns": None if time is None else time.ns,
+                    "modelled": time is not None and time.modelled,
+                    "bytes": driver.size(tried.candidate),
+                    "runs": None if target is None else target.judge(module, plan=True).share(),
+                    "share": driver.share(tried.candidate),
+                    "search": {metric: tried.measures.get(metric) for metric in shown},
+                    "holds": self.holds if tried is search.chosen else holds,
+                    "confirmed": is_confirmed,
+                    "chosen": tried is search.chosen,
+                }
+            )
+        return distinct(points)
+
+    def least_cost(self) -> dict[str, Any]:
+        """Return the least bytes or time of a covered model within the limits, or of any.
+
+        ``tight``: a larger budget has more to offer.
+        """
+        driver, candidate = self.driver, self.candidate
+        holds, tight = self.holds and not (self.silent[0] or self.counted_lost), False
+        if driver.precision_search is not None and driver.precision_search.aim.kind != LIMITS:
+            candidate, holds = driver.precision_search.least(candidate, holds=holds)
+            tight = driver.precision_search.is_tight
+        if driver.options.max_bytes is not None:
+            return {"bytes": driver.size(candidate), "holds": holds, "tight": tight}
+        assert driver.target is not None
+        time = driver.target.time(candidate.module, compiled=True)
+        return {"time_ns": time.ns, "modelled": time.modelled, "holds": holds, "tight": tight}
+
+    @property
+    def counted_lost(self) -> list[str]:
+        """Texts about lost outputs that are reasons of their own: no other limit is missed."""
+        return [] if self.misses_own_limits else self.lost_outputs[0]
+
+
+def _spread(search: PrecisionSearch) -> list[Tried]:
+    """Return a few measured models by the number of changed layers, with the plain and the chosen one."""
+    # Points of the front in a verdict: each takes a plan of the partitioner.
+    most_points = 6
+    ordered = sorted(search.tried.values(), key=lambda item: len(item.precisions))
+    if len(ordered) <= most_points:
+        return ordered
+    places = {round(i * (len(ordered) - 1) / (most_points - 1)) for i in range(most_points)}
+    wanted = [search.chosen]
+    if search.is_in_vain:  # one that would do if it were allowed
+        wanted.append(next((item for item in ordered if search.is_known(item) and search.confirmed(item)), None))
+    return [item for place, item in enumerate(ordered) if place in places or any(item is one for one in wanted)]
+
+
+def distinct(points: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return ``points`` without those whose figures equal another's; the chosen one stays."""
+    found: dict[tuple[object, ...], dict[str, Any]] = {}
+    for point in points:
+        time = None if point["time_ns"] is None else round(point["time_ns"] / 1e3)
+        measures = (quality_text(metric, value) for metric, value in point["search"].items())
+        says = (time, point["bytes"], point["runs"], point["share"], point["holds"], *measures)
+        if says not in found or point["chosen"]:
+            found[says] = point
+    return list(found.values())
+
+
+# Checks: each yields a text for what it finds.
+
+
+def _few_samples(o: JudgedCandidate) -> Iterator[str]:
+    for limit in o.doubtful:
+        low, high = (quality_text(limit.metric, end) for end in o.certainty.intervals[limit.key])
+        yield (
+            f"{o.certainty.count} samples are too few: {limit.name} keeps its limit on these, but is {low} to {high} "
+            f"(95 %); give {FEWEST_TO_TRUST} or more"
+        )
+
+
+def _one_sample(o: JudgedCandidate) -> Iterator[str]:
+    count = len(o.reference.samples)
+    if o.reference.constant:
+        what = "one sample says" if count == 1 else f"the outputs are the same for all {count} samples, which so say"
+        yield f"{what} nothing of accuracy"
+    elif count == 1:
+        of_both = o.data.held is o.data.fit
+        what = "the only sample both chose the ranges and checked" if of_both else "a single sample checked"
+        yield f"{what} the model, which says nothing of others"
+
+
+def _low_coverage(o: JudgedCandidate) -> Iterator[str]:
+    driver, scheme, found = o.driver, o.options.scheme, o.coverage
+    # With a budget, every type that keeps it is allowed.
+    others = (NARROWER.get(scheme, scheme), *with_wide_weights(scheme)[:-1])
+    wanted = f"at least {100 * driver.min_coverage:g} % wanted"
+    if not any(map(found.has, (scheme, *(others if o.options.has_budget else ())))):
+        moving = " but operators that only move values" if scheme in found.by_precision else ""
+        yield f"nothing{moving} is quantised to {scheme}"
+    elif driver.target is not None and driver.scheme_is_taken:
+        share = o.placement["runs_of_possible"]
+        if share is None:
+            yield f"{driver.target.name} can run nothing of the model"
+        elif share < driver.min_coverage:
+            narrow = overrides_text(dict.fromkeys(driver.narrow_alone, NARROW))
+            yield (
+                f"{driver.target.name} runs {100 * share:.1f} % of the products that it could, {wanted}"
+                + (f"; --overrides {shlex.quote(narrow)} (in Python overrides) has it run more" if narrow else "")
+            )
+    elif (share := found.share()) is None or share < driver.min_coverage:
+        text = "none" if share is None else f"{100 * share:.1f} %"
+        yield f"{text} of the {UNIT_NAMES[found.unit]} are quantised, {wanted}"
+
+
+def _leaked_attention(o: JudgedCandidate) -> Iterator[str]:
+    # The part of a SOFTMAX's output that may lie where the float model has exact zeros, such as masked positions: an
+    # attention row then keeps 99.5 % of its weight.
+    most_leaked = 0.005
+    name = next((name for name, share in o.leaked.items() if share > most_leaked), None)
+    if name is not None:
+        yield f"{100 * o.leaked[name]:.1f} % of the shares of SOFTMAX {name!r} lie where the float model has none"
+
+
+def _not_finite(o: JudgedCandidate) -> Iterator[str]:
+    every, told = len(o.reference.samples), o.reference.measurable
+    if o.measured.lacking:
+        yield (
+            f"the quantised model lacks finite outputs of {o.measured.lacking} of {every} samples: these count as zeros"
+        )
+    if o.measured.exceeding:
+        yield f"{o.measured.exceeding} of {every} samples have finite outputs in the quantised model alone"
+    if told < LEAST_MEASURED * (every + o.data.left_out):
+        yield (
+            f"only {told} of {every + o.data.left_out} samples have finite outputs in the float model, which is too "
+            "few for a verdict: give samples of which it makes numbers"
+        )
+
+
+def _partly_finite(o: JudgedCandidate) -> Iterator[str]:
+    told, every = o.reference.measurable, len(o.reference.samples) + o.data.left_out
+    if LEAST_MEASURED * every <= told < every:
+        yield (
+            f"measures are of {told} of {every} samples: of the others the float model has outputs that are not finite"
+        )
+
+
+def _cut_short(o: JudgedCandidate) -> Iterator[str]:
+    if o.driver.evaluator.is_cut_short:
+        yield f"not all improvements were tried within {o.options.max_seconds:g} s (--max-seconds)"
+
+
+def _guessed_scores(o: JudgedCandidate) -> Iterator[str]:
+    """Yield a text for each missed limit on classes whose output may hold numbers."""
+    reference = o.reference
+    known = {0} if reference.labels is not None else set[int]()
+    for place in sorted(reference.logits - known) if o.options.metric is None else ():
+        name = o.names[place]
+        is_missed = any(limit.metric == "top1_decided" and limit.output in (None, name) for limit in o.missed)
+        if is_missed and place not in reference.doubts_of_scores:
+            remedy = remedy_of_guess(place == 0)
+            yield f"output {name!r} is taken for scores of classes; if it has numbers, {remedy} --metric mpeir"
+
+
+def real_ends(options: Options, graph: Graph) -> Iterator[str]:
+    """Yield a text for inputs and outputs that stay float although quantised ones are requested."""
+    ends = {"input": (graph.input_infos(), options.input_types), "output": (graph.output_infos(), options.output_types)}
+    kept = {
+        kind: [
+            repr(info.name)
+            for info in infos
+            if info.dtype == "float32" and given.get(info.name, given.get("", options.io)) != FLOAT
+        ]
+        for kind, (infos, given) in ends.items()
+    }
+    texts = [f"{kind}{'s' if len(names) > 1 else ''} {listed(names)}" for kind, names in kept.items() if names]
+    if texts:
+        them = "them" if sum(map(len, kept.values())) > 1 else "it"
+        what = f"codes were asked for, but what reads or makes {them} stays float"
+        yield f"real numbers stay in {' and '.join(texts)}: {what}"
+
+
+def _never_varied(o: JudgedCandidate) -> Iterator[str]:
+    for name in o.same_inputs:
+        yield f"give samples in which input {name!r} varies as it does in use: outputs depend on it"
+
+
+def _search_in_vain(o: JudgedCandidate) -> Iterator[str]:
+    driver, options = o.driver, o.options
+    if driver.precision_search is None or not driver.precision_search.is_in_vain or driver.evaluator.is_cut_short:
+        return
+    best = next((point for point in o.front if point["holds"]), None)
+    if best is None:
+        yield "no choice of precisions meets the limits"
+        return
+    schemes = {layer.name: layer.precision for layer in o.layers}
+    what = f"leaves layers in {options.scheme}"
+    if options.has_budget and best["share"] >= driver.min_coverage:
+        what = "is within the budget"
+    elif best["share"] < driver.min_coverage and leaves_some(best["precisions"], schemes, options.scheme):
+        done = "quantised" if driver.target is None else f"to {driver.target.name}"
+        what = f"leaves {100 * driver.min_coverage:g} % {done} (--min-coverage)"
+    yield f"no choice of precisions that {what} meets the limits, others do"
+
+
+def _classes(o: JudgedCandidate) -> Iterator[str]:
+    """Yield texts for classes without samples, and for values that labels do not score."""
+    reference, driver = o.reference, o.driver
+    for place, name in enumerate(o.measured.names):
+        is_guess = place in reference.logits and all(limit.metric not in OF_ANSWERS for limit in driver.limits)
+        if reference.classifies(place) and place not in reference.places and not (o.data.made_up or is_guess):
+            scores = [outputs[place] for outputs in reference.outputs]
+            missing = never_answered(name, scores, reference.classes(place) or scores[0].size)
+            yield from [] if missing is None else [missing]
+    if reference.metric in SHARES_OF_ANSWERS and all(limit.metric in OF_LABELS for limit in driver.limits):
+        for name, r2 in zip(o.measured.names, o.measured.r2, strict=True):
+            if r2 is not None and not R2_LIMIT.allows(r2):
+                yield (
+                    f"the values of output {name!r} are far from the float model's (R² {r2:.2f}): labels score which "
+                    "class is the answer, and nothing else; use it for that alone, or limit --metric r2 instead"
+                )
+
+
+def _causes(o: JudgedCandidate) -> Iterator[str]:
+    """Yield options and samples that leave few codes to values or clip them, if limits are missed."""
+    # The widest headroom that still leaves enough codes, with 8 and with 16 bits: it costs 1 and 3 bits.
+    widest_headroom, widest_of_16_bits = 1.0, 7.0
+    if not (o.missed or o.silent[0] or o.counted_lost):
+        return
+    driver, options, graph = o.driver, o.options, o.candidate.graph
+    if driver.differing_units:
+        yield "the samples to check on, which seem to be in another unit than the model was calibrated in"
+    headroom = options.headroom or 0.0
+    if headroom > (widest_of_16_bits if options.has_codes_to_spare else widest_headroom):
+        yield f"--headroom {headroom:g}, which leaves {100.0 / (1.0 + headroom):.2g} % of the codes to values"
+    of_values = {name: (seen.minimum, seen.maximum) for name, seen in driver.statistics.items() if seen.runs}
+    seen = _ends_of_constants(o.reference.graph) | of_values
+    outputs = zip((info.name for info in graph.output_infos()), output_ends(graph), strict=True)
+    ends = {name: found for name, found in outputs if found is not None} | dict(_ends_of_codes(graph))
+    copies = {name: f"{escaped(name, '=')}={escaped(of, '=')}" for name, of in options.copied_parameters.items()}
+    given = [(f"--parameters of {name!r}", name) for name in options.parameters]
+    for option, name in [*given, *((f"--copy-parameters {text}", name) for name, text in copies.items())]:
+        yield from _misfit(option, ends.get(name), seen.get(name))
+
+
+def _misfit(option: str, ends: tuple[float, float] | None, seen: tuple[float, float] | None) -> Iterator[str]:
+    """Yield the text for an ``option`` with the range ``ends`` where values cover ``seen``."""
+    # Codes that clip more than this part of the values' span, or that are filled by less than the second part of their
+    # range (two bits are lost), are a likely cause of low accuracy.
+    most_clipped, least_filled = 0.05, 0.25
+    if ends is None or seen is None:
+        return
+    (least, most), (low, high) = ends, seen
+    whole = max(high, 0.0) - min(low, 0.0)  # codes hold zero
+    clipped = max(least - low, high - most)
+    if whole > 0.0 and (clipped > most_clipped * whole or whole < least_filled * (most - least)):
+        yield (
+            f"{option}, whose codes reach from {least:.3g} to {most:.3g} where values lie from {low:.3g} to {high:.3g}"
+        )
+
+
+def _ends_of_constants(graph: Graph) -> dict[str, tuple[float, float]]:
+    arrays = ((info.name, info.array()) for info in graph.tensors if info.is_const and info.dtype == "float32")
+    return {name: (float(array.min()), float(array.max())) for name, array in arrays if array.size}
+
+
+def _ends_of_codes(graph: Graph) -> Iterator[tuple[str, tuple[float, float]]]:
+    for info in graph.tensors:
+        if info.quant is not None and np.size(info.quant.scales) == 1:
+            scale, zero = (float(np.ravel(of)[0]) for of in (info.quant.scales, info.quant.zero_points))
+            low, high = info.info.range
+            yield info.name, (scale * (low - zero), scale * (high - zero))
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictCheck:
+    """A row of the findings table: its severity, and the function that yields a text for each finding."""
+
+    name: str
+    severity: str
+    texts: Callable[[JudgedCandidate], Iterable[str]]
+
+
+def _only_r2_is_missed(o: JudgedCandidate) -> bool:
+    return o.missed == [R2_LIMIT]
+
+
+def _lost(o: JudgedCandidate) -> list[str]:
+    """Texts about lost outputs; problems only where no other limit is missed, which is reason enough."""
+    return [] if o.data.made_up else o.counted_lost
+
+
+CHECKS = (
+    VerdictCheck("found before and during the search", NOTE, lambda o: o.driver.findings),
+    VerdictCheck("search cut short", NOTE, _cut_short),
+    VerdictCheck("outputs taken for scores", NOTE, _guessed_scores),
+    VerdictCheck("real inputs and outputs", NOTE, lambda o: real_ends(o.options, o.candidate.graph)),
+    VerdictCheck("inputs that never vary", NOTE, _never_varied),
+    VerdictCheck("search in vain", NOTE, _search_in_vain),
+    VerdictCheck("constant outputs that may be constant", NOTE, lambda o: o.silent[1]),
+    VerdictCheck("lost outputs beside missed limits", NOTE, lambda o: o.lost_outputs[0] if o.misses_own_limits else ()),
+    VerdictCheck("recall of classes", NOTE, lambda o: recall_findings(o.measured.recalls)),
+    VerdictCheck("classes without samples", NOTE, _classes),
+    VerdictCheck("samples without float outputs", NOTE, _partly_finite),
+    VerdictCheck("limits kept by constants", NOTE, lambda o: () if _only_r2_is_missed(o) else o.constants_keep_limits),
+    VerdictCheck("one sample", PROBLEM, _one_sample),
+    VerdictCheck("coverage", PROBLEM, _low_coverage),
+    VerdictCheck("masked positions", PROBLEM, _leaked_attention),
+    VerdictCheck("lost outputs", PROBLEM, _lost),
+    VerdictCheck("silent outputs", PROBLEM, lambda o: o.silent[0]),
+    VerdictCheck(
+        "only R² missed",
+        PROBLEM,
+        lambda o: o.constants_keep_limits if _only_r2_is_missed(o) and not o.counted_lost else (),
+    ),
+    VerdictCheck("numbers that are missing", PROBLEM, _not_finite),
+    VerdictCheck("scores on one side of a half", PROBLEM, lambda o: unreached(o.candidate.graph)),
+    VerdictCheck("budget", PROBLEM, lambda o: o.over_budget),
+    VerdictCheck("few samples", DOUBT, _few_samples),
+    VerdictCheck("likely causes", CAUSE, _causes),
+)
+
+
+def findings_of(outcome: JudgedCandidate) -> list[VerdictFinding]:
+    """All findings, in the order of the table."""
+    return [VerdictFinding(check.severity, text) for check in CHECKS for text in check.texts(outcome)]
+
 
 _SEARCHED = "the search for precisions chose float"
 
@@ -31,28 +549,25 @@ def verdict_of(driver: Driver, candidate: Candidate) -> dict[str, Any]:
     if outcome.over_budget or (outcome.missed and driver.options.has_budget):
         coverage["budget"] = outcome.least_cost()
     return make_verdict(
-        Evidence(
-            driver.limits,
-            outcome.metrics,
-            outputs=_outputs(driver.reference, outcome.measured),
-            fake_quantized=driver.evaluator.fake_quantized(driver.model, candidate, driver.statistics),
-            scores=_scores(driver, outcome.measured),
-            layers=outcome.layers,
-            schemes={layer.name: layer.precision for layer in outcome.layers},
-            float_reasons=_float_reasons(driver, candidate),
-            samples=_samples(outcome),
-            saturated_biases=saturated_biases(candidate.graph),
-            findings=findings_of(outcome),
-            steps=driver.evaluator.steps,
-            choices=_choices(driver, candidate),
-            coverage=coverage,
-            intervals=dict(outcome.certainty.intervals),
-            deciding=outcome.wanted,
-            inherent=outcome.inherent,
-            front=outcome.front,
-            made_up=driver.data.made_up,
-            seen=driver.data.seen,
-        )
+        driver.limits,
+        outcome.metrics,
+        outputs=_outputs(driver.reference, outcome.measured),
+        fake_quantized=driver.evaluator.fake_quantized(driver.model, candidate, driver.statistics),
+        scores=_scores(driver, outcome.measured),
+        layers=outcome.layers,
+        scheme={layer.name: layer.precision for layer in outcome.layers},
+        float_reasons=_float_reasons(driver, candidate),
+        samples=_samples(outcome),
+        saturated_biases=saturated_biases(candidate.graph),
+        findings=findings_of(outcome),
+        steps=driver.evaluator.steps,
+        choices=_choices(driver, candidate),
+        coverage=coverage,
+        intervals=outcome.certainty.intervals,
+        inherent=outcome.inherent,
+        front=outcome.front,
+        made_up=driver.data.made_up,
+        seen=driver.data.seen,
     )
 
 
@@ -77,7 +592,6 @@ def _samples(outcome: JudgedCandidate) -> dict[str, Any]:
 
 
 def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]]:
-    """Return the measures and the kind of each output."""
     return [
         {
             **found,
@@ -90,14 +604,14 @@ def _outputs(reference: Reference, measured: Measurement) -> list[dict[str, Any]
 
 
 def _float_reasons(driver: Driver, candidate: Candidate) -> dict[str, str]:
-    """Why operators stayed real, by name; of those that nobody asked for as float it was the search."""
+    """Return why operators stayed real, by name."""
     found = float_reasons(candidate.module)
     chosen = {name for name, choice in candidate.recipe.precisions if choice.precision == FLOAT}
     return found | dict.fromkeys(found.keys() & chosen - driver.asked_for, _SEARCHED)
 
 
 def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
-    """What both models score; of columns that are scored each by itself the one that loses most, and a list of all."""
+    """Return the scores of both models, of the column that loses most if columns are scored separately."""
     all_before, scored = driver.reference.scores, measured.scored
     if all_before is None or scored is None:
         return None
@@ -117,7 +631,6 @@ def _scores(driver: Driver, measured: Measurement) -> dict[str, Any] | None:
 
 
 def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
-    """Return the choices of the recipe and the options for the verdict."""
     scheme, recipe = driver.options.definition, candidate.recipe
     result: dict[str, Any] = {"scheme": scheme.name, "granularity": scheme.granularity, "io": driver.options.io}
     for name in ("input_types", "output_types", "parameters", "copied_parameters"):
@@ -147,7 +660,6 @@ def _choices(driver: Driver, candidate: Candidate) -> dict[str, Any]:
 
 
 def _normalized(recipe: Recipe) -> str:
-    """Return the value of ``--normalize`` that describes the recipe."""
     return {(False, False): OFF, (True, False): INPUTS, (False, True): OUTPUTS, (True, True): ON}[
         recipe.normalize, recipe.normalize_outputs
     ]

@@ -27,6 +27,7 @@ from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
 from odc_mlir.plugins.codegen import compile_by, not_for_plugins, plugin_for
+from odc_mlir.quantizer.policy.declarations import takes_options
 from odc_mlir.runtime.backends import graph_executor
 from odc_mlir.runtime.execution.executor import Capture, Executor
 from odc_mlir.runtime.execution.graph import Graph, build_graph, linked_files
@@ -422,65 +423,32 @@ def lint(model: ModelSource | Module, *, target: str | None = None) -> list[Find
     return linter.lint(_model_of(model), target=target)
 
 
+@takes_options
 def quantize(
     model: ModelSource | Module,
     *,
-    scheme: str | None = None,
     calibration: Any = None,
     evaluation: Any = None,
     records: Any = None,
     labels: Any = None,
-    granularity: str | None = None,
-    weights: str | None = None,
-    io: str = "float",
-    input_types: Any = None,
-    output_types: Any = None,
-    parameters: Any = None,
-    copied_parameters: Any = None,
-    patterns: Any = None,
-    visq_file: str | None = None,
-    help: bool = True,
-    ranges: str = "auto",
-    range_options: Mapping[str, Any] | None = None,
-    headroom: float | None = None,
-    output_room: str = "auto",
-    normalize: str = "auto",
-    scales: str = "auto",
-    equalize: str = "auto",
-    rounding: str = "auto",
-    correction: str = "auto",
-    mixed: Any = "auto",
-    overrides: Any = None,
-    config: Any = None,
-    metric: str | None = None,
-    limit: float | None = None,
-    max_drop: float | None = None,
-    max_seconds: float | None = None,
     max_samples: int | None = None,
     pictures: Any = None,
-    target: str | None = None,
-    min_coverage: float | None = None,
-    max_time_ms: float | None = None,
-    max_bytes: int | None = None,
-    reader: str | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
+    **options: Any,
 ) -> Quantized:
     """Quantise a float model, and measure the accuracy of the result.
 
-    ``scheme``: int8 (default), int8x4, uint8, int16, int16x8, or for weights only int8_wo, int16_wo, int4_wo.
     ``calibration``: a file of samples, or an iterable of lists of arrays in graph input order; some are held back to
     check on, unless ``evaluation`` gives others. ``labels``: labels of the samples used for the check, True for
-    array ``y`` of their file; ``max_drop`` then limits the loss in points. ``records``: recorded ranges
-    instead. ``target``: the machine that the model is for, whose rules restrict types; ``min_coverage``: the share of
-    products that it must compute. ``max_time_ms`` (modelled) or ``max_bytes`` (of the file): a budget.
-    docs/quantisation.md explains everything. Raises OdcError; a model that misses its limits is not an error: see
-    ``Quantized.verdict``.
+    array ``y`` of their file. ``records``: recorded ranges instead. ``max_samples``, ``pictures``: how sample files
+    are read. docs/quantisation.md explains everything. Raises OdcError; a model that misses its limits is not an
+    error: see ``Quantized.verdict``.
     """
-    asked = dict(locals())  # all of what the quantiser takes, by the same names
     from odc_mlir.quantizer import quantize as quantizer
 
-    asked |= {"model": _model_of(model), "range_options": dict(range_options or {})}
-    made = quantizer.quantize(**asked)
+    data = {"calibration": calibration, "evaluation": evaluation, "records": records, "labels": labels}
+    more = {"max_samples": max_samples, "pictures": pictures, "progress": progress}
+    made = quantizer.quantize(_model_of(model), **data, **more, **options)
     made.verdict["model"] = model_name(model.files.location if isinstance(model, Package) else model)
     return made
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, OutputKind, json_kind, package_kind
+from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, idle_option, limited_time, run_tool, size, usage_error
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
@@ -98,7 +99,7 @@ def build_parser() -> argparse.ArgumentParser:
     place.add_argument("--max-segments", type=int, metavar="N", help="at most this many segments")
     quantise = parser.add_argument_group("quantising a float model first (odc-quantize has more options)")
     quantise.add_argument(
-        "--quantize", default="none", choices=("none", *quantizing.SCHEMES), help="element types (%(default)s)"
+        "--quantize", default="none", choices=("none", *SCHEME_NAMES), help="element types (%(default)s)"
     )
     quantizing.add_common_flags(quantise)
     return parser

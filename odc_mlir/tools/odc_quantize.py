@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import short_name, shortened
 from odc_mlir.formats.kinds import MODEL, MODEL_BY_NAME, PAGE, OutputKind, json_kind
+from odc_mlir.quantizer.policy.declarations import ACCURACY, BUDGET, FULL_SCHEMES, LIMITS, TYPES, in_group
 from odc_mlir.tools import quantizing
 from odc_mlir.tools.common import base_parser, counted, idle_option, run_tool, usage_error
 from odc_mlir.tools.files import add_any_reader, add_input, add_output, add_overwrite, shown
@@ -36,7 +37,7 @@ _FINDINGS_SHOWN = 8
 # What recording ranges alone has a use for; all other arguments are for quantising.
 RECORDING = frozenset(
     {"model", "output", "min_max_only", "calibration", "max_samples", "mean", "scale", "save_records"}
-    | {"ranges", "range_option"}
+    | {"ranges", "range_options"}
 )
 
 
@@ -59,20 +60,21 @@ def build_parser() -> argparse.ArgumentParser:
     )
     add_overwrite(parser)
     add_any_reader(parser)
-    parser.add_argument("--scheme", choices=quantizing.SCHEMES, help="element types (int8)")
+    quantizing.add_options(parser, ["scheme"])
     parser.add_argument(
         "--min-max-only", action="store_true", help="write the float model with recorded ranges, like record-minmax"
     )
     data = parser.add_argument_group("data and result")
     quantizing.add_common_flags(data)
     quantizing.add_data_flags(data)
-    types = parser.add_argument_group("element types")
-    quantizing.add_scheme_flags(types)
-    quantizing.add_sensitivity_flags(types)
-    quantizing.add_target_flag(types)
-    quantizing.add_help_flags(parser.add_argument_group("accuracy"))
-    quantizing.add_budget_flags(parser.add_argument_group("budget (the most accurate model within it; only one)"))
-    quantizing.add_limit_flags(parser.add_argument_group("limit (default: mpeir 0.1, and top1 0.99 for classifiers)"))
+    groups = {
+        TYPES: "element types",
+        ACCURACY: "accuracy",
+        BUDGET: "budget (the most accurate model within it; only one)",
+        LIMITS: "limit (default: mpeir 0.1, and top1 0.99 for classifiers)",
+    }
+    for group, title in groups.items():
+        quantizing.add_options(parser.add_argument_group(title), in_group(group))
     reports = parser.add_argument_group("reports")
     add_output(reports, "--report-json", metavar="FILE", kind=VERDICT, help="write the verdict as JSON")
     add_output(
@@ -119,6 +121,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
 def _record_only(arguments: argparse.Namespace) -> None:
     from odc_mlir.formats.circle.writer import write_model
     from odc_mlir.frontend.export_circle import export_model
+    from odc_mlir.quantizer.policy.options import parse_numbers
     from odc_mlir.quantizer.quantize import embed_ranges, save_records
     from odc_mlir.runtime.api import load
 
@@ -126,7 +129,7 @@ def _record_only(arguments: argparse.Namespace) -> None:
         load(arguments.model),
         arguments.calibration,
         ranges=arguments.ranges,
-        range_options=quantizing.range_options(arguments),
+        range_options=parse_numbers(arguments.range_options),
         max_samples=arguments.max_samples,
         pictures=quantizing.pictures(arguments),
     )
@@ -199,7 +202,6 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
         quality_text,
         without_far_text,
     )
-    from odc_mlir.quantizer.advice import decimals_of
     from odc_mlir.quantizer.policy.verdict import FAILED, caution, check_name, failed_text, passed_text, types_text
 
     choices, checked = verdict["choices"], verdict["samples"]
@@ -216,9 +218,8 @@ def summary(model: str, verdict: Mapping[str, Any], precisions: str | None = Non
     if value is not None and all(check["metric"] != "sqnr_db" for check in verdict["limits"]):
         yield f"  {quality_name('sqnr_db')} {_measured('sqnr_db', value, verdict['intervals'].get('sqnr_db'), count)}"
     yield from (f"  {problem}  <- not kept" for problem in verdict["problems"])
-    digits = decimals_of(verdict)
-    yield from _coverage(verdict["coverage"], digits)
-    yield from _front(verdict["front"], digits, verdict["coverage"]["least"])
+    yield from _coverage(verdict["coverage"])
+    yield from _front(verdict["front"], verdict["coverage"]["least"])
     if verdict["scores"]:
         scores = verdict["scores"]
         which = f" of column {scores['column']}, which loses most," if "column" in scores else ""
@@ -254,7 +255,7 @@ def _chosen(choices: Mapping[str, Any], file: str | None) -> Iterator[str]:
     yield f"  chosen: {' '.join([*quantizing.flags_of(choices), *flags])}"
     if (layers := choices["precisions"]) and not flags:
         count = counted(len(layers), "layer")
-        if choices["scheme"] in quantizing.FULL_SCHEMES:
+        if choices["scheme"] in FULL_SCHEMES:
             yield f"  and, for the precisions of {count}, --mixed FILE.json, written by --save-precisions FILE.json"
         else:
             yield f"  and {count} in other precisions, which the search finds again and no option gives"
@@ -272,10 +273,10 @@ def _measured(
     return f"{' to '.join(quality_text(metric, end) for end in interval)} (95 %), {text} on {count}"
 
 
-def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
+def _coverage(coverage: Mapping[str, Any]) -> Iterator[str]:
     """Return lines about precisions, placement on the target, and the cost of more accuracy."""
     from odc_mlir.formats.quantities import share_text
-    from odc_mlir.quantizer.advice import how_known, times_text
+    from odc_mlir.quantizer.advice import how_known, time_text
     from odc_mlir.quantizer.layers import UNIT_NAMES
 
     units = ("layers", "weights", "macs")
@@ -288,7 +289,7 @@ def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
     if target["runs"] is not None:
         yield (
             f"  {target['name']} runs {share_text(target['runs'])} of the products; {how_known(target)} time "
-            f"{times_text(target['time_ns'], digits)}"
+            f"{time_text(target['time_ns'])}"
         )
     if left := target["on_host"]:
         named = [f"{layer['op']} {layer['name']!r} ({layer['reason']})" for layer in left[:_HOST_SHOWN]]
@@ -296,7 +297,7 @@ def _coverage(coverage: Mapping[str, Any], digits: int) -> Iterator[str]:
         yield f"  on the host: {', '.join([*named, *more])}"
 
 
-def _front(points: Sequence[Mapping[str, Any]], digits: int, least: float) -> Iterator[str]:
+def _front(points: Sequence[Mapping[str, Any]], least: float) -> Iterator[str]:
     """Return the Pareto front of accuracy over time or bytes, a line for each measured model.
 
     ``least``: the minimum share of quantised products; without a target, models below it are marked.
@@ -307,7 +308,7 @@ def _front(points: Sequence[Mapping[str, Any]], digits: int, least: float) -> It
     if points:
         yield "  accuracy by cost, with layers in other precisions:"
     for point in points:
-        cost = cost_text(point, digits)
+        cost = cost_text(point)
         share = "" if point["runs"] is None else f", {100 * point['runs']:.1f} % of the products"
         if point["runs"] is None and point["share"] < least:
             share = f", {share_text(point['share'])} of the products quantised, too few"

@@ -465,10 +465,10 @@ def _tell(
     memory: Any,
 ) -> None:
     """Write the requested reports and print the summary."""
-    from odc_mlir.quantizer.labels import doubt
     from odc_mlir.quantizer.outputs import answering
-    from odc_mlir.quantizer.scores import score_lines
     from odc_mlir.runtime.execution.binding import to_reals
+    from odc_mlir.runtime.reporting.labels import doubt
+    from odc_mlir.runtime.reporting.scores import score_lines
     from odc_mlir.tools import measure
 
     shapes = [array.shape for array in samples.records[0]]

@@ -17,15 +17,31 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
-from odc_mlir.errors import OptionError, parsing
+from odc_mlir.errors import OptionError, did_you_mean, parsing
 from odc_mlir.ops.dtypes import CODE_DTYPES, DTYPES
-from odc_mlir.quantizer.policy.ranges import MODES
-from odc_mlir.quantizer.policy.readers import LITERT, NPU, READERS, WIDE_WEIGHTS
+from odc_mlir.quantizer.policy import declarations
+from odc_mlir.quantizer.policy.declarations import (
+    AUTO,
+    EQUALIZE,
+    FITTED,
+    INPUTS,
+    KINDS,
+    LITERT,
+    NAMED_PATTERNS,
+    OFF,
+    ON,
+    OPTIONS,
+    OUTPUTS,
+    QUANTIZED,
+    SWITCH,
+    QuantizeOptions,
+)
+from odc_mlir.quantizer.policy.readers import NPU, WIDE_WEIGHTS
 from odc_mlir.quantizer.policy.schemes import (
     FLOAT,
     GRANULARITIES,
@@ -36,13 +52,11 @@ from odc_mlir.quantizer.policy.schemes import (
     Scheme,
     wider_values,
 )
-from odc_mlir.quantizer.policy.schemes import (
-    scheme as scheme_of,
-)
+from odc_mlir.quantizer.policy.schemes import scheme as scheme_of
 
 
 def pieces(text: str, separator: str) -> list[str]:
-    """What ``text`` has between separators, without the backslashes before those that belong to names."""
+    """Split ``text`` at separators, and remove the backslashes that escape them."""
     found = re.split(rf"(?<!\\){re.escape(separator)}", text)
     return [piece.replace(f"\\{separator}", separator) for piece in found]
 
@@ -52,7 +66,6 @@ def escaped(name: str, separator: str) -> str:
     return name.replace(separator, f"\\{separator}")
 
 
-QUANTIZED = "quantized"
 BOUNDARY_TYPES = (FLOAT, QUANTIZED, *CODE_DTYPES)
 
 
@@ -98,10 +111,7 @@ def parse_parameters(entries: Sequence[str] | Mapping[str, tuple[float, int]]) -
 
 
 def parse_copies(entries: Sequence[str] | Mapping[str, str]) -> dict[str, str]:
-    """Return the source of each tensor's parameters, from ``TO=FROM``; a backslash escapes ``=`` in names.
-
-    Raises OptionError.
-    """
+    """Return the source of each tensor's parameters, from ``TO=FROM`` with escaped ``=``; raise OptionError."""
     if isinstance(entries, Mapping):
         return dict(entries)
     return dict(_assigned(entries, "a copy of parameters", "TO=FROM"))
@@ -160,7 +170,6 @@ class PrecisionPlan:
 
 
 def _variant(layer: PrecisionEntry, known: set[str]) -> tuple[str, ...]:
-    """The names of the one variant that is there."""
     there = [variant for variant in layer.variants if known.issuperset(variant)]
     if len(there) == 1:
         return there[0]
@@ -260,153 +269,28 @@ def _table(content: Any, what: str, allowed: Sequence[str]) -> Mapping[str, Any]
     return content
 
 
-@dataclass(frozen=True, slots=True)
-class Applies:
-    """The ``schemes`` that an option applies to, and the values of it that ask for ``nothing`` and fit all schemes.
+PAIRS_SUFFIX = ".json"  # of files with pairs of layers to equalise
+WIDE_HEADROOM = 1.0  # of 16-bit values, which have codes to spare
 
-    ``by_samples``: what it asks for is done by running samples for calibration, which recorded ranges do not replace.
-    """
+Progress = Callable[[str, int, int | None], None]
+"""Callback with the current activity, the number of models made, and the number expected, if known."""
 
-    schemes: Collection[str]
-    nothing: tuple[Any, ...] = (None,)
-    why: str = ""
-    by_samples: bool = False
-
-
-_VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
-_WEIGHTS_ONLY = tuple(name for name, scheme in SCHEMES.items() if scheme.weights_only)
-_WIDER = tuple(name for name in LADDERS if wider_values(name) != FLOAT)
-_MIXED = tuple({*LADDERS, *NARROWER})
-
-
-def _of_values(why: str, *nothing: Any, by_samples: bool = False) -> Applies:
-    return Applies(_VALUES, nothing, f"touches weights only; {why}", by_samples)
-
-
-_ANY = Applies(tuple(SCHEMES))
-_SWITCH = Applies(tuple(SCHEMES), ("auto", "off"), by_samples=True)
-_NO_RANGES = "values have no ranges"
-_NO_TYPES = "values have no types or parameters"
-_NO_PRECISIONS = "layers cannot have precisions of their own"
-
-# Granularity and form of weights are not in it: what they may be depends on the scheme, which checks them.
-APPLICABLE: Mapping[str, Applies] = {
-    "io": _of_values("the model takes and gives floats", FLOAT),
-    "input_types": _of_values(_NO_TYPES, {}),
-    "output_types": _of_values(_NO_TYPES, {}),
-    "parameters": _of_values(_NO_TYPES, {}),
-    "copied_parameters": _of_values(_NO_TYPES, {}),
-    "ranges": _of_values(_NO_RANGES, "auto"),
-    "range_options": _of_values(_NO_RANGES, {}),
-    "scales": Applies(_WEIGHTS_ONLY, ("auto",), "has scales of weights by their ranges"),
-    "headroom": _of_values(_NO_RANGES, None),
-    "output_room": _of_values(_NO_RANGES, "auto", "off"),
-    "equalize": _of_values("scales move between no layers", "auto", "none", by_samples=True),
-    "layers": _of_values(_NO_PRECISIONS, ()),
-    "mixed": Applies(_MIXED, ("auto", "off"), f"has no wider scheme; {_NO_PRECISIONS}"),
-    "visq_file": Applies(_MIXED, (None,), f"has no wider scheme; {_NO_PRECISIONS}"),
-    "patterns": Applies(_WIDER, ((),), "has no wider scheme for patterns"),
-    **dict.fromkeys(("normalize", "rounding", "correction"), _SWITCH),
-    **dict.fromkeys(("help", "metric", "limit", "max_drop", "max_seconds", "max_time_ms", "max_bytes"), _ANY),
-    **dict.fromkeys(("target", "min_coverage", "reader"), _ANY),
+_OF_VALUES = tuple(name for name, scheme in SCHEMES.items() if not scheme.weights_only)
+# Names of schemes by the kind that options declare. BY_SCHEME is not in it: such options are checked by the scheme.
+SCHEMES_OF: Mapping[str, tuple[str, ...]] = {
+    declarations.ANY: tuple(SCHEMES),
+    declarations.OF_VALUES: _OF_VALUES,
+    declarations.OF_WEIGHTS: tuple(name for name in SCHEMES if name not in _OF_VALUES),
+    declarations.OF_WIDER: tuple(name for name in LADDERS if wider_values(name) != FLOAT),
+    declarations.OF_MIXED: tuple(dict.fromkeys((*LADDERS, *NARROWER))),
 }
 
 
-def check_applicable(scheme: str, given: Mapping[str, Any]) -> None:
-    """Raise OptionError for the first of the ``given`` options that does not apply to ``scheme``."""
-    for name, value in given.items():
-        applies = APPLICABLE[name]
-        if scheme in applies.schemes or any(value == nothing for nothing in applies.nothing):
-            continue
-        raise OptionError(
-            f"scheme {scheme!r} {applies.why}",
-            hint=f"omit {name}, or use one of {', '.join(applies.schemes)}",
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options(QuantizeOptions):
+    """Checked options; ``plan`` holds the precisions of ``overrides``, ``config`` or a file given as ``mixed``."""
 
-
-def check_samples(given: Mapping[str, Any]) -> None:
-    """Raise OptionError for the first of the ``given`` options that needs samples."""
-    for name, value in given.items():
-        if APPLICABLE[name].by_samples and value not in APPLICABLE[name].nothing:
-            raise OptionError(
-                f"{name} {value!r} is done by running samples for calibration, and there are none",
-                hint=f"give calibration data, or leave {name} out",
-            )
-
-
-IO = (FLOAT, QUANTIZED)
-EQUALIZE = ("none", "weights", "activations", "activations:0.8")
-AUTO, ON, OFF = "auto", "on", "off"
-SWITCH = (AUTO, ON, OFF)
-INPUTS, OUTPUTS = "inputs", "outputs"
-NORMALIZE = (*SWITCH, INPUTS, OUTPUTS)
-RANGE, FITTED = "range", "fitted"
-SCALES = (AUTO, RANGE, FITTED)
-
-PAIRS_SUFFIX = ".json"  # of files with pairs of layers to equalise
-# Groups of operators that compute one function and may need more bits.
-NAMED_PATTERNS = ("layernorm", "softmax")
-
-NO_HEADROOM, WIDE_HEADROOM = 0.0, 1.0
-
-Progress = Callable[[str, int, int | None], None]
-"""Is told what is being done, how far it is, and out of how much where that is known."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """Everything but the data; ``docs/quantisation.md`` explains each.
-
-    ``max_time_ms``: what an inference may take on the target by its model; ``max_bytes``: how large the file may be;
-    with one of these the most accurate model within it is looked for.
-
-    ``input_types``, ``output_types``: those that differ from ``io``, by name. ``parameters``: scale and zero point of
-    single tensors, by name; ``copied_parameters``: tensors that take theirs from another one.
-
-    ``patterns``: functions of which some operators get more bits (:data:`NAMED_PATTERNS`). ``visq_file``:
-    errors of tensors that tell which layers lose accuracy, instead of measuring each.
-
-    ``ranges``: a mode of :data:`odc_mlir.quantizer.policy.ranges.MODES`, or ``auto`` for ``minmax``; ``headroom``: part
-    by which ranges are wider than what was seen, None to choose; ``output_room``: whether those of outputs are as wide
-    as the tails of their values ask for; ``normalize`` (``inputs`` before they are codes, ``outputs``, or ``on``:
-    both), ``scales`` of weights alone (``range``, ``fitted``), ``equalize``, ``rounding`` and ``correction``: ``auto``
-    lets measurements decide; ``equalize`` may name a share (:func:`share_moved`), or be a ``.json`` file of pairs of
-    layers, as ONE's fm-equalize writes it. ``target``: the machine whose rules limit types; ``min_coverage``: the least
-    share of the products that has to be quantised, with a target that it has to run. ``reader``: ``litert`` keeps what
-    LiteRT does not run as codes in float. With ``help`` off, ``auto`` means ``minmax``, ``none`` and ``off``.
-    """
-
-    scheme: str = "int8"
-    granularity: str | None = None
-    weights: str | None = None
-    io: str = "float"
-    input_types: Mapping[str, str] = field(default_factory=dict)
-    output_types: Mapping[str, str] = field(default_factory=dict)
-    parameters: Mapping[str, tuple[float, int]] = field(default_factory=dict)
-    copied_parameters: Mapping[str, str] = field(default_factory=dict)
-    help: bool = True
-    ranges: str = AUTO
-    range_options: Mapping[str, Any] = field(default_factory=dict)
-    headroom: float | None = None
-    output_room: str = AUTO
-    normalize: str = AUTO
-    scales: str = AUTO
-    equalize: str = AUTO
-    rounding: str = AUTO
-    correction: str = AUTO
-    mixed: str = AUTO
     plan: PrecisionPlan = field(default_factory=PrecisionPlan)
-    patterns: tuple[str, ...] = ()
-    visq_file: str | None = None
-    metric: str | None = None
-    limit: float | None = None
-    max_drop: float | None = None
-    max_seconds: float | None = None
-    max_time_ms: float | None = None
-    max_bytes: int | None = None
-    target: str | None = None
-    min_coverage: float | None = None
-    reader: str | None = None
 
     @property
     def definition(self) -> Scheme:
@@ -419,10 +303,6 @@ class Options:
             weights = "symmetric"  # an NPU takes twice the products where zero points differ by channel
         return found.read_by(reader).with_options(granularity=granularity, weights=weights)
 
-    def by_name(self) -> dict[str, Any]:
-        """The options that :data:`APPLICABLE` declares."""
-        return {name: self.plan.layers if name == "layers" else getattr(self, name) for name in APPLICABLE}
-
     @property
     def equalizations(self) -> tuple[str, ...]:
         """Equalisations to try, the plain one first; none where parameters of tensors are given."""
@@ -434,16 +314,15 @@ class Options:
     def chosen_headroom(self) -> float:
         """Headroom of the first trial, as a part of the observed range.
 
-        Values beyond the range are clipped, which is far worse than rounding to a wider step: with 16 bits there is
-        always room. With 8, samples that gave the ranges cannot tell how much would be of use; others may, later.
+        Clipping is far worse than a wider step, and 16 bits always have room. With 8 bits, help may choose some later.
         """
         if self.headroom is not None:
             return self.headroom
-        return WIDE_HEADROOM if self.has_codes_to_spare else NO_HEADROOM
+        return WIDE_HEADROOM if self.has_codes_to_spare else 0.0
 
     @property
     def widest_headroom(self) -> float:
-        """What leaves values a step between two codes, of as many as there are; without any no headroom is given."""
+        """Headroom that leaves values a step between two codes; infinite without codes of values."""
         if self.definition.activations is None:
             return math.inf
         low, high = DTYPES[self.definition.activations].range
@@ -451,7 +330,7 @@ class Options:
 
     @property
     def has_codes_to_spare(self) -> bool:
-        """Whether ranges may be much wider than values before steps show."""
+        """True if ranges may be much wider than values before steps show."""
         return self.definition.activations == "int16"
 
     def _tried(self, value: str, allowed: Sequence[str]) -> tuple[str, ...]:
@@ -472,17 +351,17 @@ class Options:
 
     @property
     def fits_scales(self) -> tuple[bool, ...]:
-        """Whether scales of weights alone fit these best, as it is to be tried."""
+        """States of fitting scales of weights that are to be tried, off first."""
         return (self.scales == FITTED,) if self.scales != AUTO else self.switched(AUTO)
 
     @property
     def searches_precisions(self) -> bool:
-        """Whether layers may be taken to other precisions than asked for."""
+        """True if layers may get other precisions than the scheme's."""
         return self.mixed == ON or (self.mixed == AUTO and (self.help or self.has_budget))
 
     @property
     def gives_parameters(self) -> bool:
-        """Whether tensors have parameters that are not to be chosen."""
+        """True if the user gives parameters of tensors."""
         return bool(self.parameters or self.copied_parameters)
 
     @property
@@ -492,20 +371,17 @@ class Options:
 
     @property
     def has_budget(self) -> bool:
-        """Whether time or bytes are limited."""
+        """True if time or bytes are limited."""
         return self.max_time_ms is not None or self.max_bytes is not None
 
 
 def is_pattern_file(equalize: str) -> bool:
-    """Whether a kind of equalisation is the name of a file of pairs of layers."""
+    """Return whether an equalisation is a file of pairs of layers."""
     return equalize.endswith(PAIRS_SUFFIX)
 
 
 def share_moved(equalize: str) -> float:
-    """Which part of the ranges of activations moves to weights: a number behind ``activations:``, else a half.
-
-    Raises OptionError for what is no number from 0 to 1.
-    """
+    """Return the part of activation ranges that moves to weights, by default a half; raise OptionError."""
     kind, colon, text = equalize.partition(":")
     if kind != "activations" or not colon:
         return 0.5
@@ -519,22 +395,19 @@ def share_moved(equalize: str) -> float:
 
 
 def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO, **given: Any) -> Options:
-    """Checked options.
-
-    ``input_types``, ``output_types``, ``parameters`` and ``copied_parameters``: mappings, or texts as commands take
-    them. ``overrides``: text ``NAME:PRECISION,…`` or a mapping of result names to precisions. ``config``: a JSON file
-    in ONE's format, or its content. ``mixed``: ``auto``, ``on``, ``off``, or such a file. Switches may be truths.
-    Raises OptionError.
-    """
-    mixed, given = _switch(mixed), given | {name: _switch(given[name]) for name in _SWITCHES & given.keys()}
+    """Return checked options; None counts as not given, switches may be bools. Raises OptionError."""
+    if unknown := next((name for name in given if name not in OPTIONS), None):
+        raise OptionError(f"unknown option {unknown!r}", hint=f"{did_you_mean(unknown, OPTIONS)}see the documentation")
+    given = {name: _plain(name, value) for name, value in given.items() if value is not None}
+    mixed = _plain("mixed", mixed)
     if not isinstance(mixed, str) or mixed not in SWITCH:
         if config is not None:
             raise OptionError("a configuration is given twice", hint="give it as config or as mixed")
         config, mixed = mixed, OFF
     plan = _plan(overrides, config)
-    given = _of_their_kinds(given)
-    for name, read in _READ.items():
-        given[name] = read(given.get(name) or ())
+    for name, value in given.items():
+        _check_kind(name, value)
+    given |= {name: read(given[name]) for name, read in _READ.items() if name in given}
     scheme = given.pop("scheme", None)
     if None not in (scheme, plan.scheme) and scheme != plan.scheme:
         raise OptionError(
@@ -548,20 +421,35 @@ def make_options(*, overrides: Any = None, config: Any = None, mixed: Any = AUTO
     return options
 
 
-_SWITCHES = frozenset({"output_room", "normalize", "rounding", "correction"})
+def _plain(name: str, value: Any) -> Any:
+    """Return paths as text, and "on" or "off" for the bool of a switch."""
+    if isinstance(value, bool) and ON in OPTIONS[name].choices:
+        return (OFF, ON)[value]
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _switch(value: Any) -> Any:
-    """Return "on" or "off" for a bool, other values as they are."""
-    return (OFF, ON)[value] if isinstance(value, bool) else value
-
-
-def parse_patterns(names: str | tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """Names of patterns, also as one text with commas, in any case; raises OptionError."""
+def parse_patterns(names: str | Sequence[str]) -> tuple[str, ...]:
+    """Return names of patterns, also from one text with commas, in any case; raise OptionError for unknown ones."""
     given = names.split(",") if isinstance(names, str) else list(names)
     found = tuple(dict.fromkeys(name.strip().lower() for name in given if name.strip()))
     if unknown := next((name for name in found if name not in NAMED_PATTERNS), None):
         raise OptionError(f"unknown pattern {unknown!r}", hint=f"use {' or '.join(NAMED_PATTERNS)}")
+    return found
+
+
+def parse_numbers(entries: Sequence[str] | Mapping[str, float]) -> dict[str, float]:
+    """Return numbers by name from ``NAME=NUMBER``; raise OptionError for other text and values."""
+    if isinstance(entries, Mapping):
+        for name, number in entries.items():
+            _check_type(f"the option {name!r} of ranges", number, Real, _NUMBER)
+        return dict(entries)
+    found: dict[str, float] = {}
+    for text in entries:
+        name, _, value = text.partition("=")
+        try:
+            found[name] = float(value) if "." in value or not float(value).is_integer() else int(float(value))
+        except ValueError:
+            raise OptionError(f"range_options {text!r} cannot be read", hint="write NAME=NUMBER") from None
     return found
 
 
@@ -571,39 +459,28 @@ _READ: Mapping[str, Callable[[Any], Any]] = {
     "parameters": parse_parameters,
     "copied_parameters": parse_copies,
     "patterns": parse_patterns,
+    "range_options": parse_numbers,
 }
-
-
-_NUMBER, _TEXTS = "a number", "text, or a list or mapping of it"
-_KINDS: Mapping[str, tuple[type, str]] = {
+_NUMBER = "a number"
+_TYPES: Mapping[str, tuple[type, str]] = {
     "float": (Real, _NUMBER),
     "int": (Real, _NUMBER),
     "str": (str, "text"),
     "bool": (bool, "True or False"),
-    "Mapping": (Mapping, "a mapping"),
 }
 
 
-def _of_their_kinds(given: Mapping[str, Any]) -> dict[str, Any]:
-    """``given`` with paths as text; raises OptionError for a value of another kind than the option's.
-
-    None is as if nothing was given.
-    """
-    found = {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in given.items()}
-    for item in fields(Options):
-        kind = str(item.type).partition("[")[0].removesuffix(" | None")
-        if item.name in _READ:
-            _check_kind(item.name, found.get(item.name), (Sequence, Mapping), _TEXTS)
-        elif kind in _KINDS:
-            _check_kind(item.name, found.get(item.name), *_KINDS[kind])
-    for name, value in (found.get("range_options") or {}).items():
-        _check_kind(f"the option {name!r} of ranges", value, Real, _NUMBER)
-    return found
+def _check_kind(name: str, value: Any) -> None:
+    kind = KINDS[name].partition("[")[0].removesuffix(" | None")
+    if name in _READ:
+        _check_type(name, value, (Sequence, Mapping), "text, or a list or mapping of it")
+    elif kind in _TYPES:
+        _check_type(name, value, *_TYPES[kind])
 
 
-def _check_kind(what: str, value: Any, allowed: type | tuple[type, ...], text: str) -> None:
+def _check_type(what: str, value: Any, allowed: type | tuple[type, ...], text: str) -> None:
     is_truth = isinstance(value, bool) and allowed is not bool  # which Python counts among the numbers
-    if value is not None and (is_truth or not isinstance(value, allowed)):
+    if is_truth or not isinstance(value, allowed):
         raise OptionError(f"{what} is {value!r}, expected {text}")
 
 
@@ -627,23 +504,15 @@ def _layers_of(overrides: Any) -> tuple[PrecisionEntry, ...]:
 
 
 def _check(options: Options) -> None:
-    for name, value, allowed in (
-        ("io", options.io, IO),
-        ("ranges", options.ranges, (AUTO, *MODES)),
-        ("normalize", options.normalize, NORMALIZE),
-        ("scales", options.scales, SCALES),
-        ("equalize", _kind(options.equalize), (AUTO, *EQUALIZE)),
-        ("output_room", options.output_room, SWITCH),
-        ("rounding", options.rounding, SWITCH),
-        ("correction", options.correction, SWITCH),
-        ("mixed", options.mixed, SWITCH),
-        ("reader", options.reader, (None, *READERS)),
-    ):
-        if value not in allowed:
-            raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(filter(None, allowed))}")
+    for name, declared in OPTIONS.items():
+        value = getattr(options, name)
+        value = _kind(value) if name == "equalize" else value
+        if declared.choices and declared.applies_to in SCHEMES_OF and value not in (*declared.choices, None):
+            raise OptionError(f"unknown {name} {value!r}", hint=f"use one of {', '.join(declared.choices)}")
     if options.range_options and options.ranges == AUTO:
-        raise OptionError("options for ranges need a mode", hint=f"choose one of {', '.join(MODES)}")
-    check_applicable(options.definition.name, options.by_name())
+        modes = declarations.RANGE_MODES
+        raise OptionError("options for ranges need a mode", hint=f"choose one of {', '.join(modes)}")
+    _check_applicable(options)
     if options.reader == LITERT and options.definition.weights_only and options.definition.weights == "int16":
         raise OptionError(f"{options.scheme}: {WIDE_WEIGHTS}", hint="use int8_wo, or write a .circle file")
     _check_given(options)
@@ -660,17 +529,36 @@ def _check(options: Options) -> None:
         raise OptionError(f"unknown precision of a layer; use one of {', '.join(PRECISIONS)}")
 
 
+def _check_applicable(options: Options) -> None:
+    """Raise OptionError for the first option that does not apply to the scheme."""
+    scheme = options.definition.name
+    for name, declared in OPTIONS.items():
+        value = options.plan.layers if name == "overrides" else getattr(options, name)
+        is_idle, schemes = value in declared.idle, SCHEMES_OF.get(declared.applies_to, (scheme,))
+        if scheme not in schemes and not is_idle:
+            weights_alone = "touches weights only; " if declared.applies_to == declarations.OF_VALUES else ""
+            raise OptionError(
+                f"scheme {scheme!r} {weights_alone}{declared.why}",
+                hint=f"omit {'layers' if name == 'overrides' else name}, or use one of {', '.join(schemes)}",
+            )
+
+
+def check_samples(options: Options) -> None:
+    """Raise OptionError for the first option that needs samples for calibration."""
+    for name, declared in OPTIONS.items():
+        if declared.needs_samples and (value := getattr(options, name)) not in declared.idle:
+            raise OptionError(
+                f"{name} {value!r} is done by running samples for calibration, and there are none",
+                hint=f"give calibration data, or leave {name} out",
+            )
+
+
 def _check_numbers(options: Options) -> None:
-    """Raises OptionError for numbers out of their range; a wider headroom leaves values no two codes."""
-    for name, number, most in (
-        ("max_drop", options.max_drop, math.inf),
-        ("headroom", options.headroom, options.widest_headroom),
-        ("max_seconds", options.max_seconds, math.inf),
-        ("min_coverage", options.min_coverage, 1.0),
-        ("max_time_ms", options.max_time_ms, math.inf),
-        ("max_bytes", options.max_bytes, math.inf),
-    ):
-        if number is not None and not (0 <= number <= most and number < math.inf):
+    for name, declared in OPTIONS.items():
+        number, most = getattr(options, name), declared.most
+        if name == "headroom":
+            most = options.widest_headroom
+        if most is not None and number is not None and not (0 <= number <= most and number < math.inf):
             allowed = "of at least 0 that is finite" if most == math.inf else f"from 0 to {most:g}"
             raise OptionError(f"{name} is {number}, expected a number {allowed}")
 
@@ -684,7 +572,7 @@ def _kind(equalize: str) -> str:
 
 
 def _check_given(options: Options) -> None:
-    """Raises OptionError for types and parameters that leave out, or contradict, something else."""
+    """Raise OptionError for types and parameters that contradict something else."""
     if options.gives_parameters and options.equalize not in (AUTO, EQUALIZE[0]):
         raise OptionError("equalisation would change values whose parameters are given", hint="omit one of the two")
     if options.normalize not in (AUTO, OFF) and options.io != FLOAT:

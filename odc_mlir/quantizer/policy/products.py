@@ -44,7 +44,7 @@ class _AxisTaps(NamedTuple):
 class Product:
     """One layer: ``groups`` products of ``outputs`` results from ``inputs`` inputs each.
 
-    ``place``: the operand with the weights; ``of_state``: whether they multiply what the operator keeps.
+    ``place``: operand with the weights; ``of_state``: they multiply the operator's state.
     """
 
     node: Node
@@ -108,11 +108,7 @@ class Product:
         return f"{self.name}:{self.node.spec.operand_name(self.place)}"
 
     def states(self, result: NDArray[Any]) -> NDArray[Any]:
-        """Return the states before each step, which a recurrent matrix multiplies, from the ``result`` of a run.
-
-        ``result``: that of :func:`with_all_states`, [steps, batch, K], or [batch, steps, K] where the operator has
-        these first.
-        """
+        """Return the states before each step from the ``result`` of a run by :func:`with_all_states`."""
         by_time = self.node.spec.name == "GRU" or bool(self.node.options.get("time_major"))
         steps = result if by_time else result.swapaxes(0, 1)
         first = np.zeros_like(steps[:1])
@@ -147,10 +143,9 @@ class Product:
         return scales, zero_points
 
     def rows(self, x: NDArray[Any], first: int = 0, every: int = 1) -> NDArray[Any]:
-        """The real inputs ``x`` as ``[G, N, K]``: everything that meets the weights, padding as zeros.
+        """Return the inputs ``x`` that meet the weights as ``[G, N, K]``, run by run, with padding as zeros.
 
-        Of all rows those from ``first`` on, one of ``every``. Inputs of several runs, which may be joined along the
-        first axis, give their rows run by run.
+        Of all rows those from ``first`` on, one of ``every``.
         """
         if self.window is None:
             return x.reshape(1, -1, self.inputs)[:, first::every]
@@ -166,16 +161,15 @@ class Product:
         return grouped.transpose(3, 0, 1, 2, 4).reshape(self.groups, -1, self.inputs)
 
     def row_count(self, x: NDArray[Any]) -> int:
-        """How many rows ``x`` has."""
+        """Return the number of rows of ``x``."""
         if self.window is None:
             return x.size // max(1, self.inputs)
         return math.prod((len(x), *(self._axis(axis, x.shape[1 + axis]).results for axis in (0, 1))))
 
     def means(self, x: NDArray[Any], runs: int = 1) -> NDArray[np.float64]:
-        """The mean of each input over all rows of each run, ``[runs, G, K]``; x finite.
+        """Return the mean of each input over all rows of each run, ``[runs, G, K]``; runs are joined in ``x``.
 
-        ``x`` has the inputs of so many runs, joined along the first axis. Sums over a window's columns and then over
-        its rows: patches, which are many times as large, are not made.
+        Sums over a window's columns and then its rows avoid patches, which are many times as large.
         """
         if self.window is None:
             rows = x.reshape(runs, -1, self.inputs)
@@ -192,7 +186,6 @@ class Product:
         return np.asarray(grouped.transpose(0, 3, 1, 2, 4).reshape(runs, self.groups, self.inputs))
 
     def _axis(self, axis: int, size: int) -> _AxisTaps:
-        """Return the geometry of the window along an axis of this size."""
         assert self.window is not None
         found = self._axes.get((axis, size))
         if found is None:
@@ -208,7 +201,6 @@ class Product:
 
     @property
     def _taps(self) -> tuple[int, ...]:
-        """The window's height and width."""
         return self.node.operand(1).static_shape[1:3]
 
     def _patches(self, x: NDArray[Any], window: WindowOptions) -> NDArray[Any]:
@@ -233,7 +225,7 @@ def with_all_states(node: Node) -> Node:
 
 
 def _multiplies_state(node: Node, operand: str) -> bool | None:
-    """Whether the operand of a recurrent operator multiplies its state, or its input; None for all others."""
+    """Return whether a recurrent operand multiplies the state, or the input; None for all others."""
     if node.spec.name == "GRU":
         by_state, by_input = gru_matrices(node)
         return {by_state: True, by_input: False}.get(operand)
@@ -243,7 +235,7 @@ def _multiplies_state(node: Node, operand: str) -> bool | None:
 
 
 def _counts(taps: NDArray[np.intp], size: int) -> NDArray[np.float64]:
-    """``[K, size]``: how often each tap of ``taps [results, K]`` meets each element; what lies outside is zero."""
+    """Return ``[K, size]``: how often each tap of ``taps [results, K]`` meets each element."""
     found = np.zeros((taps.shape[1], size))
     for counts, places in zip(found, taps.T, strict=True):
         np.add.at(counts, places[(places >= 0) & (places < size)], 1)

@@ -15,8 +15,7 @@ from odc_mlir.numerics.fixed import activation_bounds
 from odc_mlir.ops.dtypes import CODE_DTYPES
 from odc_mlir.ops.spec import Node, TensorInfo
 
-LITERT, NPU = "litert", "npu"
-READERS = (LITERT,)
+NPU = "npu"
 
 # In any type of codes.
 _NO_CODES = {
@@ -53,10 +52,7 @@ _PRODUCTS = frozenset({"CONV_2D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "FULLY_
 
 
 def litert_refuses(op: str, activations: str, weights: str | None = None, *, per_channel: bool = False) -> str | None:
-    """Why LiteRT does not run ``op`` on codes of these types as it is defined, None where it does.
-
-    ``per_channel``: whether weights have several scales.
-    """
+    """Return why LiteRT does not run ``op`` on codes of these types, or None; ``per_channel``: of weights."""
     seen = _NO_CODES.get(op) or _REFUSED.get(activations, {}).get(op)
     if seen is None and op in _PRODUCTS:
         if activations == "uint8" and per_channel:
@@ -86,7 +82,7 @@ def litert_refuses_node(node: Node) -> str | None:
 
 
 def litert_refuses_form(node: Node) -> str | None:
-    """Why LiteRT does not run an operator, of codes or of reals, with operands of these shapes; None where it does."""
+    """Return why LiteRT does not run an operator with operands of these shapes; None if it does."""
     name = node.spec.name
     if node.custom_code and node.custom_code not in _CUSTOM:
         return f"LiteRT has no kernel for the custom operator {node.custom_code}"
@@ -99,7 +95,7 @@ def litert_refuses_form(node: Node) -> str | None:
 
 
 def litert_misreads(node: Node) -> bool:
-    """Whether it is a float layer with uint8 weights: LiteRT takes the codes for int8 ones and says nothing."""
+    """Return whether LiteRT reads the uint8 weights of a float layer as int8, without an error."""
     x, weights = node.optional(0), node.optional(1)
     return x is not None and weights is not None and x.info.kind == "float" and weights.dtype == "uint8"
 
@@ -257,7 +253,7 @@ _BOUNDED = ("RELU6", "RELU_N1_TO_1", "RELU_0_TO_1")
 
 
 def _limits_fit(node: Node) -> bool:
-    """Whether the limits of an activation, fused or alone, are 32-bit codes, with room for the zero point."""
+    """Return whether the limits of an activation are 32-bit codes, with room for the zero point."""
     alone = node.spec.name if node.spec.name in _BOUNDED else ""
     bounds = activation_bounds(alone.lower() or str(node.options.get("fused_activation_function", "none")))
     most = max(abs(bound or 0.0) for bound in bounds)

@@ -32,27 +32,20 @@ from odc_mlir.numerics.fixed import round_half_away
 from odc_mlir.numerics.lstm import CELL_EXPONENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.spec import QuantParams
+from odc_mlir.quantizer.policy.declarations import FLOAT as FLOAT  # the precision of operators that stay as they are
 from odc_mlir.quantizer.policy.readers import NPU
 
 GRANULARITIES = ("channel", "tensor")
 WEIGHT_FORMS = ("symmetric", "asymmetric")
 TFLITE = "tflite"
-FLOAT = "float"  # the precision of an operator that is to stay as it is
-# An NPU adds biases of 32 bits to sums of 16-bit codes too. Half of that leaves room to correct them. Accumulators must
-# hold products beside any bias.
-_LARGEST_BIAS_OF_NPUS = 1 << 30
-_LARGEST_SUM_OF_NPUS = (1 << ACCUMULATOR_BITS - 1) - (1 << 31)
-# One step of such a sum may be nearly as many steps of the result as scales can bring it to.
-_MOST_STEPS_OF_NPUS = LARGEST_WIDE_FACTOR - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """Element types and parameters of a quantised model or operator.
 
-    ``activations`` and ``bias`` are None in schemes that touch weights only. ``granularity`` is that of weights:
-    activations always have one scale.
-    ``reader``: what the file is for, whose kernels have to take the codes; empty for those of this project.
+    ``activations`` and ``bias`` are None in schemes of weights only. ``granularity``: of weights. ``reader``: runtime
+    whose kernels have to take the codes; empty for ours.
     """
 
     name: str
@@ -70,27 +63,29 @@ class Scheme:
         return self.activations is None
 
     def weights_along(self, axis: int | None) -> str:
-        """The element type of weights whose kernel takes scales along ``axis``, or a single one (None).
-
-        One scale for everything is too coarse for 4 bits, which the kernels of recurrent cells do not take either.
-        """
+        """Return the element type of weights with scales along ``axis``; one scale (None) is too coarse for 4 bits."""
         return "int8" if axis is None and self.weights == "int4" else self.weights
 
     @property
     def largest_bias(self) -> int:
         """The largest code that a bias may have; raises KeyError for schemes without biases."""
+        # An NPU adds biases of 32 bits to sums of 16-bit codes too. Half of that leaves room to correct them.
+        largest_bias_of_npus = 1 << 30
         largest = DTYPES[self.bias or ""].range[1]
-        return min(largest, _LARGEST_BIAS_OF_NPUS) if self._has_wide_sums_on_npu else largest
+        return min(largest, largest_bias_of_npus) if self._has_wide_sums_on_npu else largest
 
     @property
     def largest_sum(self) -> int | None:
         """The largest sum of products without bias, None where there is nothing to mind."""
-        return _LARGEST_SUM_OF_NPUS if self._has_wide_sums_on_npu else None
+        largest_sum_of_npus = (1 << ACCUMULATOR_BITS - 1) - (1 << 31)
+        return largest_sum_of_npus if self._has_wide_sums_on_npu else None
 
     @property
     def most_steps(self) -> int | None:
-        """How many steps of a result one step of a sum of products may be, None where there is nothing to mind."""
-        return _MOST_STEPS_OF_NPUS if self._has_wide_sums_on_npu else None
+        """Largest number of steps of a result for one step of a sum; None for no limit."""
+        # One step of such a sum may be nearly as many steps of the result as scales can bring it to.
+        most_steps_of_npus = LARGEST_WIDE_FACTOR - 1
+        return most_steps_of_npus if self._has_wide_sums_on_npu else None
 
     @property
     def _has_wide_sums_on_npu(self) -> bool:
@@ -151,34 +146,10 @@ FIXED: Mapping[tuple[str, str], Mapping[str, QuantParams]] = {
 
 _SCHEMES = (
     Scheme("uint8", "one", "uint8", "uint8", "int32", symmetric_activations=False, symmetric_weights=False),
-    Scheme(
-        "int8",
-        "tflite",
-        "int8",
-        "int8",
-        "int32",
-        symmetric_activations=False,
-        symmetric_weights=True,
-    ),
-    Scheme(
-        "int8x4",
-        "tflite",
-        "int8",
-        "int4",
-        "int32",
-        symmetric_activations=False,
-        symmetric_weights=True,
-    ),
+    Scheme("int8", "tflite", "int8", "int8", "int32", symmetric_activations=False, symmetric_weights=True),
+    Scheme("int8x4", "tflite", "int8", "int4", "int32", symmetric_activations=False, symmetric_weights=True),
     Scheme("int16", "one", "int16", "int16", "int64", symmetric_activations=True, symmetric_weights=True),
-    Scheme(
-        "int16x8",
-        "tflite",
-        "int16",
-        "int8",
-        "int64",
-        symmetric_activations=True,
-        symmetric_weights=True,
-    ),
+    Scheme("int16x8", "tflite", "int16", "int8", "int64", symmetric_activations=True, symmetric_weights=True),
     *(
         Scheme(f"{dtype}_wo", "one", None, dtype, None, symmetric_activations=True, symmetric_weights=True)
         for dtype in ("int8", "int16", "int4")
@@ -249,20 +220,16 @@ Reals = NDArray[Any]
 
 
 def activation_params(least: float, most: float, dtype: str, *, symmetric: bool) -> QuantParams:
-    """Parameters of values between ``least`` and ``most``; zero always has a code of its own.
-
-    Raises ModelError for a range that is empty or not finite.
-    """
+    """Return parameters of values in a range, with a code for zero; raise ModelError for an invalid range."""
     if not (np.isfinite(least) and np.isfinite(most)) or least > most:
         raise ModelError(f"the range [{least:g}, {most:g}] is not a range of finite numbers")
     return _params(np.array([least]), np.array([most]), dtype, symmetric, np.zeros(1))
 
 
 def cell_state_params(least: float, most: float) -> QuantParams:
-    """Parameters of an int16 cell state that ended between these: the scale is a power of two, the zero point 0.
+    """Return parameters of an int16 cell state with these final extremes: a power of two, zero point 0.
 
-    Within a run the state may have been larger than at its end, so there is room for twice as much. What is too large
-    for all scales that cells have is so for their tangent, too: it saturates.
+    There is room for twice as much, because the state may have been larger within a run.
     """
     magnitude = 2 * max(abs(least), abs(most))
     exponent = math.ceil(math.log2(magnitude)) - 15 if magnitude else CELL_EXPONENTS[0]
@@ -270,18 +237,12 @@ def cell_state_params(least: float, most: float) -> QuantParams:
 
 
 def weight_params(
-    array: Reals,
-    axis: int | None,
-    dtype: str,
-    *,
-    symmetric: bool,
-    least_scales: Reals | None = None,
-    name: str = "",
+    array: Reals, axis: int | None, dtype: str, *, symmetric: bool, least_scales: Reals | None = None, name: str = ""
 ) -> QuantParams:
-    """Parameters of a constant by its contents: one scale per index of ``axis``, or a single one (None).
+    """Return parameters of a constant by its contents: one scale per index of ``axis``, or a single one (None).
 
-    ``least_scales``: lower bounds for each channel (:func:`least_weight_scales`). Raises ModelError, naming the tensor,
-    for contents that are not finite, infinities written as the largest float32 included.
+    ``least_scales``: lower bounds for each channel (:func:`least_weight_scales`). Raises ModelError for values that are
+    not finite, or as large as float32 goes.
     """
     require_finite(array, name)
     if axis is None:
@@ -322,20 +283,15 @@ def _params(least: Reals, most: Reals, dtype: str, symmetric: bool, bounds: Real
 
 
 def _with_zeros_among(scales: Reals, is_zero: Reals) -> Reals:
-    """``scales`` where channels of zeros have the smallest of the others.
-
-    Then their sums fit wherever those of another channel fit, and their biases have as many digits as any.
-    """
+    """Return ``scales`` where channels of zeros have the smallest of the others, so that their sums fit as well."""
     others = scales[~is_zero]
     return np.where(is_zero, others.min() if len(others) else SCALE_OF_ZEROS, scales)
 
 
 def least_weight_scales(bias: Reals, input_scale: float, largest: int) -> Reals:
-    """Weight scales below which the code of a bias would be larger than ``largest``, or the scale of sums too small.
+    """Return weight scales below which a bias would exceed ``largest`` codes, or the scale of sums would be too small.
 
-    A channel that training has switched off may have weights near zero and a bias that is not: with a scale from the
-    weights alone its bias would be out of range. With a larger one the weights round to little or nothing, which they
-    were.
+    A channel that training has switched off may have weights near zero beside a bias.
     """
     # half a step of room for rounding, and some for scales that are stored as float32
     room = 1 - 2.0**-20
@@ -361,9 +317,9 @@ def quantize_bias(bias: Reals, params: QuantParams, dtype: str) -> tuple[Reals, 
 
 
 def quantize_constant(array: Reals, params: QuantParams, dtype: str) -> Reals:
-    """Codes of a constant, clamped to the type; the largest float32 and infinities clamp as any other number.
+    """Return codes of a constant, clamped to the type.
 
-    Unsigned codes are rounded after the zero point is added, as ONE does: it matters for negative halves only.
+    Unsigned codes are rounded after the zero point is added, as in ONE, which matters for negative halves only.
     """
     info = DTYPES[dtype]
     low, high = info.range
@@ -382,7 +338,6 @@ def dequantize_constant(codes: Reals, params: QuantParams) -> NDArray[np.float32
 
 
 def _along(values: tuple[float, ...], params: QuantParams, rank: int) -> Reals:
-    """Parameters shaped to broadcast along their axis."""
     array = np.asarray(values, np.float64)
     return array if params.per_tensor else array.reshape([-1 if i == params.axis else 1 for i in range(rank)])
 
@@ -393,13 +348,10 @@ def represented_range(params: QuantParams, dtype: str) -> tuple[float, float]:
     return (low - params.zero_point) * params.scale, (high - params.zero_point) * params.scale
 
 
-# Steps of the finest grid that is looked for; finer codes, of 16 bits, are multiples of its steps.
-_MOST_STEPS = 255
 # Weights that are not zero, so many that they lie on a grid by chance in one channel of 10^7: the largest fixes 128
 # scales, and each other one is near a multiple of such a scale in one case of 2000 or fewer. Of how many are looked at
 # first.
 _LEAST_WEIGHTS, _FIRST_WEIGHTS = 4, 16
-_ROWS_AT_ONCE = 64
 # What rounding to float32 moves a weight by, in steps and as a part of the weight.
 _NEAR, _NEAR_PART = 2.0**-18, 2.0**-20
 # Scales that are tried, as parts of that of the range: with few bits it pays to clip the largest weights.
@@ -407,18 +359,17 @@ _FACTORS = {4: np.linspace(0.4, 1.1, 36), 8: np.linspace(0.84, 1.16, 33)}
 
 
 def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
-    """``params`` with the scale of the grid for every channel whose weights lie on one that the codes can hold.
-
-    ``params`` are those of the range of ``array``, or coarser ones, which stay: what made them so knows why.
-    """
+    """Return ``params`` with the scale of the grid for every channel whose weights lie on one; coarser ones stay."""
+    # Steps of the finest grid that is looked for; finer codes, of 16 bits, are multiples of its steps.
+    most_steps = 255
     rows, (low, high) = _rows(array, params), DTYPES[dtype].range
     least, most = rows.min(axis=1, initial=0.0), rows.max(axis=1, initial=0.0)
     zeros = np.asarray(params.zero_points)
     symmetric = low < 0 or bool((zeros == (high + 1) // 2).all())
     steps = high if low < 0 else high // 2 if symmetric else high
     reach = np.maximum(-least, most) if symmetric else most - least
-    multiple = max(1, steps // _MOST_STEPS)
-    found = _grids(rows, reach, min(steps, _MOST_STEPS)) / multiple
+    multiple = max(1, steps // most_steps)
+    found = _grids(rows, reach, min(steps, most_steps)) / multiple
     old = np.asarray(params.scales, np.float64)
     taken = np.isfinite(found) & (found > old * (1 - _NEAR_PART))
     if not taken.any():
@@ -430,10 +381,10 @@ def on_grid(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
 
 
 def fitted(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
-    """Symmetric ``params`` with the scale for every channel that loses least of its results.
+    """Return symmetric ``params`` with the scale for every channel that loses least of its results.
 
-    Inputs may be anything from 0 to 1, each with the same chance: errors of weights that add up count, as no bias takes
-    them back. No channel gets a larger squared error of its weights. Codes of 16 bits need no such thing.
+    Inputs are assumed uniform from 0 to 1, so errors of weights add up. No channel gets a larger squared error of its
+    weights. 16-bit codes stay.
     """
     factors = _FACTORS.get(DTYPES[dtype].bits)
     if factors is None:
@@ -452,7 +403,6 @@ def fitted(array: Reals, params: QuantParams, dtype: str) -> QuantParams:
 
 
 def _rows(array: Reals, params: QuantParams) -> NDArray[np.float64]:
-    """The weights of each channel that has a scale of its own."""
     if params.per_tensor:
         return array.reshape(1, -1).astype(np.float64)
     return np.moveaxis(array, params.axis, 0).reshape(array.shape[params.axis], -1).astype(np.float64)
@@ -461,17 +411,16 @@ def _rows(array: Reals, params: QuantParams) -> NDArray[np.float64]:
 def _errors(
     rows: NDArray[np.float64], scales: NDArray[np.float32], most: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sums by row of the squares of its weights' errors, and of the errors, with codes up to ``most`` on both sides."""
+    """Return the sums of squared errors and of errors of each row's weights."""
     steps = scales.astype(np.float64)[:, np.newaxis]
     lost = np.clip(np.rint(rows / steps), -most, most) * steps - rows
     return np.asarray(np.einsum("rk,rk->r", lost, lost)), lost.sum(axis=1)
 
 
 def _grids(rows: NDArray[np.float64], reach: NDArray[np.float64], steps: int) -> NDArray[np.float64]:
-    """By row the finest scale that divides all its weights and goes into ``reach`` at most ``steps`` times; else NaN.
+    """Return by row the finest scale that divides all its weights, at most ``steps`` times in ``reach``; else NaN.
 
-    The number of times is a whole one, and with any that is at most half of ``steps`` its double will do as well. Rows
-    of few weights say nothing by themselves: they count where all others lie on grids.
+    Rows of few weights count only where all others lie on grids.
     """
     found = np.full(len(rows), np.nan)
     is_telling = np.count_nonzero(rows, axis=1) >= _LEAST_WEIGHTS
@@ -488,11 +437,11 @@ def _find(
     reach: NDArray[np.float64],
     steps: int,
 ) -> None:
-    """Write the scales of the rows ``left`` into ``found``."""
+    rows_at_once = 64
     some = np.linspace(0, rows.shape[1] - 1, min(rows.shape[1], _FIRST_WEIGHTS)).astype(int)
     counts = np.arange(steps, steps // 2, -1)
-    for start in range(0, len(left), _ROWS_AT_ONCE):
-        part = left[start : start + _ROWS_AT_ONCE]
+    for start in range(0, len(left), rows_at_once):
+        part = left[start : start + rows_at_once]
         scales = reach[part, np.newaxis] / counts
         # Few weights of a row seldom lie on a grid when all do not.
         for place, number in zip(*np.nonzero(_divides(rows[np.ix_(part, some)], scales)), strict=True):
@@ -502,7 +451,7 @@ def _find(
 
 
 def _divides(rows: NDArray[np.float64], scales: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Whether all weights of a row are multiples of each of its ``scales [rows, N]``, as far as float32 can tell."""
+    """Return whether all weights of a row are multiples of each of its ``scales [rows, N]`` in float32."""
     steps = rows[:, np.newaxis] / scales[:, :, np.newaxis]
     return np.asarray((np.abs(steps - np.rint(steps)) <= _NEAR + _NEAR_PART * np.abs(steps)).all(axis=2))
 

@@ -27,7 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from odc_mlir.errors import OptionError, did_you_mean
 from odc_mlir.formats.quantities import counted, listed, quality_name, quality_text, share_text
@@ -35,46 +36,56 @@ from odc_mlir.quantizer.policy.schemes import FLOAT, SCHEMES
 
 
 class UntoldError(OptionError):
-    """A limit that on these samples outputs which say nothing keep as well; others may show more."""
+    """A limit that constant outputs keep as well on these samples; other samples may show more."""
 
 
-HIGHER_IS_BETTER = {
-    "mpeir": False,
-    "mae": False,
-    "mape_percent": False,
-    "mse": False,
-    "max_abs": False,
-    "sqnr_db": True,
-    "cosine": True,
-    "top1_match": True,
-    "top5_match": True,
-    "top1_decided": True,
-    "r2": True,
-    "drop": False,
-    "recall_drop": False,
-    "column_drop": False,
+DEFAULT_DROP_POINTS, DEFAULT_DROP_DB = 1.0, 0.5
+DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
+# A class may lose so many times as much as all together: where one of ten is lost, all lose a tenth of that.
+RECALL_DROPS = 10.0
+# So may one of many columns: few samples have all of a rare error. A lost column loses a tenth of its range or more.
+COLUMN_DROPS = 4.0
+_ALL = 100.0  # percent, or points
+_NO_DISTANCE = "its outputs are places, such as classes, which have no distance; use top1"
+
+
+class _Metric(NamedTuple):
+    """Properties of a measure.
+
+    ``default``: default limit; None: the user has to give one. ``most``: largest possible limit; the least is 0.
+    ``nothing``: limit that zeros, or a single class, keep as well as any model. ``lacks``: why a model lacks it.
+    """
+
+    is_higher_better: bool = False
+    default: float | None = None
+    most: float = math.inf
+    nothing: float | None = None
+    lacks: str = _NO_DISTANCE
+
+
+_METRICS = {
+    "mpeir": _Metric(default=0.1, most=1.0),
+    "mae": _Metric(),
+    "mape_percent": _Metric(most=_ALL, nothing=_ALL),
+    "mse": _Metric(),
+    "max_abs": _Metric(),
+    "sqnr_db": _Metric(True, 20.0, nothing=0.0),
+    "cosine": _Metric(True, 0.99, 1.0, 0.0),
+    "top1_match": _Metric(True, 0.99, 1.0, 0.0, "no output has several values"),
+    "top5_match": _Metric(True, 0.99, 1.0, 0.0, "no output has more than 5 values"),
+    "top1_decided": _Metric(True, 0.99, 1.0, 0.0, "its outputs are neither scores of classes nor places"),
+    "r2": _Metric(True, 0.75, 1.0, 0.0),
+    "drop": _Metric(),
+    "recall_drop": _Metric(False, RECALL_DROPS * DEFAULT_DROP_POINTS, _ALL, _ALL, "labels are no classes"),
+    "column_drop": _Metric(
+        default=COLUMN_DROPS * DEFAULT_DROP_OF_SPAN, lacks="labels are no numbers in many columns of one kind"
+    ),
 }
-METRICS = tuple(HIGHER_IS_BETTER)
+HIGHER_IS_BETTER = {name: metric.is_higher_better for name, metric in _METRICS.items()}
 OF_LABELS = frozenset({"drop", "recall_drop", "column_drop"})
 OF_ANSWERS = OF_LABELS | {"top1_match", "top5_match", "top1_decided"}
 _ALIASES = {"sqnr": "sqnr_db", "mape": "mape_percent", "top1": "top1_match", "top5": "top5_match"}
-
-# Bounds of measures that have a natural one; the others need a limit from the user.
-_DEFAULT_BOUNDS = {"mpeir": 0.1, "top1_match": 0.99, "top5_match": 0.99, "sqnr_db": 20.0, "cosine": 0.99, "r2": 0.75}
-_DEFAULT_BOUNDS["top1_decided"] = _DEFAULT_BOUNDS["top1_match"]
-DEFAULT_DROP_POINTS = 1.0
-DEFAULT_DROP_DB = 0.5
-# Any class may lose so many times what all together may: where one of ten is lost, all lose a tenth of that.
-RECALL_DROPS = 10.0
-DEFAULT_DROP_OF_SPAN = 1.0  # percent of the answers' range that an RMSE may grow by
-# Any of many columns may lose so many times what all together may: few samples have all of an error that is rare. One
-# that is lost loses as much as its labels deviate from their mean, which is a tenth of their range, or more.
-COLUMN_DROPS = 4.0
-_SLACK = 1e-9
-_DEFAULT_BOUNDS["recall_drop"] = RECALL_DROPS * DEFAULT_DROP_POINTS
-_DEFAULT_BOUNDS["column_drop"] = COLUMN_DROPS * DEFAULT_DROP_OF_SPAN
-# The share that one of few answers makes up is forgiven up to this.
-_LARGEST_FORGIVEN = 0.1
+_LARGEST_FORGIVEN = 0.1  # share of the answers that one of few may make up
 
 Measures = Mapping[str, float | None]
 # The options that limits come from.
@@ -83,11 +94,11 @@ OF_LIMIT, OF_METRIC, OF_DROP = "limit", "metric", "max_drop"
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """``metric`` may not be worse than ``bound``.
+    """Limit: ``metric`` may not be worse than ``bound``.
 
-    ``of_many`` is the bound of large sets, where ``bound`` forgives an answer of a small one; None where it does not.
-    ``option`` says what changes it: :data:`OF_LIMIT`, :data:`OF_METRIC` (a limit together with its metric) or
-    :data:`OF_DROP`. ``output``: the name of the one that the limit is of; None: of all, which is that of the worst.
+    ``of_many``: bound of large sets, where ``bound`` forgives one of few answers. ``option``: option that changes the
+    limit: :data:`OF_LIMIT`, :data:`OF_METRIC` (a limit together with its metric) or :data:`OF_DROP`. ``output``: name
+    of the limited output; None: the worst.
     """
 
     metric: str
@@ -103,11 +114,11 @@ class Limit:
 
     @property
     def name(self) -> str:
-        """What people call that."""
+        """Display name of the limited quantity."""
         return quality_name(self.metric, output=self.output)
 
     def holds(self, measures: Measures) -> bool:
-        """Whether ``measures`` keep the limit: where all values are equal, each does, where one is unknown, none."""
+        """Return whether ``measures`` keep the limit: equal values keep all, unknown values none."""
         value = measures.get(self.key)
         # Values that are equal have no SQNR. Those of which none is finite are equal too, but have no distance.
         if measures.get("differing") == 0 and measures.get("max_abs") is not None and self.metric != "drop":
@@ -118,33 +129,17 @@ class Limit:
         return self.allows(value)
 
     def allows(self, value: float) -> bool:
-        """Whether a finite ``value`` is within the bound."""
-        return value >= self.bound - _SLACK if HIGHER_IS_BETTER[self.metric] else value <= self.bound + _SLACK
+        """Return whether a finite ``value`` is within the bound."""
+        slack = 1e-9
+        return value >= self.bound - slack if HIGHER_IS_BETTER[self.metric] else value <= self.bound + slack
 
     def is_certain(self, measures: Measures, intervals: Mapping[str, tuple[float, float]]) -> bool:
-        """Return whether ``measures`` keep the limit and the worse end of their interval keeps that of large sets."""
+        """Return whether ``measures`` keep the limit, and both ends of their interval the one of large sets."""
         ends = intervals.get(self.key)
         strict = self if self.of_many is None else replace(self, bound=self.of_many)
         if self.metric == "recall_drop":  # which is nothing but what chance does not explain
             return self.holds(measures)
         return self.holds(measures) and ends is not None and all(map(strict.allows, ends))
-
-    def of_more(self, factor: int) -> Limit:
-        """The limit of ``factor`` times as many answers: the one that is forgiven makes up so much less of them."""
-        if self.of_many is None:
-            return self
-        is_higher = HIGHER_IS_BETTER[self.metric]
-        best = 1.0 if is_higher else 0.0
-        bound = best + (self.bound - best) / factor
-        return replace(self, bound=(min if is_higher else max)(bound, self.of_many))
-
-    def with_margin(self) -> Limit:
-        """A limit with something to spare: errors half as large."""
-        return self.with_errors(0.5)
-
-    def is_far(self, measures: Measures) -> bool:
-        """Whether errors are more than twice as large as the limit has them; of answers it never is."""
-        return self.metric not in OF_ANSWERS and not self.with_errors(2.0).holds(measures)
 
     def with_errors(self, factor: float) -> Limit:
         """Return a limit that allows errors ``factor`` times as large; limits of answers stay."""
@@ -172,58 +167,30 @@ class Answers:
 
 
 # What outputs that never change cannot keep, where they keep all else.
-R2_LIMIT = Limit("r2", _DEFAULT_BOUNDS["r2"])
+R2_LIMIT = Limit("r2", _METRICS["r2"].default or 0.0)
 
 
 def metric_name(text: str) -> str:
     """The full name of a measure; raises OptionError for an unknown one."""
     name = _ALIASES.get(text, text)
-    if name not in HIGHER_IS_BETTER:
+    if name not in _METRICS:
         raise OptionError(
             f"unknown metric {text!r}",
-            hint=f"{did_you_mean(text, (*METRICS, *_ALIASES))}use one of {', '.join(METRICS)}",
+            hint=f"{did_you_mean(text, (*_METRICS, *_ALIASES))}use one of {', '.join(_METRICS)}",
         )
     return name
 
 
-# Where bounds of a measure can lie; outside nothing could miss them, or nothing keep them.
-_BOUNDS = {
-    "mpeir": (0.0, 1.0),
-    "cosine": (0.0, 1.0),
-    "r2": (0.0, 1.0),
-    "top1_match": (0.0, 1.0),
-    "top5_match": (0.0, 1.0),
-    "top1_decided": (0.0, 1.0),
-    "sqnr_db": (0.0, math.inf),
-    "mape_percent": (0.0, 100.0),
-    "recall_drop": (0.0, 100.0),
-}
-# Bounds that outputs of nothing but zeros, or answers of nothing but one class, keep as well as any model.
-_KEPT_BY_NOTHING = {"cosine": 0.0, "r2": 0.0, "top1_match": 0.0, "top5_match": 0.0, "top1_decided": 0.0}
-_KEPT_BY_NOTHING |= {"sqnr_db": 0.0, "mape_percent": 100.0, "recall_drop": 100.0}
-_ALL_POINTS = 100.0
-# What a measure of answers is of; the others are of outputs with distances.
-_NEEDED = dict.fromkeys(METRICS, "its outputs are places, such as classes, which have no distance; use top1")
-_NEEDED |= {
-    "top1_match": "no output has several values",
-    "top5_match": "no output has more than 5 values",
-    "top1_decided": "its outputs are neither scores of classes nor places",
-    "recall_drop": "labels are no classes",
-    "column_drop": "labels are no numbers in many columns of one kind",
-}
-_NEARLY = 1.1  # times the errors: what is only that much better than nothing says as little
-
-
 def _checked(limit: Limit, score: str | None = None) -> Limit:
-    """``limit``; raises OptionError for a bound that is no number, out of the measure's range, or kept by anything."""
-    low, high = _BOUNDS.get(limit.metric, (0.0, math.inf))
-    if not math.isfinite(limit.bound) or not low <= limit.bound <= high:
+    """Return ``limit``; raise OptionError for one that is not finite, out of range, or kept by constant outputs."""
+    metric = _METRICS[limit.metric]
+    if not math.isfinite(limit.bound) or not 0.0 <= limit.bound <= metric.most:
         raise OptionError(
-            f"the limit of {limit.metric} is {limit.bound:g}, expected a number of at least {low:g}"
-            + ("" if high == math.inf else f" and at most {high:g}")
+            f"the limit of {limit.metric} is {limit.bound:g}, expected a number of at least 0"
+            + ("" if metric.most == math.inf else f" and at most {metric.most:g}")
         )
-    loses_all = limit.metric == "drop" and score == "top1_percent" and limit.bound >= _ALL_POINTS
-    if loses_all or limit.bound == _KEPT_BY_NOTHING.get(limit.metric):
+    loses_all = limit.metric == "drop" and score == "top1_percent" and limit.bound >= _ALL
+    if loses_all or limit.bound == metric.nothing:
         raise OptionError(
             f"the limit of {limit.metric} is {limit.bound:g}, which outputs that say nothing keep as well",
             hint="give one that can be missed",
@@ -244,15 +211,12 @@ def choose_limits(
     has_many_columns: bool = False,
     labels: int = 1,
 ) -> tuple[Limit, ...]:
-    """Return the limits that the user gives, else the defaults; see the module's docstring.
+    """Return the limits that the user gives, else the defaults; see the module's docstring. Raises OptionError.
 
-    ``score`` is what known answers are scored by (``top1_percent``, ``psnr_db`` or ``rmse``), None without any; where
-    it is not telling, as luck may do as well, the other defaults are asked for beside a default ``drop``.
-    ``answering``: the outputs of answers, which are compared with the float model's.
-    ``has_values``: whether any output has distances, as places have none; ``has_unscored``: whether there are outputs
-    of which known answers say nothing, for which the other defaults are asked too; ``has_many_columns``: whether known
-    answers are numbers in many columns of one kind; ``labels``: how many answers are known. Raises OptionError for a
-    contradiction, for a metric that has no default limit, and for a limit out of range.
+    ``score``: score of known answers (``top1_percent``, ``psnr_db`` or ``rmse``), None without any. If it is not
+    telling, or there are outputs without known answers, the other defaults apply beside a ``drop``. ``answering``:
+    outputs of answers; ``has_values``: some output has distances; ``has_many_columns``: answers are numbers in many
+    columns of one kind; ``labels``: number of known answers.
     """
     others = _default_limits(answering, has_values)
     chosen = _chosen_limits(metric, limit, max_drop, score, labels) or others
@@ -277,7 +241,7 @@ def _chosen_limits(
         name = metric_name(metric)
         if name in OF_LABELS and score is None:
             raise OptionError(f"the metric {name!r} needs labels", hint="give labels (--labels)")
-        bound = limit if limit is not None else max_drop if name == "drop" else _DEFAULT_BOUNDS.get(name)
+        bound = limit if limit is not None else max_drop if name == "drop" else _METRICS[name].default
         if bound is None and name == "drop":
             chosen = [_default_drop(score, labels)]
         elif bound is None:
@@ -298,8 +262,7 @@ def _given_drop(max_drop: float | None) -> tuple[Limit, ...]:
 
 
 def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Limit, ...]:
-    """Return the default limits without labels."""
-    limits = [Limit("mpeir", _DEFAULT_BOUNDS["mpeir"])] if has_values else []
+    limits = [Limit("mpeir", _METRICS["mpeir"].default or 0.0)] if has_values else []
     shares = [_agreement(answers) for answers in answering]
     if len({replace(limit, output=None) for limit in shares}) == 1:  # one says it of all
         shares = [replace(shares[0], output=None)]
@@ -307,8 +270,8 @@ def _default_limits(answering: Sequence[Answers], has_values: bool) -> tuple[Lim
 
 
 def _agreement(answers: Answers) -> Limit:
-    """The share of an output's answers that must be the float model's, or what one of few is worth less."""
-    of_many = _DEFAULT_BOUNDS[answers.metric]
+    """Return the limit on the share of an output's answers that agree, less for few answers."""
+    of_many = _METRICS[answers.metric].default or 0.0
     bound = min(of_many, 1.0 - min(1.0 / max(round(answers.count), 1), _LARGEST_FORGIVEN))
     return Limit(answers.metric, bound, of_many if bound < of_many else None, OF_METRIC, answers.output)
 
@@ -316,37 +279,36 @@ def _agreement(answers: Answers) -> Limit:
 def check_can_be_missed(
     limits: Sequence[Limit], given: Collection[str], nothing: Sequence[Measures], *, has_values: bool = True
 ) -> bool:
-    """Whether none of the outputs that say nothing keep all ``limits``, or nearly: else :data:`R2_LIMIT` is one more.
+    """Return whether no constant outputs keep all ``limits``, or nearly: else :data:`R2_LIMIT` applies as well.
 
-    ``nothing``: what such outputs have, none where that is not known. Raises UntoldError for a limit on one of the
-    ``given`` metrics that they keep or nearly keep, OptionError for a metric that no output of the model has
-    (``has_values``: but places).
+    ``nothing``: measures of constant outputs, if known. Raises UntoldError for a limit on one of the ``given`` metrics
+    that they keep, OptionError for a metric that the outputs lack.
     """
+    nearly = 1.1  # times the errors: what is only that much better than nothing says as little
     for limit in limits:
         if limit.metric not in given or not nothing:
             continue
         no_values = not has_values and limit.metric not in OF_ANSWERS
         if no_values or (limit.metric in OF_ANSWERS and all(found.get(limit.metric) is None for found in nothing)):
-            raise OptionError(f"the model has no {quality_name(limit.metric)}: {_NEEDED[limit.metric]}")
+            raise OptionError(f"the model has no {quality_name(limit.metric)}: {_METRICS[limit.metric].lacks}")
         for found in nothing:
-            if limit.with_errors(_NEARLY).holds(found):
+            if limit.with_errors(nearly).holds(found):
                 seen = quality_text(limit.metric, found[limit.metric])
                 raise UntoldError(
                     f"the limit of {limit.metric} is {limit.bound:g}, which outputs that say nothing keep as well, or "
                     f"nearly: with the same value for all samples {quality_name(limit.metric)} is {seen}",
                     hint="give one that can be missed, or another metric",
                 )
-    return not any(all(limit.with_errors(_NEARLY).holds(found) for limit in limits) for found in nothing)
+    return not any(all(limit.with_errors(nearly).holds(found) for limit in limits) for found in nothing)
 
 
 def _recall_limit(drop: Limit) -> tuple[Limit, ...]:
     """Return the limit of the recall of a single class beside a limit of all classes."""
     bound = RECALL_DROPS * (drop.bound if drop.of_many is None else drop.of_many)
-    return (Limit("recall_drop", bound, option=drop.option),) if bound < _ALL_POINTS else ()
+    return (Limit("recall_drop", bound, option=drop.option),) if bound < _ALL else ()
 
 
 def _default_drop(score: str | None, labels: int) -> Limit:
-    """One point, or what one of few answers is worth."""
     if score == "psnr_db":
         return Limit("drop", DEFAULT_DROP_DB, option=OF_DROP)
     if score == "rmse":
@@ -360,19 +322,17 @@ WORST_LAYERS = 8
 
 @dataclass(slots=True)
 class LayerError:
-    """How wrong one operator of the quantised model is.
+    """Errors of one operator of the quantised model.
 
-    ``isolated``: measures of its results when it is fed what the float model computes. ``accumulated``: the same in a
-    run of the whole quantised model. ``effect_db``: SQNR of the model's outputs when nothing but this operator is
-    quantised, None where they are not touched. ``noise`` is the same as a ratio of powers, 0 where not touched;
-    ``lacking``: for how many samples outputs then lack numbers, which count as zeros.
+    ``isolated``: measures of its results for the float model's operands; ``effect_db``: SQNR of the outputs when
+    only this operator is quantised, ``noise`` the same as a ratio of powers; ``lacking``: number of samples whose
+    outputs then lack numbers.
     """
 
     name: str
     op: str
     precision: str
     isolated: dict[str, float | None] = field(default_factory=dict)
-    accumulated: dict[str, float | None] = field(default_factory=dict)
     noise: float = 0.0
     effect_db: float | None = None
     lacking: int = 0
@@ -386,15 +346,11 @@ class LayerError:
             "output_sqnr_db": self.effect_db,
             "lacking": self.lacking,
             "isolated": dict(self.isolated),
-            "accumulated": dict(self.accumulated),
         }
 
 
 def worst_layers(layers: Sequence[LayerError], count: int = WORST_LAYERS) -> list[LayerError]:
-    """The ``count`` layers that harm the outputs most, worst first; those that harm nothing are left out.
-
-    Ranked by the noise that each alone adds to the outputs; where that is not known for any, by isolated SQNR.
-    """
+    """Return the ``count`` layers that harm the outputs most, worst first, by noise or else by isolated SQNR."""
     if any(layer.noise for layer in layers):
         harmful = [layer for layer in layers if layer.noise]
         return sorted(harmful, key=lambda layer: (-layer.noise, layer.name))[:count]
@@ -425,100 +381,69 @@ class VerdictFinding:
     text: str
 
 
-@dataclass(slots=True)
-class Evidence:
-    """Measurements and choices that a verdict is made of.
+def make_verdict(
+    limits: Sequence[Limit],
+    metrics: Measures,
+    *,
+    findings: Sequence[VerdictFinding] = (),
+    intervals: Mapping[str, tuple[float, float]] = MappingProxyType({}),
+    inherent: Mapping[str, bool] = MappingProxyType({}),
+    layers: Sequence[LayerError] = (),
+    scores: Mapping[str, Any] | None = None,
+    samples: Mapping[str, Any] = MappingProxyType({}),
+    made_up: bool = False,
+    seen: bool = False,
+    **parts: Any,
+) -> dict[str, Any]:
+    """Return the verdict over ``metrics``, the worst of the integer model's outputs; see docs/quantisation.md.
 
-    ``metrics``: of the integer model, worst over the outputs (with ``drop`` and scores where answers are known);
-    ``fake_quantized``: of the same model with float arithmetic between quantised values. ``deciding``: numbers of
-    samples that would decide undecided limits, by key; ``inherent``: whether a limit is missed on the calibration
-    samples as well, by key. ``made_up``: the inputs are random; ``seen``: ranges were recorded on the same inputs.
-    """
-
-    limits: tuple[Limit, ...]
-    metrics: dict[str, float | None]
-    outputs: list[dict[str, Any]] = field(default_factory=list)
-    fake_quantized: dict[str, float | None] | None = None
-    scores: dict[str, Any] | None = None
-    layers: list[LayerError] = field(default_factory=list)
-    schemes: dict[str, str] = field(default_factory=dict)
-    float_reasons: dict[str, str] = field(default_factory=dict)
-    samples: dict[str, Any] = field(default_factory=dict)
-    saturated_biases: dict[str, list[int]] = field(default_factory=dict)
-    findings: list[VerdictFinding] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-    choices: dict[str, Any] = field(default_factory=dict)
-    coverage: dict[str, Any] = field(default_factory=dict)
-    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
-    deciding: Mapping[str, int] = field(default_factory=dict)
-    inherent: Mapping[str, bool] = field(default_factory=dict)
-    front: list[dict[str, Any]] = field(default_factory=list)
-    made_up: bool = False
-    seen: bool = False
-
-
-def make_verdict(evidence: Evidence) -> dict[str, Any]:
-    """The verdict over ``evidence``; see docs/quantisation.md for its keys.
-
-    ``metric``, ``limit`` and ``value`` are of the first limit that does not hold, else of the first one.
+    ``inherent``: limits missed on calibration samples too, by key. ``made_up``: inputs are random; ``seen``: ranges
+    were recorded on the same inputs. ``parts``: further entries.
     """
     checks = [
         {
             "metric": limit.metric,
             "limit": limit.bound,
             "option": limit.option,
-            "value": evidence.metrics.get(limit.key),
+            "value": metrics.get(limit.key),
             "output": limit.output,
-            "column": _column_of(limit.metric, evidence.scores or {}),
-            "interval": list(evidence.intervals[limit.key]) if limit.key in evidence.intervals else None,
-            "passed": limit.holds(evidence.metrics),
-            "deciding": evidence.deciding.get(limit.key),
-            "inherent": evidence.inherent.get(limit.key),
-            "certain": not evidence.seen and limit.is_certain(evidence.metrics, evidence.intervals),
+            "column": _column_of(limit.metric, scores or {}),
+            "interval": list(intervals[limit.key]) if limit.key in intervals else None,
+            "passed": limit.holds(metrics),
+            "inherent": inherent.get(limit.key),
+            "certain": not seen and limit.is_certain(metrics, intervals),
         }
-        for limit in evidence.limits
+        for limit in limits
     ]
-    texts = {
-        kind: [found.text for found in evidence.findings if found.severity == kind]
-        for kind in (PROBLEM, DOUBT, CAUSE, NOTE)
-    }
+    texts = {kind: [item.text for item in findings if item.severity == kind] for kind in (PROBLEM, DOUBT, CAUSE, NOTE)}
     holds = all(check["passed"] for check in checks) and not texts[PROBLEM]
-    status = FAILED if not holds or texts[DOUBT] else UNCHECKED if evidence.made_up else PASSED
+    status = FAILED if not holds or texts[DOUBT] else UNCHECKED if made_up else PASSED
     main = next((check for check in checks if not check["passed"]), checks[0])
-    worst = worst_layers(evidence.layers)
+    empty: dict[str, Any] = {"fake_quantized": None, "front": [], "outputs": [], "steps": []}
+    empty |= {name: {} for name in ("coverage", "scheme", "float_reasons", "saturated_biases", "choices")}
     return {
         "schema_version": SCHEMA_VERSION,
         "status": status,
         "passed": status == PASSED,
-        "certain": status == PASSED and all(check["certain"] for check in checks) and not unshown(evidence.samples),
-        "metric": main["metric"],
-        "limit": main["limit"],
-        "value": main["value"],
+        "certain": status == PASSED and all(check["certain"] for check in checks) and not unshown(samples),
+        **{key: main[key] for key in ("metric", "limit", "value")},
         "limits": checks,
         "too_few_samples": holds and bool(texts[DOUBT]),
         "problems": [*texts[PROBLEM], *texts[DOUBT]],
         "causes": texts[CAUSE],
-        "coverage": evidence.coverage,
-        "front": evidence.front,
-        "metrics": evidence.metrics,
-        "intervals": {metric: list(ends) for metric, ends in evidence.intervals.items()},
-        "fake_quantized": evidence.fake_quantized,
-        "outputs": evidence.outputs,
-        "scores": evidence.scores,
-        "worst_layers": [layer.to_dict() for layer in worst],
-        "layers": [layer.to_dict() for layer in evidence.layers],
-        "scheme": evidence.schemes,
-        "float_reasons": evidence.float_reasons,
-        "samples": evidence.samples,
-        "saturated_biases": evidence.saturated_biases,
+        "metrics": dict(metrics),
+        "intervals": {metric: list(ends) for metric, ends in intervals.items()},
+        "scores": scores,
+        "worst_layers": [layer.to_dict() for layer in worst_layers(layers)],
+        "layers": [layer.to_dict() for layer in layers],
+        "samples": dict(samples),
         "findings": texts[NOTE],
-        "steps": evidence.steps,
-        "choices": evidence.choices,
+        **empty,
+        **parts,
     }
 
 
 def _column_of(metric: str, scores: Mapping[str, Any]) -> int | None:
-    """The column that a measure is of; None where it is of all."""
     if metric == "column_drop":
         return next((item["column"] for item in scores.get("columns", ())), None)
     return scores.get("column") if metric == "drop" else None
@@ -542,7 +467,7 @@ def describe(verdict: Mapping[str, Any], *, layers: int = 3) -> str:
 
 
 def failed_text(verdict: Mapping[str, Any]) -> str:
-    """That a model failed and, where that is all that it lacks, for want of samples."""
+    """Return the text for a failed model, with the reason if samples are too few."""
     count = counted(verdict["samples"]["checked_on"], "sample")
     return f"FAILED on too few samples ({count}, which keep all limits)" if verdict["too_few_samples"] else "FAILED"
 
@@ -572,12 +497,7 @@ def kept_by_constants(*, follows: bool) -> str:
 
 
 def unshown(samples: Mapping[str, Any] | None) -> list[str]:
-    """Return texts for inputs and outputs that the ``samples`` of a verdict do not cover.
-
-    Inputs that are the same in all of them, though outputs depend on these, or whose values are none that occur,
-    outputs that hardly change, scores that are all on one side of a half, inputs in another unit than those to choose
-    by, and labels that fit no better than luck.
-    """
+    """Return texts for inputs and outputs that the ``samples`` of a verdict do not cover."""
     samples = samples or {}
     found = [f"the values of input {name!r} are no real data" for name in samples.get("unreal_inputs", ())]
     if same := samples.get("same_inputs"):
@@ -598,12 +518,7 @@ def _inputs_were(names: Sequence[str]) -> str:
 
 
 def types_text(verdict: Mapping[str, Any]) -> str:
-    """Return the types of a model's layers, those with the most products first.
-
-    Of layers without products, or without weights where no layer has products, only the scheme itself is named, and
-    where other layers have its values already, not even that. Where most is real though values were to be codes, the
-    shares that are.
-    """
+    """Return the types of a model's layers, those with the most products first, and the float part if it is large."""
     scheme, found = str(verdict["choices"]["scheme"]), verdict["coverage"].get("precisions", {})
     if not found:
         return scheme
@@ -629,7 +544,6 @@ def _mostly_real(precisions: Mapping[str, Mapping[str, int]], unit: str) -> str:
 
 
 def _values_of(precision: str) -> str:
-    """The type of values in this precision; where they are real, its name."""
     found = SCHEMES.get(precision)
     return precision if found is None or found.activations is None else found.activations
 
@@ -640,7 +554,7 @@ def caution(verdict: Mapping[str, Any]) -> str | None:
 
 
 def check_name(check: Mapping[str, Any]) -> str:
-    """What people call the measure that one of a verdict's limits is of."""
+    """Return the display name of the measure of one of a verdict's limits."""
     return quality_name(check["metric"], check["column"], check["output"])
 
 

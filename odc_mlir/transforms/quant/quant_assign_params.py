@@ -36,8 +36,9 @@ from odc_mlir.dialects.circle import CircleOp
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, StateParameters
+from odc_mlir.quantizer.policy.declarations import LITERT
 from odc_mlir.quantizer.policy.options import PrecisionChoice, PrecisionPlan, parse_overrides, read_config
-from odc_mlir.quantizer.policy.readers import LITERT, litert_refuses
+from odc_mlir.quantizer.policy.readers import litert_refuses
 from odc_mlir.quantizer.policy.schemes import (
     FLOAT,
     Scheme,

@@ -58,7 +58,7 @@ class QuantAttachRangesPass(ModulePass):
     """File of recorded statistics or ranges."""
 
     mode: str = "minmax"
-    """How a range is chosen: minmax, percentile, percentile-elements, moving-average, mse or entropy."""
+    """How a range is chosen: minmax, percentile or moving-average."""
 
     low: float | None = None
     """Lower percentile."""
@@ -71,12 +71,6 @@ class QuantAttachRangesPass(ModulePass):
 
     constant: float | None = None
     """Weight of a new batch in the moving average."""
-
-    bits: int | None = None
-    """Bit width that mse and entropy choose for."""
-
-    symmetric: bool | None = None
-    """Whether mse and entropy choose for symmetric quantisation."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         function = main_function(op)

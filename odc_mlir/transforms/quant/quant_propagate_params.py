@@ -48,7 +48,7 @@ from odc_mlir.dialects.circle_attributes import NO_CONTENTS
 from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.quantization import QuantKind, StateParameters
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.quantizer.policy.readers import LITERT
+from odc_mlir.quantizer.policy.declarations import LITERT
 from odc_mlir.quantizer.policy.schemes import (
     Scheme,
     least_weight_scales,

@@ -1,7 +1,9 @@
-"""What is advised where a model has not passed: the option that set the limit, or that did the harm."""
+"""Advice and the page of a verdict."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -9,16 +11,18 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import two_layers
+from helpers.float_models import squeeze_excite, two_layers
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
 from odc_mlir.ops.spec import TensorInfo
 from odc_mlir.quantizer.advice import hint_of, leaves_some
-from odc_mlir.quantizer.findings import distinct
+from odc_mlir.quantizer.models import graph_of
 from odc_mlir.quantizer.policy.verdict import Answers, choose_limits
-from odc_mlir.quantizer.quantize import Quantized
-from odc_mlir.quantizer.report import render
+from odc_mlir.quantizer.quantize import Quantized, quantize
+from odc_mlir.quantizer.report import MOST_OPEN, WeightHistogram, by_harm, render, weights_of
+from odc_mlir.quantizer.verdict import distinct
 from odc_mlir.runtime.execution.graph import Graph, build_graph
 from odc_mlir.tools.odc_quantize import summary
 from odc_mlir.tools.quantizing import COMMON_FLAGS, in_flags
@@ -64,7 +68,7 @@ def test_what_is_to_be_allowed_is_the_option_that_the_limit_came_from(
 ) -> None:
     (limit,) = [limit for limit in choose_limits(**given) if limit.metric == metric]
     check = {"metric": metric, "limit": limit.bound, "option": limit.option, "passed": False, "interval": None}
-    check |= {"inherent": True, "deciding": None}
+    check["inherent"] = True
     made = _made()
     verdict = {**made.verdict, "status": "failed", "limits": [check], "front": [], "problems": []}
     assert hint_of(verdict) == f"let help find better choices, or allow more loss ({said})"
@@ -73,7 +77,7 @@ def test_what_is_to_be_allowed_is_the_option_that_the_limit_came_from(
 def test_limits_of_several_options_name_each_once() -> None:
     limits = choose_limits(score="rmse", is_telling=False, answering=[Answers("y", "top1_match", 1)])
     checks = [{"metric": limit.metric, "limit": limit.bound, "option": limit.option} for limit in limits]
-    missed = [check | {"passed": False, "interval": None, "inherent": True, "deciding": None} for check in checks]
+    missed = [check | {"passed": False, "interval": None, "inherent": True} for check in checks]
     hint = hint_of({**_made().verdict, "status": "failed", "limits": missed, "front": [], "problems": []})
     assert hint is not None
     assert hint.endswith("allow more loss (--max-drop, --limit, --metric top1_match --limit)")
@@ -83,10 +87,7 @@ def test_limits_of_several_options_name_each_once() -> None:
     ("options", "said"),
     [
         ({"headroom": 255.0}, "leave out --headroom 255, which leaves 0.39 % of the codes to values"),
-        (
-            {"parameters": {"hidden": (1e-4, 0)}},
-            "leave out --parameters of 'hidden', whose codes reach from -0.0128",
-        ),
+        ({"parameters": {"hidden": (1e-4, 0)}}, "leave out --parameters of 'hidden', whose codes reach from -0.0128"),
         ({"parameters": {"hidden": (50.0, 0)}}, "leave out --parameters of 'hidden', whose codes reach from -6.4e+03"),
         ({"copied_parameters": {"hidden": "x"}}, "leave out --copy-parameters hidden=x, whose codes reach from -"),
     ],
@@ -178,7 +179,7 @@ def test_what_keeps_the_limits_is_advised(scheme: str, precisions: tuple[str, ..
     point = {"layers": len(precisions), "bytes": 99, "time_ns": None, "share": share, "holds": True}
     point["precisions"] = dict(zip("ab", precisions, strict=False))
     check = {"metric": "mpeir", "limit": 0.1, "option": "limit", "passed": False, "interval": None}
-    check |= {"inherent": True, "deciding": None}
+    check["inherent"] = True
     verdict: dict[str, Any] = {**_made().verdict, "limits": [check], "problems": [], "front": [point]}
     verdict |= {"scheme": dict.fromkeys("ab", scheme), "coverage": {"least": 0.5}}
     verdict["choices"] = {"scheme": scheme, "help": True}
@@ -193,7 +194,7 @@ def test_what_keeps_the_limits_is_advised(scheme: str, precisions: tuple[str, ..
 def _missed(**changes: Any) -> dict[str, Any]:
     """A verdict that misses a limit, which it would keep on samples that it knows, with these ``changes``."""
     check = {"metric": "mpeir", "limit": 0.1, "option": "limit", "passed": False, "interval": None}
-    check |= {"inherent": changes.pop("inherent", False), "deciding": None}
+    check["inherent"] = changes.pop("inherent", False)
     verdict: dict[str, Any] = {**_made().verdict, "limits": [check], "problems": [], "front": []}
     verdict |= {"scheme": {"a": "int8"}, "coverage": {"least": 0.5}, "choices": {"scheme": "int8", "help": True}}
     return verdict | changes
@@ -251,15 +252,6 @@ def test_weights_alone_get_16_bits_where_the_reader_has_kernels(reader: str | No
     found = {step for point in made.verdict["front"] for step in point["precisions"].values()}
     assert "float" in found
     assert ("int16_wo" in found) == (reader is None)
-
-
-@pytest.mark.parametrize(
-    ("scheme", "reader", "said"), [("uint8", "litert", 1), ("uint8", None, 0), ("int8", "litert", 0)]
-)
-def test_a_scheme_whose_wider_layers_the_reader_runs_is_named(scheme: str, reader: str | None, said: int) -> None:
-    made = _made(scheme=scheme, reader=reader, help=True, metric="mae", limit=1e-9)
-    text = "LiteRT has no kernel for weights of int16, as wider layers of uint8 have; those of --scheme int8 are run"
-    assert len([found for found in made.verdict["findings"] if found.startswith(text)]) == said
 
 
 @pytest.mark.parametrize(
@@ -333,3 +325,126 @@ def test_a_whole_search_does_not_speak_of_its_time() -> None:
     made = _made(help=True, metric="mae", limit=1e-9, max_seconds=600.0)
     assert "max_seconds" not in made.verdict["choices"]
     assert "--max-seconds" not in (hint_of(made.verdict) or "")
+
+
+def _figures(page: str) -> dict[str, tuple[str, str]]:
+    found = re.findall(
+        r'<span class="label">(.*?)</span><strong[^>]*>(.*?)</strong><span class="note">(.*?)</span>', page
+    )
+    return {label: (value, note) for label, value, note in found}
+
+
+def test_the_top_says_what_counts() -> None:
+    page, verdict = _scored(), _verdict_with_scores()
+    figures = _figures(page)
+    (check,) = [item for item in verdict["limits"] if item["metric"] == "mpeir"]
+    low, high = check["interval"]
+    assert figures["mpeir"] == (f"{low:.4g} to {high:.4g}", f"95 %; measured {check['value']:.4g}; limit 0.1")
+    low, high = verdict["intervals"]["sqnr_db"]
+    value = verdict["metrics"]["sqnr_db"]
+    assert low <= value <= high
+    assert figures["SQNR"] == (f"{low:.1f} dB to {high:.1f} dB", f"95 %; measured {value:.1f} dB; of the worst output")
+    assert figures["right answers"][0] == "90.0 % → 80.0 %"
+    assert figures["right answers"][1] == "float → quantised; 95 %: 70.0 % to 95.0 % → 60.0 % to 90.0 %"
+    assert figures["samples"][0] == str(verdict["samples"]["checked_on"])
+    assert "<h2>Scores</h2>" in page
+    assert "<h1>a model quantised to int8</h1>" in page
+
+
+def test_what_was_not_checked_is_called_so() -> None:
+    module, _ = squeeze_excite()
+    page = quantize(module, scheme="int8_wo").report_html()
+    figures = _figures(page)
+    assert figures["verdict"] == ("not checked", "limits hold on made-up inputs only")
+    assert figures["samples"] == ("none", "checked on 8 made-up inputs")
+    assert "not checked: no samples were given; limits hold on made-up inputs only; give samples: " in page
+    assert "passed" not in page.split("<h2>")[0].split("<h1>")[1]
+
+
+def test_the_largest_of_several_quantities_is_no_answer() -> None:
+    """Of outputs that are no classes the page has no agreement, of others beside them it has."""
+    verdict, box = _plain().verdict, {"name": "box", "top1_match": 0.875, "top5_match": 0.5, "classifies": False}
+    (output,) = verdict["outputs"]
+    assert output["classifies"]
+    both = [output, {**output, **box}]
+    for outputs, told in ((both, True), (both[1:], False)):
+        page = render({**verdict, "outputs": outputs}, {})
+        (section,) = (part for part in page.split("<h2>") if part.startswith("Outputs</h2>"))
+        assert ("top1_match" in section) is told
+        assert "87.5 %" not in section
+        assert "50.0 %" not in section
+
+
+@cache
+def _verdict_with_scores() -> dict[str, Any]:
+    verdict = dict(_plain().verdict)
+    spans = {"float": [70.0, 95.0], "quantized": [60.0, 90.0]}
+    verdict["scores"] = {"metric": "top1_percent", "float": 90.0, "quantized": 80.0, "intervals": spans}
+    return verdict
+
+
+@cache
+def _scored() -> str:
+    verdict = _verdict_with_scores()
+    return render(verdict, _plain().statistics, _weights())
+
+
+@cache
+def _plain() -> Quantized:
+    module, samples = squeeze_excite()
+    model = export_model(module)
+    for tensor in model.subgraphs[0].tensors:
+        tensor.quantization = None
+    return quantize(bytes(write_model(model)), calibration=samples, help=False)
+
+
+def _weights() -> Mapping[str, WeightHistogram]:
+    return weights_of(graph_of(_plain().model), _plain().verdict["layers"])
+
+
+def test_layers_stand_by_harm_and_lead_to_values_and_weights() -> None:
+    page, layers = _plain().report_html(), _plain().verdict["layers"]
+    ordered = by_harm(layers)
+    harms = [layer["output_sqnr_db"] for layer in ordered if layer["output_sqnr_db"] is not None]
+    assert harms == sorted(harms)
+    table = page.split("layers of the model")[1].split("</table>")[0]
+    assert re.findall(r'href="#(layer-\d+)"><span class="name"[^>]*>(.*?)</span>', table) == [
+        (f"layer-{place}", layer["name"]) for place, layer in enumerate(ordered)
+    ]
+    for place, layer in enumerate(ordered):
+        about = page.split(f'id="layer-{place}"')[1].split("</details>")[0]
+        assert layer["name"] in about
+        assert "values of " + layer["name"] in about
+        assert ("weights of " + layer["name"] in about) == (layer["op"] in ("CONV_2D", "FULLY_CONNECTED"))
+
+
+def test_every_link_leads_somewhere() -> None:
+    page = _plain().report_html()
+    ids = set(re.findall(r'id="(.*?)"', page))
+    links = set(re.findall(r'href="#(.*?)"', page))
+    assert links
+    assert links <= ids
+
+
+def test_weights_are_counted_as_the_numbers_that_they_stand_for() -> None:
+    weights = _weights()["stem"]
+    assert weights.counts.sum() == int(weights.text.split()[0].replace(",", ""))
+    assert -3 < weights.low < 0 < weights.high < 3
+    assert " scales " in weights.text
+
+
+@pytest.mark.parametrize("count", [MOST_OPEN, MOST_OPEN + 5])
+def test_many_layers_are_folded(count: int) -> None:
+    verdict = dict(_plain().verdict)
+    first = verdict["layers"][0]
+    layers = [{**first, "name": f"layer {i}", "output_sqnr_db": 20.0 + i} for i in range(count)]
+    page = render({**verdict, "layers": layers}, {})
+    assert ("5 layers that do less" in page) == (count > MOST_OPEN)
+
+
+def test_names_of_a_model_are_no_markup() -> None:
+    verdict = dict(_plain().verdict)
+    evil = '<script>"x"</script>'
+    layers = [{**verdict["layers"][0], "name": evil}]
+    page = render({**verdict, "layers": layers}, {evil: next(iter(_plain().statistics.values()))})
+    assert evil not in page

@@ -1,20 +1,41 @@
-"""How sure a verdict is: of few, repeated and known samples, and of weights that samples refined."""
+"""Certainty of a verdict: intervals, cross-validation and headroom."""
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.models import ModelBuilder
+from helpers.float_models import rescaled_mobilenet, two_layers
+from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.errors import OdcError
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer import evaluator, help, intervals, reference, refinement
+from odc_mlir.quantizer.evaluator import JUDGES, Evaluator, Folds
+from odc_mlir.quantizer.execution import Stepper
+from odc_mlir.quantizer.help import HelpSearch
+from odc_mlir.quantizer.intervals import wilson
+from odc_mlir.quantizer.measurement import Measurement, Powers
+from odc_mlir.quantizer.models import FloatModel, Recipe, prepare
+from odc_mlir.quantizer.policy.options import make_options
 from odc_mlir.quantizer.policy.verdict import describe
+from odc_mlir.quantizer.quantize import quantize
+from odc_mlir.quantizer.reference import Reference
+from odc_mlir.quantizer.refinement import Samples
 from odc_mlir.quantizer.samples import split
+from odc_mlir.runtime.api import open_executor
+from odc_mlir.runtime.execution.executor import HostExecutor
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.recording import record
+from odc_mlir.runtime.reporting.metrics import Errors
 
 COUNT = 24
 
@@ -78,9 +99,7 @@ def test_values_that_no_real_data_has_are_not_certain() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{}, {"scheme": "int16_wo"}, {"records": True}],
-    ids=["samples", "weights alone", "records"],
+    "options", [{}, {"scheme": "int16_wo"}, {"records": True}], ids=["samples", "weights alone", "records"]
 )
 def test_of_few_samples_the_doubt_counts_however_they_are_given(options: dict[str, Any]) -> None:
     file, samples = regressor()
@@ -141,25 +160,19 @@ def test_what_samples_leave_open_asks_for_more_of_them() -> None:
         assert check["inherent"] is inherent
         hint = raised.value.hint or ""
         assert hint == help_first + said
-        assert not inherent or not any("would decide" in text for text in made.verdict["findings"])
     given: dict[str, Any] = {"calibration": samples[::2], "evaluation": samples[1::2], "help": False}
     (check,) = odc_mlir.quantize(file, **given, limit=low / 9).verdict["limits"]
-    for part, said in (
-        (0.05, "give more samples, about "),
-        (0.999, "allow more loss (--limit), as more samples would"),
-    ):
-        least = check["interval"][0]
-        apart = odc_mlir.quantize(file, **given, limit=least + part * (check["value"] - least))
-        assert apart.verdict["limits"][0]["inherent"] is None
-        with pytest.raises(OdcError, match=re.escape(help_first + said)):
-            apart.require_passed()
+    least, said = check["interval"][0], "give more samples, as these leave open whether the limit holds, or allow more"
+    apart = odc_mlir.quantize(file, **given, limit=least + 0.5 * (check["value"] - least))
+    assert apart.verdict["limits"][0]["inherent"] is None
+    with pytest.raises(OdcError, match=re.escape(help_first + said)):
+        apart.require_passed()
     kept = odc_mlir.quantize(file, calibration=samples, help=False, limit=(value + high) / 2)
     assert (kept.passed, kept.verdict["certain"]) == (True, False)
     assert "(on others mpeir may miss)" in repr(kept)
 
 
 def test_a_scheme_that_keeps_the_limit_is_named_rather_than_more_loss() -> None:
-    """Also where the interval leaves open whether the model itself keeps it, which more samples would not decide."""
     file, samples = regressor()
     given: dict[str, Any] = {"calibration": samples[::2], "evaluation": samples[1::2], "help": False}
     (check,) = odc_mlir.quantize(file, **given, limit=1e-6).verdict["limits"]
@@ -171,25 +184,6 @@ def test_a_scheme_that_keeps_the_limit_is_named_rather_than_more_loss() -> None:
         made.verdict["front"] = [{**point, "holds": holds}]
         with pytest.raises(OdcError, match=said):
             made.require_passed()
-
-
-def test_so_many_samples_as_are_advised_decide_and_others_are_not_advised() -> None:
-    """However near to what was measured the limit is, what is advised is checked by the interval of so many."""
-    file, samples = regressor()
-    few: dict[str, Any] = {"calibration": samples[:12], "help": False}
-    plain = odc_mlir.quantize(file, **few).verdict
-    (_, high), value = plain["intervals"]["mpeir"], plain["value"]
-    advised = {}
-    for limit in (value + part * (high - value) for part in (0.001, 0.5, 0.65)):
-        verdict = odc_mlir.quantize(file, **few, limit=limit).verdict
-        advised[limit] = verdict["limits"][0]["deciding"]
-        said = [text for text in verdict["findings"] if text.endswith(" would decide")]
-        assert len(said) == (advised[limit] is not None)
-        assert all(f"about {advised[limit]} would" in text for text in said)
-    nearest, _, farthest = advised
-    assert advised[nearest] is None
-    assert advised[farthest] == 24
-    assert odc_mlir.quantize(file, calibration=samples[:24], help=False, limit=farthest).verdict["certain"]
 
 
 def test_weights_that_samples_refined_are_judged_without_them() -> None:
@@ -209,3 +203,430 @@ def test_samples_held_back_count_among_those_recorded(count: int, told: list[str
     file, samples = regressor()
     findings = odc_mlir.quantize(file, calibration=samples[:count], help=False).verdict["findings"]
     assert [text.split(";")[0] for text in findings if "been recorded" in text] == told
+
+
+def _powers(count: int, noise: float = 0.0) -> list[Powers]:
+    """Of one output's logits, and of itself, for so many samples."""
+    return [Powers(np.ones((1, count)), np.full((1, count), noise))] * 2
+
+
+def _sqnr(noise: np.ndarray) -> tuple[float, float]:
+    """The interval of the SQNR of samples of power 1 with this noise each."""
+    values = np.ones((len(noise), 1))
+    pairs = [(a, a + np.sqrt(power)) for a, power in zip(values, noise, strict=True)]
+    return intervals._of_output(pairs, None, np.zeros(len(noise)), intervals._Draws(len(noise)))["sqnr_db"]
+
+
+@pytest.mark.parametrize("count", [8, 16, 48])
+@pytest.mark.parametrize("spread", [0.3, 1.0, 2.0])
+def test_most_intervals_of_skewed_errors_hold_the_true_ratio(spread: float, count: int) -> None:
+    random, held = np.random.default_rng(2), 0
+    truth = 60.0 - 10.0 * np.log10(np.exp(spread**2 / 2))  # of the mean of exp(N(0, spread)), -60 dB
+    for _ in range(60):
+        low, high = _sqnr(1e-6 * np.exp(random.normal(0.0, spread, count)))
+        held += low <= truth <= high
+    assert held >= 0.93 * 60
+
+
+def test_intervals_hold_what_one_sample_of_fifty_decides() -> None:
+    """Noise of 2 % of the samples is spread over a wide range: what clipping does to values beyond the ranges."""
+    random, held = np.random.default_rng(3), 0
+    tail = 1e-4 * np.exp(np.random.default_rng(4).exponential(2.0, 100_000))
+    truth = -10.0 * np.log10(np.minimum(tail, 1.0).mean())
+    for _ in range(60):
+        low, high = _sqnr(np.minimum(1e-4 * np.exp(random.exponential(2.0, 48)), 1.0))
+        held += low <= truth <= high
+    assert held >= 0.95 * 60
+
+
+@pytest.mark.parametrize("kind", ["SOFTMAX", "LOGISTIC"])
+@pytest.mark.parametrize("count", [16, 48])
+@pytest.mark.parametrize("bits", [8, 16])
+def test_intervals_hold_though_nearly_all_scores_are_sure(kind: str, count: int, bits: int) -> None:
+    """Of these the codes are the same for all samples; errors of logits show in the few others."""
+    builder, random, held, error = ModelBuilder(), np.random.default_rng(9), 0, 0.2
+    x, y = (builder.tensor(name, (1, 2)) for name in "xy")
+    options = {"options": {"beta": 1.0}} if kind == "SOFTMAX" else {}
+    builder.operator(kind, [x], [y], **options)
+    graph = build_graph(read_model(model_bytes(builder.finish([x], [y]))))
+
+    def drawn(number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        logits = random.normal(0.0, 60.0, (number, 1, 2)).astype(np.float32)
+        logits = logits if kind == "LOGISTIC" else logits * np.float32([1.0, 0.0])
+        others = logits + random.normal(0.0, error, logits.shape).astype(np.float32)
+        right, found = (odc_mlir.run(write_model(wide), [v.reshape(number, 2)])[0] for v in (logits, others))
+        codes = np.minimum(np.round(found * 2.0**bits), 2.0**bits - 1.0)
+        return logits, right.reshape(logits.shape), codes.reshape(logits.shape) / 2.0**bits
+
+    wide_builder = ModelBuilder()
+    a, b = (wide_builder.tensor(name, (1, 2), signature=(-1, 2)) for name in "xy")
+    wide_builder.operator(kind, [a], [b], **options)
+    wide = wide_builder.finish([a], [b])
+    _, right, found = drawn(200_000)
+    truth = 10.0 * np.log10((right**2).sum() / ((right - found) ** 2).sum())
+    for _ in range(60):
+        logits, _, found = drawn(count)
+        reference = Reference(graph, [[value] for value in logits])
+        measured = Measurement(
+            [Errors(2, 1, max_abs=1.0)], *_powers(count, 2 * error**2), ["y"], decided={}, reals=[[v] for v in found]
+        )
+        low, high = intervals.intervals_of(reference, measured)["sqnr_db"]
+        held += low <= truth <= high
+    assert held >= 0.9 * 60
+
+
+def test_even_errors_have_narrow_intervals_and_uneven_ones_wide() -> None:
+    random = np.random.default_rng(5)
+    even, uneven = (_sqnr(1e-4 * np.exp(random.normal(0.0, spread, 48))) for spread in (0.1, 2.0))
+    assert even[1] - even[0] < 1.0
+    assert uneven[1] - uneven[0] > 8.0
+
+
+def test_an_interval_becomes_narrower_with_more_samples_and_never_reaches_below_the_signal() -> None:
+    widths = [high - low for low, high in (_sqnr(np.full(count, 1e-4)) for count in (4, 16, 64))]
+    assert widths[0] > 2 * widths[1] > 4 * widths[2] > 0
+    assert _sqnr(np.full(2, 0.5))[0] >= 0.0
+
+
+def test_many_samples_tell_that_a_tail_becomes_lighter() -> None:
+    """Widths of skewed errors shrink with more samples, and still hold the truth."""
+    random, truth = np.random.default_rng(8), 60.0 - 10.0 * np.log10(np.exp(2.0))
+    widths = {}
+    for count in (100, 1600):
+        found = [_sqnr(1e-6 * np.exp(random.normal(0.0, 2.0, count))) for _ in range(20)]
+        assert sum(low <= truth <= high for low, high in found) >= 19
+        widths[count] = np.median([high - low for low, high in found])
+    assert 3.0 * widths[1600] < widths[100] < 20.0
+
+
+def test_the_range_of_few_samples_could_be_another() -> None:
+    random = np.random.default_rng(6)
+    values = random.normal(size=(48, 1))
+    seen = np.full(1000, np.ptp(values))
+    found = [intervals._Draws(48).spans(list(values), count, seen) for count in (8, 40)]
+    assert found[0].std() > found[1].std() > 0
+    for spans in found:  # others exceed what was seen as often as they fall short of it
+        assert np.median(spans) == pytest.approx(seen[0], rel=1e-3)
+        assert spans.min() < seen[0] < spans.max()
+
+
+@pytest.mark.parametrize(
+    ("share", "count", "low", "high"), [(1.0, 16, 0.806, 1.0), (0.5, 100, 0.404, 0.596), (0.0, 4, 0.0, 0.49)]
+)
+def test_shares_are_never_certain(share: float, count: int, low: float, high: float) -> None:
+    assert wilson(share, count) == (pytest.approx(low, abs=1e-3), pytest.approx(high, abs=1e-3))
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize("correlated", [True, False])
+@pytest.mark.parametrize(("count", "share"), [(16, 0.9), (48, 0.9), (48, 0.95), (160, 0.99)])
+def test_intervals_of_shares_hold_the_truth_though_rows_of_a_sample_agree(
+    count: int, share: float, correlated: bool, rows: int
+) -> None:
+    """In at least 90 %, if all rows of a sample are right or wrong together as well."""
+    builder, random, held = ModelBuilder(), np.random.default_rng(7), 0
+    x, y = (builder.tensor(name, (1, rows, 2)) for name in "xy")
+    builder.operator("SOFTMAX", [x], [y], options={"beta": 1.0})
+    graph = build_graph(read_model(model_bytes(builder.finish([x], [y]))))
+    sample = np.tile(np.array([3.0, -3.0], np.float32), (1, rows, 1))
+    reference = Reference(graph, [[sample]] * count)
+    right = reference.outputs[0][0]
+    for _ in range(100):
+        wrong = random.random((count, 1 if correlated else rows)) >= share
+        found = [[np.where(np.resize(row, rows)[:, None], right[..., ::-1], right)] for row in wrong]
+        alike = float(1.0 - wrong.mean())
+        measured = Measurement(
+            [Errors(right.size, 1, max_abs=1.0, top1_match=alike)],
+            *_powers(count),
+            ["y"],
+            decided={0: alike},
+            reals=found,
+        )
+        ends = intervals.intervals_of(reference, measured)
+        assert ends["top1_match"] == ends["top1_decided"]
+        held += ends["top1_match"][0] <= share <= ends["top1_match"][1]
+    assert held >= 90
+
+
+def test_a_loss_of_no_answer_is_not_certain() -> None:
+    """Of answers that all stay right, others may still be lost."""
+    labels = np.arange(100) % 4
+    right = [[np.eye(4)[label][None]] for label in labels]
+
+    def drops(wrong: int) -> Any:
+        found = [[np.roll(row[0], place < wrong)] for place, row in enumerate(right)]
+        reference, measured = (
+            SimpleNamespace(labels=labels, outputs=right, answers=_firsts),
+            SimpleNamespace(reals=found),
+        )
+        return intervals._drops(reference, measured)  # type: ignore[arg-type]
+
+    assert drops(0) == (pytest.approx(-2.72, abs=0.01), pytest.approx(2.72, abs=0.01))
+    assert drops(10) == (pytest.approx(3.43, abs=0.01), pytest.approx(16.2, abs=0.1))
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+@pytest.mark.parametrize(("count", "lost"), [(16, 0.1), (64, 0.05), (160, 0.02)])
+def test_intervals_of_a_loss_hold_the_truth_though_rows_of_a_sample_are_lost_together(
+    count: int, lost: float, rows: int
+) -> None:
+    random, held = np.random.default_rng(9), 0
+    labels = np.zeros((count, rows), np.int64)
+    right, wrong = (np.tile(np.eye(2)[label], (1, rows, 1)) for label in (0, 1))
+    reference = SimpleNamespace(labels=labels, outputs=[[right]] * count, answers=_firsts)
+    for _ in range(100):
+        found = [[wrong if is_lost else right] for is_lost in random.random(count) < lost]
+        low, high = intervals._drops(reference, SimpleNamespace(reals=found))  # type: ignore[arg-type]
+        held += low <= 100.0 * lost <= high
+    assert held >= 90
+
+
+def _firsts(outputs: list[list[np.ndarray]]) -> list[np.ndarray]:
+    return [found[0] for found in outputs]
+
+
+def test_an_output_of_one_number_has_no_largest_element_and_no_interval_of_it() -> None:
+    rng = np.random.default_rng(5)
+    builder, x, y = two_layers(1, 1.0, rng)
+    samples = [[rng.normal(size=(1, 8)).astype(np.float32)] for _ in range(12)]
+    made = odc_mlir.quantize(bytes(write_model(builder.finish([x], [y]))), calibration=samples, help=False)
+    assert made.verdict["metrics"]["top1_match"] is None
+    assert "top1_match" not in made.verdict["intervals"]
+
+
+@pytest.fixture(name="made", scope="module")
+def _made() -> tuple[Graph, FloatModel, list[list[np.ndarray]]]:
+    module, samples = rescaled_mobilenet()
+    return build_graph(export_model(module)), prepare(module), [list(sample) for sample in samples][:10]
+
+
+def test_a_sample_is_judged_by_a_model_without_it(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
+    """A loud sample is clipped by the one model that lacks it, and widens the ranges of the others."""
+    original, model, samples = made
+    loud = [[64.0 * value for value in samples[0]], *samples[1:]]
+    options = make_options(scheme="int8")
+    noise, quiet = (
+        Folds(Reference(original, every), options).judge(model, Recipe()).results.noise[0] for every in (loud, samples)
+    )
+    assert noise[0] > 100 * quiet[0]
+    others = np.arange(len(samples)) % JUDGES != 0  # judged by models that know the loud one
+    assert np.all(noise[others] > quiet[others])
+
+
+def test_verdicts_are_by_models_that_lack_few_samples_and_choices_by_two(
+    made: tuple[Graph, FloatModel, list[list[np.ndarray]]],
+) -> None:
+    """Of 16 samples one is loud: what judges it does not know it, most others know it as the result does."""
+    original, _, samples = made
+    every = [[(1.0 + 0.01 * place) * value for value in samples[place % len(samples)]] for place in range(16)]
+    loud = split(every).held[3][0]
+    every = [[64.0 * value if value is loud else value for value in sample] for sample in every]
+    data, options = split(every), make_options(scheme="int8")
+    model = prepare(rescaled_mobilenet()[0])
+    evaluator = Evaluator(original, model, data, options, None)
+    evaluator.record(model)
+    built = evaluator.built(model, Recipe())
+    itself = built.measured.results.noise[0]
+    of_all = evaluator.measured_itself(built.candidate).results.noise[0]
+    found = evaluator.measured_unseen(model, built.candidate).results.noise[0]
+    place = next(i for i, sample in enumerate(evaluator.judging.samples) if sample[0] is data.held[3][0])
+    assert found[place] > 10 * of_all[place]
+    knowing = np.arange(len(found)) % JUDGES != place % JUDGES
+    assert (len(found), knowing.sum()) == (16, 14)
+    assert np.all(found[knowing] > of_all[knowing] / 2)
+    # choices are judged by two models: all of the half with the loud one is judged by what does not know it
+    halves = evaluator.measured_by_halves(model, built.candidate).results.noise[0]
+    others = np.arange(len(halves)) != 3
+    quiet = np.arange(len(halves)) % 2 == 1
+    assert halves[3] > 10 * itself[3]
+    assert np.all(halves[quiet & others] < 0.9 * itself[quiet & others])
+    assert np.all(halves[~quiet] > itself[~quiet] / 2)
+
+
+def test_with_statistics_nothing_is_clipped(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
+    original, model, samples = made
+    loud = [[64.0 * value for value in samples[0]], *samples[1:]]
+    folds = Folds(Reference(original, loud), make_options(scheme="int8"))
+    every = record(HostExecutor(model.graph), loud).statistics()
+    alone, known = folds.judge(model, Recipe()), folds.measure(model, Recipe(), every)
+    assert known.results.noise[0][0] < alone.results.noise[0][0] / 10
+
+
+def test_there_are_no_more_folds_than_samples(made: tuple[Graph, FloatModel, list[list[np.ndarray]]]) -> None:
+    original, model, samples = made
+    folds = Folds(Reference(original, samples[:2]), make_options(scheme="int8"))
+    assert folds.count(JUDGES) == 2
+    assert folds.judge(model, Recipe()).reals[0]
+
+
+def test_what_a_model_shows_its_judges_is_learnt_once(
+    made: tuple[Graph, FloatModel, list[list[np.ndarray]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The float model runs once for all judges, and not again for those of other ranges, who find the same codes."""
+    original, model, samples = made
+    recipes = [Recipe(rounding=True, correction=True, headroom=part) for part in (0.0, 0.1)]
+    options, runs = make_options(scheme="int8"), []
+    anew = [Folds(Reference(original, samples), options).judge(model, recipe) for recipe in recipes]
+
+    class Spy(Stepper):
+        def __init__(self, graph: Graph, samples: Samples) -> None:
+            runs.append(graph)
+            super().__init__(graph, samples)
+
+    monkeypatch.setattr(refinement, "Stepper", Spy)
+    folds = Folds(Reference(original, samples), options)
+    for recipe, expected in zip(recipes, anew, strict=True):
+        found = folds.judge(model, recipe)
+        np.testing.assert_array_equal(found.results.noise, expected.results.noise)
+    assert sum(graph is model.graph for graph in runs) == 1
+    assert len(runs) == 1 + 2 * JUDGES
+
+
+Samples_headroom = list[list[np.ndarray]]
+
+
+WIDTH = 32
+
+
+def _layers() -> bytes:
+    """Three layers with rectifiers between them."""
+    builder, rng = ModelBuilder(), np.random.default_rng(1)
+    first = at = builder.tensor("x", (1, WIDTH))
+    for number in range(3):
+        weights = (rng.normal(size=(WIDTH, WIDTH)) / np.sqrt(WIDTH / 2)).astype(np.float32)
+        constant = builder.tensor(f"w{number}", weights.shape, data=weights)
+        made = builder.tensor(f"y{number}", (1, WIDTH))
+        activation = "relu" if number < 2 else "none"
+        builder.operator(
+            "FULLY_CONNECTED", [at, constant, -1], [made], options={"fused_activation_function": activation}
+        )
+        at = made
+    return bytes(model_bytes(builder.finish([first], [at])))
+
+
+def _samples(count: int, spread: float, seed: int) -> Samples_headroom:
+    """Noise whose size differs from sample to sample by this much."""
+    rng = np.random.default_rng(seed)
+    sizes = np.exp(spread * rng.normal(size=count))
+    return [[(size * rng.normal(size=(1, WIDTH))).astype(np.float32)] for size in sizes]
+
+
+def _sqnr_db(model: bytes, quantised: bytes, samples: Samples_headroom) -> float:
+    executors = [open_executor(file) for file in (model, quantised)]
+    pairs = [[executor.run(sample)[0] for executor in executors] for sample in samples]
+    return float(10 * np.log10(sum((a**2).sum() for a, _ in pairs) / sum(((a - b) ** 2).sum() for a, b in pairs)))
+
+
+def _tried(verdict: dict[str, Any]) -> list[float]:
+    return [step["value"] for step in verdict["steps"] if step["step"] == "headroom"]
+
+
+def test_ranges_are_wider_where_few_samples_leave_others_out() -> None:
+    model, samples, unseen = _layers(), _samples(24, 0.5, 1), _samples(100, 0.5, 99)
+    found, tight = (quantize(model, calibration=samples, mixed="off", headroom=room) for room in (None, 0.0))
+    assert _tried(found.verdict)
+    assert found.verdict["choices"]["headroom"] > 0.0
+    assert _sqnr_db(model, found.to_circle(), unseen) > _sqnr_db(model, tight.to_circle(), unseen) + 3.0
+
+
+def test_samples_to_check_on_do_not_take_the_place_of_room() -> None:
+    """They choose no range: few that do leave others out as much as without them."""
+    model, samples = _layers(), _samples(40, 0.5, 1)
+    found = quantize(model, calibration=samples[:24], evaluation=samples[24:], mixed="off")
+    assert found.verdict["choices"]["headroom"] > 0.0
+    assert any(step["step"] == "output room" for step in found.verdict["steps"])
+
+
+@pytest.mark.parametrize("chosen", [{"headroom": 0.0}, {"help": False}])
+def test_what_is_asked_for_is_not_tried(chosen: dict[str, Any]) -> None:
+    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off", **chosen)
+    assert not _tried(made.verdict)
+    assert made.verdict["choices"]["headroom"] == 0.0
+
+
+def test_ranges_that_hold_other_samples_stay() -> None:
+    """Each of 120 samples is one of eight, a little smaller each time."""
+    known = _samples(8, 0.5, 1)
+    made = quantize(_layers(), calibration=[[0.98**turn * sample[0]] for turn in range(15) for sample in known])
+    assert not _tried(made.verdict)
+
+
+@pytest.mark.parametrize(("count", "headrooms"), [(16, [0.1, 0.3]), (48, [0.1]), (99, [0.1]), (100, [])])
+def test_few_samples_are_presumed_to_show_too_little(
+    count: int, headrooms: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(help, "_LEAST_LOST_DB", 100.0)  # nothing shows it
+    made = quantize(_layers(), calibration=_samples(count, 0.2, 1), mixed="off")
+    assert _tried(made.verdict) == headrooms
+    assert made.verdict["choices"]["headroom"] == (headrooms or [0.0])[-1]
+
+
+@pytest.mark.parametrize(("count", "headrooms"), [(16, [3.0, 7.0]), (48, [3.0]), (100, [])])
+def test_16_bits_have_more_room(count: int, headrooms: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(help, "_LEAST_LOST_DB", 100.0)
+    made = quantize(_layers(), scheme="int16x8", calibration=_samples(count, 0.2, 1), mixed="off")
+    assert _tried(made.verdict) == headrooms
+    assert made.verdict["choices"]["headroom"] == (headrooms or [1.0])[-1]
+
+
+def test_few_samples_leave_out_more_than_twice_as_large_values() -> None:
+    model, samples, unseen = _layers(), _samples(12, 0.8, 1), _samples(200, 0.8, 99)
+    found, tight = (
+        quantize(model, scheme="int16x8", calibration=samples, mixed="off", headroom=room) for room in (None, 1.0)
+    )
+    assert _sqnr_db(model, found.to_circle(), unseen) > _sqnr_db(model, tight.to_circle(), unseen) + 3.0
+
+
+def test_room_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(help, "HEADROOMS", (8.0,))
+    monkeypatch.setattr(help, "_PRESUMED", {8.0: (99, math.inf)})
+    made = quantize(_layers(), calibration=_samples(24, 0.2, 1), mixed="off")
+    assert _tried(made.verdict) == [8.0]
+    assert made.verdict["choices"]["headroom"] == 0.0
+
+
+def test_room_that_costs_all_samples_much_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the few held back leave in doubt: where ranges hold all values, wider ones make steps coarser."""
+    monkeypatch.setattr(HelpSearch, "is_worse_unseen", lambda *trials: False)
+    samples = [[0.98**turn * sample[0]] for turn in range(12) for sample in _samples(4, 0.5, 1)]
+    made = quantize(_layers(), calibration=samples, mixed="off", output_room="off")
+    assert _tried(made.verdict) == [0.1]
+    assert made.verdict["choices"]["headroom"] == 0.0
+
+
+def test_more_room_is_not_tried_where_some_of_it_does_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(help, "HEADROOMS", (-0.3, 0.3))
+    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off")
+    assert _tried(made.verdict) == [-0.3]
+    assert made.verdict["choices"]["headroom"] == 0.0
+
+
+@pytest.mark.parametrize("is_large", [False, True])
+def test_room_that_is_only_presumed_to_help_asks_large_models_for_no_more(
+    is_large: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(help, "HEADROOMS", (0.001, 0.3))  # the first changes next to nothing
+    monkeypatch.setattr(help, "_PRESUMED", {0.001: (99, math.inf), 0.3: (99, math.inf)})
+    monkeypatch.setattr(evaluator, "_MOST_JUDGING_MACS", 0 if is_large else 1 << 30)
+    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), mixed="off")
+    first = next(step for step in made.verdict["steps"] if step["step"] == "headroom")
+    assert (first["value"], first["kept"]) == (0.001, True)
+    assert _tried(made.verdict) == ([0.001] if is_large else [0.001, 0.3])
+    assert made.verdict["choices"]["headroom"] == (0.001 if is_large else 0.3)
+
+
+def test_room_is_judged_on_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those held back are few, and may all be smaller than one that chose the ranges."""
+    sizes: list[int] = []
+    measure = reference.Reference.measure
+
+    def counted(self: Any, *graphs: Any, **options: Any) -> Any:
+        if len(graphs) > 1:  # models that lack some samples
+            sizes.append(len(self.samples))
+        return measure(self, *graphs, **options)
+
+    monkeypatch.setattr(reference.Reference, "measure", counted)
+    off = {"equalize": "none", "ranges": "minmax", "normalize": "off", "rounding": "off", "correction": "off"}
+    made = quantize(_layers(), calibration=_samples(24, 0.5, 1), output_room="off", mixed="off", **off)
+    assert _tried(made.verdict) == list(help.HEADROOMS)
+    assert sizes == [24, 24, 24]  # as they were, and with either room

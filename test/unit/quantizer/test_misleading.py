@@ -18,7 +18,7 @@ from odc_mlir.calibration.statistics import TensorStatistics
 from odc_mlir.errors import OdcError, OptionError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.policy.options import APPLICABLE
+from odc_mlir.quantizer.policy.declarations import OPTIONS
 from odc_mlir.quantizer.policy.verdict import describe, unshown
 from odc_mlir.tools import odc_quantize
 
@@ -520,14 +520,14 @@ def test_of_few_samples_the_doubt_counts_too(limit: float, passes: bool) -> None
     assert first.endswith("FAILED on too few samples (4 samples, which keep all limits)") is not passes
 
 
-@pytest.mark.parametrize("option", [name for name, applies in APPLICABLE.items() if applies.by_samples])
+@pytest.mark.parametrize("option", [name for name, declared in OPTIONS.items() if declared.needs_samples])
 def test_what_takes_samples_is_refused_without(option: str) -> None:
     file, samples = regressor()
     records = odc_mlir.quantize(file, calibration=samples, help=False).records
     value = "weights" if option == "equalize" else "on"
     with pytest.raises(OptionError, match=f"{option} '{value}' is done by running samples for calibration"):
         odc_mlir.quantize(file, records=records, **{option: value})
-    for idle in APPLICABLE[option].nothing:
+    for idle in OPTIONS[option].idle:
         assert odc_mlir.quantize(file, records=records, help=False, **{option: idle}).verdict["choices"]
 
 

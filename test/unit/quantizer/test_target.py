@@ -1,24 +1,36 @@
-"""The target's say: what it runs keeps a type that it takes, and what that costs or brings is told."""
+"""Targets: placement, coverage, times, and layers."""
 
 from __future__ import annotations
 
 import re
+from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import MODELS, rescaled_mobilenet, squeeze_excite
+from helpers.float_models import MODELS, attention, recurrent, rescaled_mobilenet, squeeze_excite
 from helpers.float_nets import FloatNet
-from helpers.models import ModelBuilder
+from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.errors import AccuracyError
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer.layers import leaked
-from odc_mlir.quantizer.quantize import Quantized
+from odc_mlir.quantizer import report, target
+from odc_mlir.quantizer.advice import cost_text
+from odc_mlir.quantizer.driver import Driver
+from odc_mlir.quantizer.evaluator import Folds, MeasuredCandidate
+from odc_mlir.quantizer.execution import float_names
+from odc_mlir.quantizer.help import OF_VALUES, OF_WEIGHTS, HelpSearch
+from odc_mlir.quantizer.layers import Examination, coded_constants, leaked, precision_of
+from odc_mlir.quantizer.measurement import Measurement
+from odc_mlir.quantizer.models import FloatModel, Recipe, prepare
+from odc_mlir.quantizer.policy.verdict import LayerError
+from odc_mlir.quantizer.quantize import Quantized, quantize
 from odc_mlir.quantizer.target import TargetRules
-from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.tools.odc_quantize import _coverage
 
 TARGET = "npu-256"
 
@@ -236,6 +248,339 @@ def test_a_mask_that_hides_nothing_any_more_does_not_pass() -> None:
     assert leaked(graphs[0], graphs[0], samples) == {"z": 0.0}
     assert leaked(graphs[0], graphs[1], samples)["z"] > 0.2
     assert leaked(graphs[1], graphs[1], samples) == {}
+
+
+Samples = list[list[np.ndarray]]
+
+
+def _exponential(function: str = "EXP", size: float = 0.125) -> tuple[bytes, Samples]:
+    """The exponential, or another function, of a layer with weights of this size."""
+    rng, builder = np.random.default_rng(0), ModelBuilder()
+    x, y, z = builder.tensor("x", (1, 16)), builder.tensor("y", (1, 16)), builder.tensor("z", (1, 16))
+    weights = builder.tensor("w", (16, 16), data=rng.normal(size=(16, 16)).astype(np.float32) * size)
+    builder.operator("FULLY_CONNECTED", [x, weights, -1], [y])
+    builder.operator(function, [y], [z])
+    samples = [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(24)]
+    return bytes(write_model(builder.finish([x], [z]))), samples
+
+
+def _packaged_ms(made: Quantized) -> float:
+    return odc_mlir.compile(made.model, target=TARGET).modelled.latency_ms
+
+
+def test_with_a_budget_the_time_of_a_verdict_is_that_of_the_package() -> None:
+    model, samples = _exponential()
+    options: dict[str, Any] = {"calibration": samples, "target": TARGET, "help": False}
+    made = odc_mlir.quantize(model, max_time_ms=9.0, **options)
+    found = made.verdict["coverage"]["target"]
+    assert found["modelled"]
+    assert found["time_ns"] / 1e6 == pytest.approx(_packaged_ms(made))
+    assert not odc_mlir.quantize(model, **options).verdict["coverage"]["target"]["modelled"]
+
+
+@pytest.mark.parametrize("larger", [1.02, 1.2])
+def test_a_budget_holds_of_the_package_whatever_was_estimated(monkeypatch: pytest.MonkeyPatch, larger: float) -> None:
+    """Estimates are wrong both ways: twice as large, and half."""
+    module, samples = attention()
+    options: dict[str, Any] = {"calibration": samples[:16], "target": TARGET, "ranges": "minmax", "equalize": "none"}
+    options |= {"rounding": "off", "correction": "off", "normalize": "off", "headroom": 0.0, "output_room": "off"}
+    budget = larger * _packaged_ms(odc_mlir.quantize(module, mixed="off", **options))
+    estimated = TargetRules._time_ns
+    found = []
+    for factor in (0.5, 2.0):
+        monkeypatch.setattr(TargetRules, "_time_ns", lambda *a, factor=factor: factor * estimated(*a))
+        made = odc_mlir.quantize(module, max_time_ms=budget, metric="sqnr", **options)
+        assert not [text for text in made.verdict["problems"] if "an inference takes" in text]
+        assert _packaged_ms(made) <= budget
+        found.append(made.verdict["metrics"]["sqnr_db"])
+    assert found[0] == pytest.approx(found[1], abs=3.0)
+
+
+def test_large_models_are_only_estimated_and_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target, "_MOST_COMPILED_MACS", 1)
+    model, samples = _exponential()
+    options: dict[str, Any] = {"calibration": samples, "target": TARGET, "help": False, "max_time_ms": 9.0}
+    made = odc_mlir.quantize(model, **options)
+    found = made.verdict["coverage"]["target"]
+    assert not found["modelled"]
+    assert any("estimated time" in line for line in _coverage(made.verdict["coverage"]))
+
+
+def test_what_the_target_leaves_to_the_host_is_told_with_the_reason() -> None:
+    model, samples = _exponential("SIN", 1e3)  # waves of a few codes, which no table gives
+    made = odc_mlir.quantize(model, calibration=samples, target=TARGET, scheme="int16x8", help=False)
+    coverage = made.verdict["coverage"]
+    (left,) = coverage["target"]["on_host"]
+    assert (left["op"], left["name"]) == ("SIN", "z")
+    assert left["reason"]
+    (line,) = [line for line in _coverage(coverage) if "on the host" in line]
+    assert line == f"  on the host: SIN 'z' ({left['reason']})"
+    coverage["target"]["on_host"] = [left] * 5
+    (line,) = [line for line in _coverage(coverage) if "on the host" in line]
+    assert line.count("SIN 'z'") == 3
+    assert line.endswith(", and 2 more")
+    coverage["target"]["on_host"] = []
+    assert not [line for line in _coverage(coverage) if "on the host" in line]
+
+
+def test_costs_are_times_or_bytes() -> None:
+    assert cost_text({"time_ns": 93_700.0, "modelled": True}) == "0.0937 ms modelled"
+    assert cost_text({"time_ns": 93_704.0, "modelled": False}) == "0.093704 ms estimated"
+    assert cost_text({"time_ns": None, "bytes": 1234}) == "1,234 bytes"
+
+
+def test_the_picture_of_costs_says_how_each_is_known() -> None:
+    point = {"layers": 1, "bytes": 9, "runs": 1.0, "search": {"sqnr_db": 30.0}, "holds": True, "confirmed": True}
+    points = [
+        point | {"time_ns": 2e6, "modelled": True, "chosen": True},
+        point | {"time_ns": 1e6, "modelled": False, "chosen": False},
+    ]
+    (section,) = report._front(points)
+    assert "1 other layers, modelled, chosen: 2, 30" in str(section.content)
+    assert "1 other layers, estimated: 1, 30" in str(section.content)
+    (section,) = report._front([one | {"time_ns": None} for one in points])
+    assert "1 other layers, chosen: 9, 30" in str(section.content)
+
+
+PIXELS, HIDDEN, EMBEDDED, COUNT = 64, 64, 16, 64
+
+
+@cache
+def siamese() -> tuple[bytes, list[list[np.ndarray]]]:
+    """Two pictures through the same two layers, and a score of their difference.
+
+    Some pixels are hardly ever lit. In units of their standard deviations they reach so far that one step of a product
+    of 4-bit weights is more than one of its sum, for which LiteRT has no FULLY_CONNECTED.
+    """
+    rng, builder = np.random.default_rng(0), ModelBuilder()
+
+    def constant(name: str, *shape: int) -> int:
+        data = rng.normal(size=shape) / np.sqrt(shape[-1])
+        return builder.tensor(name, shape, data=data.astype(np.float32))
+
+    first, second, last = (
+        constant(name, *shape)
+        for name, shape in (("first", (HIDDEN, PIXELS)), ("second", (EMBEDDED, HIDDEN)), ("last", (1, EMBEDDED)))
+    )
+    inputs, embedded = [], []
+    for side in "ab":
+        x, hidden, found = (
+            builder.tensor(f"{name}_{side}", (1, size))
+            for name, size in (("x", PIXELS), ("hidden", HIDDEN), ("embedded", EMBEDDED))
+        )
+        relu: dict[str, Any] = {"fused_activation_function": "relu"}
+        builder.operator("FULLY_CONNECTED", [x, first, -1], [hidden], options=relu)
+        builder.operator("FULLY_CONNECTED", [hidden, second, -1], [found])
+        inputs.append(x)
+        embedded.append(found)
+    difference, square = builder.tensor("difference", (1, EMBEDDED)), builder.tensor("square", (1, EMBEDDED))
+    y = builder.tensor("y", (1, 1))
+    builder.operator("SUB", embedded, [difference])
+    builder.operator("MUL", [difference, difference], [square])
+    builder.operator("FULLY_CONNECTED", [square, last, -1], [y])
+    lit = np.geomspace(0.004, 0.6, PIXELS)
+
+    def picture() -> np.ndarray:
+        return ((rng.random((1, PIXELS)) < lit) * rng.random((1, PIXELS))).astype(np.float32)
+
+    return bytes(write_model(builder.finish(inputs, [y]))), [[picture(), picture()] for _ in range(COUNT)]
+
+
+def quantised(**options: Any) -> Quantized:
+    file, samples = siamese()
+    return odc_mlir.quantize(file, calibration=samples, scheme="int8x4", mixed="off", **options)
+
+
+def share(made: Quantized) -> float:
+    return float(made.verdict["coverage"]["share"])
+
+
+def test_a_normalisation_out_of_the_readers_reach_is_not_kept() -> None:
+    """It is measured as better, because most products stay float."""
+    made = quantised(reader="litert")
+    assert share(made) == 1.0
+    assert made.verdict["choices"]["normalize"] == "off"
+    better = [step for step in made.verdict["steps"] if step["step"].startswith("normalize") and step["value"]]
+    assert better
+    assert not any(step["kept"] for step in better)
+
+
+def test_who_asks_for_it_gets_it_and_is_told_what_stays_float() -> None:
+    made = quantised(reader="litert", normalize="on", equalize="none")
+    assert share(made) < 0.5
+    assert made.verdict["float_reasons"]["hidden_a"] == "LiteRT has no kernel for scales like these"
+
+
+def test_a_step_that_gives_enough_products_codes_is_kept_whatever_it_loses() -> None:
+    """Without it the model could not pass: what is real for lack of a kernel is no accuracy to keep."""
+    made = quantised(reader="litert", normalize="on")
+    assert made.passed
+    assert share(made) > 0.5
+    (step,) = (step for step in made.verdict["steps"] if (step["step"], step["value"]) == ("equalize", "weights"))
+    assert step["kept"]
+    assert step["quality_db"] < made.verdict["steps"][0]["quality_db"]
+
+
+def test_no_step_is_kept_that_leaves_more_in_float(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the step: here every model that is tried leaves more than the best so far."""
+    assert _choices_kept()
+    monkeypatch.setattr(HelpSearch, "loses_layers", lambda *_: True)
+    assert not _choices_kept()
+
+
+def _choices_kept() -> list[str]:
+    """The steps that something else than what is tried first was kept in."""
+    firsts = (False, "none", "minmax")
+    return [step["step"] for step in quantised().verdict["steps"] if step["kept"] and step["value"] not in firsts]
+
+
+def _trial() -> Any:
+    return MeasuredCandidate(None, Recipe(), SimpleNamespace(), SimpleNamespace())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("holds", [True, False])
+def test_corrections_after_a_search_keep_what_it_confirmed(holds: bool) -> None:
+    found, better = _trial(), _trial()
+    driver: Any = object.__new__(Driver)
+    driver.options, driver.search_limits = SimpleNamespace(max_bytes=None, max_time_ms=None), ()
+    driver.evaluator = SimpleNamespace(steps=[{"kept": True}])
+    driver.precision_search = SimpleNamespace(chosen=SimpleNamespace(precisions={}), replace_chosen=lambda tried: None)
+    driver.tried = lambda precisions, candidate: SimpleNamespace(holds=lambda limits: True)
+    driver.holds_unseen = lambda candidate: holds or candidate is found.candidate
+    made = driver._corrected(SimpleNamespace(tried=lambda *given: better), found)
+    assert made is (better if holds else found).candidate
+    assert driver.evaluator.steps[-1]["kept"] is holds
+
+
+def test_rows_of_help_have_names_of_their_own() -> None:
+    for rows in (OF_VALUES, OF_WEIGHTS):
+        assert len({row.name for row in rows}) == len(rows)
+
+
+def test_weights_that_are_rounded_alone_still_get_scales_that_fit() -> None:
+    """Neither the scales nor corrections help enough alone for the samples held back to tell."""
+    module, samples = squeeze_excite()
+    made = odc_mlir.quantize(bytes(write_model(export_model(module))), calibration=samples, scheme="int8_wo")
+    kept = {step["step"]: step["kept"] for step in made.verdict["steps"]}
+    assert kept["rounding"]
+    assert not kept["scales"]
+    assert kept["scales, rounding, correction"]
+
+
+@pytest.mark.parametrize("count", [8, 17, 64])
+def test_samples_round_weights_alone_unless_that_does_harm(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those held back leave gains in doubt."""
+    monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
+    file, samples = _dense_of_noise(count)
+    choices = quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]
+    assert choices["rounding"]
+    assert choices["correction"]
+
+
+def test_rounding_that_does_harm_is_not_kept_of_few_samples_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    def judged(folds: Folds, model: FloatModel, recipe: Recipe, statistics: Any) -> Any:
+        return SimpleNamespace(better_than=lambda other, least_db: not recipe.rounding)
+
+    monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
+    monkeypatch.setattr(Folds, "measure", judged)
+    file, samples = _dense_of_noise(8)
+    assert not quantize(file, scheme="int8_wo", calibration=samples).verdict["choices"]["rounding"]
+
+
+@pytest.mark.parametrize(
+    ("scheme", "correction", "rounds"),
+    [("int8", "on", True), ("int8", "off", True), ("int16x8", "on", False), ("int16x8", "off", True)],
+)
+def test_rounding_is_presumed(scheme: str, correction: str, rounds: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside a correction where values have 8 bits."""
+    monkeypatch.setattr(Measurement, "better_than", lambda *_: False)
+    file, samples = _dense_of_noise(17)
+    made = quantize(file, scheme=scheme, calibration=samples, correction=correction, mixed="off")
+    assert made.verdict["choices"]["rounding"] is rounds
+
+
+def _dense_of_noise(count: int) -> tuple[bytes, list[list[np.ndarray]]]:
+    rng, builder = np.random.default_rng(7), ModelBuilder()
+    x, y = builder.tensor("x", (1, 16)), builder.tensor("y", (1, 16))
+    weights = rng.normal(size=(16, 16)).astype(np.float32)
+    builder.operator("FULLY_CONNECTED", [x, builder.tensor("w", (16, 16), data=weights), -1], [y])
+    samples = [[rng.normal(size=(1, 16)).astype(np.float32)] for _ in range(count)]
+    return bytes(model_bytes(builder.finish([x], [y]))), samples
+
+
+@cache
+def models(make: object, scheme: str, granularity: str = "channel") -> tuple[Graph, Graph, list[list[np.ndarray]]]:
+    """A float model as it is before quantising, the quantised one, and samples."""
+    module, samples = make()  # type: ignore[operator]
+    made = quantize(module, scheme=scheme, calibration=samples, help=False, granularity=granularity)
+    return prepare(module).graph, build_graph(export_model(made.model)), samples
+
+
+def _layers(make: object, scheme: str, granularity: str = "channel") -> dict[str, LayerError]:
+    real, quantised, samples = models(make, scheme, granularity)
+    return {layer.name: layer for layer in Examination(real, samples[:4]).layers(quantised)}
+
+
+def test_every_operator_is_a_layer_and_conversions_are_none() -> None:
+    real, quantised, _ = models(squeeze_excite, "int8")
+    found = _layers(squeeze_excite, "int8")
+    assert list(found) == [node.node.name for node in real.nodes]
+    assert len(found) == len(quantised.nodes) - 2
+    assert all(layer.precision == "int8" for layer in found.values())
+
+
+def test_the_effect_of_the_last_operator_is_its_own_error() -> None:
+    probs = _layers(squeeze_excite, "int8")["probs"]
+    assert probs.effect_db == pytest.approx(probs.isolated["sqnr_db"])
+    assert probs.noise == pytest.approx(10 ** (-probs.isolated["sqnr_db"] / 10))  # type: ignore[operator]
+
+
+def test_layers_with_mixed_scales_stand_out() -> None:
+    found = _layers(rescaled_mobilenet, "int8", "tensor")
+    worst = sorted(found.values(), key=lambda layer: -layer.noise)[:6]
+    assert {layer.name.partition("/")[2] for layer in worst} == {"expand", "depthwise"}
+
+
+def test_coded_weights_of_real_operators() -> None:
+    found = _layers(squeeze_excite, "int8_wo")
+    assert found["stem"].precision == "int8_wo"
+    assert found["probs"].precision == "float"
+    assert found["probs"].noise == 0
+    assert found["stem"].noise > 0
+
+
+def test_a_recurrent_layer_is_examined_with_its_first_state() -> None:
+    found = _layers(recurrent, "int8")
+    assert found["lstm"].precision == "int8"
+    sqnr = found["lstm"].isolated["sqnr_db"]
+    assert sqnr is not None
+    assert sqnr > 25
+
+
+def test_work_counts_products_and_values() -> None:
+    real, _, samples = models(squeeze_excite, "int8")
+    work = Examination(real, samples[:1]).work()
+    assert work["stem"] == 8 * 8 * 16 * 9 * 4 + 8 * 8 * 16
+    assert work["probs"] == 6
+
+
+def test_names_reach_through_conversions() -> None:
+    real, quantised, _ = models(squeeze_excite, "int8")
+    known = {info.name: index for index, info in enumerate(real.tensors)}
+    names = float_names(quantised, known)
+    softmax = next(node for node in quantised.nodes if node.node.spec.name == "SOFTMAX")
+    assert quantised.tensors[softmax.outputs[0]].name == "probs_quantized"
+    assert names[softmax.outputs[0]] == "probs"
+
+
+@pytest.mark.parametrize(
+    ("scheme", "operator", "precision"),
+    [("uint8", "CONV_2D", "uint8"), ("int16", "CONV_2D", "int16"), ("int16x8", "CONV_2D", "int16x8")],
+)
+def test_precision_is_told_by_types(scheme: str, operator: str, precision: str) -> None:
+    _, quantised, _ = models(squeeze_excite, scheme)
+    node = next(node for node in quantised.nodes if node.node.spec.name == operator)
+    assert precision_of(node, quantised, coded_constants(quantised)) == precision
 
 
 @pytest.mark.parametrize("target", [None, TARGET])

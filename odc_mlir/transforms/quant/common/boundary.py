@@ -10,7 +10,8 @@ from xdsl.ir import SSAValue
 from odc_mlir.dialects.circle import tensor_facts
 from odc_mlir.errors import OptionError
 from odc_mlir.ops.spec import QuantParams
-from odc_mlir.quantizer.policy.options import QUANTIZED, parse_boundary
+from odc_mlir.quantizer.policy.declarations import QUANTIZED
+from odc_mlir.quantizer.policy.options import parse_boundary
 from odc_mlir.quantizer.policy.schemes import FLOAT, activation_params, represented_range
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.conversion import QuantizedElement

@@ -13,7 +13,8 @@ from odc_mlir.errors import OdcError
 from odc_mlir.ops.check import check_node
 from odc_mlir.ops.constants import encode_constant
 from odc_mlir.ops.spec import Node, TensorInfo
-from odc_mlir.quantizer.policy.readers import FACTORS, LITERT, litert_refuses_node
+from odc_mlir.quantizer.policy.declarations import LITERT
+from odc_mlir.quantizer.policy.readers import FACTORS, litert_refuses_node
 from odc_mlir.quantizer.policy.schemes import SMALLEST_SCALE, Scheme, bias_params, quantize_constant
 from odc_mlir.support.locations import value_name
 from odc_mlir.transforms.quant.common.ir import constant_of, info_as, is_real, params_of

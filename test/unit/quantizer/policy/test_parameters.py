@@ -1,4 +1,4 @@
-"""Scales and zero points: the written formulas in double, and what follows from them for every range and constant."""
+"""Schemes, scales and zero points, and grids of weights."""
 
 from __future__ import annotations
 
@@ -12,27 +12,43 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from odc_mlir.errors import ModelError
+from odc_mlir import ops
+from odc_mlir.errors import ModelError, OptionError
 from odc_mlir.ops.dtypes import DTYPES
+from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import QuantParams
 from odc_mlir.quantizer.policy.schemes import (
+    FIXED,
+    PRECISIONS,
     SCALE_OF_ZEROS,
+    SCHEMES,
     SMALLEST_SCALE,
     activation_params,
     bias_params,
     cell_state_params,
     dequantize_constant,
+    fitted,
     least_weight_scales,
+    on_grid,
     quantize_bias,
     quantize_constant,
     represented_range,
+    scheme,
     weight_params,
 )
 
 SCALE_OF_ZEROS32 = float(np.float32(SCALE_OF_ZEROS))
+
+
 FINITE = st.floats(-1e30, 1e30, allow_nan=False)
+
+
 ASYMMETRIC = st.sampled_from(["uint8", "int8"])
+
+
 SYMMETRIC = st.sampled_from(["int4", "int8", "int16", "uint8"])
+
+
 REALS = hnp.arrays(
     np.float32, hnp.array_shapes(min_dims=2, max_dims=3, max_side=5), elements=st.floats(-8, 8, width=32)
 )
@@ -210,3 +226,203 @@ def test_biases_saturate(dtype: str) -> None:
 )
 def test_cell_states_have_powers_of_two_and_room(least: float, most: float, exponent: int) -> None:
     assert cell_state_params(least, most) == QuantParams((2.0**exponent,), (0,))
+
+
+# Where the real results of each function lie.
+BOUNDS = {
+    "logistic": (0, 1),
+    "tanh": (-1, 1),
+    "softmax": (0, 1),
+    "log_softmax": (-15.9, 0),
+    "l2_normalization": (-1, 1),
+}
+
+
+def test_element_types() -> None:
+    rows = {name: (item.activations, item.weights, item.bias, item.family) for name, item in SCHEMES.items()}
+    assert rows == {
+        "uint8": ("uint8", "uint8", "int32", "one"),
+        "int8": ("int8", "int8", "int32", "tflite"),
+        "int8x4": ("int8", "int4", "int32", "tflite"),
+        "int16": ("int16", "int16", "int64", "one"),
+        "int16x8": ("int16", "int8", "int64", "tflite"),
+        "int8_wo": (None, "int8", None, "one"),
+        "int16_wo": (None, "int16", None, "one"),
+        "int4_wo": (None, "int4", None, "one"),
+    }
+    assert PRECISIONS == ("uint8", "int8", "int8x4", "int16", "int16x8", "float")
+
+
+def test_all_tables_of_operators_are_there() -> None:
+    used = {spec.quant.table for spec in ops.all_specs().values() if spec.quant.kind is QuantKind.FIXED}
+    assert used == {table for table, _ in FIXED} == BOUNDS.keys()
+
+
+@pytest.mark.parametrize("key", FIXED, ids=str)
+def test_fixed_parameters_hold_the_results(key: tuple[str, str]) -> None:
+    table, dtype = key
+    for params in FIXED[key].values():
+        low, high = represented_range(params, dtype)
+        assert low <= BOUNDS[table][0] + 2 * params.scale
+        assert high >= BOUNDS[table][1] - 2 * params.scale
+        assert params.scale == float(np.float32(params.scale))
+        assert DTYPES[dtype].range[0] <= params.zero_point <= DTYPES[dtype].range[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "scale", "zero"),
+    [
+        ("uint8", "softmax", 1 / 255, 0),
+        ("int16", "softmax", 1 / 32767, 0),
+        ("int8", "softmax", 1 / 256, -128),
+        ("int16x8", "softmax", 1 / 32768, 0),
+        ("uint8", "logistic", 1 / 256, 0),
+        ("int8", "logistic", 1 / 256, -128),
+        ("uint8", "tanh", 2 / 256, 128),
+        ("int8", "tanh", 1 / 128, 0),
+        ("int16", "tanh", 1 / 32768, 0),
+        ("int8", "log_softmax", 1 / 16, 127),
+        ("int8", "l2_normalization", 1 / 128, 0),
+    ],
+)
+def test_some_fixed_parameters(name: str, table: str, scale: float, zero: int) -> None:
+    found = scheme(name).fixed(table)
+    assert found is not None
+    assert (found.scale, found.zero_point) == (float(np.float32(scale)), zero)
+
+
+def test_what_is_not_fixed() -> None:
+    assert scheme("int16").fixed("log_softmax") is None
+    assert scheme("int8_wo").fixed("softmax") is None
+
+
+def test_options() -> None:
+    assert scheme("int8").with_options(granularity="tensor").granularity == "tensor"
+    assert scheme("uint8").with_options(weights="symmetric").symmetric_weights
+    assert scheme("uint8").with_options() == scheme("uint8")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("int16", {"granularity": "tensor"}, "one scale per channel"),
+        ("int8_wo", {"granularity": "tensor"}, "one scale per channel"),
+        ("int8", {"granularity": "layer"}, "unknown granularity 'layer'.*channel, tensor"),
+        ("int8", {"weights": "asymmetric"}, "only uint8 ones can be asymmetric"),
+        ("uint8", {"weights": "skew"}, "unknown weight form 'skew'"),
+    ],
+)
+def test_options_that_cannot_be(name: str, options: dict[str, str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        scheme(name).with_options(**options)
+
+
+def test_unknown_scheme() -> None:
+    with pytest.raises(OptionError, match=r"unknown quantisation scheme 'int9'.*uint8, int8"):
+        scheme("int9")
+
+
+def _lost(array: np.ndarray, params: object, dtype: str) -> np.ndarray:
+    codes = quantize_constant(array, params, dtype)  # type: ignore[arg-type]
+    return dequantize_constant(codes, params) - array.astype(np.float64)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "symmetric", "low", "high"),
+    [
+        ("int8", True, -127, 127),
+        ("int8", True, -90, 101),  # not all codes are used
+        ("int8", True, -7, 7),  # weights of four bits
+        ("int4", True, -6, 5),
+        ("int16", True, -128, 127),
+        ("uint8", True, -80, 127),
+        ("uint8", False, -40, 170),
+    ],
+)
+def test_weights_that_were_codes_lose_nothing(dtype: str, symmetric: bool, low: int, high: int) -> None:
+    random = np.random.default_rng(high)
+    scales = np.exp(random.uniform(-8, 2, 5)).astype(np.float32)
+    array = (random.integers(low, high + 1, (5, 3, 3, 4)) * scales[:, None, None, None]).astype(np.float32)
+    array[:, 0, 0, 0], array[:, 0, 0, 1] = low * scales, high * scales
+    params = weight_params(array, 0, dtype, symmetric=symmetric)
+    found = on_grid(array, params, dtype)
+    bound = 4 * np.finfo(np.float32).eps * np.abs(array).max(axis=(1, 2, 3))
+    assert (np.abs(_lost(array, found, dtype)).max(axis=(1, 2, 3)) <= bound).all()
+    assert np.abs(_lost(array, params, dtype)).max() > bound.max() or high == 127
+    per_tensor = weight_params(array[:1], None, dtype, symmetric=symmetric)
+    assert np.abs(_lost(array[:1], on_grid(array[:1], per_tensor, dtype), dtype)).max() <= bound[0]
+
+
+@pytest.mark.parametrize("dtype", ["int4", "int8", "int16", "uint8"])
+def test_other_weights_keep_the_scales_of_their_ranges(dtype: str) -> None:
+    random = np.random.default_rng(3)
+    array = random.standard_normal((6, 40)).astype(np.float32)
+    array[1] = 0.0
+    array[2, 1:] = 0.0  # one weight lies on any grid
+    array[3] *= 1e-30
+    params = weight_params(array, 0, dtype, symmetric=dtype != "uint8")
+    assert on_grid(array, params, dtype) == params
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("others", ["grids", "none", "mixed"])
+def test_few_weights_lie_on_a_grid_where_all_other_channels_do(count: int, others: str) -> None:
+    """Kernels of depthwise layers, of 4 bits once, most of whose weights in one channel are zero."""
+    random = np.random.default_rng(7)
+    codes = random.integers(-7, 8, (6, 9)).astype(np.float64)
+    codes[:, 0], codes[0] = 7, 0
+    codes[0, :count] = [7, 3, -2][:count]
+    if others != "grids":
+        codes[1 if others == "mixed" else slice(1, 6), 1:5] += 0.37
+    array = (codes * np.exp(random.uniform(-8, 2, (6, 1)))).astype(np.float32)
+    params = weight_params(array, 0, "int8", symmetric=True)
+    lost = np.abs(_lost(array, on_grid(array, params, "int8"), "int8")[0]).max() / np.abs(array[0]).max()
+    assert (lost < 1e-6) == (others == "grids" or count == 1)
+
+
+@pytest.mark.parametrize("size", [4, 5, 6, 7])
+def test_weights_of_a_small_kernel_that_were_codes_lose_nothing(size: int) -> None:
+    random = np.random.default_rng(size)
+    codes = random.integers(1, 8, (20, size)) * random.choice([-1, 1], (20, size))
+    codes[:, 0] = 7
+    array = (codes * np.exp(random.uniform(-8, 2, (20, 1)))).astype(np.float32)
+    found = on_grid(array, weight_params(array, 0, "int8", symmetric=True), "int8")
+    assert (np.abs(_lost(array, found, "int8")).max(axis=1) < 1e-6 * np.abs(array).max(axis=1)).all()
+
+
+@pytest.mark.parametrize("size", [4, 5, 7])
+def test_no_grid_is_found_by_chance(size: int) -> None:
+    array = np.random.default_rng(size).standard_normal((5000, size)).astype(np.float32)
+    params = weight_params(array, 0, "int8", symmetric=True)
+    assert on_grid(array, params, "int8") == params
+
+
+def test_a_channel_that_is_coarser_for_its_bias_stays_so() -> None:
+    codes = np.random.default_rng(4).integers(-90, 91, (2, 30))
+    codes[:, 0] = 90
+    array = (codes * 0.01).astype(np.float32)
+    params = weight_params(array, 0, "int8", symmetric=True, least_scales=np.array([0.0, 0.05]))
+    found = on_grid(array, params, "int8")
+    assert found.scales == (pytest.approx(0.01), params.scales[1])
+
+
+@given(st.integers(0, 99), st.sampled_from(["int4", "int8", "int16"]), st.integers(1, 40))
+def test_no_channel_loses_by_fitting(seed: int, dtype: str, size: int) -> None:
+    array = np.random.default_rng(seed).standard_normal((8, size)).astype(np.float32)
+    params = weight_params(array, 0, dtype, symmetric=True)
+    found = fitted(array, params, dtype)
+    before, after = (np.square(_lost(array, item, dtype)).sum(axis=1) for item in (params, found))
+    assert (after <= before * (1 + 1e-6)).all()
+    assert found.zero_points == params.zero_points
+
+
+@pytest.mark.parametrize(("dtype", "gain"), [("int8", 0.7), ("int4", 0.8)])
+def test_results_gain_by_fitting(dtype: str, gain: float) -> None:
+    """Of inputs from 0 to 1."""
+    random = np.random.default_rng(5)
+    array, inputs = random.standard_normal((200, 9)).astype(np.float32), random.random((500, 9))
+    params = weight_params(array, 0, dtype, symmetric=True)
+    errors = [float(np.square(inputs @ _lost(array, p, dtype).T).sum()) for p in (params, fitted(array, params, dtype))]
+    assert errors[1] < gain * errors[0]
+    assert fitted(array, params, "int16") == params
+    assert DTYPES[dtype].bits < 16

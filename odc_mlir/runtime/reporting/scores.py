@@ -37,11 +37,6 @@ from odc_mlir.runtime.reporting.scoring import (
     sign_test,
 )
 
-_MOST_AXES = 2  # of outputs that are no pictures: the batch and the columns
-_FENCES = 3.0  # times the distance of the quartiles
-_NAMED = 4
-_LISTED = 16  # columns, of which those that lose most are told of
-
 Reals = NDArray[np.float64]
 
 
@@ -77,10 +72,10 @@ class ColumnScore:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """Scores of a quantised model, of all columns and of ``columns`` with their own score, and the drop.
+    """Scores of a quantised model: of all columns and of single ``columns``, the worst first.
 
-    Columns that lose most are first; of many, which ``count`` says, the others are left out. Where they are of one kind
-    all together have ``drop``, and the worst of them ``column_drop``. ``near``: all together where labels are far out.
+    ``count``: number of scored columns. Columns of one kind have a common ``drop``, and the worst of them
+    ``column_drop``. ``near``: scores without outlying labels.
     """
 
     after: Mapping[str, float]
@@ -106,10 +101,9 @@ class Scored:
 
 
 class Scorer:
-    """Scorer of answers by ``labels``, relative to the float model.
+    """Scorer of answers by ``labels``, relative to the float model's ``answers``, one array for each sample.
 
-    ``answers`` are those of each sample, as :func:`odc_mlir.runtime.reporting.scoring.compared` has them. ``before``:
-    what they score all together; ``unscored``: the columns whose labels never vary, which have no score beside others.
+    ``before``: scores of the float model; ``unscored``: columns whose labels never vary.
     """
 
     def __init__(self, answers: Sequence[Array], labels: Array) -> None:
@@ -176,7 +170,8 @@ def _without_far(metric: str, near: Near | None) -> list[str]:
 
 def same_labels_text(places: Sequence[int]) -> str:
     """That labels of the columns at ``places`` never vary."""
-    some = ", ".join(map(str, places[:_NAMED])) + (", …" if len(places) > _NAMED else "")
+    named = 4
+    some = ", ".join(map(str, places[:named])) + (", …" if len(places) > named else "")
     return f"labels of column{'s' if len(places) > 1 else ''} {some} are the same for all samples"
 
 
@@ -194,14 +189,15 @@ def _cube(answers: Sequence[Array], labels: Array) -> Array:
 
 
 def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
-    """The columns that vary, where these may be quantities of their own: where they are few, or most are small.
+    """Return the varying columns that are quantities of their own: few columns, or most of them small.
 
-    Of numbers between 0 and 1, which have that in common, where these are single rows of columns that differ in size.
+    Shares between 0 and 1 are of one kind, unless they are single rows of columns that differ in size.
     """
+    most_axes = 2  # of outputs that are no pictures: the batch and the columns
     cube = _cube(answers, labels)
     width, rows = cube.shape[-1], cube.reshape(-1, cube.shape[-1])
     low, high = (end(rows, axis=0).astype(np.float64) for end in (np.min, np.max))
-    is_of_one_kind = are_shares(labels) and (answers[0].ndim > _MOST_AXES or not sizes_differ(low, high))
+    is_of_one_kind = are_shares(labels) and (answers[0].ndim > most_axes or not sizes_differ(low, high))
     if width == 1 or is_of_one_kind or (width > MOST_SINGLE and not most_sizes_differ(low, high)):
         return []
     return np.flatnonzero((cube != cube[:1]).any(axis=(0, 1))).tolist()
@@ -210,8 +206,8 @@ def _own_columns(answers: Sequence[Array], labels: Array) -> list[int]:
 class _Numbers:
     """Numeric labels, [samples, rows, columns], with the float model's answers.
 
-    ``places``: of the columns that are scored, all without. ``alike``: columns are of one kind, so that errors of each
-    are parts of what labels of all span.
+    ``places``: scored columns, default all. ``alike``: columns are of one kind, and errors relative to the range of
+    all.
     """
 
     def __init__(
@@ -231,13 +227,11 @@ class _Numbers:
         return len(self._places)
 
     def compared(self, answers: Sequence[Array]) -> list[ColumnScore]:
-        """What columns score by the float model's answers and by these: those that lose most, the worst first.
-
-        Of those that lose as much, as all lose nothing beside themselves, the one that was told worst is first.
-        """
+        """Return the scores of the columns that lose most, the worst first; of equal ones the worst before."""
+        listed = 16  # columns, of which those that lose most are told of
         after = self._given(answers)
         drops = self._drops(after)
-        order = np.lexsort((-self._parts[0].shares, -drops))[:_LISTED].tolist()
+        order = np.lexsort((-self._parts[0].shares, -drops))[:listed].tolist()
         return [self._column(number, after, float(drops[number])) for number in order]
 
     def _given(self, answers: Sequence[Array]) -> Reals:
@@ -309,30 +303,29 @@ def _falls(before: Reals, after: Reals) -> Reals:
 
 
 def _near(labels: Reals, alike: bool) -> NDArray[np.bool_]:
-    """Return which labels are no outliers among all, or among those of their column."""
+    """Return which labels are no outliers, among all or in their column."""
     if alike:
         return _within_fences(labels)
     return np.stack([_within_fences(labels[..., number]) for number in range(labels.shape[-1])], axis=-1)
 
 
 def _within_fences(labels: Reals) -> NDArray[np.bool_]:
+    fences = 3.0  # times the distance of the quartiles
     low, high = np.percentile(np.unique(labels), (25.0, 75.0))
-    reach = _FENCES * (high - low)
+    reach = fences * (high - low)
     return np.asarray((labels >= low - reach) & (labels <= high + reach))
 
 
 # That chance does what is taken for more: to any class of those that limits are checked on, to one that is told of.
 _RISK, _RISK_TOLD = 0.01, 0.05
-# What is told of, in percentage points.
-_TOLD_POINTS = 10.0
 _NAMED_CLASSES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Recall:
-    """Of how many answers to ``label`` a model gives the right one, in percent, ``before`` and ``after`` quantising.
+    """Recall of the class ``label`` in percent, ``before`` and ``after`` quantising, over ``samples`` that have it.
 
-    ``samples`` have such a label; of so many answers to it are ``lost`` or ``gained``.
+    ``lost`` and ``gained``: samples with fewer and with more right answers.
     """
 
     label: int
@@ -358,10 +351,7 @@ class Recall:
 
 
 def recalls(before: Sequence[Array], after: Sequence[Array], labels: Array) -> list[Recall]:
-    """The recall of each class that ``labels`` have, by two models' answers; none where labels are no classes.
-
-    Answers and labels are those of each sample, as :func:`odc_mlir.runtime.reporting.scoring.compared` has them.
-    """
+    """Return the recall of each class that ``labels`` have, by two models' answers; none for other labels."""
     was_chosen, is_chosen = (chosen_classes(answers, labels) for answers in (before, after))
     if was_chosen is None or is_chosen is None or not labels.size:
         return []
@@ -393,7 +383,9 @@ def recall_drop(found: Sequence[Recall]) -> float:
 
 def recall_findings(found: Sequence[Recall]) -> list[str]:
     """Return texts for classes that lose more than ten points of recall."""
-    lost = [item for item in found if item.fall > _TOLD_POINTS and item.chance <= _RISK_TOLD]
+    # What is told of, in percentage points.
+    told_points = 10.0
+    lost = [item for item in found if item.fall > told_points and item.chance <= _RISK_TOLD]
     lost.sort(key=lambda item: -item.fall)
     luck = "" if recall_drop(found) else ", or it is luck, which recall_drop leaves out"
     return [
@@ -407,9 +399,7 @@ def recall_findings(found: Sequence[Recall]) -> list[str]:
 def never_answered(name: str, outputs: Sequence[Array], classes: int) -> str | None:
     """Return the text for ``classes`` that no sample has; None if all occur or samples are fewer.
 
-    Nor is anything said where outputs are no rows of so many.
-
-    ``outputs``: scores of classes of each sample, [..., classes] in rows, which the model has as output ``name``.
+    ``outputs``: scores of each sample, [..., classes] in rows, of the output called ``name``.
     """
     if len(outputs) < classes or any(output.size % classes for output in outputs):
         return None

@@ -12,7 +12,7 @@ import numpy as np
 from odc_mlir.errors import InputError
 from odc_mlir.formats.quantities import counted
 from odc_mlir.ops.spec import Array
-from odc_mlir.quantizer.scores import columns_of_labels, same_labels_text
+from odc_mlir.runtime.reporting.scores import columns_of_labels, same_labels_text
 from odc_mlir.runtime.reporting.scoring import (
     DEVIATIONS,
     MOST_SINGLE,
@@ -30,12 +30,6 @@ from odc_mlir.runtime.reporting.scoring import (
 
 FEWEST_OF_CLASS = 3  # samples with a label, most of which have one other answer
 _FEWEST_MOVED = 2  # classes or columns: one alone may be what the model confuses
-_FEWEST_ROWS = 20  # of columns
-# What a column leaves unexplained of labels is at most this part of what the column in their place leaves.
-_FAR_BETTER = 0.25
-_LEAST_MOVED_EXPLAINED = 0.5
-# Where fewer are right whatever classes are called, inputs may be to blame, as mirrored images are.
-_LEAST_RENUMBERED_PERCENT = 75.0
 _NAMED = 4
 
 Moved = Mapping[int, int]
@@ -43,6 +37,8 @@ Moved = Mapping[int, int]
 
 def check_class_order(chosen: Array, labels: Array, classes: int, model: str) -> None:
     """Raises InputError where answers ``chosen`` follow from ``labels``, both class numbers, by another numbering."""
+    # Where fewer are right whatever classes are called, inputs may be to blame, as mirrored images are.
+    least_renumbered_percent = 75.0
     moved = classes_moved(chosen, labels, classes)
     if not moved:
         return
@@ -54,7 +50,7 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
         what = f"rotated by {back if back <= classes // 2 else back - classes} of {classes} classes"
     pairs = [f"{answer} for label {label}" for label, answer in moved.items()]
     hint = "number classes in the order of the outputs"
-    if renumbered < _LEAST_RENUMBERED_PERCENT:
+    if renumbered < least_renumbered_percent:
         hint += ", or give inputs in the unit and order that the model was trained for"
     raise InputError(
         f"{model} gets {right:.0f} % of the labels right, and {renumbered:.0f} % of them renumbered as it answers: "
@@ -64,10 +60,9 @@ def check_class_order(chosen: Array, labels: Array, classes: int, model: str) ->
 
 
 def classes_moved(chosen: Array, labels: Array, classes: int) -> Moved:
-    """Return the class that most answers to a label have, where it differs beyond chance, by label.
+    """Return the class of most answers to a label, where it differs beyond chance, by label.
 
-    Labels are told apart by their answers, and those answers are labels, or answers to labels, that have moved too:
-    classes that a model confuses, or has in one, are not moved.
+    The answers are distinct and are labels that moved too: classes that a model confuses are not moved.
     """
     chosen, labels = chosen.ravel(), labels.ravel()
     if not _are_of(chosen, classes) or not _are_of(labels, classes):
@@ -130,29 +125,27 @@ def check_column_order(outputs: Sequence[Array], labels: Array, model: str) -> N
 
 
 def columns_moved(outputs: Sequence[Array], labels: Array) -> Moved:
-    """The columns of ``outputs`` that explain columns of ``labels`` far better than those in place, by the latter.
-
-    Both have the same elements, in few columns along the last axis. In any unit: units may differ as well.
-    """
+    """Return the columns of ``outputs`` that explain columns of ``labels`` far better than their own, by label."""
+    least_moved_explained = 0.5
+    # What a column leaves unexplained of labels is at most this part of what the column in their place leaves.
+    far_better = 0.25
+    fewest_rows = 20  # of columns
     width = outputs[0].shape[-1] if outputs[0].ndim else 1
     if not 1 < width <= MOST_SINGLE or any(o.size != e.size for o, e in zip(outputs, labels, strict=True)):
         return {}
-    if len(labels) < _FEWEST_ROWS:
+    if len(labels) < fewest_rows:
         return {}
     explained = _explained_shares(np.concatenate([o.reshape(-1, width) for o in outputs]), labels.reshape(-1, width))
     places = np.arange(width)
     best = explained.argmax(axis=1)
     own, other = explained[places, places], explained[places, best]
-    is_moved = (best != places) & (other >= _LEAST_MOVED_EXPLAINED) & (1.0 - other <= _FAR_BETTER * (1.0 - own))
+    is_moved = (best != places) & (other >= least_moved_explained) & (1.0 - other <= far_better * (1.0 - own))
     moved = {int(place): int(best[place]) for place in np.flatnonzero(is_moved)}
     return moved if len(moved) >= _FEWEST_MOVED and len(set(moved.values())) == len(moved) else {}
 
 
 def _explained_shares(given: Array, wanted: Array) -> Array:
-    """The share of the variance of each column of labels ``wanted`` that each of answers ``given`` explains, scaled.
-
-    [labels, answers]; 0 where they do not vary together.
-    """
+    """Return the variance of each column of labels ``wanted`` that each of ``given`` explains, [labels, answers]."""
     units = []
     for array in (wanted, given):
         varying = array.astype(np.float64)
@@ -166,24 +159,15 @@ def _explained_shares(given: Array, wanted: Array) -> Array:
 
 FLOAT_MODEL = "the float model"
 
-# A model that gets this many times as many right by labels moved by one was labelled from another number on.
-_MUCH_BETTER = 2.0
-_LEAST_RIGHT_PERCENT = 50.0
 _LEAST_LABELS = 10
-_LEAST_TO_TELL_LUCK = 20
 _OTHERS = 8  # samples whose labels are compared with one's own
-# From this share of one class on it is too few of others that leave room for luck.
-_MOST_COMMON = 2.0 / 3.0
 # Of what answers, scaled and moved, would explain of the labels' variance: where they explain less than the first part
 # as they are, labels say little of errors; where less than the second, they have another unit.
 _LEAST_EXPLAINED, _OTHER_UNIT = 0.5, 0.1
 
 
 def check_varied(labels: Array) -> None:
-    """Raises InputError for labels that are all the same, or not finite: no model's answers can be told apart by them.
-
-    ``labels`` are those of all samples.
-    """
+    """Raise InputError for labels of all samples that are all the same, or not finite."""
     if labels.dtype.kind not in "biuf" or not labels.size:
         return
     check_finite(labels)
@@ -216,9 +200,9 @@ def doubt(outputs: Sequence[Array], labels: Array, model: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Labels that fit answers no better than chance: all of them, or those of some columns.
+    """Labels, or columns of labels, that fit answers no better than chance.
 
-    ``common``: the class that most have, and its share in percent, where answers that are all right would show no more.
+    ``common``: the most frequent class and its share in percent, where even right answers would show no more.
     """
 
     what: str
@@ -259,10 +243,10 @@ def meant_for(names: Sequence[str], place: int) -> Iterator[None]:
 
 
 def check_answers(outputs: Sequence[Array], labels: Array, model: str = FLOAT_MODEL) -> None:
-    """Raises InputError for labels that the first output of a ``model``, called so, cannot have been meant for.
+    """Raise InputError for labels that the first output of a ``model`` cannot have been meant for.
 
-    Classes that it does not have, or that are counted from another number or in another order, yes for no, columns in
-    another order, and numbers that are negated or in another unit.
+    These are unknown, shifted or renumbered classes, inverted answers, permuted columns, and numbers that are negated
+    or in another unit.
     """
     if is_yes_or_no(labels) or score(outputs, labels)[0] != "top1_percent":
         check_column_order(outputs, labels, model)
@@ -294,10 +278,7 @@ def _check_yes_and_no(outputs: Sequence[Array], labels: Array, model: str) -> No
 
 
 def _luck(answers: Array, labels: Array) -> float:
-    """The probability that as many answers of yes, or more, meet a label of yes in a random order (Fisher's test).
-
-    Of few that say yes all may be told: shares of right answers alone, which no answer has as well, do not show that.
-    """
+    """Return the probability of as many matching answers of yes in a random order (Fisher's test)."""
     said_yes, yes, met = (int(np.count_nonzero(a)) for a in (answers, labels, answers & labels))
     no = labels.size - yes
     ways = sum(math.comb(yes, k) * math.comb(no, said_yes - k) for k in range(met, min(yes, said_yes) + 1))
@@ -339,6 +320,10 @@ def _classes_of(outputs: Sequence[Array]) -> int | None:
 
 
 def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
+    least_to_tell_luck = 20
+    least_right_percent = 50.0
+    # A model that gets this many times as many right by labels moved by one was labelled from another number on.
+    much_better = 2.0
     if labels.size < _LEAST_LABELS:
         return
     chosen = chosen_classes(outputs, labels)
@@ -346,7 +331,7 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     many = _classes_of(outputs) or max(int(labels.max()), int(chosen.max())) + 1
     right = {shift: score(outputs, labels.astype(np.int64) + shift)[1] for shift in (0, -1, 1)}
     for shift in (-1, 1):
-        if right[shift] >= max(_LEAST_RIGHT_PERCENT, _MUCH_BETTER * right[0]):
+        if right[shift] >= max(least_right_percent, much_better * right[0]):
             what, hint = _shifted(chosen, labels.ravel(), shift, many)
             raise InputError(
                 f"{model} gets {right[0]:.0f} % of the labels right, and {right[shift]:.0f} % of them with "
@@ -356,7 +341,7 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
     check_class_order(chosen, labels, many, model)
     _check_own(chosen.reshape(len(labels), -1), labels.reshape(len(labels), -1), model)
     found = by_chance(outputs, labels)
-    if found is None or labels.size < _LEAST_TO_TELL_LUCK:
+    if found is None or labels.size < least_to_tell_luck:
         return
     guessed = guessing(outputs, labels)
     is_luck = found.may_be(right[0])
@@ -375,9 +360,9 @@ def _check_classes(outputs: Sequence[Array], labels: Array, model: str) -> None:
 
 
 def _check_own(answers: Array, labels: Array, model: str) -> None:
-    """Raises InputError where ``answers``, [samples, rows], fit other samples' labels as well as their own.
+    """Raise InputError where ``answers``, [samples, rows], fit other samples' labels as well as their own.
 
-    Of several rows many are right whatever is asked, where classes have their places: by rows alone that is no luck.
+    Where classes have their places in a sample, many rows are right by chance.
     """
     shifts = range(1, min(len(labels), 1 + _OTHERS))
     if labels.shape[1] < 2 or not shifts:
@@ -396,10 +381,12 @@ def _check_own(answers: Array, labels: Array, model: str) -> None:
 
 def _common(labels: Array) -> tuple[int, float] | None:
     """The class that most labels have, and its share in percent; None where others have enough."""
+    # From this share of one class on it is too few of others that leave room for luck.
+    most_common = 2.0 / 3.0
     classes, counts = np.unique(labels, return_counts=True)
     most = int(counts.argmax())
     share = float(counts[most]) / labels.size
-    return (int(classes[most]), 100.0 * share) if share >= _MOST_COMMON else None
+    return (int(classes[most]), 100.0 * share) if share >= most_common else None
 
 
 def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[str, str]:
@@ -416,8 +403,7 @@ def _shifted(chosen: Array, labels: Array, shift: int, classes: int) -> tuple[st
 def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
     """Return the labels that fit answers no better than chance; None if all fit better.
 
-    More are right, or numbers are near to them. Answers to other samples, or to another question, are missed by as much
-    before and after quantising. So are those in another unit, whatever they are.
+    Labels of other samples, or in another unit, are missed by as much before and after quantising.
     """
     outputs, labels = compared(outputs, labels)
     found = by_chance(outputs, labels)
@@ -434,8 +420,9 @@ def misfit(outputs: Sequence[Array], labels: Array) -> Misfit | None:
 
 @dataclass(frozen=True, slots=True)
 class _Explained:
-    """``related``: correlation of answers and labels; the share of the labels' variance that answers explain
-    ``as_given``, and ``at_best``, scaled and moved.
+    """Correlation of answers and labels, and the explained share of the labels' variance.
+
+    ``as_given``: of the answers themselves, ``at_best``: of scaled and moved answers.
     """
 
     related: float

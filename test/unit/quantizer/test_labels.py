@@ -1,26 +1,43 @@
-"""What known answers and limits say of a model: labels in all forms, places, and limits that nothing misses."""
+"""Labels that cannot be right: order, unit, numbering, and columns."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
 
 import odc_mlir
 from helpers.float_models import two_layers
+from helpers.float_nets import FloatNet
 from odc_mlir.calibration.copies import stratified
 from odc_mlir.errors import InputError, OdcError, OptionError
+from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer.advice import hint_of
 from odc_mlir.quantizer.driver import Driver
-from odc_mlir.quantizer.labels import Misfit, check_answers, doubt, misfit
+from odc_mlir.quantizer.policy.verdict import unshown
+from odc_mlir.quantizer.quantize import embed_ranges
 from odc_mlir.quantizer.reference import Reference
 from odc_mlir.quantizer.samples import split
-from odc_mlir.runtime.execution.graph import build_graph
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+from odc_mlir.runtime.reporting.labels import (
+    Misfit,
+    check_answers,
+    check_class_order,
+    check_column_order,
+    classes_moved,
+    columns_moved,
+    doubt,
+    misfit,
+)
 
 Samples = list[list[np.ndarray]]
+
+
 COUNT = 24
 
 
@@ -302,3 +319,237 @@ def test_who_misses_a_budget_is_told_that_nothing_keeps_the_limits() -> None:
     with pytest.raises(OdcError, match=said) as caught:
         missed.require_passed()
     assert "--max-size" not in str(caught.value)
+
+
+CLASSES, COUNT_LABEL_ORDER = 8, 48
+
+
+def answered(seed: int = 1, right: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Labels, and what a model says: at least this share of the answers is right, but for one of each class."""
+    rng = np.random.default_rng(seed)
+    labels = np.repeat(np.arange(CLASSES), COUNT_LABEL_ORDER // CLASSES)
+    wrong = rng.random(COUNT_LABEL_ORDER) >= right
+    wrong[:: COUNT_LABEL_ORDER // CLASSES] = True
+    order = rng.permutation(COUNT_LABEL_ORDER)
+    return labels[order], np.where(wrong, rng.integers(0, CLASSES, COUNT_LABEL_ORDER), labels)[order]
+
+
+def outputs_of(chosen: np.ndarray) -> list[np.ndarray]:
+    return list(np.eye(CLASSES, dtype=np.float32)[chosen][:, None] * 3)
+
+
+@pytest.mark.parametrize("swapped", [(0, 1), (2, 5, 7), (0, 1, 2, 3, 4, 5, 6, 7)])
+def test_classes_in_another_order_are_refused_with_what_is_answered(swapped: tuple[int, ...]) -> None:
+    labels, chosen = answered()
+    order = np.arange(CLASSES)
+    order[list(swapped)] = np.roll(swapped, 3 if len(swapped) == CLASSES else 1)
+    assert classes_moved(chosen, order[labels], CLASSES) == {int(order[i]): i for i in swapped}
+    with pytest.raises(InputError, match=f"{order[swapped[0]]}") as caught:
+        check_answers(outputs_of(chosen), order[labels])
+    whole = len(swapped) == CLASSES
+    assert ("rotated by -3 of 8 classes" if whole else "numbered in another order") in str(caught.value)
+    check_answers(outputs_of(chosen), labels)
+
+
+@pytest.mark.parametrize(("shift", "end"), [(1, "0 are mostly answered by 7"), (-1, "7 are mostly answered by 0")])
+def test_labels_that_are_rotated_by_one_are_not_told_to_start_at_0(shift: int, end: str) -> None:
+    labels, chosen = answered()
+    with pytest.raises(InputError, match=f"rotated by one class, as those with {end}; number classes in the order of"):
+        check_answers(outputs_of(chosen), (labels + shift) % CLASSES)
+
+
+@pytest.mark.parametrize(("right", "of_inputs"), [(0.9, False), (0.55, True)])
+def test_inputs_are_named_where_no_numbering_makes_labels_right(right: float, of_inputs: bool) -> None:
+    rng = np.random.default_rng(2)
+    labels = np.repeat(np.arange(CLASSES), 20)
+    chosen = np.where(np.arange(160) % 20 < 20 * right, labels, rng.integers(0, CLASSES, 160))
+    swapped = np.array([1, 0, *range(2, CLASSES)])[labels]
+    with pytest.raises(InputError, match="another order") as caught:
+        check_answers(outputs_of(chosen), swapped)
+    assert str(caught.value).endswith("unit and order that the model was trained for") is of_inputs
+
+
+def test_labels_from_1_on_are_off_by_one() -> None:
+    labels, chosen = answered()
+    some = labels < CLASSES - 1
+    with pytest.raises(InputError, match="off by one class; number classes from 0"):
+        check_answers(outputs_of(chosen[some]), labels[some] + 1)
+    some = labels > 0
+    with pytest.raises(InputError, match="off by one class; number classes in the order of the outputs"):
+        check_answers(outputs_of(chosen[some]), labels[some] - 1)
+
+
+def test_what_a_model_confuses_is_not_another_order() -> None:
+    labels, chosen = answered()
+    confused = np.where(chosen == 1, 0, chosen)  # two classes in one
+    assert not classes_moved(confused, labels, CLASSES)
+    without = labels != 0  # and the one has no sample
+    assert not classes_moved(confused[without], labels[without], CLASSES)
+    in_two = np.where(np.isin(chosen, (1, 2)), 0, chosen)
+    assert not classes_moved(in_two[without], labels[without], CLASSES)
+
+
+@pytest.mark.parametrize("right", [0.0, 0.3, 0.6])
+def test_what_luck_may_have_is_not_another_order(right: float) -> None:
+    for seed in range(200):
+        labels, chosen = answered(seed, right)
+        check_class_order(chosen, labels, CLASSES, "the model")
+
+
+def test_few_samples_tell_nothing_of_the_order() -> None:
+    labels = np.arange(2 * CLASSES) % CLASSES
+    assert not classes_moved((labels + 3) % CLASSES, labels, CLASSES)
+
+
+UNITS = np.array([1e5, 2e-3, 300.0])
+
+
+def columned(count: int = COUNT_LABEL_ORDER, noise: float = 0.05) -> tuple[list[np.ndarray], np.ndarray]:
+    """Outputs of three columns in units of their own, the last two much alike, and labels that they nearly are."""
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(count, 3))
+    values[:, 2] = 0.8 * values[:, 1] + 0.6 * values[:, 2]
+    labels = (values + noise * rng.normal(size=values.shape)) * UNITS
+    return [row[None] for row in values * UNITS], labels
+
+
+@pytest.mark.parametrize("order", [(2, 1, 0), (1, 2, 0), (0, 2, 1)])
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_columns_in_another_order_are_refused(order: tuple[int, ...], unit: float) -> None:
+    outputs, labels = columned()
+    moved = {place: at for place, at in enumerate(order) if place != at}
+    assert columns_moved(outputs, labels[:, order] * unit) == moved
+    (place, at), *_ = moved.items()
+    with pytest.raises(InputError, match=f"another order: {place} fits column {at} of the output, .*; give labels"):
+        check_answers(outputs, labels[:, order] * unit)
+
+
+def test_columns_in_their_order_are_taken() -> None:
+    outputs, labels = columned()
+    check_column_order(outputs, labels, "the model")
+    poor, _ = columned(noise=0.0)
+    rng = np.random.default_rng(5)
+    check_column_order(poor, labels + 3 * rng.normal(size=labels.shape) * UNITS, "the model")
+    few, others = columned(8)
+    check_column_order(few, others[:, ::-1], "the model")
+
+
+def test_one_column_that_fits_another_one_is_a_finding_at_most() -> None:
+    outputs, labels = columned()
+    labels[:, 0] = labels[:, 1]
+    assert not columns_moved(outputs, labels)
+
+
+def test_columns_of_yes_and_no_are_in_an_order_too() -> None:
+    rng = np.random.default_rng(7)
+    labels = (rng.random((COUNT_LABEL_ORDER, 4)) < 0.4).astype(np.int64)
+    outputs = [np.where(row, 0.9, 0.1)[None] for row in labels]
+    check_answers(outputs, labels)
+    with pytest.raises(InputError, match="0 fits column 1 of the output, 1 fits column 0"):
+        check_answers(outputs, labels[:, [1, 0, 2, 3]])
+
+
+COUNT_UNITS, CLASSES_UNITS, PIXELS = 48, 6, 16
+
+
+PLAIN: dict[str, Any] = {"help": False, "mixed": "off"}
+
+
+def _bars() -> tuple[np.ndarray, np.ndarray]:
+    """Pictures from 0 to 1 whose class is the place of their bright pixel, and these classes."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(COUNT_UNITS) % CLASSES_UNITS
+    pictures = rng.uniform(0, 0.3, (COUNT_UNITS, 1, PIXELS))
+    pictures[np.arange(COUNT_UNITS), 0, labels] = rng.uniform(0.8, 1.0, COUNT_UNITS)
+    return pictures, labels
+
+
+def _trained_for(low: float, high: float) -> bytes:
+    """A network that finds the bright pixel where black is ``low`` and white ``high``.
+
+    One class more wins where no pixel is bright, and where too many are.
+    """
+    net = FloatNet(0)
+    x = net.input(np.zeros((1, PIXELS), np.float32))
+    unit, black = 1.0 / (high - low), -low / (high - low)
+    bright = np.concatenate([np.eye(CLASSES_UNITS, PIXELS), np.ones((1, PIXELS))]) * unit
+    thresholds = np.array([black - 0.6] * CLASSES_UNITS + [PIXELS * black - 7.0])
+    found = net.add("FULLY_CONNECTED", x, net.const(bright), net.const(thresholds), fused_activation_function="relu")
+    answers = np.diag([10.0] * CLASSES_UNITS + [100.0])
+    none = np.array([0.0] * CLASSES_UNITS + [0.5])
+    y = net.add("FULLY_CONNECTED", found, net.const(answers), net.const(none))
+    return bytes(write_model(export_model(net.module(y))))
+
+
+UNITS_UNITS = {"0..1": (0.0, 1.0), "-1..1": (-1.0, 1.0), "0..255": (0.0, 255.0)}
+
+
+def _in_unit(pictures: np.ndarray, unit: str) -> list[list[np.ndarray]]:
+    low, high = UNITS_UNITS[unit]
+    return [[(low + (high - low) * picture).astype(np.float32)] for picture in pictures]
+
+
+def _graph(file: bytes) -> Graph:
+    return build_graph(read_model(file))
+
+
+def _percent(file: bytes, samples: list[list[np.ndarray]], labels: np.ndarray) -> float:
+    answers = [int(np.argmax(odc_mlir.run(file, sample)[0])) for sample in samples]
+    return 100.0 * float(np.mean(answers == labels))
+
+
+@pytest.mark.parametrize(
+    ("trained", "given", "what"),
+    [
+        ("0..1", "0..255", "divided by 255"),
+        ("-1..1", "0..255", "divided by 127.5, less 1"),
+        ("0..255", "0..1", "times 255"),
+        ("0..255", "-1..1", "times 127.5, plus 127.5"),
+    ],
+)
+def test_labels_tell_the_unit_of_pixels(trained: str, given: str, what: str) -> None:
+    pictures, labels = _bars()
+    file, samples = _trained_for(*UNITS_UNITS[trained]), _in_unit(pictures, given)
+    assert _percent(file, samples, labels) < 50
+    with pytest.raises(InputError, match=rf"gets 0 % of the labels right, and 100 % of them with input 'in0' {what}: "):
+        Reference(_graph(file), samples, labels)
+    as_trained = _in_unit(pictures, trained)
+    assert _percent(file, as_trained, labels) == 100
+    Reference(_graph(file), as_trained, labels)
+
+
+def test_a_poor_model_has_no_unit_that_helps() -> None:
+    pictures, labels = _bars()
+    graph = _graph(_trained_for(0.0, 1.0))
+    wrong = np.where(np.arange(COUNT_UNITS) % 5 < 2, 0, 2 + np.arange(COUNT_UNITS) % 2)
+    Reference(graph, _in_unit(pictures, "0..1"), (labels + wrong) % CLASSES_UNITS)
+
+
+def test_samples_to_check_on_in_another_unit_are_told() -> None:
+    pictures, _ = _bars()
+    file = _trained_for(0.0, 1.0)
+    bright, plain = _in_unit(pictures[:24], "0..255"), _in_unit(pictures, "0..1")
+    found = odc_mlir.quantize(file, calibration=bright, evaluation=plain[24:], **PLAIN)
+    assert [t for t in found.verdict["findings"] if "in the samples to check on, 254 in calibration samples: one" in t]
+    assert found.verdict["samples"]["other_units"] == ["in0"]
+    assert not found.verdict["certain"]
+    assert "input 'in0' was in another unit in those to calibrate by" in unshown(found.verdict["samples"])
+    clipped = odc_mlir.quantize(file, calibration=plain[:24], evaluation=_in_unit(pictures[24:], "0..255"), **PLAIN)
+    assert not clipped.passed
+    assert (hint_of(clipped.verdict) or "").startswith(
+        "leave out the samples to check on, which seem to be in another unit"
+    )
+    alike = odc_mlir.quantize(file, calibration=plain[:24], evaluation=plain[24:], **PLAIN)
+    assert not [t for t in alike.verdict["findings"] if "another unit" in t]
+    assert alike.verdict["samples"]["other_units"] == []
+
+
+def test_samples_that_contradict_ranges_are_told() -> None:
+    """Ranges in the model's file, as record-minmax writes them, and recorded ones."""
+    pictures, _ = _bars()
+    plain, bright = _in_unit(pictures, "0..1"), _in_unit(pictures, "0..255")
+    ranged, records = embed_ranges(_trained_for(0.0, 1.0), plain)
+    found = odc_mlir.quantize(ranged, calibration=bright, **PLAIN)
+    assert [t for t in found.verdict["findings"] if "255 in calibration samples, 0.999 in the ranges that the" in t]
+    found = odc_mlir.quantize(_trained_for(0.0, 1.0), records=records, evaluation=bright, **PLAIN)
+    assert [t for t in found.verdict["findings"] if "255 in the samples to check on, 0.999 in recorded ranges" in t]

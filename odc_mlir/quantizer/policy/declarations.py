@@ -1,0 +1,285 @@
+"""Options of quantising, each declared once: name, type, default, help and the schemes that it applies to.
+
+The signature of ``odc_mlir.quantize``, the flags of ``odc-quantize``, the checks in
+:mod:`odc_mlir.quantizer.policy.options` and the tables of ``docs/commands.md`` derive from :class:`QuantizeOptions`.
+The module imports nothing heavy, because commands build their parsers before they need numpy.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, TypeVar
+
+FULL_SCHEMES = ("uint8", "int8", "int8x4", "int16", "int16x8")
+SCHEME_NAMES = (*FULL_SCHEMES, "int8_wo", "int16_wo", "int4_wo")
+RANGE_MODES = ("minmax", "percentile", "moving-average")
+FLOAT = "float"  # the precision of an operator that stays as it is
+QUANTIZED = "quantized"
+EQUALIZE = ("none", "weights", "activations", "activations:0.8")
+AUTO, ON, OFF = "auto", "on", "off"
+SWITCH = (AUTO, ON, OFF)
+INPUTS, OUTPUTS = "inputs", "outputs"
+RANGE, FITTED = "range", "fitted"
+NAMED_PATTERNS = ("layernorm", "softmax")  # groups of operators that compute one function and may need more bits
+LITERT = "litert"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Schemes that an option applies to: all, those with quantised values, those of weights only, those with a wider scheme
+# for values, those with any other scheme for single layers. BY_SCHEME: the scheme itself checks the option.
+ANY, OF_VALUES, OF_WEIGHTS, OF_WIDER, OF_MIXED, BY_SCHEME = "any", "values", "weights", "wider", "mixed", "by scheme"
+# Groups of flags. Options without a group have no flag of their own.
+COMMON, TYPES, ACCURACY, BUDGET, LIMITS = "common", "types", "accuracy", "budget", "limits"
+
+
+@dataclass(frozen=True, slots=True)
+class OptionDeclaration:
+    """Declaration of an option beside its name, type and default.
+
+    ``idle``: values that ask for nothing, and fit all schemes. ``why``: reason in the message for a scheme that the
+    option does not apply to. ``needs_samples``: recorded ranges do not replace calibration samples. ``most``: largest
+    number; None: not checked. ``is_chosen``: the verdict's choices hold the value that was chosen.
+    """
+
+    help: str = ""
+    group: str = ""
+    flag: str = ""
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    applies_to: str = ANY
+    idle: tuple[Any, ...] = (None,)
+    why: str = ""
+    needs_samples: bool = False
+    most: float | None = None
+    is_file: bool = False
+    is_chosen: bool = False
+
+
+def option(default: Any, help: str = "", group: str = "", **more: Any) -> Any:
+    """Return a field with its declaration; a callable ``default`` is a factory."""
+    metadata = {"option": OptionDeclaration(help, group, **more)}
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _of_values(why: str, *idle: Any, **more: Any) -> dict[str, Any]:
+    return {"applies_to": OF_VALUES, "why": why, "idle": idle, **more}
+
+
+_MIXED: Mapping[str, Any] = {
+    "applies_to": OF_MIXED,
+    "why": "has no wider scheme; layers cannot have precisions of their own",
+    "is_file": True,
+}
+_SWITCHED: Mapping[str, Any] = {"idle": (AUTO, OFF), "needs_samples": True, "is_chosen": True}
+_NO_TYPES = _of_values("values have no types or parameters", {})
+_NO_RANGES = "values have no ranges"
+_BOUNDARY = "of one {0}, or of all: float, quantized, int8, uint8 or int16 (as --io says); repeatable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantizeOptions:
+    """Options of quantising, except the samples; ``docs/quantisation.md`` explains each."""
+
+    scheme: str = option("int8", "element types (int8)", choices=SCHEME_NAMES, applies_to=BY_SCHEME)
+    max_drop: float | None = option(
+        None, "largest allowed loss of accuracy (or of PSNR, in dB)", COMMON, metavar="POINTS", most=math.inf
+    )
+    io: str = option(
+        FLOAT,
+        "types of inputs and outputs (float)",
+        COMMON,
+        choices=(FLOAT, QUANTIZED),
+        **_of_values("the model takes and gives floats", FLOAT),
+    )
+    min_coverage: float | None = option(
+        None,
+        "smallest allowed share of products that are quantised (0.5) or, with a target, that run on it (0.95)",
+        COMMON,
+        metavar="SHARE",
+        most=1.0,
+    )
+    granularity: str | None = option(
+        None, "granularity of weight scales (channel)", TYPES, choices=("channel", "tensor"), applies_to=BY_SCHEME
+    )
+    weights: str | None = option(
+        None,
+        "zero points of uint8 weights (asymmetric; with --target: symmetric)",
+        TYPES,
+        choices=("symmetric", "asymmetric"),
+        applies_to=BY_SCHEME,
+    )
+    input_types: Mapping[str, str] = option(
+        dict, _BOUNDARY.format("input"), TYPES, flag="--input-type", metavar="[NAME=]TYPE", **_NO_TYPES
+    )
+    output_types: Mapping[str, str] = option(
+        dict, _BOUNDARY.format("output"), TYPES, flag="--output-type", metavar="[NAME=]TYPE", **_NO_TYPES
+    )
+    parameters: Mapping[str, tuple[float, int]] = option(
+        dict,
+        "scale and zero point of a tensor, instead of those from its range; repeatable",
+        TYPES,
+        metavar="NAME=SCALE:ZERO",
+        **_NO_TYPES,
+    )
+    copied_parameters: Mapping[str, str] = option(
+        dict,
+        "give a tensor the scale and zero point of another; repeatable",
+        TYPES,
+        flag="--copy-parameters",
+        metavar="TO=FROM",
+        **_NO_TYPES,
+    )
+    overrides: str | Mapping[str, str] | None = option(
+        None,
+        "types of single layers, or float",
+        TYPES,
+        metavar="NAME:TYPE,…",
+        **_of_values("layers cannot have precisions of their own", ()),
+    )
+    config: str | Mapping[str, Any] | None = option(
+        None, "precisions of single layers in ONE's format: a file or its content"
+    )
+    mixed: str = option(
+        AUTO,
+        "wider types for layers that need them: found by measuring (auto: unless --no-help), or given by a file in "
+        "ONE's format",
+        TYPES,
+        metavar="auto|on|off|FILE.json",
+        choices=SWITCH,
+        idle=(AUTO, OFF),
+        **_MIXED,
+    )
+    patterns: tuple[str, ...] = option(
+        (),
+        "wider types inside functions built from several operators: layernorm, softmax",
+        TYPES,
+        metavar="NAME,…",
+        applies_to=OF_WIDER,
+        idle=((),),
+        why="has no wider scheme for patterns",
+    )
+    visq_file: str | None = option(
+        None,
+        "tensor errors (odc-diff --visq) that decide which layers to widen first, instead of measuring each",
+        TYPES,
+        metavar="FILE.json",
+        **_MIXED,
+    )
+    target: str | None = option(
+        None,
+        "machine whose rules restrict types: npu-128, npu-256, npu-512 or a .toml file "
+        "(default: $ODC_TARGET unless auto, else all types)",
+        TYPES,
+        metavar="NAME",
+    )
+    help: bool = option(True, "quantise without trying to improve accuracy", ACCURACY, flag="--no-help")
+    ranges: str = option(
+        AUTO,
+        "method to choose ranges (auto: minmax)",
+        ACCURACY,
+        choices=(AUTO, *RANGE_MODES),
+        **_of_values(_NO_RANGES, AUTO, is_chosen=True),
+    )
+    range_options: Mapping[str, Any] = option(
+        dict, "such as high=99.9", ACCURACY, flag="--range-option", metavar="NAME=NUMBER", **_of_values(_NO_RANGES, {})
+    )
+    scales: str = option(
+        AUTO,
+        "scales of weights alone: of their range, or of the least error",
+        ACCURACY,
+        choices=(AUTO, RANGE, FITTED),
+        applies_to=OF_WEIGHTS,
+        idle=(AUTO,),
+        why="has scales of weights by their ranges",
+        is_chosen=True,
+    )
+    headroom: float | None = option(
+        None,
+        "widen ranges by this fraction",
+        ACCURACY,
+        metavar="PART",
+        most=math.inf,
+        **_of_values(_NO_RANGES, None, is_chosen=True),
+    )
+    output_room: str = option(
+        AUTO,
+        "widen ranges of outputs by how far rare values of theirs are likely to lie",
+        ACCURACY,
+        choices=SWITCH,
+        **_of_values(_NO_RANGES, AUTO, OFF, is_chosen=True),
+    )
+    normalize: str = option(
+        AUTO,
+        "normalise inputs, outputs or both (on) in float if their channels differ",
+        ACCURACY,
+        choices=(*SWITCH, INPUTS, OUTPUTS),
+        **_SWITCHED,
+    )
+    equalize: str = option(
+        AUTO,
+        "cross-layer equalisation of all pairs, or of those in a file of ONE's fm-equalize; SHARE: the part of the "
+        "activations' ranges that moves to weights (0.5)",
+        ACCURACY,
+        metavar="auto|none|weights|activations[:SHARE]|FILE.json",
+        choices=(AUTO, *EQUALIZE),
+        is_file=True,
+        **_of_values("scales move between no layers", AUTO, EQUALIZE[0], needs_samples=True, is_chosen=True),
+    )
+    rounding: str = option(AUTO, "adaptive rounding of weights, by samples", ACCURACY, choices=SWITCH, **_SWITCHED)
+    correction: str = option(AUTO, "correction of biases, by samples", ACCURACY, choices=SWITCH, **_SWITCHED)
+    max_seconds: float | None = option(
+        None, "stop trying improvements after this time", ACCURACY, metavar="S", most=math.inf
+    )
+    max_time_ms: float | None = option(
+        None,
+        "limit on the modelled latency on the target",
+        BUDGET,
+        flag="--max-time",
+        metavar="MS",
+        most=math.inf,
+        is_chosen=True,
+    )
+    max_bytes: int | None = option(
+        None, "limit on the file size", BUDGET, flag="--max-size", metavar="BYTES", most=math.inf, is_chosen=True
+    )
+    metric: str | None = option(
+        None, "accuracy measure: mpeir, mae, mape, mse, max_abs, sqnr, cosine, top1, top5 or drop", LIMITS
+    )
+    limit: float | None = option(None, "worst allowed value of --metric", LIMITS, metavar="X")
+    reader: str | None = option(
+        None, "reader of the file: litert keeps operators in float that LiteRT does not run", choices=(LITERT,)
+    )
+
+
+OPTIONS: Mapping[str, OptionDeclaration] = {item.name: item.metadata["option"] for item in fields(QuantizeOptions)}
+KINDS: Mapping[str, str] = {item.name: str(item.type) for item in fields(QuantizeOptions)}  # types as they are written
+
+
+def flag_of(name: str) -> str:
+    """Return the flag of the option called ``name``."""
+    return OPTIONS[name].flag or f"--{name.replace('_', '-')}"
+
+
+def in_group(group: str) -> list[str]:
+    """Return the names of the options in a group of flags."""
+    return [name for name, declared in OPTIONS.items() if declared.group == group]
+
+
+def takes_options(function: Function) -> Function:
+    """Give a function with ``**options`` the signature and the documentation of all options of quantising."""
+    found = inspect.signature(function)
+    own = [item for item in found.parameters.values() if item.kind is not inspect.Parameter.VAR_KEYWORD]
+    lines = [inspect.getdoc(function) or "", "", "Options:", ""]
+    for item in fields(QuantizeOptions):
+        default = {} if item.default is MISSING else item.default
+        own.append(inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type))
+        text = f"{'False: ' if item.type == 'bool' else ''}{OPTIONS[item.name].help}"
+        lines.append(f"``{item.name}`` ({item.type}, default {default!r}): {text}.")
+    vars(function)["__signature__"] = found.replace(parameters=own)
+    function.__doc__ = "\n".join(lines)
+    return function

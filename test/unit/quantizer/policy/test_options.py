@@ -1,0 +1,315 @@
+"""Options, their texts, and the schemes that they apply to."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import odc_mlir
+from odc_mlir.errors import OptionError
+from odc_mlir.quantizer.policy.declarations import BY_SCHEME, OPTIONS, RANGE_MODES, SCHEME_NAMES
+from odc_mlir.quantizer.policy.options import (
+    SCHEMES_OF,
+    PrecisionChoice,
+    PrecisionPlan,
+    escaped,
+    make_options,
+    parse_boundary,
+    parse_copies,
+    parse_overrides,
+    parse_parameters,
+    plan_of,
+    read_config,
+)
+from odc_mlir.quantizer.policy.ranges import MODES
+from odc_mlir.quantizer.policy.schemes import SCHEMES
+
+
+def test_help_tries_what_is_left_open() -> None:
+    options = make_options()
+    assert options.scheme == "int8"
+    assert options.equalizations == ("none", "weights", "activations", "activations:0.8")
+    assert options.switched(options.rounding) == (False, True)
+    assert options.searches_precisions
+
+
+def test_without_help_nothing_is_tried() -> None:
+    options = make_options(help=False)
+    assert (options.equalizations, options.chosen_headroom) == (("none",), 0.0)
+    assert options.switched(options.correction) == (False,)
+    assert not options.searches_precisions
+
+
+def test_what_is_asked_for_is_done_with_and_without_help() -> None:
+    for help in (True, False):
+        options = make_options(
+            help=help,
+            ranges="percentile",
+            equalize="weights",
+            rounding="on",
+            correction="off",
+            mixed="on",
+            headroom=0.5,
+        )
+        assert (options.ranges, options.equalizations) == ("percentile", ("weights",))
+        assert (options.switched(options.rounding), options.switched(options.correction)) == ((True,), (False,))
+        assert options.searches_precisions
+        assert options.chosen_headroom == 0.5
+
+
+def test_sixteen_bits_have_headroom() -> None:
+    options = make_options(scheme="int16")
+    assert options.chosen_headroom == 1.0
+
+
+def test_overrides_as_text_and_as_a_mapping() -> None:
+    text = make_options(overrides="a:int16x8,b:float").plan.resolve(["a", "b"])
+    mapping = make_options(overrides={"a": "int16x8", "b": "float"}).plan.resolve(["a", "b"])
+    assert text == mapping
+    assert {name: choice.precision for name, choice in text.items()} == {"a": "int16x8", "b": "float"}
+
+
+def test_a_configuration_names_scheme_and_layers(tmp_path: Path) -> None:
+    path = tmp_path / "c.json"
+    path.write_text(json.dumps({"default_quantization_dtype": "uint8", "layers": [{"name": "a", "dtype": "int16"}]}))
+    for options in (make_options(config=path), make_options(mixed=str(path))):
+        assert options.scheme == "uint8"
+        assert options.plan.resolve(["a"])["a"].precision == "int16"
+    assert make_options(mixed=path).mixed == "off"
+    assert make_options(config=path, scheme="uint8").scheme == "uint8"
+    with pytest.raises(OptionError, match=r"the scheme is int8, and .* has uint8 for all other layers; omit"):
+        make_options(config=path, scheme="int8")
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"scheme": "int3"}, "unknown quantisation scheme 'int3'"),
+        ({"io": "int8"}, "unknown io 'int8'; use one of float, quantized"),
+        ({"ranges": "most"}, "unknown ranges 'most'; use one of auto, minmax"),
+        ({"equalize": "yes"}, "unknown equalize 'yes'"),
+        ({"rounding": "yes"}, "unknown rounding 'yes'; use one of auto, on, off"),
+        ({"range_options": {"high": 99.0}}, "options for ranges need a mode"),
+        ({"scheme": "int8_wo", "overrides": "a:float"}, "touches weights only"),
+        ({"normalize": "on", "io": "quantized"}, "normalised before they are codes"),
+        ({"max_drop": -1.0}, "max_drop is -1.0, expected a number of at least 0"),
+        ({"max_seconds": float("nan")}, "max_seconds is nan"),
+        ({"mixed": {"layers": []}, "config": {"layers": []}}, "given twice"),
+        ({"overrides": 3}, "overrides are 3"),
+        ({"scheme": "int16", "granularity": "tensor"}, "granularity 'tensor' is not possible"),
+    ],
+)
+def test_refusals(given: dict[str, Any], text: str) -> None:
+    with pytest.raises(OptionError, match=text):
+        make_options(**given)
+
+
+@pytest.mark.parametrize(
+    ("target", "weights", "symmetric"),
+    [(None, None, False), ("npu-256", None, True), ("npu-256", "asymmetric", False), (None, "symmetric", True)],
+)
+def test_an_npu_gets_uint8_weights_of_one_zero_point(target: str | None, weights: str | None, symmetric: bool) -> None:
+    options = make_options(scheme="uint8", weights=weights, target=target)
+    assert options.definition.symmetric_weights == symmetric
+
+
+# A value of each option that asks for something, for the schemes that it does not apply to.
+ASKING: dict[str, Any] = {
+    "io": "quantized",
+    "input_types": ["int8"],
+    "output_types": ["x=int16"],
+    "parameters": ["x=0.5:0"],
+    "copied_parameters": ["x=y"],
+    "ranges": "percentile",
+    "range_options": {"high": 99.0},
+    "headroom": 0.5,
+    "output_room": "on",
+    "scales": "fitted",
+    "equalize": "missing.json",
+    "overrides": "x:float",
+    "mixed": "on",
+    "visq_file": "missing.json",
+    "patterns": "softmax",
+}
+
+
+RESTRICTED = {
+    name: SCHEMES_OF[declared.applies_to]
+    for name, declared in OPTIONS.items()
+    if declared.applies_to != BY_SCHEME and set(SCHEMES_OF[declared.applies_to]) != set(SCHEMES)
+}
+
+
+def _asking(option: str, scheme: str) -> dict[str, Any]:
+    more = {"ranges": "percentile"} if option == "range_options" else {}
+    return {"scheme": scheme, option: ASKING[option], **more}
+
+
+def test_every_option_says_which_schemes_it_applies_to() -> None:
+    by_scheme = [name for name, declared in OPTIONS.items() if declared.applies_to == BY_SCHEME]
+    assert by_scheme == ["scheme", "granularity", "weights"]
+    assert ASKING.keys() == RESTRICTED.keys()
+    assert (tuple(SCHEMES), tuple(MODES)) == (SCHEME_NAMES, RANGE_MODES)
+
+
+def test_the_public_signature_has_every_option() -> None:
+    taken = inspect.signature(odc_mlir.quantize).parameters
+    assert OPTIONS.keys() <= taken.keys()
+    assert (taken["scheme"].default, taken["scheme"].annotation) == ("int8", "str")
+    assert all(f"``{name}`` (" in (odc_mlir.quantize.__doc__ or "") for name in OPTIONS)
+    with pytest.raises(OptionError, match=r"unknown option 'rangs'; did you mean 'ranges'\?"):
+        make_options(rangs="minmax")
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("option", RESTRICTED)
+def test_options_are_refused_by_schemes_they_do_not_apply_to(option: str, scheme: str) -> None:
+    if scheme in RESTRICTED[option]:
+        assert make_options(**_asking(option, scheme)).scheme == scheme
+    else:
+        with pytest.raises(OptionError, match=f"scheme '{scheme}' .*; omit .*, or use one of"):
+            make_options(**_asking(option, scheme))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_values_that_ask_for_nothing_fit_all_schemes(scheme: str) -> None:
+    assert make_options(scheme=scheme, io="float", ranges="auto", equalize="none", mixed="off", parameters=[])
+
+
+@pytest.mark.parametrize(("scheme", "widest"), [("int8", 255), ("uint8", 255), ("int16x8", 65535)])
+def test_headroom_leaves_values_a_step_between_two_codes(scheme: str, widest: int) -> None:
+    assert make_options(scheme=scheme, headroom=widest).headroom == widest
+    with pytest.raises(OptionError, match=f"headroom is .*from 0 to {widest}"):
+        make_options(scheme=scheme, headroom=1e30)
+
+
+NAMES = [
+    "layer1/relu",
+    "StatefulPartitionedCall:0",
+    "model.0.conv",
+    "a b",
+    "a=b",
+    "a,b",
+    "a:int8",
+    "relu;add",
+    "a\\b",
+    "'a'",
+]
+
+
+def test_overrides() -> None:
+    plan = PrecisionPlan(layers=parse_overrides("a:int16,b:0:float,"))
+    assert plan.resolve(["a", "b:0", "c"]) == {"a": PrecisionChoice("int16"), "b:0": PrecisionChoice("float")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_overrides_of_names_as_exporters_write_them(name: str) -> None:
+    text = f"{escaped(name, ',')}:int16,last:float"
+    found = PrecisionPlan(layers=parse_overrides(text)).resolve([name, "last"])
+    assert found == {name: PrecisionChoice("int16"), "last": PrecisionChoice("float")}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_types_and_parameters_of_names_as_exporters_write_them(name: str) -> None:
+    assert parse_boundary([f"{name}=int8"]) == {name: "int8"}
+    assert parse_parameters([f"{name}=0.5:3"]) == {name: (0.5, 3)}
+    assert parse_copies([f"{escaped(name, '=')}={escaped('from ' + name, '=')}"]) == {name: f"from {name}"}
+
+
+@pytest.mark.parametrize("text", ["a", ":int8", "a,b:int8"])
+def test_no_override(text: str) -> None:
+    with pytest.raises(OptionError, match="is not an override; write NAME:PRECISION"):
+        parse_overrides(text)
+
+
+def test_unknown_precision() -> None:
+    with pytest.raises(OptionError, match="unknown precision 'int7'; use one of uint8, int8, int8x4, int16"):
+        parse_overrides("a:int7")
+
+
+def test_a_configuration(tmp_path: Path) -> None:
+    content = {
+        "default_quantization_dtype": "uint8",
+        "default_granularity": "layer",
+        "layers": [
+            {"name": "a", "dtype": "int16", "granularity": "channel"},
+            {"names": ["b", "c"], "dtype": "float"},
+            {"name": "d", "dtype": "int8", "alternate": {"fused": ["d;relu", "e"]}},
+        ],
+    }
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(content))
+    plan = read_config(path)
+    assert (plan.scheme, plan.granularity) == ("uint8", "tensor")
+    found = plan.resolve(["a", "b", "c", "d;relu", "e"])
+    assert found["a"] == PrecisionChoice("int16", "channel")
+    assert found["b"] == found["c"] == PrecisionChoice("float")
+    assert found["d;relu"] == found["e"] == PrecisionChoice("int8")
+    assert plan.resolve(["a", "b", "c", "d"]) == {
+        "a": found["a"],
+        "b": found["b"],
+        "c": found["b"],
+        "d": PrecisionChoice("int8"),
+    }
+
+
+@pytest.mark.parametrize("names", [["a", "e"], ["d", "d;relu", "e"], ["d;relu"]])
+def test_exactly_one_variant_is_there(names: list[str]) -> None:
+    plan = plan_of({"layers": [{"name": "d", "dtype": "int16", "alternate": {"x": ["d;relu", "e"]}}]})
+    if names == ["d", "d;relu", "e"]:
+        match = "exactly one of the variants .* must be in the graph; 2 are"
+    else:
+        match = "exactly one of the variants .* must be in the graph; none is"
+    with pytest.raises(OptionError, match=match):
+        plan.resolve(names)
+
+
+def test_names_are_there_and_named_once() -> None:
+    layers = parse_overrides("a:int16,a:int8")
+    with pytest.raises(OptionError, match="layer 'a' has a precision given twice"):
+        PrecisionPlan(layers=layers).resolve(["a"])
+    with pytest.raises(OptionError, match="no operator has a result 'a'"):
+        PrecisionPlan(layers=layers).resolve(["b"])
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ([], "the configuration is .*, must be a table"),
+        ({"layer": []}, "unknown field 'layer'; allowed are default_quantization_dtype"),
+        ({"layers": {}}, "layers is .*, must be a list"),
+        ({"layers": [{"dtype": "int8"}]}, "a layer has either name or names"),
+        ({"layers": [{"name": "a", "names": ["b"], "dtype": "int8"}]}, "a layer has either name or names"),
+        ({"layers": [{"name": "a"}]}, "layer 'a' has no dtype"),
+        ({"layers": [{"names": [], "dtype": "int8"}]}, "must be a list of strings"),
+        ({"layers": [{"names": [1], "dtype": "int8"}]}, "must be a list of strings"),
+        ({"layers": [{"name": "a", "dtype": "int9"}]}, "unknown dtype 'int9'"),
+        ({"layers": [{"name": "a", "dtype": "int8", "granularity": "row"}]}, "unknown granularity 'row'"),
+        ({"layers": [{"name": "a", "dtype": "int8", "alternate": ["b"]}]}, "must map tags to lists"),
+        ({"default_quantization_dtype": "float"}, "unknown default_quantization_dtype 'float'"),
+        ({"default_granularity": 3}, "unknown granularity 3"),
+    ],
+)
+def test_configurations_that_say_nothing(content: Any, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        plan_of(content)
+
+
+@pytest.mark.parametrize("text", [None, "{", "\xff"])
+def test_files_that_cannot_be_read(text: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    if text is not None:
+        path.write_bytes(text.encode("latin-1"))
+    with pytest.raises(OptionError, match=r"cannot read the configuration.*config\.json"):
+        read_config(path)
+
+
+def test_errors_name_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text("[]")
+    with pytest.raises(OptionError, match=r"must be a table \(in .*config\.json"):
+        read_config(path)

@@ -1,0 +1,678 @@
+"""Search for precisions of layers: fronts, budgets, 4 bits and known errors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import odc_mlir
+from helpers.float_models import recurrent, rescaled_mobilenet, squeeze_excite
+from helpers.float_nets import FloatNet
+from helpers.models import ModelBuilder, model_bytes
+from odc_mlir import loading
+from odc_mlir.errors import OptionError
+from odc_mlir.formats import one
+from odc_mlir.formats.circle.reader import read_model
+from odc_mlir.formats.circle.writer import write_model
+from odc_mlir.frontend.export_circle import export_model
+from odc_mlir.quantizer import pareto, precisions
+from odc_mlir.quantizer.layers import Effect
+from odc_mlir.quantizer.models import Candidate, Recipe, layers_of, prepare
+from odc_mlir.quantizer.pareto import (
+    Border,
+    Levels,
+    Network,
+    Point,
+    Pricing,
+    Problem,
+    RoundingNoise,
+    first_good,
+    front,
+    thinned,
+    without_needless,
+)
+from odc_mlir.quantizer.policy.options import PrecisionChoice, make_options
+from odc_mlir.quantizer.policy.schemes import LADDERS, NARROWER, ladder_of, values_of, wider_values, with_wide_weights
+from odc_mlir.quantizer.policy.verdict import Limit
+from odc_mlir.quantizer.precisions import GAIN_DB, PrecisionSearch, Tried
+from odc_mlir.quantizer.quantize import quantize
+from odc_mlir.runtime.execution.graph import Graph, build_graph
+
+LAYERS = 6
+
+
+PLAIN_DB = 10.0
+
+
+class _Search(PrecisionSearch):
+    """A model of six layers that are worth the more bits the earlier they come, on a target that runs both widths."""
+
+    wide_cost = 2.0
+    hosts: list[bool]  # whether layers could leave the target, each time that was asked
+
+    def _sensitivity(self, candidate: Candidate) -> list[Effect]:
+        return []
+
+    def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
+        self.hosts.append(host)
+        costs = [[1.0, self.wide_cost, math.inf, math.inf]] * LAYERS
+        return Problem(costs, [RoundingNoise((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
+
+
+def _search(
+    db: Callable[[int], float],
+    mpeir: Callable[[int], float],
+    *,
+    may_refine: bool = False,
+    sizes: Sequence[int] = (0,) * (LAYERS + 1),
+    macs: int = 1,
+    is_large: bool = False,
+    wide_cost: float = 2.0,
+    **chosen: Any,
+) -> tuple[_Search, list[bool]]:
+    """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
+
+    ``sizes``: of models with so many layers in another precision. ``macs`` of a run, whether the model is large, what a
+    wide layer costs, and options that were ``chosen``.
+    """
+    refined: list[bool] = []
+
+    def build(precisions: Mapping[str, str], *, refines: bool = False) -> Candidate:
+        refined.append(refines)
+        layers = tuple((name, PrecisionChoice(precision)) for name, precision in precisions.items())
+        return Candidate(Recipe(precisions=layers), module)
+
+    def measure(precisions: Mapping[str, str], candidate: Candidate) -> Tried:
+        wide = len(precisions)
+        return Tried(precisions, candidate, {"mpeir": mpeir(wide)}, (db(wide),))
+
+    module: Any = None
+    rules: Any = SimpleNamespace(takes=lambda scheme: True)
+    weights = {f"layer{i}": 100 for i in range(LAYERS - 1)}
+    examination: Any = SimpleNamespace(macs=macs, samples=1, weights=lambda: weights)
+    models: Any = SimpleNamespace(
+        build=build,
+        draft=build,
+        measure=measure,
+        holds_unseen=lambda candidate: True,
+        size=lambda candidate: sizes[len(candidate.recipe.precisions)],
+        share=lambda candidate: 1.0,
+        in_time=lambda: True,
+        say=lambda text: None,
+    )
+    options = make_options(**{"scheme": "int8", **chosen})
+    search = _Search(
+        options,
+        (Limit("mpeir", 0.1),),
+        {},
+        examination,
+        models,
+        least_share=0.9,
+        rules=rules,
+        plain=None,
+        plain_db=(PLAIN_DB,),
+        names=[f"layer{i}" for i in range(LAYERS)],
+        may_refine=may_refine,
+        is_large=is_large,
+    )
+    search.wide_cost, search.hosts = wide_cost, []
+    return search, refined
+
+
+def _taken(search: _Search) -> int:
+    """How many layers are wide in what the search takes; 0: it takes the plain model."""
+    plain = Candidate(Recipe(), None)  # type: ignore[arg-type]
+    found = search.run(plain)
+    assert search.chosen is not None
+    assert (found is plain) == (not search.chosen.precisions)
+    return len(search.chosen.precisions)
+
+
+@pytest.mark.parametrize(
+    ("gains", "wide"),
+    [
+        pytest.param([0.0, 3.0, 9.9, 10.1, 11.0, 12.0], 3, id="the whole gain, at the least price"),
+        pytest.param([0.0, 2.0, 4.6, 5.0, 5.4, 5.5], 2, id="within a decibel of the nearest"),
+        pytest.param([0.0, 2.0, 4.4, 5.0, 5.4, 5.5], 3, id="more than a decibel below the nearest is not enough"),
+        pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 5.0], 4, id="the nearest lacks half of the gain"),
+        pytest.param([0.0, 0.5, 1.0, 2.0, 4.0, 4.9], 0, id="the nearest lacks more than half of the gain"),
+    ],
+)
+def test_what_comes_near_what_outputs_should_gain_is_taken(gains: Sequence[float], wide: int) -> None:
+    assert GAIN_DB == 10.0
+    search, _ = _search(lambda count: PLAIN_DB + gains[count], lambda count: 0.01)
+    assert _taken(search) == wide
+
+
+@pytest.mark.parametrize(("scheme", "wide"), [("int8", LAYERS - 1), ("int8x4", LAYERS - 2)])
+def test_some_of_what_was_asked_for_is_left(scheme: str, wide: int) -> None:
+    """The last layer has no weights: it is no part of a scheme that differs from the next in weights alone."""
+    search, _ = _search(lambda count: PLAIN_DB + 2.1 * count, lambda count: 0.01, scheme=scheme)
+    assert _taken(search) == wide
+
+
+@pytest.mark.parametrize(
+    ("scheme", "reader", "levels"),
+    [
+        ("int8", None, ("int8", "int16x8", "int16", "float")),
+        ("int8", "litert", ("int8", "int16x8", "float")),
+        ("int16x8", None, ("int16x8", "int16", "float")),
+        ("int16x8", "litert", ("int16x8", "float")),
+        ("uint8", None, ("uint8", "int16", "float")),
+        ("uint8", "litert", ("uint8", "float")),
+        ("int8_wo", None, ("int8_wo", "int16_wo", "float")),
+        ("int8_wo", "litert", ("int8_wo", "float")),
+    ],
+)
+def test_layers_are_taken_to_what_the_target_and_the_reader_run(
+    scheme: str, reader: str | None, levels: tuple[str, ...]
+) -> None:
+    search, _ = _search(lambda count: PLAIN_DB, lambda count: 0.01, scheme=scheme, reader=reader)
+    search.run(Candidate(Recipe(), None))  # type: ignore[arg-type]
+    assert search._levels == levels
+
+
+@pytest.mark.parametrize("budget", [{}, {"max_bytes": 1000}])
+def test_nothing_is_taken_of_which_nothing_is_quantised(budget: dict[str, int]) -> None:
+    """Also where no coverage is asked for."""
+    search, _ = _search(lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, **budget)
+    search.models.share, search.least_share = lambda candidate: float(len(candidate.recipe.precisions) < 2), 0.0
+    assert _taken(search) == (1 if budget else 0)
+
+
+def test_a_larger_file_is_no_worse() -> None:
+    """Neither sizes nor errors are as estimated: more layers of 4 bits may take more bytes, and give less noise."""
+    sizes, decibels = [170, 160, 150, 120, 140, 110, 100], [19.0, 18.0, 15.0, 20.0, 13.0, 14.0, 10.0]
+    found = []
+    for budget in range(100, 180, 5):
+        search, refined = _search(lambda count: decibels[count], lambda count: 0.01, sizes=sizes, max_bytes=budget)
+        found.append(decibels[_taken(search)])
+        assert found[-1] == max(db for size, db in zip(sizes, decibels, strict=True) if size <= budget)
+        assert len(refined) == LAYERS  # all but the plain one
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("errors", "wide", "hosts"),
+    [
+        pytest.param([0.01] * 7, 3, [False], id="the most accurate keeps limits"),
+        pytest.param([0.01, 0.01, 0.01, 0.2, 0.2, 0.2, 0.2], 2, [False], id="another keeps them"),
+        pytest.param([0.2] * 7, 3, [False, True], id="none keeps them"),
+    ],
+)
+def test_of_what_fits_a_budget_what_keeps_limits_is_taken(errors: list[float], wide: int, hosts: list[bool]) -> None:
+    """Layers leave the target for limits alone: bytes do not say how long that takes."""
+    sizes = [110, 120, 130, 140, 150, 160, 170]
+    search, _ = _search(lambda count: PLAIN_DB + count, errors.__getitem__, sizes=sizes, max_bytes=140)
+    assert _taken(search) == wide
+    assert search.hosts == hosts
+
+
+@pytest.mark.parametrize("kept", range(LAYERS))
+def test_what_alone_keeps_limits_is_looked_for_below_the_most_accurate(kept: int) -> None:
+    """Scores need not follow the noise, and bisection does not measure all that is cheaper."""
+    sizes = list(range(110, 180, 10))
+    search, _ = _search(
+        lambda count: PLAIN_DB + count,
+        lambda count: 0.01 if count == kept else 0.2,
+        sizes=sizes,
+        macs=1 << 26,
+        max_bytes=sizes[LAYERS - 1],
+    )
+    assert _taken(search) == kept
+
+
+@pytest.mark.parametrize(("real", "is_taken"), [(135.0, True), (145.0, False)])
+def test_an_estimate_that_is_too_high_does_not_deny_what_keeps_limits(real: float, is_taken: bool) -> None:
+    """Its package says how long it takes."""
+
+    def time(module: float, *, compiled: bool = False) -> Any:
+        return SimpleNamespace(ns=real if compiled else module)
+
+    search, _ = _search(lambda count: 0.0, lambda count: 0.0, max_time_ms=140e-6, target="npu-256")
+    search._levels = ("int8", "int16x8", "float")
+    search.rules = SimpleNamespace(time=time, is_timed=lambda module: False)  # type: ignore[assignment]
+    chosen, other = (
+        Tried({}, Candidate(Recipe(), estimate), {"mpeir": error}, (10.0,))  # type: ignore[arg-type]
+        for estimate, error in ((130.0, 0.2), (150.0, 0.01))
+    )
+    search.tried = {(False, (("layer", str(number)),)): tried for number, tried in enumerate((chosen, other))}
+    assert search._holding() is (other if is_taken else None)
+
+
+def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> None:
+    sizes = list(range(170, 100, -10))
+    search, refined = _search(lambda count: -count, lambda count: 0.01, sizes=sizes, macs=1 << 26, max_bytes=145)
+    assert sizes[_taken(search)] == 140
+    assert len(refined) < LAYERS
+
+
+@pytest.mark.parametrize("wide", range(1, 2 * LAYERS))
+def test_bisection_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(precisions, "without_needless", lambda levels, *rest: levels)
+    monkeypatch.setattr(sys.modules[__name__], "LAYERS", 2 * LAYERS)
+    search, refined = _search(lambda count: PLAIN_DB + (GAIN_DB + 0.01 if count >= wide else 0.0), lambda count: 0.01)
+    assert _taken(search) == wide
+    assert len(refined) <= 1 + math.ceil(math.log2(LAYERS))
+
+
+@pytest.mark.parametrize(("is_large", "wide"), [(False, 2), (True, 3)])
+def test_of_a_large_model_hardly_cheaper_points_are_not_measured(
+    is_large: bool, wide: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(precisions, "without_needless", lambda levels, *rest: levels)
+    search, refined = _search(
+        lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, is_large=is_large, wide_cost=1.1
+    )
+    assert _taken(search) == wide
+    assert len(refined) == (3 if is_large else 4)
+
+
+def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
+    search, _ = _search(lambda count: PLAIN_DB + count, lambda count: 0.2 if count > 2 else 0.01)
+    assert _taken(search) == 0
+
+
+@pytest.mark.parametrize(("error", "refines"), [(0.15, True), (0.25, False)])
+def test_codes_are_not_refined_where_that_could_not_help(error: float, refines: bool) -> None:
+    """Errors more than twice as large as any limit allows stay too large."""
+    search, refined = _search(lambda count: 40.0, lambda count: 2 * error if not count else error, may_refine=True)
+    assert _taken(search) == 0
+    assert any(refined) == refines
+
+
+_AMOUNTS = st.integers(0, 12).map(float)
+
+
+def test_every_full_scheme_ends_in_float() -> None:
+    assert all(ladder[-1] == "float" for ladder in LADDERS.values())
+    assert ladder_of("int16_wo") == ()
+    assert with_wide_weights("int8") == ("int16x8", "int16", "float")
+    assert with_wide_weights("int16x8") == ("int16", "float")
+    assert with_wide_weights("int16") == ladder_of("int16")
+
+
+@st.composite
+def _problems(draw: st.DrawFn, layers: int = 4) -> Problem:
+    count, levels = draw(st.integers(1, layers)), draw(st.integers(2, 3))
+    wide = st.lists(_AMOUNTS | st.just(math.inf), min_size=levels - 1, max_size=levels - 1)
+    costs = [[draw(_AMOUNTS), *draw(wide)] for _ in range(count)]
+    members = st.sets(st.integers(0, count - 1), min_size=1, max_size=3).map(lambda found: tuple(sorted(found)))
+    falling = st.lists(_AMOUNTS, min_size=levels, max_size=levels).map(lambda found: tuple(sorted(found, reverse=True)))
+    roundings = draw(st.lists(st.builds(RoundingNoise, members, falling), max_size=6))
+    prices = st.lists(_AMOUNTS, min_size=levels - 1, max_size=levels - 1).map(tuple)
+    borders = draw(st.lists(st.builds(Border, st.just(0), st.integers(0, count - 1), prices), max_size=2))
+    return Problem(costs, roundings, borders)
+
+
+def _all(problem: Problem) -> list[Point]:
+    allowed = [[k for k, cost in enumerate(row) if math.isfinite(cost)] for row in problem.costs]
+    return [problem.point(levels) for levels in itertools.product(*allowed)]
+
+
+def _pairs(points: list[Point]) -> list[tuple[float, float]]:
+    return [(point.cost, point.noise) for point in points]
+
+
+@settings(max_examples=30)
+@given(_problems())
+def test_the_front_is_what_nothing_beats(problem: Problem) -> None:
+    everything, found = _all(problem), front(problem)
+    assert all(problem.point(point.levels) == point for point in found)
+    unbeaten = {
+        pair
+        for pair in _pairs(everything)
+        if not any(c <= pair[0] and n <= pair[1] and (c, n) != pair for c, n in _pairs(everything))
+    }
+    assert set(_pairs(found)) == unbeaten
+    assert _pairs(found) == sorted(unbeaten)
+
+
+@settings(max_examples=30)
+@given(_problems(), st.integers(0, 40).map(lambda n: n / 7))
+def test_a_cut_is_best_for_its_price(problem: Problem, price: float) -> None:
+    found = pareto._best(problem, price)
+    best = min(point.cost + price * point.noise for point in _all(problem))
+    assert found.cost + price * found.noise == pytest.approx(best)
+
+
+def test_the_hull_of_many_layers_lies_on_the_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twelve layers in a chain, tried exhaustively and by cuts: every point of the hull is on the front."""
+    costs = [[1.0, 2.0 + (i * 5) % 7, 9.0 + (i * 3) % 5] for i in range(12)]
+    roundings = [RoundingNoise((i, i + 1), (1.0 + (i * 7) % 5, 0.01, 0.0)) for i in range(11)]
+    roundings += [RoundingNoise((i,), (float((i * 4) % 3), float((i * 4) % 3), 0.0)) for i in range(12)]
+    problem = Problem(costs, roundings, [Border(i, i + 1, (0.5, 2.0)) for i in range(11)])
+    exact = front(problem)
+    monkeypatch.setattr(pareto, "_MOST_CHOICES", 0)
+    hull = front(problem)
+    assert len(hull) > 5
+    assert all(any(p.cost == pytest.approx(q.cost) and p.noise == pytest.approx(q.noise) for q in exact) for p in hull)
+    assert hull[0].cost == exact[0].cost
+    assert hull[-1].noise == pytest.approx(exact[-1].noise)
+
+
+def test_values_are_fine_only_between_two_wide_layers() -> None:
+    problem = Problem([[1.0, 2.0], [1.0, 2.0]], [RoundingNoise((0, 1), (8.0, 1.0))])
+    assert [point.levels for point in front(problem)] == [(0, 0), (1, 1)]
+
+
+def test_a_model_without_choices_has_one_point() -> None:
+    assert front(Problem([[3.0, math.inf]], [RoundingNoise((0,), (2.0, 0.0))])) == [Point((0,), 3.0, 2.0)]
+    assert front(Problem([], [])) == [Point((), 0.0, 0.0)]
+
+
+def test_the_smallest_cut_leaves_nothing_that_need_not_be_there() -> None:
+    network = Network(4)
+    network.connect(0, 2, 3.0)
+    network.connect(2, 1, 2.0)
+    network.connect(0, 3, 1.0)
+    network.connect(3, 1, 1.0)
+    network.connect(2, 3, math.inf)
+    assert network.source_side(0, 1) == {0, 2} or network.source_side(0, 1) == {0, 2, 3}
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 200), st.data())
+def test_bisection_finds_the_first_good_point(count: int, data: st.DataObject) -> None:
+    first, tried = data.draw(st.integers(0, count)), []
+
+    def good(place: int) -> bool:
+        tried.append(place)
+        return place >= first
+
+    assert first_good(count, good, lambda: True) == (None if first == count else first)
+    assert len(tried) <= 1 + count.bit_length()
+
+
+@given(st.lists(st.floats(1.0, 1e6), max_size=30), st.sampled_from((0.0, 0.02, 0.5)))
+def test_of_points_that_cost_the_same_the_last_stays(costs: list[float], part: float) -> None:
+    points = [Point((number,), cost, 1.0 / (1 + number)) for number, cost in enumerate(sorted(costs))]
+    kept = thinned(points, part)
+    assert kept[-1:] == points[-1:]
+    assert all(low.cost < high.cost * (1.0 - part) for low, high in itertools.pairwise(kept))
+    for point in points:  # one that stays costs hardly more and is no noisier
+        assert any(other.noise <= point.noise and other.cost * (1.0 - part) <= point.cost for other in kept)
+
+
+def test_when_time_is_over_nothing_that_was_not_measured_is_taken() -> None:
+    assert first_good(3, lambda place: True, lambda: False) is None
+    assert first_good(0, lambda place: True, lambda: True) is None
+
+
+def test_needless_layers_are_taken_back() -> None:
+    costs = [[1.0, 5.0]] * 3
+
+    def good(levels: Levels) -> bool:
+        return levels[2] == 1
+
+    assert without_needless((1, 1, 1), costs, good, lambda: True) == (0, 0, 1)
+    assert without_needless((1, 1, 1), costs, good, lambda: False) == (1, 1, 1)
+
+
+SCHEME = "int8x4"
+
+
+# No help but other precisions.
+PLAIN = {"rounding": "off", "correction": "off", "equalize": "none", "ranges": "minmax", "normalize": "off"}
+
+
+def _graph(made: Any) -> Graph:
+    return build_graph(read_model(made.to_circle()))
+
+
+def test_what_a_scheme_of_four_bits_is_widened_to() -> None:
+    assert ladder_of(SCHEME) == ("int8", "int16x8", "float")
+    assert wider_values(SCHEME) == "int16x8"
+    assert [wider_values(name) for name in ("int8", "uint8", "int16")] == ["int16x8", "int16", "float"]
+    for wide, narrow in NARROWER.items():
+        assert values_of(wide) == values_of(narrow)
+
+
+def test_weights_are_int4_and_values_int8_also_on_the_target() -> None:
+    module, samples = squeeze_excite()
+    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, target="npu-256", help=False)
+    graph = _graph(made)
+    layers = [item for item in graph.nodes if item.node.spec.quant.biases]
+    assert layers
+    assert {graph.tensors[item.inputs[1]].dtype for item in layers} == {"int4"}
+    assert {graph.tensors[item.inputs[0]].dtype for item in layers} == {"int8"}
+    assert made.verdict["scheme"][graph.tensors[layers[0].outputs[0]].name] == SCHEME
+    assert made.verdict["coverage"]["precisions"][SCHEME]["weights"] > 0
+    assert made.verdict["coverage"]["target"]["runs_of_possible"] == 1.0
+    package = odc_mlir.compile(made.model, target="npu-256")
+    for sample in samples[:2]:
+        for ours, theirs in zip(odc_mlir.run(package, sample), odc_mlir.run(made.model, sample), strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    wide = odc_mlir.compile(odc_mlir.quantize(module, calibration=samples, help=False).model, target="npu-256")
+    assert package.report["weights_encoded_bytes"] < 0.8 * wide.report["weights_encoded_bytes"]
+
+
+def test_layers_get_eight_bits_where_four_are_too_coarse() -> None:
+    module, samples = squeeze_excite()
+    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, metric="sqnr", limit=43.0, **PLAIN)
+    assert made.passed, made
+    assert "int8" in made.verdict["choices"]["precisions"].values()
+    assert {"int4", "int8"} <= {tensor.dtype for tensor in _graph(made).tensors if tensor.is_const}
+
+
+def test_cells_of_one_scale_keep_weights_of_eight_bits() -> None:
+    module, samples = recurrent()
+    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, help=False)
+    graph = _graph(made)
+    (cell,) = (item for item in graph.nodes if item.node.spec.name == "UNIDIRECTIONAL_SEQUENCE_LSTM")
+    assert {graph.tensors[cell.inputs[place]].dtype for place in range(1, 9)} == {"int8"}
+    (layer,) = (item for item in graph.nodes if item.node.spec.name == "FULLY_CONNECTED")
+    assert graph.tensors[layer.inputs[1]].dtype == "int4"
+
+
+@pytest.mark.parametrize("budget", ["bytes", "time"])
+def test_a_budget_may_take_weights_to_four_bits(budget: str) -> None:
+    module, samples = squeeze_excite()
+    options: dict[str, Any] = {"calibration": samples, **PLAIN}
+    options |= {"target": "npu-256"} if budget == "time" else {}
+    plain, least = (odc_mlir.quantize(module, scheme=name, mixed="off", **options) for name in ("int8", SCHEME))
+    sizes = [len(made.to_circle()) for made in (plain, least)]
+    if budget == "bytes":
+        limit: dict[str, Any] = {"max_bytes": sum(sizes) // 2}
+    else:
+        times = [made.verdict["coverage"]["target"]["time_ns"] for made in (plain, least)]
+        assert times[1] < times[0]
+        limit = {"max_time_ms": sum(times) / 2 / 1e6}
+    made = odc_mlir.quantize(module, **options, **limit)
+    assert made.passed, made
+    assert SCHEME in made.verdict["choices"]["precisions"].values()
+    if budget == "bytes":
+        assert len(made.to_circle()) <= limit["max_bytes"]
+    assert made.verdict["metrics"]["sqnr_db"] > least.verdict["metrics"]["sqnr_db"] - 0.5
+
+
+def test_weights_alone_get_eight_bits_where_four_are_too_coarse() -> None:
+    rng = np.random.default_rng(3)
+    net = FloatNet(2)
+    ids = net.input(rng.integers(0, 100, (1, 6)).astype(np.int32))
+    words = net.add("GATHER", net.weights(100, 24), ids, axis=0, name="words")
+    hidden = net.add("FULLY_CONNECTED", words, net.weights(24, 24), net.weights(24), name="hidden", keep_num_dims=True)
+    scores = net.add("FULLY_CONNECTED", hidden, net.weights(8, 24), net.weights(8), name="scores", keep_num_dims=True)
+    module = net.module(scores)
+    options: dict[str, Any] = {"calibration": [[rng.integers(0, 100, (1, 6)).astype(np.int32)] for _ in range(16)]}
+    options |= {"metric": "sqnr", "rounding": "off", "correction": "off", "normalize": "off"}
+    narrow, wide = (odc_mlir.quantize(module, scheme=f"{name}_wo", limit=2.0, **options) for name in ("int4", "int8"))
+    best, least = (made.verdict["metrics"]["sqnr_db"] for made in (wide, narrow))
+    mixed = odc_mlir.quantize(module, scheme="int4_wo", limit=least + 3, **options)
+    assert mixed.passed, mixed
+    assert best > mixed.verdict["metrics"]["sqnr_db"] > least
+    assert set(mixed.verdict["choices"]["precisions"].values()) == {"int8_wo"}
+    assert len(narrow.to_circle()) < len(mixed.to_circle()) < len(wide.to_circle())
+    budget = len(mixed.to_circle()) + 16
+    small = odc_mlir.quantize(module, scheme="int8_wo", limit=2.0, max_bytes=budget, **options)
+    assert small.passed, small
+    assert len(small.to_circle()) <= budget
+    assert "int4_wo" in small.verdict["choices"]["precisions"].values()
+
+
+@pytest.mark.parametrize(("scheme", "places"), [("int8x4", [1, 3]), ("int8", [0, 1, 3])])
+def test_who_asks_for_four_bits_keeps_some_weights_of_four(scheme: str, places: list[int]) -> None:
+    """A search may not take them all: layers without weights are no part of what was asked for."""
+    examination: Any = SimpleNamespace(weights=lambda: {"conv": 100, "add": 0, "dense": 10})
+    levels = [scheme, *ladder_of(scheme)]
+    names = ["add", "conv", "mul", "dense"]
+    pricing = Pricing(make_options(scheme=scheme), {}, examination, lambda _: None, None, None, names, levels)  # type: ignore[arg-type, return-value]
+    assert pricing.of_scheme([0, 1, 3]) == places
+    assert pricing.of_scheme([0, 2]) == [0, 2]
+
+
+NORM, SOFTMAX = ["sq", "v", "ve", "r"], ["s", "e"]
+
+
+def _normalised(square: str) -> bytes:
+    """A layer, a normalisation, and a softmax, both made of operators."""
+    builder, random = ModelBuilder(), np.random.default_rng(0)
+
+    def make(name: str, operator: str, *operands: int, narrow: bool = False, **options: Any) -> int:
+        made = builder.tensor(name, (1, 4, 1 if narrow else 8))
+        builder.operator(operator, list(operands), [made], options=options)
+        return made
+
+    axis = builder.tensor("axis", (1,), "int32", data=np.array([-1], np.int32))
+    x = builder.tensor("x", (1, 4, 8))
+    w = builder.tensor("w", (8, 8), data=random.normal(size=(8, 8)).astype(np.float32))
+    epsilon = builder.tensor("eps", (), data=np.array(1e-5, np.float32))
+    gamma = builder.tensor("g", (8,), data=np.linspace(0.5, 2, 8, dtype=np.float32))
+    h = make("h", "FULLY_CONNECTED", x, w, -1, keep_num_dims=True)
+    mean = make("m", "MEAN", h, axis, narrow=True, keep_dims=True)
+    d = make("d", "SUB", h, mean)
+    sq = make("sq", "MUL", d, d) if square == "MUL" else make("sq", square, h, mean)
+    variance = make("v", "MEAN", sq, axis, narrow=True, keep_dims=True)
+    root = make("r", "RSQRT", make("ve", "ADD", variance, epsilon, narrow=True), narrow=True)
+    z = make("z", "MUL", make("y", "MUL", d, root), gamma)
+    most = make("mx", "REDUCE_MAX", z, axis, narrow=True, keep_dims=True)
+    e = make("e", "EXP", make("s", "SUB", z, most))
+    out = make("o", "DIV", e, make("t", "SUM", e, axis, narrow=True, keep_dims=True))
+    return bytes(model_bytes(builder.finish([x], [out])))
+
+
+SAMPLES = [[np.random.default_rng(k).normal(size=(1, 4, 8)).astype(np.float32)] for k in range(12)]
+
+
+@pytest.mark.parametrize("square", ["MUL", "SQUARED_DIFFERENCE"])
+def test_patterns_name_what_needs_more_bits(square: str) -> None:
+    graph = prepare(loading.load(_normalised(square))).graph
+    assert layers_of(graph, "layernorm") == NORM
+    assert layers_of(graph, "softmax") == SOFTMAX
+
+
+@pytest.mark.parametrize(("scheme", "wide"), [("int8", "int16x8"), ("uint8", "int16")])
+def test_layers_of_patterns_are_wide(scheme: str, wide: str) -> None:
+    rng = np.random.default_rng(5)
+    many = [[rng.normal(size=(1, 4, 8)).astype(np.float32)] for _ in range(48)]  # few are judged by chance
+    made = quantize(_normalised("MUL"), calibration=many, help=False, patterns="LayerNorm,softmax", scheme=scheme)
+    assert made.verdict["choices"]["precisions"] == dict.fromkeys(sorted([*NORM, *SOFTMAX]), wide)
+    plain = quantize(_normalised("MUL"), calibration=many, help=False, scheme=scheme)
+    assert made.verdict["scheme"]["sq"] != plain.verdict["scheme"]["sq"] == scheme
+    assert made.verdict["metrics"]["sqnr_db"] > plain.verdict["metrics"]["sqnr_db"]
+
+
+def test_overrides_win_over_patterns() -> None:
+    made = quantize(_normalised("MUL"), calibration=SAMPLES, help=False, patterns=["layernorm"], overrides="v:float")
+    assert made.verdict["choices"]["precisions"]["v"] == "float"
+
+
+def _mobile() -> tuple[bytes, list[list[np.ndarray]]]:
+    module, samples = rescaled_mobilenet()
+    model = export_model(module)
+    for tensor in model.subgraphs[0].tensors:
+        tensor.quantization = None
+    return bytes(write_model(model)), samples
+
+
+PLAIN_KNOWN_SENSITIVITY = {"equalize": "none", "ranges": "minmax", "rounding": "off", "correction": "off"}
+
+
+def test_a_pattern_that_is_not_there_is_said() -> None:
+    file, samples = _mobile()
+    made = quantize(file, calibration=samples, help=False, patterns="layernorm")
+    assert "the pattern layernorm is nowhere in the optimised model" in made.verdict["findings"]
+
+
+def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
+    """Nothing but the layer that the file knows is taken for what makes noise."""
+    path = tmp_path / "e.json"
+    path.write_text(json.dumps(one.document("m", "mpeir", {"h": 0.5, "nothing": 1.0})))
+    chosen: dict[str, Any] = {
+        "calibration": SAMPLES,
+        "mixed": "on",
+        "limit": 0.001,
+        "visq_file": str(path),
+        **PLAIN_KNOWN_SENSITIVITY,
+    }
+    made = quantize(_normalised("MUL"), **chosen)
+    tried = [set(point["precisions"]) for point in made.verdict["front"]]
+    known = [names for names in tried if names <= {"h"}]
+    # Codes of 16 bits in all layers are told of, however they are found.
+    assert known
+    assert all(len(names) > len(tried) for names in tried if names not in known)
+    measured = quantize(_normalised("MUL"), **{**chosen, "visq_file": None})
+    assert any(len(point["precisions"]) > 1 for point in measured.verdict["front"])
+    path.write_text(json.dumps(one.document("m", "mpeir", {"nothing": 1.0})))
+    with pytest.raises(OptionError, match="the errors are of no layer of the optimised model"):
+        quantize(_normalised("MUL"), **chosen)
+
+
+def test_what_was_equalised_can_be_written_and_done_again(tmp_path: Path) -> None:
+    file, samples = _mobile()
+    chosen: dict[str, Any] = {"calibration": samples, "help": False}
+    made = quantize(file, equalize="weights", **chosen)
+    assert made.equalization
+    assert all(entry["type"] == "ScaleOnly" and entry["act_scale"] for entry in made.equalization)
+    path = tmp_path / "pairs.json"
+    path.write_text(json.dumps(made.equalization))
+    again = quantize(file, equalize=str(path), **chosen)
+    assert again.verdict["metrics"]["sqnr_db"] == pytest.approx(made.verdict["metrics"]["sqnr_db"], abs=0.1)
+    assert [entry["front"] for entry in again.equalization] == [entry["front"] for entry in made.equalization]
+    for before, after in zip(made.equalization, again.equalization, strict=True):
+        np.testing.assert_allclose(after["act_scale"], before["act_scale"])
+    assert quantize(file, equalize="none", **chosen).equalization == []
+
+
+def test_a_file_of_pairs_is_equalised(tmp_path: Path) -> None:
+    file, samples = _mobile()
+    path = tmp_path / "pairs.json"
+    front, back = "block0/expand", "block0/depthwise"
+    path.write_text(json.dumps([{"front": front, "back": back, "type": "ScaleOnly"}]))
+    plain = quantize(file, calibration=samples, help=False)
+    made = quantize(file, calibration=samples, help=False, equalize=str(path))
+    isolated = [
+        {layer["name"]: layer["isolated"]["sqnr_db"] for layer in found.verdict["layers"]} for found in (plain, made)
+    ]
+    assert made.verdict["choices"]["equalize"] == str(path)
+    assert isolated[1][front] > isolated[0][front] + 2
+    assert isolated[1]["block1/project"] == pytest.approx(isolated[0]["block1/project"], abs=0.5), "it is not named"
+    path.write_text(json.dumps([{"front": front, "back": "block1/expand", "type": "ScaleOnly"}]))
+    with pytest.raises(OptionError, match=f"not a pair of layers that can be equalised.* '{front}' and '{back}'"):
+        quantize(file, calibration=samples, help=False, equalize=str(path))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        ({"patterns": "batchnorm"}, "unknown pattern 'batchnorm'; use layernorm or softmax"),
+        ({"patterns": "softmax", "scheme": "int16"}, "scheme 'int16' has no wider scheme for patterns"),
+        ({"visq_file": "e.json", "mixed": "off"}, "which is off; omit mixed"),
+        ({"equalize": "never"}, "unknown equalize 'never'"),
+        ({"equalize": "no_such.json"}, "cannot read the patterns"),
+    ],
+)
+def test_what_is_refused(chosen: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        quantize(_normalised("MUL"), calibration=SAMPLES, **{"help": False, **chosen})
