@@ -31,7 +31,7 @@ def limit(x: Array, low: Any, high: Any, out: Array | None = None) -> Array:
 def in_pieces(compute: Callable[[Array], Array], x: Array, dtype: DTypeLike) -> Array:
     """Return ``compute(x)`` as ``dtype`` for an element-wise function, computed in pieces."""
     if x.size <= CHUNK_ELEMENTS or isinstance(compute, np.ufunc):  # a single pass has no temporaries
-        return np.asarray(compute(x), dtype)
+        return np.asarray(compute(x) if x.ndim else compute(x.reshape(1)).reshape(()), dtype)  # not a numpy scalar
     flat, result = x.reshape(-1), np.empty(x.size, dtype)
     for start in range(0, x.size, CHUNK_ELEMENTS):
         result[start : start + CHUNK_ELEMENTS] = compute(flat[start : start + CHUNK_ELEMENTS])

@@ -118,7 +118,7 @@ def softmax_float_table(
 
 def softmax_float(x: NDArray[Any], beta: float) -> NDArray[Any]:
     """Return the softmax of float32 ``x`` along the last axis; subnormal exponentials count as 0."""
-    powers = x - reduce(np.maximum, x, (-1,), keep=True)
+    powers = x - reduce(np.maximum, x, (-1,), keep=True) if x.size else x.copy()
     if beta != 1:
         powers *= np.float32(beta)
     exp(powers, powers)

@@ -109,6 +109,16 @@ def grown_cases(name: str, target: int) -> dict[str, Case]:
     return found
 
 
+def given(made: Node, inputs: list[Array]) -> Node:
+    """The operator for inputs of other shapes."""
+    arrays = iter(inputs)
+    operands = [
+        info if info is None or info.is_const or info.is_variable else replace(info, shape=next(arrays).shape)
+        for info in made.operands
+    ]
+    return replace(made, operands=tuple(operands), results=tuple(replace(info, shape=None) for info in made.results))
+
+
 def _grow(made: Node, inputs: list[Array], axis: int, factor: int, *, sizes: bool) -> Case:
     """Repeat the inputs of highest rank ``factor`` times along an axis; ``sizes``: also multiply constant sizes."""
     rank = max((array.ndim for array in inputs), default=1)

@@ -77,7 +77,7 @@ def broadcasting(
                 check(a.shape, b.shape)
             chosen = few if few is not None and math.prod(shape) <= CHUNK_ELEMENTS else compute
             a_shape, b_shape = a.shape, b.shape
-        return [chosen(a, b) if spread is None else chosen(*spread(a, b))]
+        return [np.asarray(chosen(a, b) if spread is None else chosen(*spread(a, b)))]  # of scalars too
 
     return execute
 

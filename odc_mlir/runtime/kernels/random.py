@@ -64,7 +64,7 @@ def multinomial(node: Node) -> Execute:
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
         logits, samples = logits_of(operands), int(single(node, samples_of(operands), "the number of samples"))
-        if logits.ndim != 2 or samples < 0 or (logits.size and not np.isfinite(logits).any(axis=1).all()):
+        if logits.ndim != 2 or samples < 0 or not np.isfinite(logits).any(axis=1).all():
             raise input_error(node, f"cannot draw {samples} samples from logits {list(logits.shape)}")
         check_elements(node, (3, len(logits), samples + logits.shape[1]), "float64")  # weights, sums and draws
         return [philox.multinomial(_generator(node), logits, samples).astype(dtype)]

@@ -16,12 +16,12 @@ from odc_mlir.runtime.kernels.unary import unary
 
 def real(node: Node) -> Execute:
     """Compute the real part."""
-    return unary(node, lambda x: np.ascontiguousarray(x.real))
+    return unary(node, lambda x: x.real.copy())
 
 
 def imag(node: Node) -> Execute:
     """Compute the imaginary part."""
-    return unary(node, lambda x: np.ascontiguousarray(x.imag))
+    return unary(node, lambda x: x.imag.copy())
 
 
 def complex_abs(node: Node) -> Execute:

@@ -50,7 +50,7 @@ def unary(node: Node, compute: Function) -> Execute:
     x_of = fetch(node, 0)
 
     def execute(operands: Sequence[Array | None]) -> list[Array]:
-        return [compute(x_of(operands))]
+        return [np.asarray(compute(x_of(operands)))]
 
     return execute
 
