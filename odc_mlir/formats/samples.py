@@ -10,6 +10,7 @@ below ``/tensor`` or ``/tensor/K``; one whose name is a folder of others is ``NA
 from __future__ import annotations
 
 import io
+import math
 import os
 import re
 import zipfile
@@ -27,6 +28,7 @@ from odc_mlir.errors import InputError, OdcError, OptionError, parsing
 from odc_mlir.formats.kinds import ARRAYS, OWN_MARK, UNKNOWN
 from odc_mlir.formats.outputs import check_output, write_file
 from odc_mlir.formats.quantities import counted
+from odc_mlir.ops.constants import MAX_ELEMENTS, MAX_RANK
 
 _MAX_EXPANSION = 200
 _EXPANSION_SLACK_BYTES = 256 << 20
@@ -385,6 +387,11 @@ def random_inputs(
 
 
 def _random(random: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...], limit: int | None) -> Array:
+    if len(shape) > MAX_RANK or math.prod(shape) > MAX_ELEMENTS:
+        raise InputError(
+            f"an input of rank {len(shape)} and {math.prod(shape):.3g} elements is too large",
+            hint=f"the rank may be {MAX_RANK}, and memory must hold it",
+        )
     if dtype.kind == "b":
         return random.integers(0, 2, shape).astype(dtype)
     if dtype.kind in "iu" and (dtype.itemsize > 2 or limit is not None):

@@ -13,6 +13,7 @@ from odc_mlir.ops.sparse import Sparsity, densify
 from odc_mlir.ops.spec import Array, Blockwise, TensorInfo
 
 MAX_RANK = 32
+MAX_ELEMENTS = 1 << 47  # no process can address a tensor of more
 
 _BLOCK_ELEMENTS = 32
 _BLOCK_BYTES = {"ggml_q4_0": 18, "ggml_q4_1": 20, "ggml_q8_0": 34, "ggml_q8_1": 36}

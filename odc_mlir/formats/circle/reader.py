@@ -44,6 +44,7 @@ from odc_mlir.formats.circle.model import (
     VariantSubType,
 )
 from odc_mlir.formats.circle.schema import Schema, SchemaField, Table, circle_schema, schema_of, subgraph_fields
+from odc_mlir.ops.constants import MAX_ELEMENTS, MAX_RANK
 from odc_mlir.ops.dtypes import DTYPES
 
 Record = dict[str, Any]
@@ -283,10 +284,6 @@ class Decoder:
             raise error.within(f"[{index}]") from None
 
 
-# No process can address a tensor of more elements.
-MAX_ELEMENTS = 1 << 47
-
-
 def check_model(model: Model) -> None:
     """Raise MalformedError where an index or a shape is impossible, or a tensor is used before it has a value."""
     if not model.subgraphs:
@@ -356,6 +353,8 @@ def _check_shape(tensor: Tensor) -> None:
             continue
         if min(dims, default=0) < -1:
             raise MalformedError(f"{list(dims)} has a negative dimension other than -1 (unknown)", path=name)
+        if len(dims) > MAX_RANK:
+            raise MalformedError(f"the rank is {len(dims)}; at most {MAX_RANK} is supported", path=name)
         if prod(max(dim, 1) for dim in dims) > MAX_ELEMENTS:
             raise MalformedError(f"{list(dims)} has more elements than fit in any memory", path=name)
     if shape is not None and signature and len(signature) != len(shape):

@@ -285,6 +285,12 @@ def test_no_random_strings() -> None:
         random_inputs([(np.dtype(object), (1,))], 1)
 
 
+@pytest.mark.parametrize("shape", [(1,) * 5000, (10**20, 4), (2**40, 2**40)])
+def test_no_random_data_of_impossible_shapes(shape: tuple[int, ...]) -> None:
+    with pytest.raises(InputError, match=r"an input of rank \d+ and .* elements is too large"):
+        random_inputs([(np.dtype(np.float32), shape)], 1)
+
+
 def test_names_that_are_folders_of_others_in_hdf5(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
     names = {"w": 1, "w/scale": 2, "w/value": 3, "w/value/scale": 4, "v": 5}
