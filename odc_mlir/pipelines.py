@@ -79,13 +79,7 @@ STAGES = (
     ),
     Stage(
         "partition",
-        (
-            "odc-set-target",
-            "odc-fix-batch",
-            "odc-apply-annotations",
-            "npu-mark-supported",
-            *FORMING,
-        ),
+        ("odc-set-target", "odc-fix-batch", "odc-apply-annotations", "npu-mark-supported", *FORMING),
         "divided into host operators and segments for the target",
     ),
     Stage(

@@ -551,11 +551,7 @@ _Address = tuple[int, int, NDArray[np.float32]]
 
 
 def _addresses(
-    tensors: Mapping[TensorKey, TensorStatistics],
-    model: Model,
-    named: Sequence[Sequence[Tensor]],
-    *,
-    of_inputs: bool,
+    tensors: Mapping[TensorKey, TensorStatistics], model: Model, named: Sequence[Sequence[Tensor]], *, of_inputs: bool
 ) -> Iterator[_Address]:
     """Subgraph, operator or input index, and extremes of each tensor that has been recorded."""
     for number, subgraph in enumerate(model.subgraphs):

@@ -18,14 +18,7 @@ from xdsl.printer import Printer
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle_attributes import (
-    NONE_TYPE,
-    OPAQUE_TYPES,
-    BlobAttr,
-    QParamsAttr,
-    QuantRecord,
-    TensorAttr,
-)
+from odc_mlir.dialects.circle_attributes import NONE_TYPE, OPAQUE_TYPES, BlobAttr, QParamsAttr, QuantRecord, TensorAttr
 from odc_mlir.dialects.circle_ops import RECORD_NAMES, CircleOp, has_operator, op_class, operator_names
 from odc_mlir.dialects.circle_options import SymbolOption
 from odc_mlir.dialects.circle_types import (

@@ -48,11 +48,7 @@ class Pictures:
 
 
 def read_calibration(
-    source: Source,
-    inputs: Sequence[TensorInfo],
-    *,
-    most: int | None = None,
-    pictures: Pictures | None = None,
+    source: Source, inputs: Sequence[TensorInfo], *, most: int | None = None, pictures: Pictures | None = None
 ) -> Samples:
     """The samples in ``source`` for a model with these ``inputs``, in an order that does not depend on the system.
 

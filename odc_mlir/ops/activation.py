@@ -73,12 +73,7 @@ verify_prelu = verified(verify_same_dtype, prelu)
 
 _op = OperatorFamily(__name__)
 _unary = OperatorFamily(
-    __name__,
-    options=None,
-    version=3,
-    traits=ELEMENTWISE,
-    infer="infer.common:unary",
-    verify="elementwise:verify_unary",
+    __name__, options=None, version=3, traits=ELEMENTWISE, infer="infer.common:unary", verify="elementwise:verify_unary"
 )
 
 SPECS = (

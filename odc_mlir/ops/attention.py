@@ -66,12 +66,7 @@ _op = OperatorFamily(__name__, verify=None)
 
 SPECS = (
     _op("INSTANCE_NORM", "input gamma beta", "normalisation over the pixels of each image"),
-    _op(
-        "RMS_NORM",
-        "input gamma",
-        "division by the root mean square of the last axis",
-        quant=QuantRule(left=(1,)),
-    ),
+    _op("RMS_NORM", "input gamma", "division by the root mean square of the last axis", quant=QuantRule(left=(1,))),
     _op("ROPE", "input sin_table cos_table", "rotary position embedding", options="RoPEOptions"),
     _op(
         "ATTENTION",

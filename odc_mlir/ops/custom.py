@@ -271,12 +271,7 @@ KNOWN: Mapping[str, OpSpec] = MappingProxyType(
             macs="odc_mlir.ops.infer.mediapipe:transposed_macs",
         ),
         "Erf": _known(
-            "Erf",
-            "input",
-            "output",
-            "custom:erf",
-            "error function",
-            traits=frozenset({Trait.PURE, Trait.ELEMENTWISE}),
+            "Erf", "input", "output", "custom:erf", "error function", traits=frozenset({Trait.PURE, Trait.ELEMENTWISE})
         ),
         "FusedBatchNormV3": _known(
             "FusedBatchNormV3",
@@ -382,8 +377,7 @@ def known_spec(code: str) -> OpSpec | None:
 def _without_options(rule: QuantRule) -> QuantRule:
     """Return ``rule`` without axes that depend on builtin options, which a custom operator lacks."""
     return replace(
-        rule,
-        stored=MappingProxyType({place: None if callable(axis) else axis for place, axis in rule.stored.items()}),
+        rule, stored=MappingProxyType({place: None if callable(axis) else axis for place, axis in rule.stored.items()})
     )
 
 

@@ -94,13 +94,7 @@ def table(
     head = tag(
         "tr",
         *(
-            tag(
-                "th",
-                tag("button", column.title, type="button"),
-                scope="col",
-                title=column.hint,
-                class_=column.class_,
-            )
+            tag("th", tag("button", column.title, type="button"), scope="col", title=column.hint, class_=column.class_)
             for column in columns
         ),
     )

@@ -404,12 +404,7 @@ class OnertExecutor(Executor):
     """Runs ``graph`` with onert. Only outputs are visible: other tensors share memory."""
 
     def __init__(
-        self,
-        graph: Graph,
-        *,
-        max_bytes: int | None = None,
-        resize: bool = False,
-        context: Context | None = None,
+        self, graph: Graph, *, max_bytes: int | None = None, resize: bool = False, context: Context | None = None
     ) -> None:
         part = cut_out(graph, graph.tensors, range(len(graph.nodes)), all_tensors=False)
         super().__init__(graph, [OnertUnit(graph, part)], max_bytes=max_bytes, resize=resize, context=context)

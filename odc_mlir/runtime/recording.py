@@ -88,11 +88,7 @@ class Recorder:
         self._run += 1
         try:
             outputs = executor.run(
-                inputs,
-                observe=observe,
-                watch=self,
-                watch_calls=self.watch_call,
-                watch_together=self.watch_together,
+                inputs, observe=observe, watch=self, watch_calls=self.watch_call, watch_together=self.watch_together
             )
         except BaseException:
             if self._seen == self._run:

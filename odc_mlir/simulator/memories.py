@@ -110,12 +110,7 @@ class Memories:
         for region in (Region.ARENA, Region.INPUTS, Region.OUTPUTS):
             size = sizes[region]
             self.regions[int(region)] = SimulatedMemory(
-                region.name.lower(),
-                size,
-                data=bytes_of(size),
-                port=target.sram,
-                resources=sram,
-                region=region,
+                region.name.lower(), size, data=bytes_of(size), port=target.sram, resources=sram, region=region
             )
         self.tile = SimulatedMemory("tile buffer", local.tile_bytes, data=bytes_of(local.tile_bytes), resources=tile)
         self.weights = SimulatedMemory("weight buffer", local.weight_bytes, data=bytes_of(local.weight_bytes))

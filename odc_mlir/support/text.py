@@ -67,12 +67,7 @@ _DENSE_ELEMENTS = 1 << 24
 
 # Attributes and types that print as an alias when their text is longer than this.
 _ALIAS_CHARACTERS = 64
-_ALIASES = {
-    "quant.uniform": "!per_axis",
-    "circle.qparams": "#qparams",
-    NameLoc.name: "#loc",
-    FusedLoc.name: "#loc",
-}
+_ALIASES = {"quant.uniform": "!per_axis", "circle.qparams": "#qparams", NameLoc.name: "#loc", FusedLoc.name: "#loc"}
 _BROKEN = {
     "builtin.module": 120,
     "npu.program": 480,

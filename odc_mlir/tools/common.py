@@ -29,15 +29,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from odc_mlir._version import __version__
 from odc_mlir.errors import OdcError, bounded, printable, shortened
 from odc_mlir.start import EXIT_INTERRUPTED, current_handler
-from odc_mlir.tools.files import (
-    STDOUT_NAME,
-    discard,
-    error_text,
-    naming,
-    opened,
-    replace_closed_streams,
-    shown,
-)
+from odc_mlir.tools.files import STDOUT_NAME, discard, error_text, naming, opened, replace_closed_streams, shown
 
 if TYPE_CHECKING:
     from typing import TextIO
@@ -102,12 +94,7 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
             return body(arguments)
 
     return guarded(
-        parser.prog,
-        call,
-        verbose=arguments.verbose,
-        quiet=arguments.quiet,
-        debug=arguments.debug,
-        argv=argv,
+        parser.prog, call, verbose=arguments.verbose, quiet=arguments.quiet, debug=arguments.debug, argv=argv
     )
 
 
@@ -174,12 +161,7 @@ def guarded(
 
 
 def _outcome(
-    prog: str,
-    call: Callable[[], int | None],
-    verbose: int,
-    quiet: bool,
-    debug: bool,
-    argv: Sequence[str] | None,
+    prog: str, call: Callable[[], int | None], verbose: int, quiet: bool, debug: bool, argv: Sequence[str] | None
 ) -> int:
     """Return the exit code of ``call()``; raises KeyboardInterrupt only."""
     try:

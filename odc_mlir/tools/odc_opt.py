@@ -71,13 +71,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="what to write: mlir (default), circle, npu-listing, …",
     )
     run = parser.add_argument_group("what to run")
-    add_input(
-        run,
-        "--npu",
-        metavar="NAME|FILE.toml",
-        stdin=False,
-        help="the NPU to compile for (default: npu-256)",
-    )
+    add_input(run, "--npu", metavar="NAME|FILE.toml", stdin=False, help="the NPU to compile for (default: npu-256)")
     run.add_argument(
         "-p", "--passes", dest="steps", action=_Collect, default=[], metavar="PIPELINE", help="run these passes"
     )

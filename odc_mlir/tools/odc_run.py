@@ -172,12 +172,7 @@ def _body(arguments: argparse.Namespace) -> None:
     from odc_mlir.runtime.package import Package
     from odc_mlir.runtime.reporting.clocks import LatencyProfile
     from odc_mlir.tools.measure import MemoryPoll, describe_values
-    from odc_mlir.tools.run_stages import (
-        backend_of_settings,
-        session_of_settings,
-        session_text,
-        threads_of_settings,
-    )
+    from odc_mlir.tools.run_stages import backend_of_settings, session_of_settings, session_text, threads_of_settings
 
     shapes = _parse_shapes(arguments.shape_run or arguments.shape_prepare)
     memory = MemoryPoll(arguments.mem_poll)

@@ -47,13 +47,7 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("parity", "strict"),
         help="parity: one latency per transfer; strict: also a limited number of bursts in flight (%(default)s)",
     )
-    add_input(
-        parser,
-        "--target",
-        metavar="NAME|FILE.toml",
-        stdin=False,
-        help="the NPU to run on (default: the file's)",
-    )
+    add_input(parser, "--target", metavar="NAME|FILE.toml", stdin=False, help="the NPU to run on (default: the file's)")
     parser.add_argument("--cycle-limit", type=int, metavar="N", help="stop with an error after so many cycles")
     parser.add_argument("--timing-only", action="store_true", help="compute no values: the same cycles, faster")
     return parser

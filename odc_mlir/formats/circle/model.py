@@ -160,11 +160,7 @@ class Tensor:
             params is not None
             and not params.per_tensor
             and shape
-            and shape[params.axis]
-            not in (
-                None,
-                len(params.scales),
-            )
+            and shape[params.axis] not in (None, len(params.scales))
         ):
             raise ModelError(
                 f"{len(params.scales)} scales along dimension {params.axis}, which has extent {shape[params.axis]}",

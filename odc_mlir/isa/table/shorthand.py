@@ -72,10 +72,7 @@ def signed(name: str, bits: int, doc: str) -> Field:
 
 def limits() -> tuple[Field, ...]:
     """Limits of a result."""
-    return (
-        signed("act_min", 16, "smallest code of the result"),
-        signed("act_max", 16, "largest code of the result"),
-    )
+    return (signed("act_min", 16, "smallest code of the result"), signed("act_max", 16, "largest code of the result"))
 
 
 def clamp() -> tuple[Field, ...]:

@@ -223,11 +223,7 @@ PFILL = Instruction(
     "pfill",
     0x18,
     Queue.WEIGHT,
-    (
-        param("target", "first entry"),
-        count("count", 12, "entries"),
-        *scale("out", "scale of each entry"),
-    ),
+    (param("target", "first entry"), count("count", 12, "entries"), *scale("out", "scale of each entry")),
     "fill entries of the parameter buffer with one scale, without bias",
     _pfill,
     Cost(f"shortest = {BIAS_BYTES} * count / sram.bytes_per_cycle"),

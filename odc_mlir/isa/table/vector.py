@@ -105,8 +105,7 @@ VOP = Instruction(
     (
         enum("kind", 4, "what is computed", *VOP_KINDS),
         flag(
-            "accumulated",
-            "operand a comes from the accumulator buffer, scaled by param records with zero point a_zero",
+            "accumulated", "operand a comes from the accumulator buffer, scaled by param records with zero point a_zero"
         ),
         flag("lut", "map the result through a table"),
         type_of("a_type", "codes of a"),

@@ -124,11 +124,7 @@ class Opened:
 
 
 def open_artefact(
-    artefact: Artefact,
-    original: Graph,
-    shapes: Shapes,
-    options: ExecutorOptions,
-    inputs: Sequence[Array] | None = None,
+    artefact: Artefact, original: Graph, shapes: Shapes, options: ExecutorOptions, inputs: Sequence[Array] | None = None
 ) -> Opened:
     """Return executors for a result, ready for inputs of ``shapes``; broken parts are noted, nothing is raised.
 

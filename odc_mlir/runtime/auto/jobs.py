@@ -64,11 +64,7 @@ QUEUED = "queued"
 """The step before a process starts, if others are at work."""
 
 PHASES: Mapping[Milestone, Phase] = MappingProxyType(
-    {
-        Milestone.QUANTIZING: Phase.QUANTIZING,
-        Milestone.QUANTIZED: Phase.CHECKING,
-        Milestone.COMPILING: Phase.COMPILING,
-    }
+    {Milestone.QUANTIZING: Phase.QUANTIZING, Milestone.QUANTIZED: Phase.CHECKING, Milestone.COMPILING: Phase.COMPILING}
 )
 """Phases by the step that begins them."""
 

@@ -14,14 +14,7 @@ from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import ResultType, Shape
 from odc_mlir.plugins.foreign import contained, raised
-from odc_mlir.runtime.devices.base import (
-    Device,
-    DeviceProgram,
-    DirectProgram,
-    DivisibleProgram,
-    ModelledProgram,
-    Port,
-)
+from odc_mlir.runtime.devices.base import Device, DeviceProgram, DirectProgram, DivisibleProgram, ModelledProgram, Port
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.specialization import SpecializedGraph

@@ -107,11 +107,7 @@ class _Counter:
         return called
 
     def _result(
-        self,
-        index: int,
-        position: int,
-        called: Mapping[int, tuple[Graph, Measured]],
-        tensors: Sequence[TensorInfo],
+        self, index: int, position: int, called: Mapping[int, tuple[Graph, Measured]], tensors: Sequence[TensorInfo]
     ) -> TensorInfo:
         """Return a result with a likely shape."""
         declared = tensors[index]
@@ -123,11 +119,7 @@ class _Counter:
         return replace(declared, shape=_likely(shape))
 
     def _work(
-        self,
-        item: GraphNode,
-        node: Node,
-        called: Mapping[int, tuple[Graph, Measured]],
-        tensors: Sequence[TensorInfo],
+        self, item: GraphNode, node: Node, called: Mapping[int, tuple[Graph, Measured]], tensors: Sequence[TensorInfo]
     ) -> Work:
         own = Work(node.macs, host_ns(node, self._rates))
         totals = {index: _sum(found.works) for index, (_, found) in called.items()}

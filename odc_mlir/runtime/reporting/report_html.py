@@ -446,11 +446,7 @@ def _engines(engines: Mapping[str, Mapping[str, float]]) -> Html:
     total = max((sum(entry.values()) for entry in engines.values()), default=0)
     states = ("busy_cycles", "stall_cycles", "idle_cycles")
     names = [state.partition("_")[0] for state in states]
-    columns = (
-        Column("engine"),
-        *(Column(name, number=True) for name in names),
-        Column("share of the time"),
-    )
+    columns = (Column("engine"), *(Column(name, number=True) for name in names), Column("share of the time"))
     rows = [
         (
             joined((tag("strong", engine), f" {_ENGINES.get(engine, '')}")),

@@ -300,9 +300,7 @@ def softmax(m: Machine, v: Values) -> InstructionCost:
     q, e = check_scale(v, "beta")
     vector, count = m.target.vector, rows * columns
     work = InstructionCost(
-        start=vector.softmax_start_cycles,
-        shortest=_softmax_passes(m, count, wide=wide),
-        lanes=count,
+        start=vector.softmax_start_cycles, shortest=_softmax_passes(m, count, wide=wide), lanes=count
     )
     area = box(v["input"], row, rows, v["in_stride"])
     source = m.access.read(m.memories.tile, area, moved=_SOFTMAX_PASSES * count * item)

@@ -292,12 +292,7 @@ class Loops:
         self._builder = outer
 
     def sum_in_blocks(
-        self,
-        first: SSAValue,
-        end: SSAValue,
-        step: int,
-        add: Callable[[SSAValue, SSAValue], SSAValue],
-        zero: SSAValue,
+        self, first: SSAValue, end: SSAValue, step: int, add: Callable[[SSAValue, SSAValue], SSAValue], zero: SSAValue
     ) -> SSAValue:
         """Add up floats: ``for i in range(first, end, step): sum = add(i, sum)``.
 

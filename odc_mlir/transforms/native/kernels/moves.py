@@ -55,15 +55,7 @@ def copy(w: Loops, helpers: Helpers) -> None:
     _copy(w, w.constant(0), w.constant(0), w["count"])
 
 
-@kernel(
-    input=BYTES,
-    output=BYTES,
-    rows=INDEX,
-    row_bytes=INDEX,
-    input_pitch=INDEX,
-    first=INDEX,
-    pitch=INDEX,
-)
+@kernel(input=BYTES, output=BYTES, rows=INDEX, row_bytes=INDEX, input_pitch=INDEX, first=INDEX, pitch=INDEX)
 def copy_rows(w: Loops, helpers: Helpers) -> None:
     """Copy rows of bytes into rows of another pitch, from byte ``first`` on, and write nothing beside them."""
     whole = w.sub(w["row_bytes"], w.logical_and(w["row_bytes"], CHUNK - 1))

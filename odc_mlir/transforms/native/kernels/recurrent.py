@@ -14,19 +14,7 @@ from xdsl.dialects import arith
 from xdsl.dialects.builtin import VectorType
 from xdsl.ir import Attribute, SSAValue
 
-from odc_mlir.transforms.native.kernels.loops import (
-    BYTES,
-    INDEX,
-    REALS,
-    SHORTS,
-    WORDS,
-    Loops,
-    f32,
-    i8,
-    i16,
-    i32,
-    lanes,
-)
+from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, REALS, SHORTS, WORDS, Loops, f32, i8, i16, i32, lanes
 from odc_mlir.transforms.native.kernels.mathematics import OPERATIONS, clamped
 from odc_mlir.transforms.native.kernels.products import FIELDS
 from odc_mlir.transforms.native.kernels.registry import LANES, SUMS, Helpers, kernel, within

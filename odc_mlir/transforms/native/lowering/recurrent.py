@@ -74,12 +74,7 @@ class _SequenceSizes:
         self.padded = -(-self.channels // LANES) * LANES
         self.time_outer = bool(option(node, "time_major"))
         self.steps, self.sequences = (self.outer, self.inner) if self.time_outer else (self.inner, self.outer)
-        self.arguments = {
-            "outer": self.outer,
-            "inner": self.inner,
-            "channels": self.channels,
-            "padded": self.padded,
-        }
+        self.arguments = {"outer": self.outer, "inner": self.inner, "channels": self.channels, "padded": self.padded}
 
     def by_gate(self, parts: list[NDArray[Any]]) -> NDArray[Any]:
         """Return arrays of the gates by channel, their first axis, side by side and padded by zeros."""

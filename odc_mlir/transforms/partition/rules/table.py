@@ -15,10 +15,7 @@ from odc_mlir.ops.quantization import QuantKind
 from odc_mlir.ops.spec import Node, OpSpec, Trait
 from odc_mlir.transforms.partition.plans.plans import PATTERNS
 from odc_mlir.transforms.partition.rules import checks as check
-from odc_mlir.transforms.partition.rules import (
-    matrix_checks,
-    operator_checks,
-)
+from odc_mlir.transforms.partition.rules import matrix_checks, operator_checks
 from odc_mlir.transforms.partition.rules.checks import PlacementLimits
 
 
@@ -131,11 +128,7 @@ _SUMS = (
     Rule("channels", "channels fit the instruction", check.channels),
     _ACTIVATION,
 )
-_PRODUCT = (
-    _WEIGHTS,
-    Rule("constant-bias", "the bias is constant or absent", check.constant(2)),
-    *_SUMS,
-)
+_PRODUCT = (_WEIGHTS, Rule("constant-bias", "the bias is constant or absent", check.constant(2)), *_SUMS)
 
 _WINDOW = Rule(
     "stride-dilation",
@@ -153,11 +146,7 @@ _POOL = (
         "window",
         "window and strides fit the instruction",
         check.option_in_field(
-            "pool",
-            filter_height="kernel_height",
-            filter_width="kernel_width",
-            stride_h="stride_y",
-            stride_w="stride_x",
+            "pool", filter_height="kernel_height", filter_width="kernel_width", stride_h="stride_y", stride_w="stride_x"
         ),
     ),
     Rule("image", "the window fits the image", check.windows_meet_image),
