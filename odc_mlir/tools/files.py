@@ -80,6 +80,23 @@ def add_trust_code(container: Container) -> None:
     )
 
 
+def add_execution_flags(group: Container) -> None:
+    """Add the flags of commands that compile and run models."""
+    add_input(
+        group, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
+    )
+    group.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
+    group.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
+    add_trust_code(group)
+    group.add_argument(
+        "--numerics",
+        default="fixed",
+        choices=("fixed", "litert"),
+        help="where the two differ: fixed: integer arithmetic only, as on the NPU; litert: as LiteRT's reference "
+        "kernels, on the host (%(default)s)",
+    )
+
+
 def add_any_reader(container: Container) -> None:
     """Add the flag of commands that write models in a format given by the file's suffix."""
     container.add_argument(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import InputError, OptionError
 from odc_mlir.formats.kinds import DOT, json_kind
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool, usage_error
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_trust_code, shown
+from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, shown
 
 if TYPE_CHECKING:
     from odc_mlir.ops.spec import Array, TensorInfo
@@ -48,19 +48,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--rtol", type=_tolerance, default=1e-4, metavar="X", help="relative tolerance, not for integers (%(default)s)"
     )
-    parser.add_argument(
-        "--numerics",
-        default="fixed",
-        choices=("fixed", "litert"),
-        help="where the two differ: fixed: integer arithmetic only, as on the NPU; litert: as LiteRT's reference "
-        "kernels, on the host (%(default)s)",
-    )
-    add_input(
-        parser, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
-    )
-    parser.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
-    parser.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
-    add_trust_code(parser)
+    add_execution_flags(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document with every tensor and measure")
     add_output(parser, "--visq", metavar="FILE.json", kind=VISQ, help="write tensor errors in the format of ONE's visq")
     add_output(parser, "--dot", metavar="FILE.dot", kind=DOT, help="write A's graph, coloured by tensor errors")

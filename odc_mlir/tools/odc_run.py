@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from odc_mlir.errors import InputError, OptionError, UnsupportedError
 from odc_mlir.formats.kinds import ARRAYS, PROFILE, TRACE, UNKNOWN
 from odc_mlir.tools.common import base_parser, run_tool, size
-from odc_mlir.tools.files import add_input, add_output, add_overwrite, add_trust_code
+from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite
 from odc_mlir.tools.measure import TIMES, csv_path
 from odc_mlir.tools.run_stages import QUANTIZED_SUFFIXES, add_stage_flags, staged_model
 
@@ -40,19 +40,7 @@ def build_parser() -> argparse.ArgumentParser:
         choices=("auto", "host", "npu", "native", "litert", "onert"),
         help="auto (default): host for a model, the compiled target for a package; npu compiles a model first",
     )
-    add_input(
-        where, "--target", default="npu-256", metavar="NAME|FILE.toml", stdin=False, help="for compiling (%(default)s)"
-    )
-    where.add_argument("--memory", default="flash", choices=("flash", "sram"), help="for compiling (%(default)s)")
-    where.add_argument("--strict", action="store_true", help="fail instead of falling back to the host")
-    add_trust_code(where)
-    where.add_argument(
-        "--numerics",
-        default="fixed",
-        choices=("fixed", "litert"),
-        help="where the two differ: fixed: integer arithmetic only, as on the NPU; litert: as LiteRT's reference "
-        "kernels, on the host (%(default)s)",
-    )
+    add_execution_flags(where)
     where.add_argument("--signature", metavar="NAME", help="run the subgraph of this signature")
     where.add_argument("--max-bytes", type=size, metavar="N", help="limit on the bytes of live operands and results")
     where.add_argument("--threads", type=int, metavar="N", help="threads of native code (NUM_THREADS, else 1)")
