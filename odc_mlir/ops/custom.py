@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -31,7 +31,7 @@ from odc_mlir.ops.infer.common import (
 )
 from odc_mlir.ops.quantization import QuantRule, real_only
 from odc_mlir.ops.registry import CustomOps
-from odc_mlir.ops.spec import Node, Operand, OpSpec, ResultType, Shape, Trait
+from odc_mlir.ops.spec import ELEMENTWISE, Node, Operand, OperatorFamily, OpSpec, ResultType, Shape
 
 
 def custom_options(node: Node) -> Mapping[str, Any]:
@@ -237,119 +237,92 @@ ALIASES: Mapping[str, Alias] = MappingProxyType(
 )
 
 
-def _known(code: str, operands: str, results: str, kernel: str, summary: str, **fields: Any) -> OpSpec:
-    """Return the entry of a custom operator; names ending in ``?`` are optional."""
-    module, _, function = kernel.partition(":")
-    rules = f"odc_mlir.ops.infer.{module}" if module == "mediapipe" else _INFER
-    return OpSpec(
-        name=_label(code),
-        operands=tuple(Operand(name.rstrip("?"), optional=name.endswith("?")) for name in operands.split()),
-        results=tuple(Operand(name.rstrip("?"), optional=name.endswith("?")) for name in results.split()),
-        infer=f"{rules}:{function}",
-        kernel=f"{_KERNELS}.{kernel}",
-        max_version=ANY_VERSION,
-        quant=_CUSTOM,
-        summary=summary,
-        **fields,
-    )
-
-
 def _label(code: str) -> str:
     """Return the name of the operator in messages."""
     return f"CUSTOM({code})"
 
 
-KNOWN: Mapping[str, OpSpec] = MappingProxyType(
-    {
-        "Convolution2DTransposeBias": _known(
-            "Convolution2DTransposeBias",
-            "input filter bias",
-            "output",
-            "mediapipe:convolution_2d_transpose_bias",
-            "MediaPipe's transposed convolution with bias, equivalent to TRANSPOSE_CONV",
-            verify="odc_mlir.ops.infer.mediapipe:verify_convolution_2d_transpose_bias",
-            macs="odc_mlir.ops.infer.mediapipe:transposed_macs",
-        ),
-        "Erf": _known(
-            "Erf", "input", "output", "custom:erf", "error function", traits=frozenset({Trait.PURE, Trait.ELEMENTWISE})
-        ),
-        "FusedBatchNormV3": _known(
-            "FusedBatchNormV3",
-            "input scale offset mean variance",
-            "output batch_mean? batch_variance? reserve_1? reserve_2? reserve_3?",
-            "custom:fused_batch_norm",
-            "normalisation of channels by given statistics, or in training by those of the batch",
-        ),
-        "Landmarks2TransformMatrix": _known(
-            "Landmarks2TransformMatrix",
-            "landmarks",
-            "matrix",
-            "mediapipe:landmarks_2_transform_matrix",
-            "MediaPipe's matrix from a crop around landmarks to the image",
-            verify="odc_mlir.ops.infer.mediapipe:verify_landmarks_2_transform_matrix",
-        ),
-        "MatrixBandPart": _known(
-            "MatrixBandPart",
-            "input lower upper",
-            "output",
-            "custom:matrix_band_part",
-            "matrices with zeros outside a band around their diagonals",
-        ),
-        "MaxPoolWithArgmax": _known(
-            "MaxPoolWithArgmax",
-            "input",
-            "output argmax",
-            "custom:max_pool_with_argmax",
-            "maximum of each window and its flat index in the input",
-        ),
-        "MaxPoolingWithArgmax2D": _known(
-            "MaxPoolingWithArgmax2D",
-            "input",
-            "output argmax",
-            "mediapipe:max_pooling_with_argmax_2d",
-            "MediaPipe's maximum of each window and its index in the window",
-            verify="odc_mlir.ops.infer.mediapipe:verify_max_pooling_with_argmax_2d",
-        ),
-        "MaxUnpooling2D": _known(
-            "MaxUnpooling2D",
-            "input argmax",
-            "output",
-            "mediapipe:max_unpooling_2d",
-            "MediaPipe's unpooling: each value at its index in the window, zeros elsewhere",
-            verify="odc_mlir.ops.infer.mediapipe:verify_max_unpooling_2d",
-        ),
-        "StatelessRandomUniform": _known(
-            "StatelessRandomUniform",
-            "shape seed",
-            "output",
-            "random:stateless_random_uniform",
-            "uniform random numbers from 0 to 1, determined by two seeds",
-        ),
-        "TransformLandmarks": _known(
-            "TransformLandmarks",
-            "landmarks matrix",
-            "output",
-            "mediapipe:transform_landmarks",
-            "MediaPipe's landmarks transformed by a matrix",
-            verify="odc_mlir.ops.infer.mediapipe:verify_transform_landmarks",
-        ),
-        "TransformTensorBilinear": _known(
-            "TransformTensorBilinear",
-            "input matrix",
-            "output",
-            "mediapipe:transform_tensor_bilinear",
-            "MediaPipe's crop of an image by a matrix, zero outside the image",
-            verify="odc_mlir.ops.infer.mediapipe:verify_transform_tensor_bilinear",
-        ),
-        "TFLite_Detection_PostProcess": _known(
-            "TFLite_Detection_PostProcess",
-            "boxes scores anchors",
-            "boxes classes scores count",
-            "detection:detection_post_process",
-            "decoding and non-maximum suppression of boxes",
-        ),
-    }
-)
+_custom = OperatorFamily(__name__, "custom", options=None, version=ANY_VERSION, verify=None, quant=_CUSTOM)
+_mediapipe = replace(_custom, module="odc_mlir.ops.infer.mediapipe", kernels="mediapipe", verify="")
+
+_KNOWN = {
+    "Convolution2DTransposeBias": partial(
+        _mediapipe,
+        takes="input filter bias",
+        summary="MediaPipe's transposed convolution with bias, equivalent to TRANSPOSE_CONV",
+        function="convolution_2d_transpose_bias",
+        macs="infer.mediapipe:transposed_macs",
+    ),
+    "Erf": partial(_custom, takes="input", summary="error function", function="erf", traits=ELEMENTWISE),
+    "FusedBatchNormV3": partial(
+        _custom,
+        takes="input scale offset mean variance",
+        summary="normalisation of channels by given statistics, or in training by those of the batch",
+        function="fused_batch_norm",
+        gives="output batch_mean? batch_variance? reserve_1? reserve_2? reserve_3?",
+    ),
+    "Landmarks2TransformMatrix": partial(
+        _mediapipe,
+        takes="landmarks",
+        summary="MediaPipe's matrix from a crop around landmarks to the image",
+        function="landmarks_2_transform_matrix",
+        gives="matrix",
+    ),
+    "MatrixBandPart": partial(
+        _custom,
+        takes="input lower upper",
+        summary="matrices with zeros outside a band around their diagonals",
+        function="matrix_band_part",
+    ),
+    "MaxPoolWithArgmax": partial(
+        _custom,
+        takes="input",
+        summary="maximum of each window and its flat index in the input",
+        function="max_pool_with_argmax",
+        gives="output argmax",
+    ),
+    "MaxPoolingWithArgmax2D": partial(
+        _mediapipe,
+        takes="input",
+        summary="MediaPipe's maximum of each window and its index in the window",
+        function="max_pooling_with_argmax_2d",
+        gives="output argmax",
+    ),
+    "MaxUnpooling2D": partial(
+        _mediapipe,
+        takes="input argmax",
+        summary="MediaPipe's unpooling: each value at its index in the window, zeros elsewhere",
+        function="max_unpooling_2d",
+    ),
+    "StatelessRandomUniform": partial(
+        _custom,
+        takes="shape seed",
+        summary="uniform random numbers from 0 to 1, determined by two seeds",
+        function="stateless_random_uniform",
+        kernels="random",
+    ),
+    "TransformLandmarks": partial(
+        _mediapipe,
+        takes="landmarks matrix",
+        summary="MediaPipe's landmarks transformed by a matrix",
+        function="transform_landmarks",
+    ),
+    "TransformTensorBilinear": partial(
+        _mediapipe,
+        takes="input matrix",
+        summary="MediaPipe's crop of an image by a matrix, zero outside the image",
+        function="transform_tensor_bilinear",
+    ),
+    "TFLite_Detection_PostProcess": partial(
+        _custom,
+        takes="boxes scores anchors",
+        summary="decoding and non-maximum suppression of boxes",
+        function="detection_post_process",
+        gives="boxes classes scores count",
+        kernels="detection",
+    ),
+}
+KNOWN: Mapping[str, OpSpec] = MappingProxyType({code: known(_label(code)) for code, known in _KNOWN.items()})
 
 
 @cache

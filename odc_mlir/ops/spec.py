@@ -305,10 +305,18 @@ class OperatorFamily:
     quant: QuantRule = OWN
 
     def __call__(
-        self, name: str, takes: str, summary: str, *, kernel: str = "", macs: str = "", **fields: Any
+        self,
+        name: str,
+        takes: str,
+        summary: str,
+        *,
+        function: str = "",
+        kernel: str = "",
+        macs: str = "",
+        **fields: Any,
     ) -> OpSpec:
-        """Return the operator ``name``, whose ``fields`` replace shared ones."""
-        shared, function = replace(self, **fields), name.lower()
+        """Return the operator ``name``, with functions named ``function``; ``fields`` replace shared ones."""
+        shared, function = replace(self, **fields), function or name.lower()
         kernels = f"odc_mlir.runtime.kernels.{shared.kernels or self.module.rpartition('.')[2]}"
         return OpSpec(
             name,
@@ -322,7 +330,7 @@ class OperatorFamily:
             shared.version,
             shared.quant,
             summary,
-            macs and f"odc_mlir.ops.macs:{macs}",
+            macs and f"odc_mlir.ops.{macs if ':' in macs else f'macs:{macs}'}",
         )
 
     def _reference(self, function: str) -> str:
