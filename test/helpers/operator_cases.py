@@ -199,6 +199,11 @@ CASES: dict[str, tuple[tuple[str, ...], str, str]] = {
         ),
         q("2x3x5x4", "0.1", 4),
     ),
+    "batch-matmul-shared": (
+        (q("3x2x2x7", zero=-3), q("3x1x7x4", "0.02", 9)),
+        call("batch_matmul", [("%x", q("3x2x2x7", zero=-3)), ("%z", q("3x1x7x4", "0.02", 9))], q("3x2x2x4", "0.1", 4)),
+        q("3x2x2x4", "0.1", 4),
+    ),
     "batch-matmul-broadcast": (
         (q("2x1x5x7", zero=-3), q("3x7x4", "0.02", 9)),
         call("batch_matmul", [("%x", q("2x1x5x7", zero=-3)), ("%z", q("3x7x4", "0.02", 9))], q("2x3x5x4", "0.1", 4)),

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from xdsl.ir import OpResult
+from xdsl.ir import OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern, op_type_rewrite_pattern
 
 from odc_mlir.dialects import npu
@@ -49,11 +49,14 @@ class DropReshape(RewritePattern):
 
 
 class ShareMatrices(RewritePattern):
-    """A product with matrices each of which a move repeats in a row takes them once."""
+    """A product with matrices each of which a move repeats in a row takes them once.
+
+    Left matrices of one right matrix become its rows.
+    """
 
     @op_type_rewrite_pattern
     def match_and_rewrite(self, op: npu.MatmulOp, rewriter: PatternRewriter) -> None:
-        images = npu.shape_of(op.output)[0]
+        (images, _, rows, columns), depth = npu.shape_of(op.output), npu.shape_of(op.a)[3]
         for index in (0, 1):
             value, other = op.operands[index], op.operands[1 - index]
             move = value.owner.input.owner if isinstance(value.owner, ReshapeOp) else value.owner
@@ -62,11 +65,27 @@ class ShareMatrices(RewritePattern):
             size, total = (math.prod(npu.shape_of(each)) for each in (move.inputs[0], value))
             if total // images > size or not _repeats(move, size, total // images, total // size):
                 continue
-            shape = (images * size // total, *npu.shape_of(value)[1:])
-            view = ReshapeOp(move.inputs[0], with_shape(tensor_of(value), shape))
-            rewriter.insert(view)
-            op.operands[index] = view.output
-            rewriter.notify_op_modified(op)
+            groups = images * size // total
+            view = _reshaped(op, move.inputs[0], (groups, *npu.shape_of(value)[1:]))
+            if index == 0:
+                rewriter.insert(view)
+                op.operands[0] = view.output
+                rewriter.notify_op_modified(op)
+                return
+            together = images // groups * rows
+            left = _reshaped(op, op.a, (groups, 1, together, depth))
+            kind = with_shape(tensor_of(op.output), (groups, 1, together, columns))
+            made = npu.MatmulOp.create(
+                operands=[left.output, view.output], properties=op.properties, result_types=[kind], location=op.location
+            )
+            rewriter.replace(op, [view, left, made, _reshaped(op, made.output, npu.shape_of(op.output))])
+            return
+
+
+def _reshaped(op: npu.MatmulOp, value: SSAValue, shape: Sequence[int]) -> ReshapeOp:
+    view = ReshapeOp(value, with_shape(tensor_of(value), tuple(shape)))
+    view.location = op.location
+    return view
 
 
 def _repeats(move: npu.MoveOp, size: int, each: int, times: int) -> bool:

@@ -34,7 +34,7 @@ func.func @other_scale(%x: tensor<6x!quant.uniform<i8:f32, 0.5>>) -> tensor<6x!q
 
 // -----
 
-// Two heads share each matrix, which is read where it lies; matrices that follow one another are repeated by a move.
+// Two heads share each matrix, which is read where it lies, and multiplies their rows together; matrices that follow one another are repeated by a move.
 npu.program @shared(%a: tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, %b: tensor<2x8x3x!quant.uniform<i8:f32, 0.5>>) -> (tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>, tensor<4x1x2x3x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.move %b copies [array<i32: 0, 0, 0, 2, 24, 48, 2, 0, 24, 24, 1, 1>] : tensor<2x8x3x!quant.uniform<i8:f32, 0.5>> -> tensor<2x2x8x3x!quant.uniform<i8:f32, 0.5>>
   %1 = npu.reshape %0 : tensor<2x2x8x3x!quant.uniform<i8:f32, 0.5>> -> tensor<4x1x8x3x!quant.uniform<i8:f32, 0.5>>
@@ -45,7 +45,9 @@ npu.program @shared(%a: tensor<4x1x2x8x!quant.uniform<i8:f32, 0.5>>, %b: tensor<
 }
 // CHECK-LABEL: npu.program @shared(
 // CHECK-SAME: %[[A:.*]]: tensor<4x1x2x8x{{.*}}, %[[B:.*]]: tensor<2x8x3x
-// CHECK: %[[V:.*]] = npu.reshape %[[B]] {{.*}} -> tensor<2x1x8x3x
-// CHECK-NEXT: npu.matmul %[[A]], %[[V]]
+// CHECK-DAG: %[[V:.*]] = npu.reshape %[[B]] {{.*}} -> tensor<2x1x8x3x
+// CHECK-DAG: %[[L:.*]] = npu.reshape %[[A]] {{.*}} -> tensor<2x1x4x8x
+// CHECK: %[[Y:.*]] = npu.matmul %[[L]], %[[V]] {{.*}} -> tensor<2x1x4x3x
+// CHECK-NEXT: npu.reshape %[[Y]] {{.*}} -> tensor<4x1x2x3x
 // CHECK: %[[M:.*]] = npu.move %[[B]]
 // CHECK: npu.matmul %[[A]], %[[M]]
