@@ -273,7 +273,6 @@ class Driver:
             outputs_db(evaluator.measured(plain.candidate)),
             layer_names(model.module),
             choosing.rounding_helps and may_correct,
-            evaluator.is_large,
             self._known_errors,
             steps=evaluator.steps,
         )

@@ -302,15 +302,6 @@ def _connect_border(network: Network, nodes: Mapping[tuple[int, int], int], bord
             network.connect(one, _SINK, cost)
 
 
-def thinned(points: Sequence[Point], part: float) -> list[Point]:
-    """``points``, from the cheapest on, without those that cost less than the next one by no more than this part."""
-    found = list(points[-1:])
-    for point in points[-2::-1]:
-        if point.cost < found[-1].cost * (1.0 - part):
-            found.append(point)
-    return found[::-1]
-
-
 def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable[[], bool]) -> int | None:
     """Return the first good one of ``count`` points that get better, by bisection; None if the last is not good."""
     if not count or not in_time() or not good_enough(count - 1):
@@ -320,22 +311,6 @@ def first_good(count: int, good_enough: Callable[[int], bool], in_time: Callable
         place = (low + high) // 2
         low, high = (low, place) if good_enough(place) else (place, high)
     return high
-
-
-def without_needless(
-    levels: Levels, costs: Sequence[Sequence[float]], good_enough: Callable[[Levels], bool], in_time: Callable[[], bool]
-) -> Levels:
-    """Return ``levels`` without changes that the limits do not need, dearest first; long lists stay."""
-    # Up to this many layers, each is tried without in the end.
-    most_tried_without = 8
-    moved = [i for i, level in enumerate(levels) if level]
-    if len(moved) > most_tried_without or len(moved) < 2:
-        return levels
-    for i in sorted(moved, key=lambda i: (costs[i][0] - costs[i][levels[i]], i)):
-        fewer = tuple(0 if place == i else level for place, level in enumerate(levels))
-        if any(fewer) and in_time() and good_enough(fewer):
-            levels = fewer
-    return levels
 
 
 WIDE_BITS = 16  # of values

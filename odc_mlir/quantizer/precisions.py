@@ -14,6 +14,7 @@ measured:
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -32,8 +33,6 @@ from odc_mlir.quantizer.pareto import (
     RoundingNoise,
     first_good,
     front,
-    thinned,
-    without_needless,
 )
 from odc_mlir.quantizer.policy.declarations import LITERT, ON
 from odc_mlir.quantizer.policy.options import Options, PrecisionChoice
@@ -146,7 +145,6 @@ class PrecisionSearch:
     plain_db: tuple[float, ...]
     names: list[str]
     may_refine: bool
-    is_large: bool
     known_errors: tuple[str, Mapping[str, float]] | None = None
     steps: list[dict[str, Any]] = field(default_factory=list)
     tried: dict[_Key, Tried] = field(default_factory=dict, init=False)
@@ -275,7 +273,6 @@ class PrecisionSearch:
 
     def _accurate(self, candidate: Candidate, aims: Sequence[float]) -> Levels | None:
         """Return the cheapest accurate choice; None if there is none, or it is the plain one."""
-        about_the_same = 0.02  # of the cost, that are not worth measuring one more where each takes long
         most_refined = 8  # points that are measured with codes refined by samples, which is slow
         most_time = 4.0  # of the plain model's, that this may take
         margin, holds = _with_margin(self.limits), self.confirmed(self._first)
@@ -303,14 +300,12 @@ class PrecisionSearch:
             problem, every = fronts[host]
             most = longer * problem.point(problem.plain).cost
             points = [point for point in every if point.cost <= most]
-            if self.is_large:
-                points = thinned(points, about_the_same)
             for refines in (False, True) if self.may_refine else (False,):
                 if refines and self._is_far(points, limits, least):
                     break
                 self._refines = refines
                 chosen = points[::-1][:: -(-len(points) // most_refined)][::-1] if refines and points else points
-                levels = self._cheapest(chosen, problem, limits, least)
+                levels = self._cheapest(chosen, limits, least)
                 if levels is not None:
                     return levels
         self._refines = False
@@ -348,26 +343,18 @@ class PrecisionSearch:
         own = self._pricing.of_scheme(problem.free)
         return [point for point in points if not all(point.levels[i] for i in own)]
 
-    def _cheapest(
-        self, points: Sequence[Point], problem: Problem, limits: tuple[Limit, ...], aims: Sequence[float]
-    ) -> Levels | None:
+    def _cheapest(self, points: Sequence[Point], limits: tuple[Limit, ...], aims: Sequence[float]) -> Levels | None:
         """Return the cheapest of ``points`` that, as measured, holds the limits and has the SQNR."""
-
-        def good_enough(levels: Levels) -> bool:
-            return self._made(levels).holds(limits, aims)
-
-        place = first_good(len(points), lambda place: good_enough(points[place].levels), self.models.in_time)
+        made = [functools.partial(self._made, point.levels) for point in points]
+        place = first_good(len(made), lambda place: made[place]().holds(limits, aims), self.models.in_time)
         if place is None:
             return None
         # Models that do not know the samples are made for few points alone: each is several models.
-        while not self.confirmed(self._made(points[place].levels)):
+        while not self.confirmed(made[place]()):
             if place == len(points) - 1 or not self.models.in_time():
                 return None
             place = (place + len(points)) // 2
-        levels = points[place].levels
-        fewer = without_needless(levels, problem.costs, good_enough, self.models.in_time)
-        levels = fewer if self.confirmed(self._made(fewer)) else levels
-        return levels if self._is_covered(self._made(levels)) else None
+        return points[place].levels if self._is_covered(made[place]()) else None
 
     def _is_covered(self, tried: Tried) -> bool:
         """Return whether enough of it, and anything at all, is quantised, to precisions that a budget may take."""

@@ -26,12 +26,11 @@ from odc_mlir.formats import one
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.frontend.export_circle import export_model
-from odc_mlir.quantizer import pareto, precisions
+from odc_mlir.quantizer import pareto
 from odc_mlir.quantizer.layers import Effect
 from odc_mlir.quantizer.models import Candidate, Recipe, layers_of, prepare
 from odc_mlir.quantizer.pareto import (
     Border,
-    Levels,
     Network,
     Point,
     Pricing,
@@ -39,8 +38,6 @@ from odc_mlir.quantizer.pareto import (
     RoundingNoise,
     first_good,
     front,
-    thinned,
-    without_needless,
 )
 from odc_mlir.quantizer.policy.options import PrecisionChoice, make_options
 from odc_mlir.quantizer.policy.schemes import LADDERS, NARROWER, ladder_of, values_of, wider_values, with_wide_weights
@@ -58,7 +55,6 @@ PLAIN_DB = 10.0
 class _Search(PrecisionSearch):
     """A model of six layers that are worth the more bits the earlier they come, on a target that runs both widths."""
 
-    wide_cost = 2.0
     hosts: list[bool]  # whether layers could leave the target, each time that was asked
 
     def _sensitivity(self, candidate: Candidate) -> list[Effect]:
@@ -66,7 +62,7 @@ class _Search(PrecisionSearch):
 
     def _problem(self, candidate: Candidate, *, host: bool) -> Problem:
         self.hosts.append(host)
-        costs = [[1.0, self.wide_cost, math.inf, math.inf]] * LAYERS
+        costs = [[1.0, 2.0, math.inf, math.inf]] * LAYERS
         return Problem(costs, [RoundingNoise((i,), (2.0**-i, 0.0, 0.0, 0.0)) for i in range(LAYERS)])
 
 
@@ -77,14 +73,12 @@ def _search(
     may_refine: bool = False,
     sizes: Sequence[int] = (0,) * (LAYERS + 1),
     macs: int = 1,
-    is_large: bool = False,
-    wide_cost: float = 2.0,
     **chosen: Any,
 ) -> tuple[_Search, list[bool]]:
     """Models with so many wide layers have this SQNR and error; the list takes in whether each one is refined.
 
-    ``sizes``: of models with so many layers in another precision. ``macs`` of a run, whether the model is large, what a
-    wide layer costs, and options that were ``chosen``.
+    ``sizes``: of models with so many layers in another precision. ``macs`` of a run,
+    and options that were ``chosen``.
     """
     refined: list[bool] = []
 
@@ -124,9 +118,8 @@ def _search(
         plain_db=(PLAIN_DB,),
         names=[f"layer{i}" for i in range(LAYERS)],
         may_refine=may_refine,
-        is_large=is_large,
     )
-    search.wide_cost, search.hosts = wide_cost, []
+    search.hosts = []
     return search, refined
 
 
@@ -260,23 +253,10 @@ def test_of_a_network_that_takes_long_few_points_are_measured_for_a_budget() -> 
 
 @pytest.mark.parametrize("wide", range(1, 2 * LAYERS))
 def test_bisection_measures_few_models(wide: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(precisions, "without_needless", lambda levels, *rest: levels)
     monkeypatch.setattr(sys.modules[__name__], "LAYERS", 2 * LAYERS)
     search, refined = _search(lambda count: PLAIN_DB + (GAIN_DB + 0.01 if count >= wide else 0.0), lambda count: 0.01)
     assert _taken(search) == wide
     assert len(refined) <= 1 + math.ceil(math.log2(LAYERS))
-
-
-@pytest.mark.parametrize(("is_large", "wide"), [(False, 2), (True, 3)])
-def test_of_a_large_model_hardly_cheaper_points_are_not_measured(
-    is_large: bool, wide: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(precisions, "without_needless", lambda levels, *rest: levels)
-    search, refined = _search(
-        lambda count: PLAIN_DB + 5.0 * count, lambda count: 0.01, is_large=is_large, wide_cost=1.1
-    )
-    assert _taken(search) == wide
-    assert len(refined) == (3 if is_large else 4)
 
 
 def test_what_comes_near_but_misses_a_limit_is_not_taken() -> None:
@@ -395,29 +375,9 @@ def test_bisection_finds_the_first_good_point(count: int, data: st.DataObject) -
     assert len(tried) <= 1 + count.bit_length()
 
 
-@given(st.lists(st.floats(1.0, 1e6), max_size=30), st.sampled_from((0.0, 0.02, 0.5)))
-def test_of_points_that_cost_the_same_the_last_stays(costs: list[float], part: float) -> None:
-    points = [Point((number,), cost, 1.0 / (1 + number)) for number, cost in enumerate(sorted(costs))]
-    kept = thinned(points, part)
-    assert kept[-1:] == points[-1:]
-    assert all(low.cost < high.cost * (1.0 - part) for low, high in itertools.pairwise(kept))
-    for point in points:  # one that stays costs hardly more and is no noisier
-        assert any(other.noise <= point.noise and other.cost * (1.0 - part) <= point.cost for other in kept)
-
-
 def test_when_time_is_over_nothing_that_was_not_measured_is_taken() -> None:
     assert first_good(3, lambda place: True, lambda: False) is None
     assert first_good(0, lambda place: True, lambda: True) is None
-
-
-def test_needless_layers_are_taken_back() -> None:
-    costs = [[1.0, 5.0]] * 3
-
-    def good(levels: Levels) -> bool:
-        return levels[2] == 1
-
-    assert without_needless((1, 1, 1), costs, good, lambda: True) == (0, 0, 1)
-    assert without_needless((1, 1, 1), costs, good, lambda: False) == (1, 1, 1)
 
 
 SCHEME = "int8x4"
