@@ -160,7 +160,7 @@ class InputError(OdcError):
 
 
 class InputCountError(InputError, ValueError):
-    """As many arrays as the model has inputs are needed."""
+    """Number of arrays that differs from the model's number of inputs."""
 
 
 class TargetError(OdcError):
@@ -238,5 +238,5 @@ _PASSING = frozenset(
 
 
 def is_passing(error: OSError) -> bool:
-    """Whether the same call may work another time: the system was short of something."""
+    """Return whether the same call may work another time: the system was short of something."""
     return error.errno in _PASSING

@@ -84,12 +84,12 @@ class LintedModel:
 
     @property
     def may_stay_real(self) -> bool:
-        """Whether the hardware runs real numbers as well, so that nothing has to become codes."""
+        """Return whether the hardware runs real numbers as well, so that nothing has to become codes."""
         return self.chosen is not None and self.chosen.takes_floats
 
     @property
     def is_quantised(self) -> bool:
-        """Whether any operator computes with codes."""
+        """Return whether any operator computes with codes."""
         return any(
             tensor_facts(result.type).quant is not None and op.SPEC.name not in _NOT_COMPUTING
             for op in self.operators

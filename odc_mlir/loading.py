@@ -76,5 +76,5 @@ def _head_or_bytes(source: ModelSource) -> bytes:
 
 
 def _is_text(data: bytes) -> bool:
-    """Whether bytes can be IR text: some, and no control characters but white space."""
+    """Return whether bytes can be IR text: some, and no control characters but white space."""
     return bool(data) and not any(byte < 32 and byte not in b"\t\n\r\f" for byte in data[:4096])

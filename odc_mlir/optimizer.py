@@ -55,7 +55,7 @@ class Difference:
 
     @property
     def is_none(self) -> bool:
-        """Whether outputs are equal within :data:`TOLERANCE`."""
+        """Return whether outputs are equal within :data:`TOLERANCE`."""
         return self.relative <= TOLERANCE and self.codes == 0
 
 

@@ -188,7 +188,7 @@ def stage_names() -> tuple[str, ...]:
 
 
 def ends_stage(stage: str, item: ModulePass) -> bool:
-    """Whether ``item`` is the last pass of ``stage``."""
+    """Return whether ``item`` is the last pass of ``stage``."""
     return any(known.name == stage and known.passes[-1:] == (item.name,) for known in (*STAGES, *NATIVE_STAGES))
 
 

@@ -1,4 +1,4 @@
-"""What we add to xDSL: dialects, passes and targets by name, each imported when it is first used.
+"""Additions to xDSL: dialects, passes and targets by name, each imported on first use.
 
 ``UNIVERSE`` is what a stock ``xdsl-opt`` finds through the ``xdsl.universe`` entry point; ``make_context`` is the
 context that our own tools parse and run passes with.

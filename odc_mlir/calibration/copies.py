@@ -51,7 +51,7 @@ def distinct(samples: Sequence[Sample], labels: Array | None = None) -> list[int
 
 
 def digest(sample: Sample) -> bytes:
-    """What two samples have alike if they are the same: equal numbers, as 0 and -0 are, or the same NaN."""
+    """Return a digest that equal samples share; 0 and -0 are equal, and so are NaNs."""
     hashed = hashlib.blake2b(digest_size=16)
     for array in map(np.asarray, sample):
         hashed.update(f"{array.shape}{array.dtype}".encode())
@@ -132,7 +132,7 @@ def _by_key(places: Sequence[int], keys: Sequence[_Key]) -> list[list[int]]:
 
 
 def _others(sample: Sample, label: Array | None) -> bytes:
-    """What near copies have in common: inputs that are not real, and the label."""
+    """Return the key that near copies share: inputs that are not real, and the label."""
     return digest([*(array for array in sample if not _is_real(array)), *([] if label is None else [label])])
 
 
@@ -217,7 +217,7 @@ def _deviations(values: Sequence[Array]) -> Reals:
 
 
 class _Neighbours:
-    """Which of the samples at ``members`` are near each other.
+    """Search for near samples among the samples at ``members``.
 
     Samples are compared by the sum of an input first, then by sums of its parts, which can be no farther from each
     other than the elements are, so that few pairs are left to compare by these.
@@ -251,7 +251,7 @@ class _Neighbours:
         return others[is_near], distances[is_near]
 
     def _is_apart(self, place: int, near: Places, reach: float) -> bool:
-        """Whether none but those ``near`` are within ``reach``."""
+        """Return whether none but those ``near`` are within ``reach``."""
         for most in (_FIRST, len(self._order)):  # of draws of few dimensions some of the first are within
             others = self._candidates(place, reach, most)
             others = others[~np.isin(others, near)]

@@ -117,7 +117,7 @@ class TensorGatherer:
 
     @property
     def nbytes(self) -> int:
-        """Of the values that wait."""
+        """Return the bytes of the waiting values."""
         return int(self._rows[: self._fill].nbytes)
 
     def successor(self) -> TensorGatherer:
@@ -171,7 +171,7 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Of the values that wait."""
+        """Return the bytes of the waiting values."""
         return int(self._rows[: self._fill].nbytes + self._kept[: self._kept_fill].nbytes)
 
     def flush(self, between: Between = bool) -> None:
@@ -236,7 +236,7 @@ class Block:
 
 
 def detailed(number: int) -> bool:
-    """Whether the values of a run, counted from 0, are looked at in all detail."""
+    """Return whether the values of a run, counted from 0, are looked at in all detail."""
     return number < DETAILED or number % DETAILED_EACH == 0
 
 

@@ -40,7 +40,7 @@ class RecordFinding:
 
 @dataclass(slots=True)
 class InputFacts:
-    """What all samples of one float input have in common.
+    """Common properties of all samples of one float input.
 
     ``first`` is a digest of the first sample, empty before there is one; ``identical``: all others are the same;
     ``whole``: all values are whole numbers.
@@ -207,7 +207,7 @@ def _input(
 
 
 def _is_outsized(statistics: TensorStatistics) -> bool:
-    """Whether many different values are too large for real data."""
+    """Return whether many different values are too large for real data."""
     edges, counts = statistics.histogram.occupied()
     sizes = np.abs(edges)
     is_beyond = np.minimum(sizes[:-1], sizes[1:]) >= _LARGEST_REAL

@@ -76,7 +76,7 @@ CREATE TABLE samples (id INTEGER PRIMARY KEY AUTOINCREMENT, bytes INTEGER NOT NU
 
 
 def is_record_store(head: bytes) -> bool:
-    """Whether the file that starts with ``head``, 100 bytes or more of it, is one of ours."""
+    """Return whether the file that starts with ``head``, 100 bytes or more of it, is one of ours."""
     return head.startswith(SQLITE_MAGIC) and int.from_bytes(head[68:72], "big") == _APPLICATION
 
 
@@ -197,7 +197,7 @@ class RecordStore:
         return self.records(shapes).statistics()
 
     def runs(self, shapes: Shapes | None = None) -> int:
-        """How many inferences have been recorded on inputs of ``shapes`` (default: of any)."""
+        """Return the number of inferences recorded on inputs of ``shapes`` (default: of any)."""
         by_shapes = self.shapes()
         return sum(by_shapes.values()) if shapes is None else by_shapes.get(shapes, 0)
 
@@ -367,7 +367,7 @@ def _is_regular(place: Path) -> bool:
 
 
 def _damage(reason: str, where: str) -> RecordsDamagedError:
-    """What SQLite finds wrong: a damaged file of ours, or one of another kind, which is no damage of it."""
+    """Describe the damage that SQLite finds, in a file of ours or of another kind."""
     with suppress(OSError), Path(where).open("rb") as file:
         if not is_record_store(file.read(_HEAD)):
             return _not_ours(where)
@@ -399,7 +399,7 @@ _ENTRY = np.dtype([("model", "<u4"), ("subgraph", "<u4"), ("index", "<u4"), ("lo
 
 
 def is_minmax(data: bytes) -> bool:
-    """Whether the file that starts with ``data`` is one of these."""
+    """Return whether the file that starts with ``data`` is one of these."""
     return data[:4] == MAGIC.to_bytes(4, "little")
 
 

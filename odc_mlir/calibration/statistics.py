@@ -22,7 +22,7 @@ class DamagedError(ValueError):
 
 
 def can_pack(array: NDArray[Any]) -> bool:
-    """Whether the elements are plain numbers, not strings or handles."""
+    """Return whether the elements are plain numbers, not strings or handles."""
     return array.dtype.kind in _KINDS
 
 
@@ -36,7 +36,7 @@ def pack(facts: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, level:
 
 
 def unpack(data: bytes) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """What :func:`pack` was given; raises DamagedError."""
+    """Return the argument of :func:`pack`; raise DamagedError."""
     try:
         content = zlib.decompress(data)
         (length,) = _LENGTH.unpack_from(content)
@@ -125,7 +125,7 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """How many values have been counted."""
+        """Return the number of counted values."""
         return int(self.counts.sum())
 
     @property
@@ -532,5 +532,5 @@ _FACTS = ("runs_seen", "count", "_sample_count", "nan_count", "infinite_count", 
 
 
 def _single(largest: float) -> bool:
-    """Whether float32 sums values of up to this magnitude, and their squares, true to some 1e-6."""
+    """Return whether float32 sums values of up to this magnitude, and their squares, true to some 1e-6."""
     return _SMALLEST_SINGLE < largest < _LARGEST_SINGLE

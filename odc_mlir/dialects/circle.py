@@ -265,7 +265,7 @@ def node_of(op: Operation) -> Node:
 
 
 def has_unresolved_operand(op: Operation) -> bool:
-    """Whether some constant operand's bytes are unknown, so that rules about values cannot be checked."""
+    """Return whether some constant operand's bytes are unknown, so that rules about values cannot be checked."""
     return any(
         isinstance(operand, OpResult) and isinstance(operand.op, ConstOp) and not operand.op.blob.is_resolved
         for operand in op.operands

@@ -98,7 +98,7 @@ class CircleOp(IRDLOperation):
 
     @property
     def unverified(self) -> str | None:
-        """Why this operator cannot be run, None for one that keeps the table's rules."""
+        """Return why this operator cannot be run, None if it keeps the table's rules."""
         reason = self.attributes.get(UNVERIFIED)
         return reason.data if isinstance(reason, StringAttr) else None
 
@@ -164,7 +164,7 @@ Shown = tuple[str, tuple[tuple[OptionProperty, Attribute], ...]]  # name in text
 
 
 def _shown_options(options: Mapping[str, OptionProperty], properties: Mapping[str, Attribute]) -> list[Shown]:
-    """What custom syntax says of an operation's options, in schema order."""
+    """Return an operation's options in custom syntax, in schema order."""
     shown: list[Shown] = []
     in_pair: set[str] = set()
     for name in options:
@@ -273,7 +273,7 @@ def spec_of(name: str) -> OpSpec:
 
 
 def has_operator(name: str) -> bool:
-    """Whether ``name`` is an operator of the table, of the schema, or a numbered one of a newer schema."""
+    """Return whether ``name`` is an operator of the table, of the schema, or a numbered one of a newer schema."""
     return name in all_specs() or name in circle_schema().operators.codes or name.startswith(_NEWER)
 
 

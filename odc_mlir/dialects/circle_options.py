@@ -50,7 +50,7 @@ class OptionProperty:
         raise NotImplementedError
 
     def accepts(self, attribute: Attribute) -> bool:
-        """Whether ``attribute`` is of this option's kind."""
+        """Return whether ``attribute`` is of this option's kind."""
         raise NotImplementedError
 
     def print(self, printer: Printer, attribute: Any) -> None:

@@ -68,7 +68,7 @@ def tensor_type(
 
 
 def tensor_facts(type: Attribute) -> TensorFacts:
-    """What tensor type ``type`` says; raises VerifyException for anything that no Circle tensor has."""
+    """Return the facts in tensor type ``type``; raise VerifyException for a type that no Circle tensor has."""
     if isinstance(type, TensorType):
         shape: Shape | None = tuple(None if d.data == DYNAMIC_INDEX else d.data for d in type.shape.data)
         encoding = type.encoding
@@ -113,7 +113,7 @@ def axis_mismatch(quant: QuantParams | None, shape: Shape | None) -> str | None:
 
 
 def sparsity_attribute(sparsity: Sparsity) -> DictionaryAttr:
-    """How a sparse constant is stored, as ``circle.const`` holds it."""
+    """Return the layout of a sparse constant as an attribute of ``circle.const``."""
     return DictionaryAttr(
         {
             "traversal_order": DenseArrayBase.from_list(i32, sparsity.traversal_order),

@@ -67,7 +67,7 @@ class ResizeKind(StrEnum):
 
 
 class SigmoidKind(StrEnum):
-    """Which of two functions of one table."""
+    """Functions computed from one table."""
 
     LOGISTIC = "logistic"
     TANH = "tanh"
@@ -111,7 +111,7 @@ class ResizeKindAttr(EnumAttribute[ResizeKind], SpacedOpaqueSyntaxAttribute):
 
 @irdl_attr_definition
 class SigmoidKindAttr(EnumAttribute[SigmoidKind], SpacedOpaqueSyntaxAttribute):
-    """Which of two functions of one table."""
+    """Functions computed from one table."""
 
     name = "npu.sigmoid_kind"
 

@@ -110,7 +110,7 @@ def _problem(immediates: Immediates) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def _words(immediates: Immediates) -> tuple[str, ...]:
-    """What stands before each address field, and behind the last one."""
+    """Return the text before each address field, and behind the last one."""
     found: list[str] = []
     current: list[str] = []
     codes = {field.name: code for field, code in zip(immediates.spec.immediates, immediates.codes, strict=True)}

@@ -175,7 +175,7 @@ class MemoryOp(IRDLOperation):
 
     @property
     def space(self) -> Space:
-        """Which memory it is."""
+        """Return the memory."""
         type_ = self.buffer.type
         assert isinstance(type_, BufferType)
         return type_.space
@@ -205,7 +205,7 @@ class LoopOp(IRDLOperation):
 
     @property
     def iterations(self) -> int:
-        """How often the body runs."""
+        """Return the number of iterations."""
         return self.count.value.data
 
     @property

@@ -418,7 +418,7 @@ class LstmOp(NpuTensorOp):
 
     @property
     def gates(self) -> int:
-        """How many gates have weights."""
+        """Return the number of gates with weights."""
         return len(self.input_scales)
 
     @property
@@ -520,7 +520,7 @@ def _pair(values: Ints) -> tuple[int, int]:
 
 @irdl_op_definition
 class ArgMaxOp(NpuTensorOp):
-    """Where along the last axis the largest code is, the first of equal ones: ``[..., C]`` to ``[...]``, as numbers."""
+    """Index of the largest code along the last axis, the first of equal ones: ``[..., C]`` to ``[...]``, as numbers."""
 
     name = "npu.argmax"
     RESULT_DTYPES: ClassVar = NUMBER_TYPES

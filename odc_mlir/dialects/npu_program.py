@@ -55,7 +55,7 @@ class _Closed(IsolatedFromAbove):
 
 
 def _is_closed(blocks: Iterable[Block], around: tuple[Block, ...]) -> bool:
-    """Whether all operands in ``blocks`` come from the block that they are in or from one of ``around``."""
+    """Return whether all operands in ``blocks`` come from the block that they are in or from one of ``around``."""
     for block in blocks:
         for op in block.ops:
             for operand in op._operands:

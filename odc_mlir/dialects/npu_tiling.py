@@ -1,4 +1,4 @@
-"""What ``npu-choose-tiles`` decides about a tensor operation: how it is cut, and whether its result stays on chip.
+"""Tilings that ``npu-choose-tiles`` attaches to tensor operations, and residency of results on the chip.
 
 ``#npu.tiling<rows = 4, cols = 56, group = 64, block = 64, k_slice = 32, outer = groups>`` and
 ``#npu.resident<top = 1, left = 1, fill = -128>``. Fields with their default value are left out of the text.
@@ -36,7 +36,7 @@ class Outer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How a window operation is cut into instructions.
+    """Division of a window operation into instructions.
 
     ``rows`` x ``cols`` result pixels form a tile. ``group`` result channels of a tile are stored together, ``block`` of
     them come from one instruction, which reads ``k_slice`` input channels; several slices add up in the accumulators.
@@ -118,7 +118,7 @@ def _print_record(printer: Printer, record: Any) -> None:
 
 @irdl_attr_definition
 class TilingAttr(Data[Tiling]):
-    """How ``npu-choose-tiles`` cuts an operation."""
+    """Tiling of an operation, chosen by ``npu-choose-tiles``."""
 
     name = "npu.tiling"
 

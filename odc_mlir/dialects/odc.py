@@ -52,7 +52,7 @@ WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class TargetChoice:
-    """What to compile for: ``target`` is a shipped name or a .toml file, ``sram_limit`` bytes (None: all there is).
+    """Compilation target: ``target`` is a shipped name or a .toml file, ``sram_limit`` bytes (None: all there is).
 
     ``allow_host``: operators that do not fit in the SRAM limit may go to the host.
     """
@@ -127,7 +127,7 @@ def target_of(module: ModuleOp) -> TargetChoice | None:
 
 
 def lowered_symbols(module: ModuleOp) -> dict[str, Operation]:
-    """What segments are lowered to, by name: the symbols of ``module`` that are no functions."""
+    """Return the lowered forms of segments by name: the symbols of ``module`` that are no functions."""
     found: dict[str, Operation] = {}
     for op in module.body.block.ops:
         name = op.properties.get("sym_name")

@@ -125,7 +125,7 @@ class UniformQuantizedType(Data[Uniform], TypeAttribute):
         printer.print_string(f"<{self.text()}>")
 
     def text(self) -> str:
-        """What stands between the angle brackets."""
+        """Return the text between the angle brackets."""
         spec = self.data
         bounds = "" if spec.has_full_range else f"<{spec.low}:{spec.high}>"
         scales = ", ".join(map(_scale_text, spec.params.scales, spec.params.zero_points))

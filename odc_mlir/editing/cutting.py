@@ -243,7 +243,7 @@ def divide(module: ModuleOp, rules: PartitionFile) -> list[ModelPart]:
 
 
 def _spread(part: int, reaches: list[set[int]]) -> None:
-    """What reads of ``part`` reads of all that it reads of."""
+    """Extend dependences: readers of ``part`` depend on everything that it depends on."""
     for other in reaches:
         if part in other:
             other |= reaches[part]
@@ -255,7 +255,7 @@ def _backend(op: CircleOp, rules: PartitionFile) -> str:
 
 
 def recipe(module: ModuleOp, parts: list[ModelPart], source: str, files: list[str]) -> dict[str, Any]:
-    """How parts make the model again, as ``circle-partitioner`` writes it: tensors join them by name."""
+    """Return the instructions for reassembly, in the format of ``circle-partitioner``: tensors join parts by name."""
     block = main_function(module).body.block
     return {
         "source": {

@@ -36,7 +36,7 @@ PICTURE_SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", "
 
 @dataclass(frozen=True, slots=True)
 class Pictures:
-    """How pixels 0..255 become a float input: ``(pixel - mean) * scale``, by channel or for all.
+    """Conversion of pixels 0..255 to a float input: ``(pixel - mean) * scale``, by channel or for all.
 
     ``size`` is [height, width]; without it that of the model's input. A picture is scaled so that it covers the size,
     and its middle is cut out.
@@ -110,7 +110,7 @@ def _is_picture(file: Path) -> bool:
 
 
 def _is_data(file: Path, folder: Path) -> bool:
-    """Whether a file counts: hidden ones, and those in hidden folders, belong to the system."""
+    """Return whether a file counts: hidden ones, and those in hidden folders, belong to the system."""
     return file.is_file() and not any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
@@ -124,7 +124,7 @@ def _arrays(path: Path, inputs: Sequence[TensorInfo]) -> Samples:
 
 
 def _fits(record: Sequence[Array], inputs: Sequence[TensorInfo]) -> bool:
-    """Whether every array has the shape of its input."""
+    """Return whether every array has the shape of its input."""
     return all(
         info.shape is None
         or (

@@ -70,7 +70,7 @@ class Manifest:
 
     @property
     def is_connected(self) -> bool:
-        """Whether several models are one."""
+        """Return whether several models are one."""
         return len(self.models) > 1 and bool(self.inputs or self.outputs or self.connections)
 
     def io_indices(self) -> Iterator[IoIndex]:

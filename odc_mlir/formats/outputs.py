@@ -185,7 +185,7 @@ def beside_or_in_cache(model: FilePath, wanted: FilePath, kind: OutputKind) -> P
 
 
 def is_in_cache(path: FilePath) -> bool:
-    """Whether :func:`beside_or_in_cache` chose this path: all that is there is ours."""
+    """Return whether :func:`beside_or_in_cache` chose this path: all that is there is ours."""
     try:
         return Path(path).is_relative_to(cache_folder() / _MADE)
     except OptionError:  # there is none
@@ -193,7 +193,7 @@ def is_in_cache(path: FilePath) -> bool:
 
 
 def _has(path: Path, data: bytes | bytearray | memoryview) -> bool:
-    """Whether these bytes are there already."""
+    """Return whether these bytes are there already."""
     return path.is_file() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
@@ -271,7 +271,7 @@ def first_unknown(folder: Path) -> str | None:
 
 
 def is_unchanged(file: Path, digest: str) -> bool:
-    """Whether there is a file, no link, with this SHA-256."""
+    """Return whether there is a file, no link, with this SHA-256."""
     return _is_plain(file) and digest_of(file.read_bytes()) == digest
 
 

@@ -474,7 +474,7 @@ def _known(package: PackageFiles) -> dict[str, str]:
 
 
 def _is_for_others(name: str, plans: Plans) -> bool:
-    """Whether a file was compiled for another plan than ``plans``."""
+    """Return whether a file was compiled for another plan than ``plans``."""
     folders = tuple(f"{PurePosixPath(plan).parent}/" for plan in plans if plan)
     return _is_compiled(name) and not name.startswith(folders)
 

@@ -46,7 +46,7 @@ class SegmentStep:
 
     @property
     def name(self) -> str:
-        """What reports call the segment: the file's name without its suffix."""
+        """Return the display name: the file's name without its suffix."""
         return self.file.rpartition(".")[0]
 
 
@@ -73,7 +73,7 @@ class Plan:
 
     @property
     def extension(self) -> str:
-        """Of the segments' files, without a dot: which device runs them."""
+        """Return the suffix of the segments' files, without a dot, which selects the device."""
         return next((step.file.rpartition(".")[2] for step in self.segments), DEFAULT_EXTENSION)
 
     @property

@@ -251,7 +251,7 @@ class Memo:
 
     @classmethod
     def open(cls, kind: str, depends_on: str) -> Memo:
-        """What earlier runs kept of this kind that depends on the same."""
+        """Open the results of earlier runs with this kind and the same dependences."""
         try:
             root = cache_folder()
             path = root / kind / f"{hashlib.sha256(depends_on.encode()).hexdigest()[:32]}.json"

@@ -36,7 +36,7 @@ _SUFFIX = ".npy"
 
 
 def most_bytes(file_bytes: int) -> int:
-    """How many bytes of data are believed to be in a file of this size; more than that is meant to exhaust memory."""
+    """Return the largest plausible amount of data in a file of this size; more would be an attack on memory."""
     return file_bytes * _MAX_EXPANSION + _EXPANSION_SLACK_BYTES
 
 
@@ -211,7 +211,7 @@ def _read_hdf5(path: Path, location: str) -> dict[int, dict[int, Array]]:
 
 
 def is_npy(path: str | os.PathLike[str]) -> bool:
-    """Whether the file, which can be read, holds one array."""
+    """Return whether the file, which can be read, holds one array."""
     with open(path, "rb") as file:
         return file.read(len(NPY_MAGIC)) == NPY_MAGIC
 
@@ -315,7 +315,7 @@ def _hdf5_bytes(outputs: Sequence[Sequence[Array]], layout: Layout, tensors: Seq
 
 
 def _places(names: Sequence[str]) -> list[str]:
-    """Where tensors called ``names`` go in HDF5: a name that is a folder of others is ``NAME/value``."""
+    """Return HDF5 paths of tensors called ``names``: a name that is a folder of others is ``NAME/value``."""
     plain = ["/".join(filter(None, name.split("/"))) for name in names]
     taken = {name[:end] for name in plain for end in range(len(name)) if name[end] == "/"}
     occupied = taken.union(plain)

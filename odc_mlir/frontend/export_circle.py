@@ -87,7 +87,7 @@ def subgraph_name(function: FuncOp) -> str | None:
 
 
 class _Exporter:
-    """What subgraphs share: buffers, the index of each function, the map from operations to records."""
+    """State shared by subgraphs: buffers, the index of each function, the map from operations to records."""
 
     def __init__(self, module: ModuleOp) -> None:
         self.module = module
@@ -359,7 +359,7 @@ def save_module(
 
 
 def is_tflite(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of this name is to be a TFLite file."""
+    """Return whether a file of this name is to be a TFLite file."""
     return Path(path).suffix.lower() == ".tflite"
 
 

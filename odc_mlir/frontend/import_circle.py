@@ -116,7 +116,7 @@ def subgraph_symbols(model: Model) -> list[str]:
 
 
 class _Importer:
-    """What subgraphs share: their symbols and one blob per buffer."""
+    """State shared by subgraphs: their symbols and one blob per buffer."""
 
     def __init__(self, model: Model) -> None:
         self.model = model

@@ -56,7 +56,7 @@ def _expressible(dtype: str, quant: Any) -> bool:
 
 
 def _record(name: str, quantization: Quantization, tensor_attribute: TensorToAttribute) -> QuantRecord | None:
-    """What of a quantisation goes beside scale and zero point: recorded ranges and details; None for nothing."""
+    """Return the parts of a quantisation beside scale and zero point: recorded ranges and details; None without any."""
     low, high = _floats(quantization.min), _floats(quantization.max)
     if len(low) != len(high):
         LOG.warning("tensor %r has %d minima and %d maxima, its recorded range is dropped", name, len(low), len(high))

@@ -64,7 +64,7 @@ class Instr:
 
 
 class _BitField(NamedTuple):
-    """Where a field sits in the instruction's integer, and which values it takes."""
+    """Position of a field in the instruction's integer, and its values."""
 
     name: str
     shift: int

@@ -71,7 +71,7 @@ def write_code(instructions: Iterable[Instr], history_bytes: int) -> bytes:
 
 
 def _references(plain: Sequence[bytes], table: NDArray[np.uint8], history_bytes: int) -> list[int]:
-    """How many instructions back each one's shortest reference lies, 0: none that is shorter than writing it out."""
+    """Return the distance of each instruction's shortest reference, 0 if none is shorter than writing it out."""
     count = len(plain)
     sizes = np.array([len(data) for data in plain], np.int64)
     ends = np.cumsum(sizes)

@@ -107,7 +107,7 @@ class Container:
 
     @cached_property
     def region_bytes(self) -> Mapping[int, int]:
-        """How large each region must be, by number."""
+        """Return the required size of each region, by number."""
         sizes = dict.fromkeys(map(int, Region), 0)
         sizes[Region.CONSTANTS] = len(self.constants)
         sizes[Region.ARENA] = self.arena_bytes

@@ -249,7 +249,7 @@ class Region(IntEnum):
 
 
 class Space(StrEnum):
-    """Where a buffer lies. The first four are regions bound at run time, the others local memories of the NPU."""
+    """Location of a buffer. The first four are regions bound at run time, the others local memories of the NPU."""
 
     CONSTANTS = "constants"
     ARENA = "arena"
@@ -397,7 +397,7 @@ class Instruction:
 
     @cached_property
     def place_steps(self) -> tuple[tuple[int, bool, int], ...]:
-        """Of each of :attr:`places`: its number, whether loops leave it as it is, the width of its step."""
+        """Return for each of :attr:`places` its number, its invariance in loops, and the width of its step."""
         return tuple((number, field.fixed, field.step_bits) for number, field in enumerate(self.places))
 
     @cached_property

@@ -55,7 +55,7 @@ class Immediates:
         return shared(self.mnemonic, {**self.values, **fields})
 
     def problem(self) -> str:
-        """What does not fit the instruction, empty where all does."""
+        """Return the field that does not fit the instruction, empty if all fit."""
         for field, code in zip(self.spec.immediates, self.codes, strict=True):
             low, high = field.range
             if not low <= code <= high:

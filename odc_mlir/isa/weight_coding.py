@@ -93,7 +93,7 @@ def _shortest(weights: bytes, codings: Collection[str]) -> _Form | None:
 
 
 def _least_bytes(counts: NDArray[np.int64]) -> int:
-    """What symbols with these counts take at least, whatever the code: their entropy."""
+    """Return the entropy of symbols with these counts, in bytes: the minimum of any code."""
     used = counts[counts > 0]
     bits = float(used @ np.log2(used.sum() / used))
     return int(bits * (1 - 1e-9) / 8)

@@ -1,4 +1,4 @@
-"""Which rows sliding windows read, and how often: what array and cost model charge for (docs/npu.md, "conv")."""
+"""Rows read by sliding windows, and repetitions: charges of the array and the cost model (docs/npu.md, "conv")."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def touched(results: int, kernel: int, stride: int, dilation: int) -> int:
-    """How many different rows (or columns) ``results`` windows of ``kernel`` taps read."""
+    """Return the number of different rows (or columns) read by ``results`` windows of ``kernel`` taps."""
     step = math.gcd(stride, dilation)
     # tap k + stride / step of result y - dilation / step reads the row that tap k of result y reads
     again = max(0, results - dilation // step) * max(0, kernel - stride // step)

@@ -73,12 +73,12 @@ class QuantRule:
 
     @property
     def moves(self) -> bool:
-        """Whether results have one operand's parameters."""
+        """Return whether results have one operand's parameters."""
         return self.source is not None
 
     @property
     def joins(self) -> bool:
-        """Whether operands have the result's parameters."""
+        """Return whether operands have the result's parameters."""
         return self.kind is QuantKind.SAME and self.source is None
 
     def trained(self, options: Mapping[str, Any]) -> dict[int, int | None]:

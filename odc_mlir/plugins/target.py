@@ -180,7 +180,7 @@ class _Hardware:
 
     @property
     def takes_floats(self) -> bool:
-        """Whether the target runs float models."""
+        """Return whether the target runs float models."""
         return FLOAT in self.schemes
 
 

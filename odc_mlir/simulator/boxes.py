@@ -64,13 +64,13 @@ def box(start: int, size: int, count1: int = 1, stride1: int = 0, count2: int = 
 
 
 def repeats(b: Box) -> bool:
-    """Whether some address may occur twice (runs closer together than they are long)."""
+    """Return whether some address may occur twice (runs closer together than they are long)."""
     row = (b.count1 - 1) * b.stride1 + b.size
     return (b.count1 > 1 and b.stride1 < b.size) or (b.count2 > 1 and b.stride2 < row)
 
 
 def overlap(a: Box, b: Box) -> bool:
-    """Whether two boxes share an address."""
+    """Return whether two boxes share an address."""
     low, high = max(a.start, b.start), min(a.end, b.end)
     if low >= high:
         return False
@@ -97,7 +97,7 @@ def _in_different_columns(a: Box, b: Box) -> bool:
 
 
 def _marks(b: Box, low: int, high: int) -> NDArray[np.bool_]:
-    """Which addresses of ``[low, high)`` belong to the box."""
+    """Return the addresses of ``[low, high)`` in the box as a mask."""
     marks = np.zeros(b.end - b.start, np.bool_)
     view(marks, b._replace(start=0))[...] = True
     return marks[low - b.start : high - b.start]
@@ -160,7 +160,7 @@ class Semaphores:
         self._waited_by: dict[int, Queue] = {}
 
     def ready(self, waits: tuple[int, ...]) -> bool:
-        """Whether every wait can take its token now."""
+        """Return whether every wait can take its token now."""
         if len(waits) == 2 and waits[0] == waits[1]:
             return len(self.tokens[waits[0]]) >= 2
         for semaphore in waits:  # noqa: SIM110 - asked at every event: a generator would cost more than the question

@@ -255,7 +255,7 @@ def _charged(counters: Counters) -> tuple[int, list[tuple[str, int, int]]]:
 
 
 def causes_of(path: Sequence[PathSpan], charged: Sequence[tuple[int, int]]) -> list[dict[str, float]]:
-    """By window, cycles of the path by cause; windows follow each other without gaps."""
+    """Return cycles of the path by cause, for each window; windows follow each other without gaps."""
     found: list[dict[str, float]] = [defaultdict(float) for _ in charged]
     place = 0
     for span in path:

@@ -87,7 +87,7 @@ class _Walk:
         self.seen: set[int] = set()
 
     def _numbers(self) -> dict[int, int]:
-        """By issue and by event the number of its issue: a queue starts its instructions in the order of issue."""
+        """Number events by issue: a queue starts its instructions in the order of issue."""
         numbers: dict[int, int] = {}
         counts: dict[Queue, int] = defaultdict(int)
         for number, issue in enumerate(self.issues):
@@ -146,7 +146,7 @@ class _Walk:
         return self._start, event
 
     def _start(self, event: TraceEvent) -> Continuation:
-        """What came last of its tokens, its issue, its engine and its turn to start."""
+        """Return the last of the events that an instruction waits for: tokens, issue, engine, and turn to start."""
         when = event.started
         self.seen.add(id(event))
         awaited = self.posters[id(event)]

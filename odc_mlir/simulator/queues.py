@@ -104,7 +104,7 @@ class QueueState:
         return not self.pending and not self.running
 
     def obstacle(self, semaphores: Semaphores) -> str | None:
-        """Why the first waiting instruction cannot start; None when it can."""
+        """Return why the first waiting instruction cannot start; None if it can."""
         instr = self.pending[0].instr
         if self.engine is None:
             if self.running:
@@ -165,7 +165,7 @@ class Engines:
 
     @property
     def drained(self) -> bool:
-        """Whether nothing waits or runs."""
+        """Return whether nothing waits or runs."""
         return all(unit.drained for unit in self.units.values())
 
     def startable(self) -> QueueState | None:

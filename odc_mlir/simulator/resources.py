@@ -19,7 +19,7 @@ FINISHED = 1e-7  # cycles of work left at which a phase counts as done: far abov
 
 
 class Resource(IntEnum):
-    """What running phases compete for. Widths come from the target."""
+    """Resource for which running phases compete. Widths come from the target."""
 
     OFFCHIP = 0
     SRAM = 1
@@ -169,7 +169,7 @@ class Shares:
 
     @staticmethod
     def _wish(phase: ExecutionPhase, resource: int, crowded: Container[int]) -> tuple[float, list[tuple[int, float]]]:
-        """What ``phase`` uses of ``resource`` at full speed, and of other crowded resources."""
+        """Return the use of ``resource`` by ``phase`` at full speed, and of other crowded resources."""
         wanted, others = 0.0, []
         for r, rate in phase.rates:
             if r == resource:

@@ -340,7 +340,7 @@ class Stepped:
     # The other engines.
 
     def _may_start(self, queue: Queue) -> str | None:
-        """What keeps the first instruction of a queue from starting, None if nothing does."""
+        """Return why the first instruction of a queue cannot start, None if it can."""
         instr = self.lanes[queue].waiting[0][1]
         engine = next(engine for engine in self.engines if queue in engine.queues)
         running = [r.instr.mnemonic for q in engine.queues for r in self.lanes[q].running]
@@ -450,7 +450,7 @@ class Stepped:
                 changed = self._fetch() or self._start_one()
 
     def _pass_time(self) -> None:
-        """To the end of this cycle, or to where something ends before it."""
+        """Advance to the end of this cycle, or to the end of a phase before it."""
         fixed = [r for lane in self.lanes.values() for r in lane.running if r.stage not in ("turn", "phase")]
         phases = [r.phase for lane in self.lanes.values() for r in lane.running if r.stage == "phase"]
         phases += [request.phase for request in self.requests if request.phase is not None]

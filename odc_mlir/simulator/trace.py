@@ -220,7 +220,7 @@ def _instruction(trace: Trace, event: TraceEvent) -> dict[str, Any]:
 
 
 def _waited(trace: Trace, edge: TokenEdge) -> bool:
-    """Whether the taker of a token started when it became visible."""
+    """Return whether the taker of a token started when it became visible."""
     taken = edge.taker.handed if isinstance(edge.taker, Issue) else edge.taker.started
     return abs(_end(edge.poster) + trace.program.target.fetch.semaphore_cycles - taken) < _SAME
 
@@ -230,7 +230,7 @@ def _end(executed: TraceEvent | Issue) -> float:
 
 
 def _arrow(number: int, edge: TokenEdge) -> Iterator[dict[str, Any]]:
-    """From within the poster's slice, near its end, to within the taker's."""
+    """Return an arrow from near the end of the poster's slice to inside the taker's."""
     for phase, executed in (("s", edge.poster), ("f", edge.taker)):
         fetch = isinstance(executed, Issue)
         begin = executed.begins if isinstance(executed, Issue) else executed.alone

@@ -255,7 +255,7 @@ def _moved(operator: Operator, tensors: dict[int, int], subgraphs: dict[int, int
 
 
 def _shapes_agree(source: Tensor, wanted: Tensor) -> bool:
-    """Whether both can have one shape."""
+    """Return whether both can have one shape."""
     first, second = source.effective_shape, wanted.effective_shape
     if first is None or second is None:
         return True

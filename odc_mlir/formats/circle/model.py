@@ -144,7 +144,7 @@ class Tensor:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a known dimension is zero, so that the tensor has no element."""
+        """Return whether a known dimension is zero, so that the tensor has no element."""
         return self.shape is not None and 0 in self.shape
 
     def quant_params(self) -> QuantParams | None:

@@ -148,7 +148,7 @@ class Decoder:
         return number.unpack_from(self._data, position)[0]
 
     def _reference(self, position: int) -> int:
-        """Where the offset stored at ``position`` points to."""
+        """Return the target of the offset stored at ``position``."""
         offset: int = self._read(_U32, position)
         if offset == 0:
             raise MalformedError(f"the offset at byte {position} points to itself")

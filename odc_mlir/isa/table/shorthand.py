@@ -81,7 +81,7 @@ def clamp() -> tuple[Field, ...]:
 
 
 def pixel_strides(name: str) -> tuple[Field, ...]:
-    """How far pixels and rows of a tile are apart."""
+    """Distances between pixels and rows of a tile."""
     return (count(f"{name}_stride_x", 16, "bytes"), count(f"{name}_stride_y", 16, "bytes"))
 
 

@@ -302,7 +302,7 @@ ALL_GATES = ("input", "forget", "cell", "output")
 
 
 def lstm_gates(v: Values) -> int:
-    """How many gates an LSTM cell computes."""
+    """Return the number of gates of an LSTM cell."""
     return len(ALL_GATES) - 1 if v.get("coupled") else len(ALL_GATES)
 
 

@@ -171,7 +171,7 @@ class JobResult:
 
     @property
     def waits_for_records(self) -> bool:
-        """Whether it is a refusal for lack of records."""
+        """Return whether it is a refusal for lack of records."""
         return self.level is None and self.kind in (COVERAGE, WATCH)
 
     @property
@@ -253,7 +253,7 @@ class Artefacts:
         return any(self.folder.glob(f".{key}.*{_OLD}"))
 
     def has_files(self, key: str) -> bool:
-        """Whether there seems to be more for ``key`` than a refusal; nothing is checked, or read."""
+        """Return whether there seems to be more for ``key`` than a refusal; nothing is checked, or read."""
         with suppress(OSError):
             return any(name != RECORD_NAME for name in os.listdir(self.folder / key))
         return False

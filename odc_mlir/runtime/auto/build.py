@@ -268,7 +268,7 @@ class Gain:
 
     @property
     def is_sure(self) -> bool:
-        """Whether the gain is significant and large enough."""
+        """Return whether the gain is significant and large enough."""
         return self.least > 0 and self.after <= self.before * (1 - LEAST_GAIN)
 
 

@@ -388,7 +388,7 @@ class AutoCompiler:
 
     @property
     def _needs_no_records(self) -> bool:
-        """Whether there is nothing to quantise."""
+        """Return whether there is nothing to quantise."""
         return self._is_quantized or self._base is not None
 
     def _later(self, task: Callable[[], None]) -> None:
@@ -396,7 +396,7 @@ class AutoCompiler:
 
     @property
     def _is_busy(self) -> bool:
-        """Whether something is done in the background."""
+        """Return whether something is done in the background."""
         return any(spec.is_busy for spec in self.specializations.values())
 
     # What is next.

@@ -259,7 +259,7 @@ class Supervisor:
 
     @property
     def is_over(self) -> bool:
-        """Whether ``ended`` has returned."""
+        """Return whether ``ended`` has returned."""
         return not self._thread.is_alive()
 
     def join(self, seconds: float | None = None) -> bool:

@@ -50,7 +50,7 @@ FINISH_SECONDS = 2.0
 
 
 class RecordsPlace(NamedTuple):
-    """Where the records of the model with ``digest`` are stored: ``path``, in the cache ``root``.
+    """Location of the records of the model with ``digest``: ``path``, in the cache ``root``.
 
     With ``cache_bytes`` the first stored batch reduces the cache to that size.
     """
@@ -109,7 +109,7 @@ class RunRecorder:
 
     @property
     def place(self) -> RecordsPlace:
-        """Where the records are stored; raises OdcError if that cannot be found out."""
+        """Return the location of the records; raise OdcError if it cannot be determined."""
         if self._place is None:
             self._place = self._find_place()
         return self._place

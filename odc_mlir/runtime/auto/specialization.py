@@ -119,7 +119,7 @@ class Active(TrackState):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifying(Active):
-    """As Active, and ``candidate`` is verified in the background, by the first inputs that are known."""
+    """State Active, with ``candidate`` being verified in the background by the first known inputs."""
 
     candidate: ExecutorCandidate
 
@@ -229,12 +229,12 @@ class Track:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is done in the background."""
+        """Return whether something is done in the background."""
         return isinstance(self.state, BUSY)
 
     @property
     def is_pending(self) -> bool:
-        """Whether the outcome is open."""
+        """Return whether the outcome is open."""
         return isinstance(self.state, (New, Opening, Collecting, Working))
 
     @property
@@ -245,7 +245,7 @@ class Track:
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time for another try."""
+        """Return whether it is time for another try."""
         return not self.is_busy and self.retry_at is not None and time.monotonic() >= self.retry_at
 
     @property
@@ -258,7 +258,7 @@ class Track:
 
     @property
     def collects(self) -> bool:
-        """Whether runs of the model itself are recorded, also during the first look for a stored result."""
+        """Return whether runs of the model itself are recorded, also during the first look for a stored result."""
         state = self.state
         return isinstance(state, Collecting) or (isinstance(state, Opening) and state.phase is Phase.FLOAT)
 
@@ -350,17 +350,17 @@ class Specialization:
 
     @property
     def is_busy(self) -> bool:
-        """Whether something is done in the background."""
+        """Return whether something is done in the background."""
         return any(track.is_busy for track in self.tracks)
 
     @property
     def goes_on(self) -> bool:
-        """Whether there is something to do, or to wait for."""
+        """Return whether there is something to do, or to wait for."""
         return self.is_busy or any(isinstance(track.state, Collecting) for track in self.tracks)
 
     @property
     def is_direct_pending(self) -> bool:
-        """Whether the outcome of the direct track is open."""
+        """Return whether the outcome of the direct track is open."""
         return self.direct is not None and self.direct.is_pending
 
     @property
@@ -391,7 +391,7 @@ class Specialization:
 
     @property
     def is_over(self) -> bool:
-        """Whether the best possible executor serves, and nothing but its watch will change that."""
+        """Return whether the best possible executor serves, and nothing but its watch will change that."""
         over = self.first is not None and self.quantized.retry_at is None and self.sample is not None
         return over and not self.is_direct_pending and not self.is_busy
 

@@ -200,7 +200,7 @@ class Switcher:
 
     @property
     def _is_compiled(self) -> bool:
-        """Whether a compiled package is the model itself, and all of it works."""
+        """Return whether a compiled package is the model itself, and all of it works."""
         executor = None if self._original is None else self._original.executor
         return isinstance(executor, PlanExecutor) and bool(executor.segments) and not executor.fallbacks
 

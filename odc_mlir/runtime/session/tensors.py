@@ -124,7 +124,7 @@ class SessionPort:
 
     @property
     def is_plain(self) -> bool:
-        """Whether arrays need no transposition."""
+        """Return whether arrays need no transposition."""
         return self.layout != "NCHW"
 
     def _is_turned(self, rank: int) -> bool:

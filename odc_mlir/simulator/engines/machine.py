@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class InstructionCost:
-    """What executing an instruction costs, beyond what its accesses move. All times in cycles.
+    """Cost of executing an instruction, beyond the traffic of its accesses. All times in cycles.
 
     ``latency``: before a transfer's data; ``start``: before an engine's first result; ``shortest``: least duration of
     the main phase; ``lanes``: results through the requantisation lanes; ``symbols``: through the weight decoder;

@@ -220,7 +220,7 @@ def pool(m: Machine, v: Values) -> InstructionCost:
 
 
 def _valid(results: int, stride: int, kernel: int, before: int, inside: int, axis: str) -> int:
-    """How many valid rows (columns) windows can reach; raises SimulationError when a window has no valid tap."""
+    """Return the valid rows (columns) that windows reach; raise SimulationError for a window without valid taps."""
     require(results > 0 and stride > 0 and kernel > 0, f"a size, stride or kernel along {axis} is 0")
     require(
         before < kernel and (results - 1) * stride < before + inside,

@@ -85,7 +85,7 @@ class FoldConstants(OperatorPattern):
         return None if arrays is None or not self.is_worth_it(node, arrays) else evaluate(node, arrays)
 
     def is_worth_it(self, node: Node, arrays: Sequence[Array | None]) -> bool:
-        """Whether the results are small enough, alone and beside their operands."""
+        """Return whether the results are small enough, alone and beside their operands."""
         try:
             inferred = node.spec.infer_function(node)
         except OdcError:
@@ -98,7 +98,7 @@ class FoldConstants(OperatorPattern):
 
 
 def is_candidate(op: CircleOp) -> bool:
-    """Whether the operator has no effect and a kernel, and nothing returns its results."""
+    """Return whether the operator has no effect and a kernel, and nothing returns its results."""
     if Trait.PURE not in op.SPEC.traits or not op.SPEC.kernel or not op.SPEC.infer or has_unresolved_operand(op):
         return False
     if op.unverified is not None:

@@ -88,7 +88,7 @@ def together(first: str, second: str) -> str | None:
 
 
 def _keeps_codes(op: CircleOp) -> bool:
-    """Whether the activation neither rescales nor, on codes, does more than clamp."""
+    """Return whether the activation neither rescales nor, on codes, does more than clamp."""
     if is_real(op.operands[0]):
         return is_real(op.results[0])
     source, result = (tensor_facts(value.type) for value in (op.operands[0], op.results[0]))

@@ -80,7 +80,7 @@ class ScaleAndShift(NamedTuple):
 
 
 def affine_of(op: CircleOp) -> ScaleAndShift | None:
-    """What ADD, SUB, MUL or DIV does to its operand that is not a constant; None where both or neither are."""
+    """Return the effect of ADD, SUB, MUL or DIV on its computed operand; None if both or neither are constant."""
     left, right = (real_constant(operand) for operand in op.operands)
     if (left is None) == (right is None):
         return None
@@ -196,7 +196,7 @@ def _rows(part: NDArray[Any], shape: tuple[int | None, ...], columns: int) -> ND
 
 
 def _ratio(layer: WeightedLayer, factor: NDArray[Any], weights: NDArray[Any]) -> float:
-    """How much the factors that are not 0 differ at most among the inputs of one output."""
+    """Return the largest ratio between nonzero factors of the inputs of one output."""
     every = np.broadcast_to(np.abs(factor), weights.shape)
     rows = np.moveaxis(every, layer.axis, 0).reshape(weights.shape[layer.axis], -1)
     most, least = rows.max(axis=1, initial=0.0), np.where(rows > 0, rows, np.inf).min(axis=1, initial=np.inf)
@@ -209,7 +209,7 @@ def _sum_per_output(layer: WeightedLayer, products: NDArray[Any]) -> NDArray[Any
 
 
 def _sees_everything(layer: WeightedLayer) -> bool:
-    """Whether every output is a sum over all weights: nothing is padded, and no tap falls beside the result."""
+    """Return whether every output is a sum over all weights: nothing is padded, and no tap falls beside the result."""
     if layer.op.SPEC.name == "TRANSPOSE_CONV":
         return False
     return layer.op.SPEC.name == "FULLY_CONNECTED" or layer.op.option("padding") == "valid"

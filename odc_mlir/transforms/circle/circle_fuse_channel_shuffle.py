@@ -158,7 +158,7 @@ class _ShufflePlan:
         return (static_shape_of(value) or ())[self.region.axis]
 
     def is_whole(self, value: SSAValue) -> bool:
-        """Whether a reader gets all of one source as it is."""
+        """Return whether a reader gets all of one source as it is."""
         runs = self.runs[value]
         return len(runs) == 1 and runs[0].begin == 0 and runs[0].count == self._extent(runs[0].source)
 
@@ -192,7 +192,7 @@ def _layer(op: Operation, axis: int) -> WeightedLayer | None:
 
 
 def _keeps_channels(op: Operation, axis: int) -> bool:
-    """Whether the operator works on every channel of its operand 0 by itself."""
+    """Return whether the operator works on every channel of its operand 0 by itself."""
     if not isinstance(op, CircleOp) or op.unverified is not None or len(op.results) != 1 or not is_real(op.results[0]):
         return False
     shapes = [static_shape_of(value) for value in (op.operands[0], op.results[0])]
@@ -219,7 +219,7 @@ def _keeps_channels(op: Operation, axis: int) -> bool:
 
 
 def _takes_any(op: Operation, place: int, axis: int, depth: int = _DEEPEST) -> bool:
-    """Whether what operand ``place`` brings may have its channels in any order."""
+    """Return whether what operand ``place`` brings may have its channels in any order."""
     layer = _layer(op, axis)
     if layer is not None and layer.op.SPEC.name != "TRANSPOSE_CONV":
         return place == layer.input
@@ -230,7 +230,7 @@ def _takes_any(op: Operation, place: int, axis: int, depth: int = _DEEPEST) -> b
 
 
 def _gives_any(value: SSAValue, region: ShuffleRegion) -> bool:
-    """Whether nothing but the region reads ``value``, and it can come with its channels in any order."""
+    """Return whether nothing but the region reads ``value``, and it can come with its channels in any order."""
     if region.uses_outside(value):
         return False
     for _ in range(_DEEPEST):

@@ -192,7 +192,7 @@ class Gelu(_RealPattern):
 
 
 def _is_tanh_of_cubic(value: SSAValue, x: SSAValue) -> bool:
-    """Whether ``value`` is ``tanh(sqrt(2 / pi) * (x + 0.044715 * x³))``."""
+    """Return whether ``value`` is ``tanh(sqrt(2 / pi) * (x + 0.044715 * x³))``."""
     tanh = producer(value, "TANH")
     outer = None if tanh is None else product_of(tanh.operands[0])
     if outer is None or len(outer.values) != 1 or not is_close(outer.number, math.sqrt(2 / math.pi)):
@@ -223,7 +223,7 @@ def _power(value: SSAValue, x: SSAValue) -> int:
 
 
 def _is_erf(value: SSAValue, x: SSAValue) -> bool:
-    """Whether ``value`` is ``erf(x / sqrt(2))``."""
+    """Return whether ``value`` is ``erf(x / sqrt(2))``."""
     op = producer(value, "CUSTOM")
     if op is None or op.option("custom_code") not in _ERF or len(op.operands) != 1:
         return False
@@ -318,7 +318,7 @@ def _negative_part(value: SSAValue, x: SSAValue) -> float | None:
 
 
 def _fits(alpha: SSAValue, x: SSAValue) -> bool:
-    """Whether slopes are for all samples alike, and broadcast to one."""
+    """Return whether slopes are for all samples alike, and broadcast to one."""
     slopes, extents = shape_of(alpha) or (), (shape_of(x) or ())[1:]
     return len(slopes) <= len(extents) and all(a in (1, b) for a, b in zip(slopes[::-1], extents[::-1], strict=False))
 

@@ -38,7 +38,7 @@ _ROUNDS = 8  # of layouts and patterns; two do for every network seen
 
 @dataclass(frozen=True)
 class Rewritten:
-    """How often each rewrite was applied, by name; the numbers of the inputs and outputs that are channels last now."""
+    """Number of applications of each rewrite, and the numbers of inputs and outputs that are channels last now."""
 
     counts: Counter[str]
     inputs: tuple[int, ...] = ()
@@ -103,7 +103,7 @@ class CircleOptimizePass(PatternPass):
 
 @dataclass
 class Tally:
-    """How often each rewrite was applied, up to a limit for all together."""
+    """Number of applications of each rewrite, up to a common limit."""
 
     limit: int | None
     counts: Counter[str] = field(default_factory=Counter)

@@ -64,7 +64,7 @@ class CircleRemoveChannelsPass(PatternPass):
 
 
 class ChannelRemoval(NamedTuple):
-    """What becomes of one operator: the channels of its result that are left, and of a layer's input."""
+    """Removal of channels of one operator: the remaining channels of its result, and of a layer's input."""
 
     kind: ChannelKind
     kept: Mask

@@ -98,7 +98,7 @@ class OrderOfRows(OperatorPattern):
 
 
 def _is_rows(weights: SSAValue) -> bool:
-    """Whether a constant is stored element by element, with one scale or one for each row."""
+    """Return whether a constant is stored element by element, with one scale or one for each row."""
     quant = tensor_facts(weights.type).quant
     return is_stored_whole(weights) and (quant is None or quant.per_tensor or quant.axis == 0)
 

@@ -1,1 +1,1 @@
-"""What passes of several rooms share."""
+"""Helpers of passes at several levels."""

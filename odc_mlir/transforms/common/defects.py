@@ -24,7 +24,7 @@ VARIABLE = "ODC_DEFECTS"
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """What failed (``op`` and the name of its result), the exception's type and text, and the line that raised it."""
+    """Failed operator (``op`` and the name of its result), the exception's type and text, and the line that raised it."""
 
     op: str
     tensor: str
@@ -33,7 +33,7 @@ class Defect:
 
     @property
     def reason(self) -> str:
-        """Why the operator is on the host."""
+        """Return the reason for placement on the host."""
         return f"internal error: {self.exception}"
 
 

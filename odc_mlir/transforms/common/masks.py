@@ -1,4 +1,4 @@
-"""What hides entries from a SOFTMAX: numbers far below others, on their way from where they come from.
+"""Masks of SOFTMAX: entries hidden by numbers far below the others, traced to their sources.
 
 Terms of a SOFTMAX's operand are found through sums, through factors, and through whatever only moves, selects or limits
 values. Each has a *bound*, a number in its own unit: what is beyond it (below a negative one, above a positive one,
@@ -89,7 +89,7 @@ def _is_limited(op: CircleOp, bound: float) -> bool:
 
 
 def sources(value: SSAValue, bound: float) -> Iterator[TermSource]:
-    """Where the terms of ``value`` come from, each once."""
+    """Return the sources of the terms of ``value``, each once."""
     seen: set[tuple[SSAValue, float]] = set()
     left = [(value, bound, 0)]
     while left:
@@ -106,7 +106,7 @@ def sources(value: SSAValue, bound: float) -> Iterator[TermSource]:
 
 
 def is_beyond(source: TermSource) -> bool:
-    """Whether a constant, or whole multiples of a step, hide by more than the bound."""
+    """Return whether a constant, or whole multiples of a step, hide by more than the bound."""
     numbers = real_constant(source.value)
     if numbers is not None:
         return bool(np.any(_beyond(numbers, source.bound)))
@@ -115,7 +115,7 @@ def is_beyond(source: TermSource) -> bool:
 
 
 def is_seen_beyond(source: TermSource, seen: Interval) -> bool:
-    """Whether a term that takes values between these hides by more than the bound."""
+    """Return whether a term that takes values between these hides by more than the bound."""
     low, high = seen
     return low < source.bound if source.bound < 0 else high > source.bound
 
@@ -127,7 +127,7 @@ def may_be_limited(source: TermSource) -> bool:
 
 
 def is_product(op: object) -> bool:
-    """Whether ``op`` multiplies matrices or convolves."""
+    """Return whether ``op`` multiplies matrices or convolves."""
     return isinstance(op, CircleOp) and op.SPEC.name in _PRODUCTS
 
 
@@ -140,7 +140,7 @@ def _is_hidden(numbers: NDArray[np.float32], bound: float) -> NDArray[np.bool_]:
 
 
 def _hides_rows(value: SSAValue, bound: float) -> bool:
-    """Whether a constant hides all of a row, as of the last axis: alone it is no mask."""
+    """Return whether a constant hides all of a row, as of the last axis: alone it is no mask."""
     numbers = real_constant(value)
     if numbers is None or not numbers.size:
         return False
@@ -310,7 +310,7 @@ class Shown(NamedTuple):
 
 @dataclass
 class ShownRanges:
-    """What terms show, by the ranges ``of_values`` that they come from."""
+    """Visible ranges of terms, by their ranges in ``of_values``."""
 
     of_values: Callable[[SSAValue], Interval | None]
     _known: dict[tuple[SSAValue, float], Shown | None] = field(default_factory=dict)

@@ -47,7 +47,7 @@ def placed(op: Operation) -> str | None:
 
 
 def wanted_place(op: Operation) -> str | None:
-    """Where the user wants ``op``: ``npu``, ``host`` or None."""
+    """Return the place that the user wants for ``op``: ``npu``, ``host`` or None."""
     attribute = op.attributes.get(PLACE)
     return attribute.data if isinstance(attribute, StringAttr) else None
 
@@ -66,11 +66,11 @@ def place_on_host(op: Operation, reason: str) -> None:
 
 
 def reason_of(op: Operation) -> str:
-    """Why ``op`` stays on the host; empty where nothing says."""
+    """Return why ``op`` stays on the host; empty without a reason."""
     attribute = op.attributes.get(REASON)
     return attribute.data if isinstance(attribute, StringAttr) else ""
 
 
 def is_view(op: CircleOp) -> bool:
-    """Whether the result is the operand's bytes with another shape."""
+    """Return whether the result is the operand's bytes with another shape."""
     return Trait.VIEW in op.SPEC.traits

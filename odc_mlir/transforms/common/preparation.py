@@ -52,6 +52,6 @@ def _prepares(op: CircleOp, known: Set[SSAValue]) -> bool:
 
 
 def joins_channels(op: CircleOp) -> bool:
-    """Whether ``op`` does no more than join values along their last axis."""
+    """Return whether ``op`` does no more than join values along their last axis."""
     rank = len(shape_of(op.results[0]) or ()) if op.SPEC.name == "CONCATENATION" and op.unverified is None else 0
     return rank > 0 and op.option("axis") in (rank - 1, -1) and activation(op) == "none"

@@ -191,7 +191,7 @@ def erase_unused(ops: Iterable[CircleOp], rewriter: PatternRewriter) -> None:
 
 
 def is_real(value: SSAValue) -> bool:
-    """Whether ``value`` is a tensor of float32 numbers, not of codes."""
+    """Return whether ``value`` is a tensor of float32 numbers, not of codes."""
     facts = tensor_facts(value.type)
     return facts.dtype == "float32" and facts.quant is None
 
@@ -220,7 +220,7 @@ def constant(value: SSAValue | None) -> NDArray[Any] | None:
 
 
 def is_stored_whole(value: SSAValue) -> bool:
-    """Whether a constant is stored element by element, dense, with one scale or one for each row or channel."""
+    """Return whether a constant is stored element by element, dense, with one scale or one for each row or channel."""
     facts = tensor_facts(value.type)
     plain = isinstance(value, OpResult) and isinstance(value.op, ConstOp) and value.op.sparsity is None
     whole = facts.dtype in STORED_WHOLE and (facts.record is None or facts.record.details is None)
@@ -269,12 +269,12 @@ def producer(value: SSAValue | None, *names: str) -> CircleOp | None:
 
 
 def is_used_once(value: SSAValue) -> bool:
-    """Whether one operand of one operation is all that reads ``value``."""
+    """Return whether one operand of one operation is all that reads ``value``."""
     return value.has_one_use()
 
 
 def is_returned(value: SSAValue) -> bool:
-    """Whether a block gives ``value`` back: its name is then known outside."""
+    """Return whether a block gives ``value`` back: its name is then known outside."""
     return any(use.operation.parent is None or use.operation is use.operation.parent.last_op for use in value.uses)
 
 

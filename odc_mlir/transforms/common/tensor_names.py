@@ -27,7 +27,7 @@ def names_in(function: FuncOp) -> Names:
 
 
 def outputs_of(function: FuncOp) -> Sequence[SSAValue]:
-    """What ``function`` returns; nothing of one without a body."""
+    """Return the outputs of ``function``; nothing without a body."""
     last = None if function.is_declaration else function.body.blocks[-1].last_op
     return last.operands if isinstance(last, ReturnOp) else ()
 

@@ -64,7 +64,7 @@ class NpuFormSegmentsPass(ModulePass):
         reorder(block, order)
 
     def refuses(self, group: Sequence[CircleOp]) -> str | None:
-        """Why ``group`` is not worth a segment, None when it is."""
+        """Return why ``group`` is not worth a segment, None if it is."""
         computing = sum(not is_view(item) for item in group)
         if computing == 0:
             return "segment-size: views only"

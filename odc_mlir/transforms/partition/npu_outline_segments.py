@@ -79,7 +79,7 @@ def _segment_number(op: CircleOp) -> int:
 
 
 def _root(viewed: SSAValue, group: set[Operation]) -> SSAValue:
-    """What ``viewed`` is a view of, looking through the views of ``group``."""
+    """Return the value that ``viewed`` is a view of, through the views of ``group``."""
     value: SSAValue = viewed
     while isinstance(value, OpResult) and value.op in group and isinstance(value.op, CircleOp) and is_view(value.op):
         value = value.op.operands[0]
@@ -163,7 +163,7 @@ def _inputs(members: list[CircleOp], group: set[Operation]) -> list[SSAValue]:
 
 
 def _is_written(variable: SSAValue, group: set[Operation]) -> bool:
-    """Whether an operator of ``group`` writes ``variable``."""
+    """Return whether an operator of ``group`` writes ``variable``."""
     return any(
         use.operation in group and isinstance(use.operation, CircleOp) and use.index in node_of(use.operation).mutated
         for use in variable.uses

@@ -77,7 +77,7 @@ class ChannelKind:
 
     @property
     def channels(self) -> int:
-        """Of the result."""
+        """Return the channels of the result."""
         return count_channels(self.result)
 
     def span(self, ranges: Ranges) -> ChannelRange | None:
@@ -85,7 +85,7 @@ class ChannelKind:
         raise NotImplementedError
 
     def ties(self) -> Iterator[Tie]:
-        """Which channels of operands that are not constants go with which of the result."""
+        """Return the correspondence of operands' channels, without constants, to the result's."""
         return iter(())
 
     def narrow(self, kept: Mask, inputs: Mask | None, source: ChannelRange | None) -> None:
@@ -174,7 +174,7 @@ class ProductKind(ChannelKind):
 
     @property
     def is_dense(self) -> bool:
-        """Whether the weights lie ``[O, taps, I]``."""
+        """Return whether the weights lie ``[O, taps, I]``."""
         return self.weights.codes.ndim == 3
 
     def span(self, ranges: Ranges) -> ChannelRange | None:
@@ -182,11 +182,11 @@ class ProductKind(ChannelKind):
         return self.weights.results(source.tiled(self._repeats(source)) if self.is_dense else source)
 
     def _repeats(self, source: ChannelRange) -> int:
-        """How often a row of dense weights goes over the input's channels."""
+        """Return how many times a row of dense weights repeats over the input's channels."""
         return int(self.weights.codes.shape[2]) // len(source.low)
 
     def may_shrink(self, source: ChannelRange) -> bool:
-        """Whether some channel of the input is not needed for all results."""
+        """Return whether some channel of the input is not needed for all results."""
         if not self.is_dense:
             return False
         used = self.weights.used_columns.reshape(-1, len(source.low)).any(axis=0)
@@ -201,7 +201,7 @@ class ProductKind(ChannelKind):
         return needed
 
     def _absorbed(self, source: ChannelRange) -> Mask:
-        """Which channels of the input add the same to every sum, which the bias can do."""
+        """Return the channels of the input that add the same to every sum, so that the bias can replace them."""
         weights = self.weights
         if weights.is_padded or weights.layer.bias_value is None or weights.largest_sum.max(initial=0) >= 1 << 31:
             return np.asarray(source.is_constant & (source.low == weights.how.in_zero))
@@ -230,7 +230,7 @@ class ProductKind(ChannelKind):
 
 
 def _is_padded(node: Node) -> bool:
-    """Whether the window reaches out of the input, as far as is known."""
+    """Return whether the window reaches out of the input, as far as is known."""
     if node.spec.name == "FULLY_CONNECTED":
         return False
     try:

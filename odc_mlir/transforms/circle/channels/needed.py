@@ -1,4 +1,4 @@
-"""Which channels of a function nothing needs: what reads them makes the same of anything, or nothing.
+"""Channels of a function that no reader needs: readers compute the same from any contents, or nothing.
 
 Channels that have to go together (a channel of both operands of a sum and of its result) are one class. A class is
 needed when a result of the function, or a barrier, reads one of it, or a layer some needed result of which depends on
@@ -56,7 +56,7 @@ class CodeRanges:
 
 
 def unneeded_channels(ranges: CodeRanges, share: int) -> dict[Operation, Mask]:
-    """Which channels of results are kept, ``[C]``, for those operators of ``ranges`` that lose some.
+    """Return a mask of kept channels, ``[C]``, for the operators of ``ranges`` that lose some.
 
     A layer loses some where that is at least one in ``share``.
     """
@@ -83,7 +83,7 @@ class _Classes:
         self.labels = self._joined(np.arange(total))
 
     def places(self, value: SSAValue) -> Places:
-        """Where the channels of ``value`` are in the row."""
+        """Return the positions of the channels of ``value`` in the row."""
         return self.first[value] + np.arange(channels_of(value) or 0)
 
     def of(self, value: SSAValue) -> Places:
@@ -110,7 +110,7 @@ class _Classes:
             labels = labels[labels]
 
     def kept(self, share: int) -> Mask:
-        """Which classes are needed, by number; every value keeps a channel at least, and all where too few would go."""
+        """Return a mask of needed classes; every value keeps at least one channel, and all if too few would go."""
         needed = np.zeros(len(self.labels), np.bool_)
         known = self.ranges.kinds
         for value in self.first:
@@ -141,7 +141,7 @@ class _Classes:
 
 
 def _is_little(kept: Mask, share: int) -> bool:
-    """Whether some channels go, but fewer than one in ``share``."""
+    """Return whether some channels go, but fewer than one in ``share``."""
     return 0 < share * int((~kept).sum()) < len(kept)
 
 

@@ -1,4 +1,4 @@
-"""Which codes a channel can hold: the smallest and the largest, whatever a model is given.
+"""Ranges of codes of channels: the smallest and the largest code for any input of the model.
 
 Channels are the elements of the last dimension. Bounds are found with the arithmetic that runs: what is monotone is
 computed at both ends, what has one operand of 8 bits for every code.
@@ -40,7 +40,7 @@ class ChannelRange:
 
     @property
     def is_constant(self) -> NDArray[np.bool_]:
-        """Which channels hold one code only."""
+        """Return a mask of channels that hold one code only."""
         return np.asarray(self.low == self.high)
 
     def with_code(self, code: int | Ints) -> ChannelRange:
@@ -135,12 +135,12 @@ class ChannelWeights:
 
     @cached_property
     def is_used(self) -> NDArray[np.bool_]:
-        """Which weights are not 0 at some tap, ``[O, I]``; ``[O]`` of a depthwise layer."""
+        """Return a mask of weights with a tap other than 0, ``[O, I]``; ``[O]`` of a depthwise layer."""
         return np.asarray(self.codes.any(axis=self.codes.ndim - 2))
 
     @cached_property
     def used_columns(self) -> NDArray[np.bool_]:
-        """Which columns of ``[O, taps, I]`` hold a weight that is not 0."""
+        """Return a mask of columns of ``[O, taps, I]`` that hold a weight other than 0."""
         return np.asarray(self.is_used.any(axis=0))
 
     def results(self, source: ChannelRange) -> ChannelRange:
@@ -212,7 +212,7 @@ def weights_of(layer: WeightedLayer, node: Node, is_padded: bool) -> ChannelWeig
 
 
 def _is_in_units(layer: WeightedLayer, node: Node) -> bool:
-    """Whether the bias, where there is one, counts in units of sums and says so."""
+    """Return whether the bias, where there is one, counts in units of sums and says so."""
     x, bias = node.operand(layer.input), node.optional(layer.bias)
     if bias is None or bias.quant is None:
         return True
@@ -260,7 +260,7 @@ def _at_ends(op: CircleOp, spans: Sequence[ChannelRange], rising: tuple[int, ...
 
 
 def _tabulated(op: CircleOp, span: ChannelRange) -> ChannelRange | None:
-    """By the result for every code of 8 bits."""
+    """Compute the range from the result for every code of 8 bits."""
     low, high = code_range(tensor_facts(op.operands[0].type).dtype)
     codes = np.arange(low, high + 1)
     found = _evaluated(op, [codes[None]])

@@ -98,7 +98,7 @@ class Front(ABC):
         return np.asarray(np.abs(self.weights).max(axis=others, initial=0.0))
 
     def can_scale(self, factors: Floats) -> bool:
-        """Whether float32 holds what :meth:`scale_outputs` would make."""
+        """Return whether float32 holds what :meth:`scale_outputs` would make."""
         scaled = (self.weights / self._by_channel(factors), self.bias / factors)
         return all(np.abs(values).max(initial=0.0) <= LARGEST for values in scaled)
 
@@ -181,7 +181,7 @@ class Affine(Front):
 
     @classmethod
     def of(cls, op: CircleOp) -> Self | None:
-        """What ``op`` ends: a normalisation, or MUL with a constant for each channel, or ADD of another behind it."""
+        """Return the front that ``op`` ends: a normalisation, MUL with a constant per channel, or ADD behind it."""
         if op.unverified is not None or len(op.results) != 1 or not is_real(op.results[0]):
             return None
         slots = _slots_of_norm(op) if op.SPEC.name in _NORMS else _slots_of_products(op)
@@ -221,7 +221,7 @@ def _slots_of_norm(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | Non
 
 
 def _slots_of_products(op: CircleOp) -> tuple[ConstantOperand, ConstantOperand | None] | None:
-    """Of MUL, or of ADD behind it. A MUL that such an ADD reads alone is a part of that."""
+    """Return the slots of MUL, or of ADD behind it. A MUL that only such an ADD reads is a part of it."""
     if op.SPEC.name == "ADD":
         beta = _constant_slot(op)
         product = None if beta is None else producer(op.operands[1 - beta.index], "MUL")
@@ -240,7 +240,7 @@ def _constant_slot(op: CircleOp) -> ConstantOperand | None:
 
 
 def _has_channels(array: NDArray[np.float32] | None, channels: int) -> bool:
-    """Whether it has one number for each channel along the last axis."""
+    """Return whether it has one number for each channel along the last axis."""
     return array is not None and array.ndim > 0 and array.shape[-1] == array.size == channels > 1
 
 
@@ -267,7 +267,7 @@ Traced = Sequence[Labels | None]  # by operand
 
 @dataclass
 class ChannelTrace:
-    """Where the channels of one result went.
+    """Trace of the channels of one result.
 
     ``labels``: of every tensor on the way, of its shape, an unknown first extent counting as 1. ``readers``: the layers
     at the end, with the label that each weight along their last axis multiplies. ``bound``: by channel, whether
@@ -297,7 +297,7 @@ class Tracer:
     relu6: str
 
     def trace(self, start: SSAValue, channels: int) -> ChannelTrace | None:
-        """Where the channels along the last axis of ``start`` go; None where it has others, or unknown extents."""
+        """Trace the channels along the last axis of ``start``; None for other axes or unknown extents."""
         shape = sized(start)
         if not shape or shape[-1] != channels or channels >= _MOST_ELEMENTS:
             return None
@@ -369,7 +369,7 @@ def sized(value: SSAValue) -> tuple[int, ...] | None:
 
 
 def commutes(op: CircleOp, relu6: str) -> bool:
-    """Whether the fused activation of ``op`` commutes with positive factors."""
+    """Return whether the fused activation of ``op`` commutes with positive factors."""
     fused = activation(op)
     return fused in ("none", "relu") or (fused == "relu6" and relu6 == "recorded" and _is_below_clip(op))
 
@@ -617,7 +617,7 @@ class Pair:
         return np.concatenate([[1.0], self.front.factors])[_narrowed(labels).astype(np.int64)]
 
     def _is_scaled(self, labels: Labels) -> bool:
-        """Whether any element of a tensor with these labels has another value than before."""
+        """Return whether any element of a tensor with these labels has another value than before."""
         return bool((self._by_element(labels) != 1).any())
 
 

@@ -51,7 +51,7 @@ def pairs(op: CircleOp) -> tuple[tuple[SSAValue, SSAValue], tuple[SSAValue, SSAV
 
 
 def viewed(value: SSAValue) -> SSAValue:
-    """What ``value`` shows, through operators that change nothing but its shape."""
+    """Look through operators that change only the shape of ``value``."""
     while (view := producer(value, *VIEWS)) is not None:
         value = view.operands[0]
     return value
@@ -227,7 +227,7 @@ def _with_epsilon(value: SSAValue) -> tuple[Spread, float] | None:
 
 
 def mean_of(value: SSAValue) -> tuple[SSAValue, frozenset[int]] | None:
-    """What ``value`` is the mean of, and along which axes; one MEAN, or several in a row."""
+    """Return the value whose mean ``value`` is, and the axes; one MEAN, or several in a row."""
     mean = plain(value, "MEAN")
     axes = None if mean is None else axes_of(mean)
     if mean is None or axes is None or not mean.option("keep_dims"):
@@ -436,7 +436,7 @@ def _way(softmax: CircleOp, mixed: CircleOp) -> set[SSAValue]:
 
 
 def _is_cached(value: SSAValue) -> bool:
-    """Whether keys or values come from state or from an input, some or all of them."""
+    """Return whether keys or values come from state or from an input, some or all of them."""
     while (op := producer(value, *_MOVES)) is not None:
         value = op.operands[0]
     if isinstance(value, BlockArgument):
@@ -450,7 +450,7 @@ def _is_cached(value: SSAValue) -> bool:
 
 
 def _is_given(value: SSAValue) -> bool:
-    """Whether ``value`` is an input or state, moved at most."""
+    """Return whether ``value`` is an input or state, moved at most."""
     while (op := producer(value, *_MOVES)) is not None:
         value = op.operands[0]
     return isinstance(value, BlockArgument) or (
@@ -512,7 +512,7 @@ def _negated(value: SSAValue) -> SSAValue | None:
 
 
 def _half(value: SSAValue, extent: int) -> tuple[SSAValue, int] | None:
-    """What ``value`` is a half of along the last dimension, and which half."""
+    """Return the value of which ``value`` is a half along the last dimension, and the number of the half."""
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
     op, name = value.op, value.op.SPEC.name

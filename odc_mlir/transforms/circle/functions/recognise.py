@@ -252,7 +252,7 @@ def _gate(left: SSAValue, right: SSAValue) -> GateColumns | None:
 
 
 def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """What ``value`` is equal columns of, and which of them: a part of SPLIT along the last dimension, or a slice."""
+    """Return the value that ``value`` is equal columns of, and their number: a part of SPLIT, or a slice."""
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
     op, shape = value.op, static_shape_of(value)
@@ -268,7 +268,7 @@ def _columns(value: SSAValue) -> tuple[SSAValue, int] | None:
 
 
 def _slice_begin(op: CircleOp) -> list[int] | None:
-    """Where SLICE, or STRIDED_SLICE of neighbours, begins; of its other dimensions it takes a part from there on."""
+    """Return the begin of SLICE, or STRIDED_SLICE of neighbours; other dimensions are taken to their end."""
     source, begin = static_shape_of(op.operands[0]) if op.operands else None, None
     if op.SPEC.name in ("SLICE", "STRIDED_SLICE"):
         begin = constant(op.operands[1])
@@ -293,7 +293,7 @@ def _layer_of(step: RecurrentStep, state: SSAValue) -> WeightedLayer | None:
 
 
 def _rows(steps: Sequence[RecurrentStep], recurrent: WeightedLayer) -> tuple[int, ...] | None:
-    """By gate the place of its rows, where every step adds the state's part by the same weights; None elsewhere."""
+    """Return the place of each gate's rows if every step adds the state's part by the same weights; else None."""
     weights = recurrent.real_weights()
     if weights is None or weights.shape[0] != len(steps[0].gates) * weights.shape[1]:
         return None
@@ -342,7 +342,7 @@ def _is_same_layer(value: SSAValue, before: SSAValue, recurrent: WeightedLayer) 
 
 
 def _are_same(first: Sequence[SSAValue], second: Sequence[SSAValue]) -> bool:
-    """Whether two lists of constants hold the same numbers."""
+    """Return whether two lists of constants hold the same numbers."""
     if len(first) != len(second):
         return False
     for a, b in zip(first, second, strict=True):
@@ -376,7 +376,7 @@ def _is_of_state(value: SSAValue, before: SSAValue | None, recurrent: WeightedLa
 
 
 def _row(value: SSAValue) -> tuple[SSAValue, int] | None:
-    """What ``value`` is one row of along the first dimension, and which."""
+    """Return the value that ``value`` is one row of along the first dimension, and the row."""
     value = viewed(value)
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
@@ -418,7 +418,7 @@ def functions(module: ModuleOp) -> list[Function]:
 
 
 def count_functions(module: ModuleOp) -> Counter[str]:
-    """How often each function was recognised, by kind; variations count under their own name, ``Attention (mask)``."""
+    """Count recognised functions by kind; variations count under their own name, ``Attention (mask)``."""
     counts: Counter[str] = Counter()
     for found in functions(module):
         counts[found.kind] += 1

@@ -156,7 +156,7 @@ class LayoutRule:
 
 
 def rule_of(op: CircleOp) -> LayoutRule | None:
-    """How ``op`` works in other orders; None where it takes and gives tensors as the model wrote them only."""
+    """Return the rule of ``op`` in other orders; None if it works only in the model's order."""
     if op.unverified is not None or Trait.PURE not in op.SPEC.traits:
         return None
     values = [*(v for v in op.operands if not isinstance(v.owner, NoneOp | ConstOp)), *op.results]
@@ -167,12 +167,12 @@ def rule_of(op: CircleOp) -> LayoutRule | None:
 
 
 def is_constant(value: SSAValue) -> bool:
-    """Whether ``value`` is a constant, whose contents may be known or not."""
+    """Return whether ``value`` is a constant, whose contents may be known or not."""
     return isinstance(value, OpResult) and isinstance(value.op, ConstOp)
 
 
 def is_simple(value: SSAValue) -> bool:
-    """Whether another order of dimensions changes nothing but the shape in the type."""
+    """Return whether another order of dimensions changes nothing but the shape in the type."""
     facts = tensor_facts(value.type)
     if facts.shape is None or (facts.quant is not None and not facts.quant.per_tensor):
         return False

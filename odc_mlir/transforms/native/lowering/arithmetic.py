@@ -508,7 +508,7 @@ class HybridCodes(Arithmetic):
 
     @property
     def asymmetric(self) -> bool:
-        """Whether activations have a zero point; convolutions with one weight scale use none."""
+        """Return whether activations have a zero point; convolutions with one weight scale use none."""
         if self.node.spec.name == "FULLY_CONNECTED":
             return bool(self.node.options.get("asymmetric_quantize_inputs", False))
         return self.node.spec.name == "DEPTHWISE_CONV_2D" or self.hybrid.per_channel

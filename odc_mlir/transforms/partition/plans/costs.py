@@ -247,7 +247,7 @@ class _LayerCosts:
         return 1 / steps, ahead, (1 - 1 / steps) / tiles
 
     def _coded_cycles(self, layer: npu.ConvOp, choice: TilingChoice, stored: float) -> float:
-        """What ``choice``, which knows no values, charges too much for weights that wait for their port.
+        """Return the excess in ``choice``'s charge for weights that wait for their port, as it knows no values.
 
         Coded they are ``stored`` bytes with their records.
         """

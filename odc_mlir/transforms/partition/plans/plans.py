@@ -192,7 +192,7 @@ class PlacementProblem:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What segments must be worth: computing operators and multiply-accumulates each, how many there may be."""
+    """Minimum worth of segments: computing operators and multiply-accumulates each, and their largest number."""
 
     min_operators: int = 1
     min_macs: int = 0
@@ -346,7 +346,7 @@ class _PlacementSearch:
         return [number for number, unit in enumerate(self.problem.units) if members.intersection(unit)]
 
     def _too_small(self, segment: SegmentEstimate) -> str | None:
-        """Why a segment is not worth having, None when it is."""
+        """Return why a segment is not worthwhile, None if it is."""
         items = [self.problem.items[i] for i in segment.members]
         if any(item.pinned for item in items):
             return None
@@ -399,7 +399,7 @@ class _PlacementSearch:
                     units, best, again = moved, plan, True
 
     def _moves(self, plan: CostedPlacement) -> list[tuple[int, ...]]:
-        """What to try from ``plan``: units of a whole segment to the host, a unit at an edge to the other side."""
+        """Yield variations of ``plan``: units of a whole segment to the host, a unit at an edge to the other side."""
         whole = [tuple(self._units_of(segment)) for segment in plan.segments]
         edges = [(n,) for n in self._edge_units(plan) if self.able[n] and not self.pinned[n]]
         return [numbers for numbers in whole if len(numbers) > 1] + edges
@@ -420,7 +420,7 @@ class _PlacementSearch:
         ]
 
     def _reasons(self, chosen: CostedPlacement) -> dict[int, str]:
-        """Why each operator that the NPU can run is on the host in the plan ``chosen``."""
+        """Return why each operator that the NPU can run is on the host in the plan ``chosen``."""
         reasons = {}
         current = [all(chosen.on_npu[i] for i in unit) for unit in self.problem.units]
         for number, unit in enumerate(self.problem.units):

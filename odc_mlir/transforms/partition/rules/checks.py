@@ -105,7 +105,7 @@ def codes(node: Node, _: PlacementLimits) -> str | None:
 
 
 def _is_number(node: Node, tensor: TensorInfo) -> bool:
-    """Whether a tensor is a result that never is quantised, or a position that is computed."""
+    """Return whether a tensor is a result that never is quantised, or a position that is computed."""
     if node.spec.name in POSITIONS and node.optional(POSITIONS[node.spec.name]) is tensor:
         return True
     kinds = node.spec.results

@@ -1,4 +1,4 @@
-"""What enters and leaves the NPU with an operator: it is in SRAM as a whole, whatever is cut into stripes."""
+"""Inputs and outputs of the NPU, which are in SRAM as a whole even if operators are cut into stripes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def edge_bytes(op: CircleOp) -> int:
 
 
 def memory_reason(op: CircleOp, needed_bytes: int, allowed_bytes: int) -> str:
-    """Why ``op`` stays on the host when it needs more SRAM than there is; an input or output is named if it is them."""
+    """Return why ``op`` needs more SRAM than there is; name an input or output that is too large."""
     text = f"fits-sram: {sram_text(needed_bytes, allowed_bytes)}"
     entering, leaving = _entering(op), _leaving(op)
     if edge_bytes(op) <= allowed_bytes:

@@ -92,7 +92,7 @@ def channel_groups(filters: TensorInfo, axis: int) -> list[list[int]]:
 
 
 def divides_by_channels(node: Node) -> bool:
-    """Whether a product can be computed for some result channels at a time, and put together in a few moves."""
+    """Return whether a product can be computed for some result channels at a time, and put together in a few moves."""
     filters = node.operand(1)
     if filters.dtype != "uint8" or node.spec.name not in PRODUCTS:
         return False
@@ -156,7 +156,7 @@ class WeightParts:
 
     @property
     def count(self) -> int:
-        """How many codes a weight is the sum of."""
+        """Return the number of codes whose sum a weight is."""
         return 1 + len(self.others)
 
 
@@ -203,7 +203,7 @@ LARGEST_BIAS = (1 << 31) - 1
 
 
 def bias_operand(node: Node) -> int:
-    """Which operand is the bias."""
+    """Return the index of the bias operand."""
     return 3 if node.spec.name == "TRANSPOSE_CONV" else 2
 
 
@@ -289,7 +289,7 @@ class Searched(NamedTuple):
 
 
 def searched(node: Node) -> Searched:
-    """What ARG_MAX or ARG_MIN with a constant axis goes through; raises ModelError for an axis that there is not."""
+    """Return the shape that ARG_MAX or ARG_MIN with a constant axis searches; raise ModelError for an invalid axis."""
     shape = node.operand(0).static_shape
     axis = normal_axis(node, int(node.const(1).reshape(-1)[0]), len(shape))
     return Searched(math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :]))
@@ -344,7 +344,7 @@ class GatherShape(NamedTuple):
 
 
 def gathered(node: Node) -> GatherShape:
-    """What GATHER takes of its operand; raises ModelError for an axis that there is not."""
+    """Return the shape of GATHER's access to its operand; raise ModelError for an invalid axis."""
     shape, places = node.operand(0).static_shape, node.operand(1).static_shape
     axis, batch = gather_axes(node, len(shape), len(places))
     return GatherShape(
@@ -401,12 +401,12 @@ class ReductionShape:
 
     @property
     def moves(self) -> bool:
-        """Whether axes change places."""
+        """Return whether axes change places."""
         return self.order != tuple(sorted(self.order))
 
 
 def reduced(node: Node) -> ReductionShape | None:
-    """How an operator reduces; None where there is no axis, or more pixels than two sides hold.
+    """Return the shape of a reduction; None without axes, or for more pixels than two sides hold.
 
     Axes that stay between those that go are brought to the front.
     """
