@@ -24,7 +24,7 @@ VARIABLE = "ODC_DEFECTS"
 
 @dataclass(frozen=True, slots=True)
 class Defect:
-    """Failed operator (``op`` and the name of its result), the exception's type and text, and the line that raised it."""
+    """Failed operator (``op`` and its result's name), the exception's type and text, and the line that raised it."""
 
     op: str
     tensor: str
