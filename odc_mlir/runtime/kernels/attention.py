@@ -126,7 +126,7 @@ def integer_rms_norm(node: Node, gamma: Array, count: int) -> RmsNormParams:
 
 
 def _reals(node: Node, info: TensorInfo, values: Array) -> NDArray[np.float32]:
-    """Codes as what they represent; reals as they are."""
+    """Return the real numbers of codes; reals unchanged."""
     if info.quant is None:
         return values
     scale, zero = scale_of(node, info)

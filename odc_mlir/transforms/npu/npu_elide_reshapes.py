@@ -49,7 +49,7 @@ class DropReshape(RewritePattern):
 
 
 class ShareMatrices(RewritePattern):
-    """A product with matrices each of which a move repeats in a row takes them once.
+    """A product with matrices that a move repeats, one after the other, takes each once.
 
     Left matrices of one right matrix become its rows.
     """
