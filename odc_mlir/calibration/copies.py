@@ -1,4 +1,4 @@
-"""Detection of repeated samples and near copies, each of which counts as one observation.
+"""Detection of repeated samples and near copies, which count as one observation.
 
 Two samples are near where no real input differs by more than 1/32 of what it varies by over the samples, as pictures of
 one scene do by the noise of a camera, and all other inputs are equal. Elements vary by their mean absolute deviation;

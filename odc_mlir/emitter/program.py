@@ -265,7 +265,7 @@ class NpuListingTarget(XdslTarget):
     name = "npu-listing"
 
     data: bool = True
-    """Whether the bytes of constants are written."""
+    """Write the bytes of constants."""
 
     def emit(self, ctx: Context, module: ModuleOp, output: IO[str]) -> None:
         found = programs(module)

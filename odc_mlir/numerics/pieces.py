@@ -171,7 +171,7 @@ def parts(
 
 
 def part_of(x: Array, place: Place) -> Array:
-    """Return what an operand has for a part of a result to which it broadcasts; no place: all."""
+    """Return the part of an operand that broadcasts to a part of a result; without a place, all of it."""
     if not place:
         return x
     fitting = place[len(place) - x.ndim :]

@@ -284,7 +284,7 @@ def _some(tensors: Sequence[Tensor], places: Sequence[int]) -> list[Tensor]:
 
 
 def _is_no_shift(tensors: Sequence[Tensor]) -> bool:
-    """Whether all are int16 codes whose scales, if they are powers of two, need more than a shift of one operand.
+    """Return True for int16 codes whose scales, if powers of two, need more than a shift of one operand.
 
     Where they are no powers of two, the option says nothing.
     """

@@ -194,7 +194,7 @@ TRANSITIONS: Mapping[tuple[type[TrackState], TrackEvent], type[TrackState]] = Ma
 """The state that each event leads to; other events cannot happen in a state."""
 
 BUSY = (Opening, Working, Verifying)
-"""States in which something is done in the background."""
+"""States with work in the background."""
 
 
 def diagram() -> str:

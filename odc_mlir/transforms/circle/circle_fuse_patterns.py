@@ -62,7 +62,7 @@ class CircleFusePatternsPass(PatternPass):
     name = "circle-fuse-patterns"
 
     circle: bool = False
-    """Whether to make operators that only Circle has."""
+    """Make operators that only Circle has."""
 
     @classmethod
     def patterns(cls) -> Sequence[type[RewritePattern]]:

@@ -512,7 +512,7 @@ def _negated(value: SSAValue) -> SSAValue | None:
 
 
 def _half(value: SSAValue, extent: int) -> tuple[SSAValue, int] | None:
-    """Return the value of which ``value`` is a half along the last dimension, and the number of the half."""
+    """Return the tensor that ``value`` is half of along the last dimension, and the number of the half."""
     if not isinstance(value, OpResult) or not isinstance(value.op, CircleOp) or value.op.unverified is not None:
         return None
     op, name = value.op, value.op.SPEC.name

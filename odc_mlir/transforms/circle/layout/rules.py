@@ -55,7 +55,7 @@ def permuted(shape: Shape, order: Order) -> Shape:
 
 
 def same_elements(shape: Shape | None, stored: Order, wanted: Order) -> bool:
-    """Whether two orders differ in places of dimensions of extent 1 only: a RESHAPE then turns one into the other."""
+    """Return True if two orders differ only in dimensions of extent 1, so that a RESHAPE converts one to the other."""
     if stored == wanted:
         return True
     if shape is None:

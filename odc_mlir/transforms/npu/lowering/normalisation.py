@@ -46,8 +46,7 @@ class LowerRmsNorm(LowerToNpu):
             return site.emit(npu.ScaleOp(x, wide, zeros=(p.zero, 0), scale=scale, clamp=_ALL))
 
         def product(a: SSAValue, b: SSAValue, kind: Attribute, factor: Factor, zero: int = 0) -> SSAValue:
-            scale, zeros, multiply = npu.ScaleAttr.of(*factor), (0, 0, zero), npu.ElementwiseKind.MUL
-            return site.emit(npu.ElementwiseOp(multiply, a, b, kind, zeros=zeros, out_scale=scale, clamp=_ALL))
+            return site.emit(_product(a, b, kind, factor, zero, _ALL))
 
         def total(a: SSAValue, b: SSAValue, zero: int = 0) -> SSAValue:
             half = npu.ScaleAttr.of(*HALF)
@@ -85,9 +84,16 @@ class LowerRmsNorm(LowerToNpu):
         if p.gamma is not None:
             y, factor = product(e, r, wide, p.normal), p.scaled
             r = site.emit(npu.ConstantOp(blob_of(p.gamma.astype("<i2")), _codes(1, 1, 1, count)))
-        kind, clamp = site.result_of_shape(1, 1, rows, count), code_range(p.dtype)
-        scale, zeros, multiply = npu.ScaleAttr.of(*factor), (0, 0, p.out_zero), npu.ElementwiseKind.MUL
-        site.finish(npu.ElementwiseOp(multiply, y, r, kind, zeros=zeros, out_scale=scale, clamp=clamp))
+        kind = site.result_of_shape(1, 1, rows, count)
+        site.finish(_product(y, r, kind, factor, p.out_zero, code_range(p.dtype)))
+
+
+def _product(
+    a: SSAValue, b: SSAValue, kind: Attribute, factor: Factor, zero: int, clamp: tuple[int, int]
+) -> npu.ElementwiseOp:
+    """Make the product of codes with zero point 0, scaled by ``factor``; ``zero`` is the zero point of the result."""
+    scale, zeros = npu.ScaleAttr.of(*factor), (0, 0, zero)
+    return npu.ElementwiseOp(npu.ElementwiseKind.MUL, a, b, kind, zeros=zeros, out_scale=scale, clamp=clamp)
 
 
 def _codes(*shape: int) -> Attribute:

@@ -230,8 +230,10 @@ class _LayerCosts:
         )
 
     def _shares(self, layer: npu.ConvOp, tiling: WindowTiling) -> tuple[float, float, float]:
-        """Return when ``layer`` uses its constants: share before the first instruction, cycles in which its
-        input is loaded, and the share of its cycles that are over when it needs the last ones.
+        """Return the times at which ``layer`` uses its constants.
+
+        They are the share before the first instruction, the cycles for loading the input, and the share of the cycles
+        that are over when the last constants are needed.
         """
         sram = self.tilings.target.sram
         window = window_of(layer, source_resident=not tiling.in_slots, result_resident=not tiling.out_slots)
