@@ -375,7 +375,8 @@ def compile_processes(cache: Path) -> list[int]:
     return found
 
 
-def happens(condition: Callable[[], bool], seconds: float = 30.0) -> bool:
+def happens(condition: Callable[[], bool], seconds: float = 60.0) -> bool:
+    """Return whether the condition comes true in good time, on however slow a machine."""
     deadline = time.monotonic() + seconds
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.05)
@@ -389,7 +390,12 @@ def test_a_process_ends_with_the_last_session_that_wants_its_result(
     use_worker(monkeypatch, made, fault)
     first, second = run(), run()
     first.infer(RECORDS)
-    assert happens(lambda: len(compile_processes(cache)) == 1)
+
+    def one_works() -> bool:
+        first.infer()  # as applications do: a process that could not start for want of memory is tried again
+        return len(compile_processes(cache)) == 1
+
+    assert happens(one_works), (first.status, compile_processes(cache))
     second.infer(RECORDS)
     assert happens(lambda: "another compile process" in (second.status.reason or ""))
     (working,) = compile_processes(cache)
