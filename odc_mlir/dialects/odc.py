@@ -12,6 +12,11 @@
         func.return %y : tensor<1x8xi8>
       }
     }
+
+The module attribute ``odc.states`` lists the states of the model: an output of the first function, and the input that
+gets its value in the next run::
+
+    odc.states = [{output = "h_out", input = "h_in", initial = #circle.blob<…>}]
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
+from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
 from xdsl.dialects.func import FuncOp
 from xdsl.dialects.utils import AbstractYieldOperation
 from xdsl.ir import Attribute, Block, Data, Dialect, Operation, Region, SSAValue
@@ -38,6 +43,10 @@ from xdsl.parser import AttrParser
 from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, IsTerminator
 from xdsl.utils.exceptions import VerifyException
+
+from odc_mlir.dialects.circle_attributes import BlobAttr
+from odc_mlir.errors import ModelError
+from odc_mlir.formats.states import MODULE_ATTRIBUTE, StatePair
 
 TARGET = "odc.target"
 """The module attribute that holds the chosen target."""
@@ -124,6 +133,35 @@ def target_of(module: ModuleOp) -> TargetChoice | None:
     """The target that ``odc-set-target`` chose for this module, None before that."""
     attribute = module.attributes.get(TARGET)
     return attribute.data if isinstance(attribute, TargetAttr) else None
+
+
+def states_of(module: ModuleOp) -> tuple[StatePair, ...]:
+    """Return the states of a module; raise ModelError for an attribute of another form."""
+    entries = module.attributes.get(MODULE_ATTRIBUTE, ArrayAttr([]))
+    return tuple(map(_state_pair, entries if isinstance(entries, ArrayAttr) else [entries]))
+
+
+def _state_pair(entry: Attribute) -> StatePair:
+    match dict(entry.data) if isinstance(entry, DictionaryAttr) else {}:
+        case {"output": StringAttr(data=output), "input": StringAttr(data=name), **rest}:
+            match rest.get("initial"):
+                case None:
+                    return StatePair(output, name)
+                case BlobAttr() as initial:
+                    return StatePair(output, name, bytes(initial.bytes))
+    raise ModelError(f"an entry of {MODULE_ATTRIBUTE} has output, input and maybe initial, found {entry}")
+
+
+def set_states(module: ModuleOp, pairs: Sequence[StatePair]) -> None:
+    """Make ``pairs`` the states of a module; the caller checks them (:func:`odc_mlir.formats.states.positions`)."""
+    module.attributes.pop(MODULE_ATTRIBUTE, None)
+    if pairs:
+        module.attributes[MODULE_ATTRIBUTE] = ArrayAttr(map(_state_entry, pairs))
+
+
+def _state_entry(pair: StatePair) -> DictionaryAttr:
+    initial = {} if pair.initial is None else {"initial": BlobAttr.of(pair.initial)}
+    return DictionaryAttr({"output": StringAttr(pair.output), "input": StringAttr(pair.input), **initial})
 
 
 def lowered_symbols(module: ModuleOp) -> dict[str, Operation]:

@@ -37,8 +37,9 @@ from odc_mlir.dialects.circle import (
 )
 from odc_mlir.dialects.circle_options import RECORD_NAMES, ListOption, SymbolOption
 from odc_mlir.dialects.circle_types import sparsity_record
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, states_of
 from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.formats import states
 from odc_mlir.formats.circle.model import EMPTY, LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.schema import default_options
 from odc_mlir.formats.circle.writer import write_model, write_tflite
@@ -135,6 +136,8 @@ class _Exporter:
             metadata_buffer=tuple(self.buffer(blob.data) for blob in self._list("circle.metadata_buffer", BlobAttr)),
             signatures=[self._signature(entry, subgraphs) for entry in self._list("circle.signatures", DictionaryAttr)],
         )
+        if pairs := states_of(self.module):
+            model.metadata.append((states.NAME, self.buffer(Blob(memoryview(states.encode(pairs))))))
         model.buffers = self.buffers
         return model, self.operators
 

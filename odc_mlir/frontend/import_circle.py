@@ -44,7 +44,9 @@ from odc_mlir.dialects.circle_attributes import NO_CONTENTS, NONE_TYPE
 from odc_mlir.dialects.circle_options import ListOption, SymbolOption
 from odc_mlir.dialects.circle_shapes import mark_unverified, refine_function
 from odc_mlir.dialects.circle_types import sparsity_attribute
+from odc_mlir.dialects.odc import set_states
 from odc_mlir.errors import ModelError, UnsupportedError
+from odc_mlir.formats import states
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, Signature, SubGraph, Tensor
 from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.schema import default_options
@@ -128,6 +130,15 @@ class _Importer:
         functions = [_SubgraphImporter(self, index).function() for index in range(len(model.subgraphs))]
         module = ModuleOp(list[Operation](functions), attributes=self._attributes())
         module.location = name_loc(self.symbols[0] if self.symbols else "empty")
+        set_states(
+            module,
+            [
+                pair
+                for name, buffer in self.model.metadata
+                if name == states.NAME
+                for pair in states.decode(self.model.buffers[buffer])
+            ],
+        )
         return module
 
     def blob(self, buffer: int) -> BlobAttr:
@@ -145,10 +156,12 @@ class _Importer:
             attributes["circle.description"] = StringAttr(model.description)
         if model.signatures:
             attributes["circle.signatures"] = ArrayAttr([self._signature(entry) for entry in model.signatures])
-        if model.metadata:
-            entries = [
-                DictionaryAttr({"name": StringAttr(name), "data": self.blob(buffer)}) for name, buffer in model.metadata
-            ]
+        entries = [
+            DictionaryAttr({"name": StringAttr(name), "data": self.blob(buffer)})
+            for name, buffer in model.metadata
+            if name != states.NAME
+        ]
+        if entries:
             attributes["circle.metadata"] = ArrayAttr(entries)
         if model.metadata_buffer:
             attributes["circle.metadata_buffer"] = ArrayAttr([self.blob(buffer) for buffer in model.metadata_buffer])

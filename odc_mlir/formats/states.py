@@ -1,0 +1,160 @@
+"""State of a model: pairs of an output and an input, such that the next run's input is this run's output.
+
+A model file lists its pairs in the metadata ``odc.states``, a JSON list of objects with the names of ``output`` and
+``input``, and the bytes of the state before the first run in base64 as ``initial`` (absent: real zero). Other readers
+see an ordinary model with these inputs and outputs.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from odc_mlir.errors import ModelError, OptionError, did_you_mean, parsing
+from odc_mlir.ops.check import type_text
+from odc_mlir.ops.spec import ResultType, TensorInfo
+
+NAME = "odc.states"
+MODULE_ATTRIBUTE = NAME
+"""The attribute of modules: the same list, as an array of dictionaries."""
+
+Tensor = TypeVar("Tensor")
+
+
+@dataclass(frozen=True, slots=True)
+class StatePair:
+    """One state: names of the output that updates it and of the input that reads it, and its bytes at the start.
+
+    ``initial`` None means real zero, that is the zero point of quantised tensors.
+    """
+
+    output: str
+    input: str
+    initial: bytes | None = None
+
+    def __str__(self) -> str:
+        return f"{self.output}={self.input}"
+
+
+States = Mapping[str, str] | Iterable[str | StatePair]
+"""Pairs as users give them: inputs by output, or texts OUT=IN."""
+
+
+def pairs_of(states: States) -> tuple[StatePair, ...]:
+    """Return ``states`` as pairs; raise OptionError for a text that is not ``OUT=IN``."""
+    if isinstance(states, Mapping):
+        return tuple(StatePair(output, name) for output, name in states.items())
+    return tuple(item if isinstance(item, StatePair) else parse_pair(item) for item in states)
+
+
+def parse_pair(text: str) -> StatePair:
+    """Parse ``OUT=IN``; raise OptionError."""
+    output, _, name = text.partition("=")
+    if not output or not name or "=" in name:
+        raise OptionError(
+            f"the state {text!r} is not OUT=IN, an output and the input that it becomes in the next run",
+            hint="write --state OUT=IN; in Python names may have a =: states={'OUT': 'IN'}",
+        )
+    return StatePair(output, name)
+
+
+def encode(pairs: Sequence[StatePair]) -> bytes:
+    """Return the metadata of ``pairs``."""
+    entries = [
+        {"output": pair.output, "input": pair.input}
+        | ({} if pair.initial is None else {"initial": base64.b64encode(pair.initial).decode()})
+        for pair in pairs
+    ]
+    return json.dumps(entries, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode(data: bytes | memoryview) -> tuple[StatePair, ...]:
+    """Return the pairs in a model's metadata; raise ModelError for anything but what :func:`encode` gives."""
+    with parsing("cannot read the states of the model", ModelError, location=NAME):
+        return tuple(_pair(**entry) for entry in json.loads(bytes(data)))
+
+
+def _pair(output: str, input: str, initial: str | None = None) -> StatePair:
+    if not isinstance(output, str) or not isinstance(input, str):
+        raise ModelError("names of a state's tensors must be text", location=NAME)
+    return StatePair(output, input, None if initial is None else base64.b64decode(initial, validate=True))
+
+
+def positions(
+    pairs: Sequence[StatePair], inputs: Sequence[TensorInfo], outputs: Sequence[TensorInfo]
+) -> tuple[tuple[int, int], ...]:
+    """Return for each pair the positions of its output and its input, after checking them against a model.
+
+    Raises OptionError for a name that the model lacks or that two pairs have, and for tensors that differ in type.
+    """
+    found = tuple(
+        (_position(pair, pair.output, outputs, "output"), _position(pair, pair.input, inputs, "input"))
+        for pair in pairs
+    )
+    for what, names in (("output", [pair.output for pair in pairs]), ("input", [pair.input for pair in pairs])):
+        for name in names:
+            if names.count(name) > 1:
+                raise OptionError(f"two states have the {what} {name!r}", hint="give each its own", tensor=name)
+    for pair, (place, source) in zip(pairs, found, strict=True):
+        _check_types(pair, outputs[place], inputs[source])
+    return found
+
+
+def _position(pair: StatePair, name: str, tensors: Sequence[TensorInfo], what: str) -> int:
+    names = [info.name for info in tensors]
+    if name not in names:
+        near = did_you_mean(name, names)
+        raise OptionError(
+            f"the state {pair} names no {what} of the model", tensor=name, hint=f"{near}it has {', '.join(names)}"
+        )
+    return names.index(name)
+
+
+def _check_types(pair: StatePair, output: TensorInfo, input: TensorInfo) -> None:
+    types = [type_text(ResultType(info.dtype, info.shape)) for info in (output, input)]
+    if types[0] != types[1] or "?" in types[0] or "..." in types[0]:
+        raise OptionError(
+            f"the state needs an output and an input of one static type; output {output.name!r} is {types[0]}, "
+            f"input {input.name!r} is {types[1]}",
+            hint="export the model with equal types, or leave this state to the application",
+            tensor=pair.output,
+        )
+    if output.quant != input.quant:
+        raise OptionError(
+            f"the state needs one scale and zero point; output {output.name!r} has {_quant_text(output)}, "
+            f"input {input.name!r} has {_quant_text(input)}",
+            hint=f"quantise the model with --state {pair}, which gives both the same",
+            tensor=pair.output,
+        )
+    size = output.info.numpy.itemsize
+    for extent in output.static_shape:
+        size *= extent
+    if pair.initial is not None and len(pair.initial) != size:
+        raise ModelError(f"the initial state has {len(pair.initial)} bytes, {types[0]} needs {size}", tensor=pair.input)
+
+
+def _quant_text(info: TensorInfo) -> str:
+    if info.quant is None:
+        return "none"
+    if not info.quant.per_tensor:
+        return f"{len(info.quant.scales)} scales"
+    return f"scale {info.quant.scale:g} and zero point {info.quant.zero_point}"
+
+
+def others(items: Sequence[Tensor], taken: Iterable[int]) -> tuple[Tensor, ...]:
+    """Return ``items`` without those at the positions ``taken``, which belong to states."""
+    hidden = set(taken)
+    return tuple(item for position, item in enumerate(items) if position not in hidden)
+
+
+def initial_bytes(pair: StatePair, info: TensorInfo) -> bytes:
+    """Return the contents of a state before the first run; ``info`` describes its input."""
+    if pair.initial is not None:
+        return pair.initial
+    from odc_mlir.ops.constants import initial_contents
+
+    value: Any = initial_contents(info)
+    return bytes(value.tobytes())
