@@ -1,8 +1,14 @@
-"""``python -m odc_mlir``: the commands without their scripts, see :mod:`odc_mlir.tools.commands`."""
+"""``python -m odc_mlir`` and ``odc-mlir``, see :mod:`odc_mlir.tools.commands`."""
 
 from __future__ import annotations
 
 from odc_mlir.start import start_command
 
+
+def main() -> int:
+    """Run the command; return its exit code."""
+    return start_command("odc_mlir.tools.commands", "odc-mlir")
+
+
 if __name__ == "__main__":
-    raise SystemExit(start_command("odc_mlir.tools.commands", "python -m odc_mlir"))
+    raise SystemExit(main())

@@ -67,7 +67,8 @@ def bad_paths(text: str) -> Iterator[str]:
 @cache
 def help_of(command: str, *words: str) -> str:
     """Return the help text of a command, whether its script is installed or not."""
-    run = [sys.executable, "-m", "odc_mlir", command, *words, "--help"]
+    named = [] if command == "odc-mlir" else [command]
+    run = [sys.executable, "-m", "odc_mlir", *named, *words, "--help"]
     return subprocess.run(run, capture_output=True, text=True, check=True, cwd=ROOT).stdout
 
 

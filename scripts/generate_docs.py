@@ -301,12 +301,15 @@ def commands() -> str:
     """What every command takes, and its subcommands."""
     import importlib
 
+    from odc_mlir.tools import front
     from odc_mlir.tools.commands import commands as known
 
     parts = []
-    for name, module in known().items():
-        parser = importlib.import_module(module).build_parser()
-        parts += [f"## `odc-{name}`", parser.description, *_arguments(parser)]
+    for parser in (
+        front.build_parser(),
+        *(importlib.import_module(module).build_parser() for module in known().values()),
+    ):
+        parts += [f"## `{parser.prog}`", parser.description, *_arguments(parser)]
     return "\n\n".join(parts)
 
 

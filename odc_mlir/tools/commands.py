@@ -1,12 +1,13 @@
-"""``python -m odc_mlir``: commands by name, completion for shells, and the sample files.
+"""``odc-mlir``: commands by name, completion for shells, the sample files, and all steps for one model.
 
-``python -m odc_mlir compile MODEL`` is ``odc-compile MODEL``.
+``odc-mlir compile MODEL`` is ``odc-compile MODEL``; ``odc-mlir MODEL`` is in :mod:`odc_mlir.tools.front`.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import TYPE_CHECKING
 
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.kinds import FOLDER
+from odc_mlir.tools import front
 from odc_mlir.tools.common import EXIT_USAGE, base_parser, guarded, run_tool
 from odc_mlir.tools.files import add_overwrite
+from odc_mlir.tools.front import PROGRAM
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-PROGRAM = "python -m odc_mlir"
 SHELLS = ("bash", "zsh", "fish")
 
 
@@ -41,12 +43,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     if name in ("", "-h", "--help"):
         return guarded(PROGRAM, _print_commands)
-    print(f"{PROGRAM}: error: there is no command {name!r}; one of {', '.join([*commands(), *own])}", file=sys.stderr)
+    if name.startswith("-") or Path(name).suffix or os.path.lexists(name):
+        return front.main(arguments)
+    print(
+        f"{PROGRAM}: error: there is neither a model file nor a command {name!r}; commands: "
+        + ", ".join([*commands(), *own]),
+        file=sys.stderr,
+    )
     return EXIT_USAGE
 
 
 def _print_commands() -> None:
-    print(f"usage: {PROGRAM} COMMAND …; COMMAND --help describes a command\n")
+    front.build_parser().print_help()
+    print("\ncommands, each with --help:")
     for command, where in commands().items():
         print(f"  {command:<12} {_summary(where)}")
     print("  completion   print the completion script for a shell: bash, zsh or fish")

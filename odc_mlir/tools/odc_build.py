@@ -81,7 +81,7 @@ def _body(arguments: argparse.Namespace) -> None:
         write_output(path, data, STATE, overwrite=arguments.overwrite)
 
     done = 0
-    for step, needed in run(flow, state, _call, keep, force=arguments.force):
+    for step, needed in run(flow, state, call_command, keep, force=arguments.force):
         done += needed
         if not arguments.quiet:
             print(f"$ {step.text}" if needed else f"# up to date: {step.text}", flush=True)
@@ -89,7 +89,7 @@ def _body(arguments: argparse.Namespace) -> None:
         print(f"{counted(done, 'step')} run, {len(flow.steps) - done} up to date")
 
 
-def _call(command: str, arguments: Sequence[str]) -> int:
+def call_command(command: str, arguments: Sequence[str]) -> int:
     """Run one of our commands in this process and return its exit code; raise KeyboardInterrupt."""
     import importlib
 

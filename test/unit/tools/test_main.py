@@ -1,4 +1,4 @@
-"""``python -m odc_mlir``: commands, completion, samples."""
+"""``odc-mlir``: commands, completion, samples, all steps for one model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
 
 def test_every_script_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     scripts = PROJECT["project"]["scripts"]
-    assert scripts == {f"odc-{name}": f"odc_mlir.start:{name}" for name in commands()}
+    own = {"odc-mlir": "odc_mlir.__main__:main"}
+    assert scripts == own | {f"odc-{name}": f"odc_mlir.start:{name}" for name in commands()}
     assert main([]) == 0
     text = capsys.readouterr().out
     assert all(f"  {name} " in text for name in commands())
@@ -45,7 +46,7 @@ def test_it_runs_commands_and_gives_their_status(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.count("odc-compile") == 2
     assert main(["compile", "nothing.circle", "-o", "x"]) == 1
     assert main(["bananas"]) == 2
-    assert "there is no command 'bananas'" in capsys.readouterr().err
+    assert "neither a model file nor a command 'bananas'" in capsys.readouterr().err
     done = subprocess.run([sys.executable, "-m", "odc_mlir", "sim", "--version"], capture_output=True, check=True)
     assert done.stdout.startswith(b"odc-sim ")
 
@@ -104,3 +105,33 @@ def test_the_wheel_has_the_samples() -> None:
     included = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert included == {f"{folder}/{name}": f"odc_mlir/samples/data/{name}" for name, folder in samples.FILES.items()}
     assert all((REPOSITORY / source).is_file() for source in included)
+
+
+def test_all_steps_for_one_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, folder = str(samples.path("digits_cnn_int8.circle")), tmp_path / "out"
+    for _ in range(2):  # what it wrote itself, it replaces
+        assert main([model, "-o", str(folder)]) == 0
+        told = capsys.readouterr().out
+        steps = [line.split()[1] for line in told.splitlines() if line.startswith("$ ")]
+        assert steps == ["odc-lint", "odc-compile", "odc-diff"]
+        assert "all agree" in told
+        assert {path.name for path in folder.iterdir()} == {"package", "report.html"}
+
+
+def test_a_float_model_is_quantised_first(test_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits = test_data / "models" / "digits"
+    model, folder = str(digits / "digits_cnn.circle"), tmp_path / "out"
+    assert main([model, "-o", str(folder)]) == 1
+    assert "give --calibration DATA" in capsys.readouterr().err
+    assert not folder.exists()
+    assert main([model, "-o", str(folder), "--calibration", str(digits / "calibration.npz")]) == 0
+    told = capsys.readouterr().out
+    assert "$ odc-quantize" in told
+    assert "all agree" in told
+    assert {path.name for path in folder.iterdir()} == {"quantized.circle", "package", "report.html"}
+
+
+def test_the_first_step_that_fails_is_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "none.circle"), "-o", str(tmp_path / "out")]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
