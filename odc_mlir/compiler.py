@@ -15,6 +15,7 @@ from typing import Any
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
+from xdsl.dialects.func import ReturnOp
 from xdsl.ir import Attribute, BlockArgument, Operation, OpResult, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
@@ -33,14 +34,15 @@ from odc_mlir.backends import (
     segments,
 )
 from odc_mlir.codegen import machine
-from odc_mlir.dialects.circle import CircleOp, VariableOp, node_of
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
+from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, set_states, states_of
 from odc_mlir.emitter.native_segment import native_object
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import MODEL_NAME, PackageFiles, build_package
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
+from odc_mlir.formats.states import States, others, pairs_of, positions
 from odc_mlir.formats.trust import compiled_here
 from odc_mlir.frontend import export_circle
 from odc_mlir.frontend.export_circle import OperatorIndices
@@ -105,6 +107,7 @@ def lower(
     allow_host: bool = False,
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
+    states: States | None = None,
     after: str | None = None,
     before: Mapping[str, Sequence[ModulePass]] | None = None,
 ) -> ModuleOp:
@@ -120,6 +123,7 @@ def lower(
     else:
         options = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {})).passes()
     lowered = clone_module(module)
+    declare_states(lowered, states)
     pipelines.run(make_context(time_limit=time_limit, before=before), lowered, stage, after=after, options=options)
     return lowered
 
@@ -139,6 +143,7 @@ def compile(
     progress: Progress | None = None,
     verify_each: bool = False,
     remember: bool = False,
+    states: States | None = None,
     before: Mapping[str, Sequence[ModulePass]] | None = None,
 ) -> PackageFiles:
     """Compile a model for an NPU or a processor; the same model and options give the same bytes.
@@ -156,8 +161,9 @@ def compile(
     Raises OdcError, and TimeLimitError after ``time_limit`` seconds: a result must not depend on the clock.
     ``progress`` is called with the current activity, the number of steps done, and the total or None. ``verify_each``:
     verify after every pass instead of every stage. ``remember``: use the user's cache of tilings, which affects only
-    compile time. ``before``: additional passes, by the name of the pass that they run before; they run again whenever
-    that pass does.
+    compile time. ``states``: inputs by the output that they get their next value from, or texts OUT=IN; by default the
+    pairs that the model declares, and with none of them all are ordinary inputs and outputs. ``before``: additional
+    passes, by the name of the pass that they run before; they run again whenever that pass does.
     """
     pipelines.check_positions(before or {})
     backend: CompilerBackend
@@ -169,14 +175,19 @@ def compile(
     context = make_context(
         time_limit=time_limit, progress=progress, verify_each=verify_each, remember=remember, before=before
     )
-    made = compile_with(backend, context, model, strict=strict)
+    made = compile_with(backend, context, model, strict=strict, states=states)
     if context.tilings is not None:
         context.tilings.save()
     return made
 
 
 def compile_with(
-    backend: CompilerBackend, context: Context, model: ModelSource | ModuleOp, *, strict: bool = False
+    backend: CompilerBackend,
+    context: Context,
+    model: ModelSource | ModuleOp,
+    *,
+    strict: bool = False,
+    states: States | None = None,
 ) -> PackageFiles:
     """Compile ``model`` with ``backend``: partition, make binaries, make the plan; see :func:`compile`.
 
@@ -187,10 +198,29 @@ def compile_with(
     module = copied(model)
     if pipelines.first_segment(module) is not None:
         return _package_lowered(context, module, strict=strict)
+    declare_states(module, states)
     pipelines.run(context, module, backend.partitioned, options=options)
     if strict:
         refuse_host_operators(module)
     return package_of(context, module, backend, strict=strict)
+
+
+def declare_states(module: ModuleOp, states: States | None) -> None:
+    """Make ``states`` those of ``module``, or keep its own if None; raise OptionError if they do not fit."""
+    if states is not None:
+        set_states(module, pairs_of(states))
+    state_positions(module)
+
+
+def state_positions(module: ModuleOp) -> tuple[tuple[int, int], ...]:
+    """Return the positions of the output and the input of each state; raise OptionError if they do not fit."""
+    pairs = states_of(module)
+    if not pairs:
+        return ()
+    block = main_function(module).body.block
+    last = block.last_op
+    assert isinstance(last, ReturnOp), "a verified function ends so"
+    return positions(pairs, [info_of(value) for value in block.args], [info_of(value) for value in last.operands])
 
 
 def package_of(context: Context, module: ModuleOp, backend: CompilerBackend, *, strict: bool = False) -> PackageFiles:
@@ -351,11 +381,11 @@ def make_plan(
         else:
             steps.append(HostStep(tuple(indices[op][1] for op in run)))
     reasons = {indices[op][1]: reason_of(op) for op in main if isinstance(op, CircleOp)}
-    graph = model.subgraphs[0]
+    graph, states = model.subgraphs[0], state_positions(module)
     return Plan(
         model=MODEL_NAME,
-        inputs=tuple(graph.inputs),
-        outputs=tuple(graph.outputs),
+        inputs=others(graph.inputs, (source for _, source in states)),
+        outputs=others(graph.outputs, (place for place, _ in states)),
         steps=tuple(steps),
         target=target,
         memory=memory,

@@ -23,6 +23,7 @@ from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.package import is_package
 from odc_mlir.formats.quantities import bytes_of, model_name
+from odc_mlir.formats.states import States
 from odc_mlir.ops.context import BinaryCodes, Context
 from odc_mlir.ops.registry import CustomOps, default_custom_ops
 from odc_mlir.ops.spec import Array
@@ -271,7 +272,7 @@ def _open(model: ModelSource | Package, custom_ops: CustomOps | None) -> Package
         return model
     if isinstance(model, (str, os.PathLike)) and is_package(model):
         return Package.from_path(model)
-    return build_graph(read_model(model), custom_ops=custom_ops)
+    return build_graph(read_model(model), custom_ops=custom_ops, states=True)
 
 
 def _model_records(model: ModelSource | Package) -> Model:
@@ -315,6 +316,7 @@ def compile(
     progress: Callable[[str, int, int | None], None] | None = None,
     verify_each: bool = False,
     remember: bool = False,
+    states: States | None = None,
     before: Mapping[str, Sequence[Any]] | None = None,
     **quantizing: Any,
 ) -> Package:
@@ -326,15 +328,14 @@ def compile(
     less on the host, stay there with the reason; ``strict`` makes that an error. ``placement``: where operators should
     run, and limits on segments, with the keys of :func:`odc_mlir.compiler.compile`.
 
-    ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels``,
-    ``max_drop``, ``io`` …). A model that misses its accuracy limits raises AccuracyError unless
-    ``allow_accuracy_loss``.
+    ``quantize``: a scheme; ``quantizing`` takes the other options of :func:`quantize` (``calibration``, ``labels`` …).
+    A model that misses its accuracy limits raises AccuracyError unless ``allow_accuracy_loss``.
 
     ``time_limit``: seconds for everything, after which TimeLimitError is raised and there is no package; the quantiser
     stops trying after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity,
-    how far it is, and the total if known. ``verify_each``: verify the IR after every pass instead of every stage.
-    ``remember``: use the cache of tilings, which affects only compile time. ``before``: additional passes, by the name
-    of the pass that they run before. Raises OdcError.
+    how far it is, and the total if known. ``remember``: use the cache of tilings, which affects only compile time.
+    ``states``: outputs that are inputs of the next run, kept and not shown: ``{"out": "in"}``; ``verify_each`` and
+    ``before`` are those of :func:`odc_mlir.compiler.compile`. Raises OdcError.
     """
     from odc_mlir import compiler
 
@@ -352,14 +353,18 @@ def compile(
     elif quantizing or allow_accuracy_loss:
         given = next(iter([*quantizing, "allow_accuracy_loss"]))
         raise OptionError(f"{given} is for quantising, which was not requested", hint="add quantize='int8'")
-    native = is_cpu(target)
-    if native and (placement or sram_limit is not None):
-        given = "placement" if placement else "sram_limit"
-        raise OptionError(f"{given} is for NPUs, the target is {target!r}", hint="leave it out")
+    if native := is_cpu(target):
+        _check_for_processors(target, placement=placement or None, sram_limit=sram_limit)
     plugin = None if native else plugin_for(target)
     if plugin is not None:
         not_for_plugins(
-            target, placement=placement, sram_limit=sram_limit, allow_host=allow_host, strict=strict, before=before
+            target,
+            placement=placement,
+            sram_limit=sram_limit,
+            allow_host=allow_host,
+            strict=strict,
+            before=before,
+            states=states,
         )
         files = compile_by(plugin, compiler.model_bytes(source), prefer=prefer, memory=memory, time_limit=time_limit)
     else:
@@ -376,6 +381,7 @@ def compile(
             progress=progress,
             verify_each=verify_each,
             remember=remember and not native,
+            states=states,
             before=before,
         )
     files = files.with_members(_linked_files(model))
@@ -384,6 +390,13 @@ def compile(
     if plugin is None and not native:
         package.graph.input_infos()  # a model that can never run is refused here, not when somebody runs it
     return package
+
+
+def _check_for_processors(target: str, **options: Any) -> None:
+    """Raise OptionError for an option that is given but applies to NPUs only."""
+    for name, value in options.items():
+        if value is not None:
+            raise OptionError(f"{name} is for NPUs, the target is {target!r}", hint="leave it out")
 
 
 def optimize(

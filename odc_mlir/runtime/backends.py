@@ -62,7 +62,7 @@ def cut_out(graph: Graph, tensors: Sequence[TensorInfo], operators: Sequence[int
     read = dict.fromkeys(tensor for item in nodes for tensor in item.inputs if tensor != LEFT_OUT)
     inputs = tuple(tensor for tensor in read if tensor not in made and not tensors[tensor].is_const)
     inside = set(operators)
-    elsewhere = {*graph.outputs}
+    elsewhere = {*graph.results}
     for item in graph.nodes:
         if item.index not in inside:
             elsewhere.update(item.inputs)

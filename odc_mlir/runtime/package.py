@@ -132,7 +132,7 @@ class Package:
     @cached_property
     def graph(self) -> Graph:
         """The first subgraph of the package's model; raises ModelError or UnsupportedError."""
-        return build_graph(self.model)
+        return build_graph(self.model, states=True)
 
     @cached_property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -207,7 +207,7 @@ class Package:
 
     def _new_executor(self, backend: str, context: Context, options: dict[str, Any]) -> Executor:
         shared = context.custom_ops is self.graph.custom_ops
-        graph = self.graph if shared else build_graph(self.model, custom_ops=context.custom_ops)
+        graph = self.graph if shared else build_graph(self.model, custom_ops=context.custom_ops, states=True)
         if backend != "npu":
             return graph_executor(graph, backend, context=context, **options)
         if self.plan is None:

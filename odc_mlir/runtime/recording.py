@@ -367,7 +367,7 @@ def float_tensors(graph: Graph) -> tuple[list[TensorKey], list[TensorKey]]:
 
 def _shown(graph: Graph) -> list[int]:
     """Return the float tensors of one subgraph that are visible to a watcher."""
-    every = [*graph.inputs]
+    every = [*graph.sources]
     for item in graph.nodes:
         every += item.outputs
         every += [index for index in item.written if graph.tensors[index].is_variable]

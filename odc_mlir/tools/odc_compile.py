@@ -24,7 +24,9 @@ _OBJECT = "object"
 # What printing IR, writing object code and making a package have a use for.
 _PLACEMENT = frozenset({"partition", "host", "npu", "all_supported", "min_operators", "min_macs", "max_segments"})
 _QUANTISING = frozenset({"quantize", "calibration", "labels", "max_drop", "io", "min_coverage", "allow_accuracy_loss"})
-_LOWERING = frozenset({"model", "output", "target", "memory", "sram_limit", "allow_host", "prefer", "time_limit"})
+_LOWERING = frozenset(
+    {"model", "output", "target", "memory", "sram_limit", "allow_host", "prefer", "time_limit", "state"}
+)
 OF_STAGE = _LOWERING | _PLACEMENT | _QUANTISING | {"emit"}
 OF_OBJECT = frozenset({"model", "output", "emit", "target", "time_limit", "triple", "cpu", "header"})
 OF_PACKAGE = OF_STAGE | {"strict", "verify_each", "no_cache", "report_json", "report_html"}
@@ -67,6 +69,13 @@ def build_parser() -> argparse.ArgumentParser:
         default="performance",
         choices=("performance", "memory", "compile-time"),
         help="what to optimise for (%(default)s)",
+    )
+    parser.add_argument(
+        "--state",
+        metavar="OUT=IN",
+        action="append",
+        help="keep this output as the input of the next run; repeatable (default: as the model declares; none: all are "
+        "ordinary outputs and inputs)",
     )
     parser.add_argument(
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
@@ -168,6 +177,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "allow_host": arguments.allow_host,
         "placement": _placement(arguments),
         "time_limit": arguments.time_limit,
+        "states": () if arguments.state == ["none"] else arguments.state,
     }
 
 

@@ -248,6 +248,10 @@ class Model:
     path: str | None = field(default=None, compare=False)
     siblings: Mapping[str, bytes] | None = field(default=None, compare=False, repr=False)
 
+    def metadata_bytes(self, name: str) -> memoryview | None:
+        """Bytes of the first metadata entry called ``name``; None without one."""
+        return next((self.buffers[buffer] for key, buffer in self.metadata if key == name), None)
+
     def constants(self, subgraph_index: int) -> dict[int, memoryview]:
         """Bytes of every constant of a subgraph by tensor index.
 

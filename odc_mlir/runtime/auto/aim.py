@@ -92,7 +92,7 @@ def is_quantized(graph: Graph) -> bool:
 
 def why_not(graph: Graph) -> str | None:
     """Return the reason why the model must not be replaced between two runs, or None."""
-    if any(info.is_variable for info in graph.tensors):
+    if graph.states or any(info.is_variable for info in graph.tensors):
         return "the model keeps state from run to run, which an exchange would lose"
     for item in graph.nodes:
         if Trait.STATEFUL in item.node.spec.traits:

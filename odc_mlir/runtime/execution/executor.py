@@ -6,19 +6,19 @@ import difflib
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from odc_mlir.errors import AllocationError, ModelError, OdcError, OptionError
+from odc_mlir.errors import AllocationError, InputError, ModelError, OdcError, OptionError
 from odc_mlir.formats.quantities import bytes_of, counted
 from odc_mlir.ops.constants import initial_contents
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Array
 from odc_mlir.runtime.execution.binding import InputBinder
-from odc_mlir.runtime.execution.graph import Graph
+from odc_mlir.runtime.execution.graph import Graph, GraphState
 from odc_mlir.runtime.execution.specialization import SpecializedGraph, Variants
 from odc_mlir.runtime.execution.units import (
     MAX_BYTES_VARIABLE,
@@ -34,6 +34,7 @@ from odc_mlir.runtime.execution.units import (
     operator_units,
 )
 from odc_mlir.runtime.forks import is_stuck, mend_after_fork
+from odc_mlir.runtime.kernels.resource import Variable
 
 DEFAULT_MAX_BYTES = 768 << 20
 Shapes = tuple[tuple[int, ...], ...]
@@ -47,8 +48,9 @@ class Executor:
 
     ``max_bytes`` bounds the operands and results that are live at one time (default: the variable
     ODC_MAX_ACTIVATION_BYTES, else 768 MiB), beside which temporaries of kernels are few. ``resize`` accepts inputs
-    whose static dimensions differ from the model's. Variable tensors start at real zero. They, resource variables, hash
-    tables and random number generators keep their state from run to run, until :meth:`reset`. ``context`` has the
+    whose static dimensions differ from the model's. Variable tensors start at real zero. They, the graph's states,
+    resource variables, hash tables and random number generators keep their contents from run to run, until
+    :meth:`reset`. A run that raises leaves the graph's states as they were. ``context`` has the
     choices for all kernels; ``calls`` is for executors of subgraphs only. Threads that share an executor take turns;
     executors of their own run in parallel. In a process that was forked during a run of another thread, the state is
     reset.
@@ -82,6 +84,7 @@ class Executor:
             index: info for index, info in enumerate(graph.tensors) if info.is_variable and index not in graph.inputs
         }
         self._variables: dict[int, Array] = {}
+        self._states: dict[int, Array] = {}
         self._last_uses = self._releases()
         self._written = [self._written_variables(unit) for unit in self.units]
         self.clear_variables()
@@ -93,7 +96,9 @@ class Executor:
             self._lock = RLock()
             self._prepared, self._recent = OrderedDict(), (None, None)
             self._calls.abandon()
+            states = self._states  # the abandoned run has not changed them
             self.reset()
+            self._states = states
 
     @property
     def fallbacks(self) -> dict[str, str]:
@@ -110,12 +115,61 @@ class Executor:
             self._calls.reset()
 
     def clear_variables(self) -> None:
-        """Set the variables of this graph, not of its subgraphs, to real zero; raise AllocationError."""
+        """Set variables and states of this graph, not of its subgraphs, to their start; raise AllocationError."""
         variables = self._variable_infos
         total = sum(math.prod(info.static_shape) * info.info.numpy.itemsize for info in variables.values())
         if total > self.max_bytes:
             raise AllocationError(f"the variables need {total} bytes, more than the limit of {self.max_bytes}")
         self._variables = {index: initial_contents(info) for index, info in variables.items()}
+        self._states = {state.input: self._start(state) for state in self.graph.states}
+
+    def _start(self, state: GraphState) -> Array:
+        info = self.graph.tensors[state.input]
+        return np.frombuffer(state.initial, info.info.numpy).reshape(info.static_shape)
+
+    def get_states(self) -> dict[str, Array]:
+        """Return copies of the graph's states, variable tensors and resource variables, by name."""
+        with self._lock:
+            return {name: value.copy() for name, value in self._contents().items()}
+
+    def set_states(self, values: Mapping[str, Any]) -> None:
+        """Replace some of the arrays that :meth:`get_states` returns; raise InputError if one does not fit."""
+        with self._lock:
+            known, arrays = self._contents(), {name: np.array(value) for name, value in values.items()}
+            for name, array in arrays.items():
+                if name not in known:
+                    hint = f"its states: {', '.join(known) or 'none'}"
+                    raise InputError(f"the model has no state {name!r}", tensor=name, hint=hint)
+                old = known[name]
+                if (array.dtype, array.shape) != (old.dtype, old.shape):
+                    seen = f"{array.dtype} {list(array.shape)}"
+                    raise InputError(f"the state is {old.dtype} {list(old.shape)}, got {seen}", tensor=name)
+                array.flags.writeable = False
+            self._states |= {item.input: arrays[item.name] for item in self.graph.states if item.name in arrays}
+            for variable in self._resources():
+                variable.value = arrays.get(variable.name, variable.value)
+            for index, held in self._variables.items():
+                held[...] = arrays.get(self.graph.tensors[index].name, held)
+
+    def _contents(self) -> dict[str, Array]:
+        found = {self.graph.tensors[index].name: value for index, value in self._variables.items()}
+        found |= {item.name: item.value for item in self._resources() if item.value is not None}
+        return found | {state.name: self._states[state.input] for state in self.graph.states}
+
+    def _resources(self) -> list[Variable]:
+        return [item for item in self._calls.context.state.resources.values() if isinstance(item, Variable)]
+
+    def _keep_states(self, values: Values, results: Sequence[Array]) -> None:
+        """Make the outputs of a run the states of the next one; arrays that others may write are copied."""
+        kept: dict[int, Array] = {}
+        for state in self.graph.states:
+            value = values[state.output] if state.output in values else self._stored(state.output)
+            if not value.flags.writeable or any(np.may_share_memory(value, other) for other in results):
+                value = value.copy()
+            value = np.ascontiguousarray(value)
+            value.flags.writeable = False
+            kept[state.input] = value
+        self._states = kept
 
     def prepare(self, input_shapes: Sequence[tuple[int, ...]] | None = None) -> SpecializedGraph:
         """Prepare the graph for inputs of these shapes (default: the model's own); raise OdcError."""
@@ -136,7 +190,7 @@ class Executor:
             computes = any(isinstance(unit, OperatorUnit) for unit in self.units)
             quietly = np.errstate(all="ignore")(straight) if straight is not None and computes else straight
             prepared = self._prepared[shapes] = _Prepared(
-                shaped, program, straight, quietly, StepBatches(program, shaped, self.graph.inputs)
+                shaped, program, straight, quietly, StepBatches(program, shaped, self.graph.sources)
             )
             if len(self._prepared) > _SHAPES_KEPT:
                 self._prepared.popitem(last=False)
@@ -167,6 +221,8 @@ class Executor:
             if self._bind.shapes is not shapes or prepared is None:
                 prepared = self._prepare(self._bind.shapes or ())
                 self._recent = self._bind.shapes, prepared
+            if self._states:
+                values.update(self._states)
             quietly = prepared.quietly if observe is None else None  # such programs call no subgraphs
             if quietly is not None and watch_together is not None:
                 prepared.batches.run(values, watch_together)
@@ -179,6 +235,8 @@ class Executor:
             for index in self.graph.outputs:
                 value = values.get(index)
                 results.append(self._detached(self._stored(index) if value is None else value))
+            if self._states:
+                self._keep_states(values, results)
             return results
 
     def call(self, values: Sequence[Array | None], watch: Watcher | None = None) -> list[Array]:
@@ -208,7 +266,7 @@ class Executor:
     def _execute(self, prepared: _Prepared, values: Values, observe: Observer | None, watch: Watcher | None) -> Frame:
         frame = Frame(prepared.shaped, values, self._variables, self._calls, observe)
         if watch is not None:
-            _show(watch, frame, self.graph.inputs)
+            _show(watch, frame, self.graph.sources)
         for (unit, step, dead), written in zip(prepared.program, self._written, strict=True):
             if step is None or observe is not None:
                 unit.run(frame)
@@ -242,7 +300,7 @@ class Executor:
     def _releases(self) -> list[tuple[int, ...]]:
         """Return for each unit the values that no later unit reads."""
         tensors = self.graph.tensors
-        keep = {*self.graph.outputs, *(i for i, info in enumerate(tensors) if info.is_variable or info.is_const)}
+        keep = {*self.graph.results, *(i for i, info in enumerate(tensors) if info.is_variable or info.is_const)}
         result: list[tuple[int, ...]] = []
         for unit in reversed(self.units):
             touched = dict.fromkeys((*unit.reads, *unit.writes))
@@ -258,7 +316,7 @@ class Executor:
 
     def _find_peak(self, shaped: SpecializedGraph) -> None:
         """Compute the peak of live activations in bytes."""
-        live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.inputs)
+        live = shaped.peak_bytes = sum(shaped.nbytes(index) for index in self.graph.sources)
         for unit, dead in zip(self.units, self._last_uses, strict=True):
             live += sum(shaped.nbytes(index) for index in unit.writes if index not in self._variable_infos)
             inside = live + unit.inner_bytes(shaped)
@@ -427,7 +485,7 @@ class Capture:
         indices: dict[str, int] = {}
         for index, info in enumerate(graph.tensors):
             indices.setdefault(info.name, index)
-        shown = {*graph.inputs, *(tensor for unit in executor.units for tensor in unit.writes)}
+        shown = {*graph.sources, *(tensor for unit in executor.units for tensor in unit.writes)}
         self._wanted = tuple(names)
         self._found: dict[str, Array] = {}
         self._names: dict[int, str] = {}

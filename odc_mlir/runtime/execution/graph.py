@@ -15,6 +15,7 @@ from typing import Any
 
 from odc_mlir import ops
 from odc_mlir.errors import ModelError, OdcError, UnsupportedError
+from odc_mlir.formats import states as state_pairs
 from odc_mlir.formats.circle.model import LEFT_OUT, Model, Operator, SubGraph, Tensor
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.schema import called_subgraphs, default_options
@@ -45,9 +46,25 @@ class GraphNode:
         return tuple(self.inputs[position] for position in self.node.mutated)
 
 
+@dataclass(frozen=True, slots=True)
+class GraphState:
+    """A state of a graph: in the next run, tensor ``input`` has the value that ``output`` has at the end of a run.
+
+    ``initial`` is the contents of ``input`` before the first run.
+    """
+
+    name: str
+    input: int
+    output: int
+    initial: bytes
+
+
 @dataclass(slots=True)
 class Graph:
-    """Subgraph ``subgraph`` of a model. ``nodes[i].index == i``; indices elsewhere point into ``tensors``."""
+    """Subgraph ``subgraph`` of a model. ``nodes[i].index == i``; indices elsewhere point into ``tensors``.
+
+    ``inputs`` and ``outputs`` are the application's; those of ``states`` are not among them.
+    """
 
     name: str
     subgraph: int
@@ -57,6 +74,17 @@ class Graph:
     outputs: tuple[int, ...]
     custom_ops: CustomOps = field(default_factory=default_custom_ops)
     metadata: Mapping[str, memoryview] = field(default_factory=dict)  # of the model, by name
+    states: tuple[GraphState, ...] = ()
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """Tensors that have a value when a run starts: inputs and states."""
+        return (*self.inputs, *(state.input for state in self.states))
+
+    @property
+    def results(self) -> tuple[int, ...]:
+        """Tensors whose values outlive a run: outputs and states."""
+        return (*self.outputs, *(state.output for state in self.states))
 
     def input_infos(self) -> tuple[TensorInfo, ...]:
         return tuple(self.tensors[i] for i in self.inputs)
@@ -65,14 +93,33 @@ class Graph:
         return tuple(self.tensors[i] for i in self.outputs)
 
 
-def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None = None) -> Graph:
+def build_graph(model: Model, subgraph: int = 0, *, custom_ops: CustomOps | None = None, states: bool = False) -> Graph:
     """Build the graph of one subgraph of ``model``; raise ModelError or UnsupportedError with operator and tensor.
 
-    ``custom_ops``: the registry of custom operators, by default the global one.
+    ``custom_ops``: the registry of custom operators, by default the global one. ``states``: keep the states that the
+    model declares from run to run, instead of showing them as inputs and outputs; raises OptionError if they do not fit
+    the model.
     """
-    return _GraphBuilder(ModelLocation.of(model), default_custom_ops() if custom_ops is None else custom_ops, {}).graph(
-        model, subgraph
+    registry = default_custom_ops() if custom_ops is None else custom_ops
+    graph = _GraphBuilder(ModelLocation.of(model), registry, {}).graph(model, subgraph)
+    if states and subgraph == 0 and state_pairs.NAME in graph.metadata:
+        _keep_states(graph, state_pairs.decode(graph.metadata[state_pairs.NAME]))
+    return graph
+
+
+def _keep_states(graph: Graph, pairs: Sequence[state_pairs.StatePair]) -> None:
+    places = state_pairs.positions(pairs, graph.input_infos(), graph.output_infos())
+    graph.states = tuple(
+        GraphState(
+            pair.input,
+            graph.inputs[source],
+            graph.outputs[place],
+            state_pairs.initial_bytes(pair, graph.tensors[graph.inputs[source]]),
+        )
+        for pair, (place, source) in zip(pairs, places, strict=True)
     )
+    graph.outputs = state_pairs.others(graph.outputs, (place for place, _ in places))
+    graph.inputs = state_pairs.others(graph.inputs, (source for _, source in places))
 
 
 class _GraphBuilder:

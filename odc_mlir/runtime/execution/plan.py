@@ -44,7 +44,7 @@ def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
             raise error(f"operator {index} does not exist; the model has {len(graph.nodes)}")
     if sorted(planned) != list(range(len(graph.nodes))):
         raise error("each operator of the model must be in exactly one step")
-    available = {*graph.inputs, *(i for i, info in enumerate(graph.tensors) if info.is_const or info.is_variable)}
+    available = {*graph.sources, *(i for i, info in enumerate(graph.tensors) if info.is_const or info.is_variable)}
     for position, step in enumerate(plan.steps):
         if isinstance(step, SegmentStep):
             _check_segment(step, graph, error)
@@ -59,7 +59,7 @@ def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
             if isinstance(step, SegmentStep)
             else (tensor for index in step.operators for tensor in graph.nodes[index].outputs)
         )
-    for tensor in graph.outputs:
+    for tensor in graph.results:
         if tensor not in available:
             raise error(f"no step produces the output {graph.tensors[tensor].name!r}")
 

@@ -23,6 +23,7 @@ from odc_mlir.errors import (
     SessionError,
     UnsupportedError,
 )
+from odc_mlir.formats import states
 from odc_mlir.formats.cache import CACHE_VARIABLE, content_digest, records_path
 from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
@@ -123,7 +124,7 @@ def wants_native(choice: BackendChoice, plan: Plan | None) -> bool:
 def open_native(package: Package, choice: BackendChoice, context: Context) -> Executor:
     """Return the executor of a package of native code; other operators run on the host."""
     shared = context.custom_ops is package.graph.custom_ops
-    graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops)
+    graph = package.graph if shared else build_graph(package.model, custom_ops=context.custom_ops, states=True)
     if choice.by_index or choice.by_kind:
         raise OptionError("single operators cannot be assigned to backends when the model runs as native code")
     if package.plan is None or not package.plan.segments:
@@ -447,7 +448,7 @@ class Loader:
 
 
 def _ports(source: Source, subgraph: int) -> tuple[tuple[SessionPort, ...], tuple[SessionPort, ...]]:
-    """Return the inputs and outputs of a subgraph."""
+    """Return the inputs and outputs of a subgraph, without those of states."""
     record = source.records.subgraphs[subgraph] if source.records.subgraphs else None
     if record is None:
         raise SessionError("the model has no subgraphs")
@@ -456,7 +457,14 @@ def _ports(source: Source, subgraph: int) -> tuple[tuple[SessionPort, ...], tupl
         tuple(SessionPort(tensor_info(tensors, {}, index)) for index in indices)
         for indices in (record.inputs, record.outputs)
     )
-    return inputs, outputs
+    data = None if subgraph else source.records.metadata_bytes(states.NAME)
+    if data is None:
+        return inputs, outputs
+    pairs = states.decode(data)
+    places = states.positions(pairs, [port.info for port in inputs], [port.info for port in outputs])
+    return states.others(inputs, (source for _, source in places)), states.others(
+        outputs, (place for place, _ in places)
+    )
 
 
 def _warn_of_other_shape(port: SessionPort, index: int, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
@@ -491,7 +499,7 @@ class Source:
     def graph(self, signature: str | None, custom_ops: CustomOps) -> Graph:
         """Return the graph of ``signature``, or the first one; raise OdcError."""
         subgraph = 0 if signature is None else self.subgraph_of(signature)
-        return build_graph(self.records, subgraph, custom_ops=custom_ops)
+        return build_graph(self.records, subgraph, custom_ops=custom_ops, states=True)
 
     def subgraph_of(self, signature: str) -> int:
         """Return the subgraph of ``signature``; raise SessionError if the model lacks it."""

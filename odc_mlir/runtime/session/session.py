@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, overload
@@ -394,6 +394,26 @@ class Session:
         metrics |= {"input_time_ms": 1000 * taken, "run_time_ms": 1000 * (delivered - run)}
         metrics["output_time_ms"] = 1000 * (time.perf_counter() - delivered)
         return self._runner.results, metrics
+
+    # State from run to run.
+
+    @call
+    def reset_state(self) -> None:
+        """Set all state of the model to its start, as after prepare: states, variables, tables and random numbers."""
+        self._switcher.original.reset()
+
+    @call
+    def get_state(self) -> dict[str, Array]:
+        """Return copies of the states by the names of their inputs, and of variables by their own names."""
+        return self._switcher.original.get_states()
+
+    @call
+    def set_state(self, values: Mapping[str, Any]) -> None:
+        """Replace some of the arrays that get_state returns; raise InputError and change nothing if one does not fit.
+
+        Together they move a stream from one session to another, or to a later process.
+        """
+        self._switcher.original.set_states(values)
 
     # Watching.
 

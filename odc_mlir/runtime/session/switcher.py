@@ -145,6 +145,12 @@ class Switcher:
         self._original: Fitted | None = None
         self._recent: Fitted | None = None  # the result that ran last
 
+    @property
+    def original(self) -> Executor:
+        """The executor of the model itself, which has its state: models with state are never replaced."""
+        assert self._original is not None, "the session is prepared"
+        return self._original.executor
+
     # Compiling.
 
     @property

@@ -19,6 +19,7 @@ NO_FILES |= {
     "[NAME=]TYPE",
     "NAME=SCALE:ZERO",
     "TO=FROM",
+    "OUT=IN",
     "KEY=VALUES",
     "NUMBERS",
     "MEASURE,…",

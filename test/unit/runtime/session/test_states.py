@@ -38,6 +38,7 @@ GOOD: dict[str, tuple[Any, ...]] = {
     "set_signature_run": ("serve",),
     "set_input": (0, np.zeros(SHAPE, np.float32)),
     "set_inputs": (2, []),
+    "set_state": ({},),
     "set_output": (0, np.zeros(SHAPE, np.float32)),
     "get_output": (0,),
     "infer": ([np.zeros(SHAPE, np.float32)] * 2,),
