@@ -207,7 +207,9 @@ def open_members(path: str | os.PathLike[str]) -> Mapping[str, bytes]:
 def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
     """The package with these members; raises PackageError as :func:`read_package` does."""
     if MANIFEST_PATH not in members:
-        raise PackageError(f"not an nnpackage: it has no {MANIFEST_PATH}", location=location)
+        holds_arrays = members and all(name.endswith(".npy") for name in members)
+        found = "it is an .npz file of arrays" if holds_arrays else f"it has no {MANIFEST_PATH}"
+        raise PackageError(f"not an nnpackage: {found}", location=location)
     manifest = parse_manifest(members[MANIFEST_PATH], location)
     for path in (*manifest.models, *([manifest.plan] if manifest.plan else [])):
         if path not in members:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from difflib import get_close_matches
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -305,5 +306,7 @@ def choose(name: str) -> Chosen:
             known += [facts.name, *facts.machines]
     if name.endswith(SUFFIX):
         return Chosen(name, None)
-    names = ", ".join(dict.fromkeys(known))
-    raise OptionError(f"unknown target {name!r}", hint=f"use one of {names}, a .toml file, or a plugin such as npu-gen")
+    names, close = ", ".join(dict.fromkeys(known)), get_close_matches(name, known, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    hint = f"{meant}use one of {names}, a .toml file, or a plugin such as npu-gen"
+    raise OptionError(f"unknown target {name!r}", hint=hint)

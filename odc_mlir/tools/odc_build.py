@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_tool(build_parser(), _body, argv)
 
 
-def _body(arguments: argparse.Namespace) -> None:
+def _body(arguments: argparse.Namespace) -> int | None:
     import logging
 
     from odc_mlir.flow import read_state, run, state_document
@@ -66,10 +67,13 @@ def _body(arguments: argparse.Namespace) -> None:
     flow = read_flow(arguments.flow, arguments.codegen_target)
     for note in flow.notes:
         logging.getLogger(__name__).warning("%s", note)
+    for step in flow.steps:
+        if code := _usage(step.command, step.words):
+            return code
     if arguments.dry_run:
         for step in flow.steps:
             print(step.text)
-        return
+        return None
     path = state_path(arguments)
     check_output(path, STATE, overwrite=arguments.overwrite, inputs=[arguments.flow])
     state = {} if arguments.force else read_state(path)
@@ -87,12 +91,20 @@ def _body(arguments: argparse.Namespace) -> None:
             print(f"$ {step.text}" if needed else f"# up to date: {step.text}", flush=True)
     if not arguments.quiet:
         print(f"{counted(done, 'step')} run, {len(flow.steps) - done} up to date")
+    return None
+
+
+def _usage(command: str, arguments: Sequence[str]) -> int:
+    """Parse the arguments of a step, so that no step runs before the options of all are known; return an exit code."""
+    try:
+        importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}").build_parser().parse_args(arguments)
+    except SystemExit as stop:  # the parser has said why
+        return int(stop.code or 0)
+    return 0
 
 
 def call_command(command: str, arguments: Sequence[str]) -> int:
     """Run one of our commands in this process and return its exit code; raise KeyboardInterrupt."""
-    import importlib
-
     tool = importlib.import_module(f"odc_mlir.tools.{command.replace('-', '_')}")
     code = int(tool.main(list(arguments)))
     if code == EXIT_INTERRUPTED:

@@ -74,9 +74,11 @@ def read_report(path: str | Path) -> dict[str, Any]:
     try:
         document = json.loads(Path(path).read_bytes(), parse_constant=_refuse, parse_float=_number, parse_int=_number)
     except (ValueError, RecursionError) as error:
-        raise PackageError(f"{path} is not a compile report: {error}") from None
+        document, why = None, "it is no text" if isinstance(error, UnicodeDecodeError) else str(error)
+    else:
+        why = "it has no layers"
     if not isinstance(document, dict) or "layers" not in document:
-        raise PackageError(f"{path} is not a compile report", hint="odc-compile --report-json writes one")
+        raise PackageError(f"{path} is not a compile report: {why}", hint="odc-compile --report-json writes one")
     if (seen := document.get("schema_version")) != SCHEMA_VERSION:
         raise PackageError(
             f"{path} is a report of version {seen!r}, this is version {SCHEMA_VERSION}", hint="compile the model again"

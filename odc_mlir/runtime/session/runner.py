@@ -6,6 +6,7 @@ import json
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -227,7 +228,7 @@ class Runner:
         ports = self._loader.inputs
         if not isinstance(values, (list, tuple)) or len(values) != len(ports):
             raise _wrong_count(values, [port.info.name for port in ports])
-        return [converted(port, value, index) for index, (port, value) in enumerate(zip(ports, values, strict=True))]
+        return list(map(converted, ports, values, range(len(ports))))
 
     def set_all_inputs(self, arrays: Sequence[Array]) -> None:
         """Set the arrays of :meth:`converted` as inputs of the next runs."""
@@ -380,6 +381,12 @@ def converted(port: SessionPort, value: Any, index: int) -> Array:
         return port.check(array, f"input {index}")
     if array.dtype.kind in "iu" and port.numpy.kind in "iu":
         check_holds(port.info, array, f"input {index}")
+    elif isinstance(value, np.ndarray) and array.dtype.kind in "iu":
+        warnings.warn(
+            f"input {index} ({port.info.name!r}) takes {port.dtype}, the array has {array.dtype.name}, used as it is; "
+            f"scale pixels and decode codes first, or convert with astype({port.numpy.name!r})",
+            stacklevel=5,
+        )
     return array.astype(port.numpy)
 
 

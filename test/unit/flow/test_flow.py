@@ -268,6 +268,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert odc_mlir.load(tmp_path / "out" / "m.opt.circle")
     flow.write_text('[flow]\nmodel = "none.circle"\n[optimize]\n')
     assert main([str(flow)]) == 1
+    flow.write_text('[flow]\nmodel = "m.circle"\n[import]\n[quantize]\nsheme = "int8"\n')
+    assert main([str(flow), "--dry-run"]) == main([str(flow)]) == 2
+    assert "unrecognized arguments: --sheme int8; did you mean --scheme?" in capsys.readouterr().err
     assert main([str(tmp_path / "flow.yaml")]) == 1
     assert "ends with .toml" in capsys.readouterr().err
 

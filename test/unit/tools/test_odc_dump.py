@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +155,15 @@ def test_every_kind_of_package_member_of_others(test_data: Path, capsys: pytest.
     assert "TFLite model" in _run(capsys, test_data / "nnpackage" / "v1.0.0" / "add")
 
 
+def zipped(*names: str) -> bytes:
+    """A zip file with empty members."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name in names:
+            archive.writestr(name, b"")
+    return file.getvalue()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -160,6 +171,8 @@ def test_every_kind_of_package_member_of_others(test_data: Path, capsys: pytest.
         (b"", r"its content is of no known kind, it starts with b''"),
         (b"\x08\0\0\0CIR0", "truncated or corrupt"),
         (b"ONPU", "header"),
+        (zipped("in_0.npy"), "not an nnpackage: it is an .npz file of arrays"),
+        (zipped("x", "in_0.npy"), "not an nnpackage: it has no metadata/MANIFEST"),
         (None, "there is no such file"),
     ],
 )

@@ -194,6 +194,12 @@ def test_what_is_no_report(
     assert not (tmp_path / "p.html").exists()
 
 
+def test_a_model_is_no_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "m.circle").write_bytes(b"\x20\0\0\0CIR0\xff\xff\xff\xff")
+    assert _run(tmp_path / "m.circle") == 1
+    assert "is not a compile report: it is no text; odc-compile --report-json writes one" in capsys.readouterr().err
+
+
 def test_a_report_without_cycles(report: dict[str, Any], tmp_path: Path) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps({**report, "cycles_total": 0, "clock_hz": None}))

@@ -39,7 +39,7 @@ def test_infer() -> None:
 
 
 def test_infer_converts_what_loses_nothing() -> None:
-    (out,) = add_session().infer([A.astype(np.float64), B.astype(np.int32)])
+    (out,) = add_session().infer([A.astype(np.float64), B.astype(np.int32).tolist()])
     np.testing.assert_array_equal(out, SUM)
     with pytest.raises(InputError, match=r"input 0 must be an array of int8, not float64.*; it takes codes: round"):
         Session(model_bytes(quantised())).infer([np.zeros((1, 2, 2, 1))])
@@ -83,6 +83,17 @@ def test_infer_warns_where_a_static_dimension_differs() -> None:
     np.testing.assert_array_equal(session.infer([A, B])[0], SUM)  # and back, without a warning
     with pytest.raises(InputError, match="rank 2, the array 1"):
         session.infer([A[0], B[0]])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64"])
+def test_infer_warns_of_integers_for_real_inputs(dtype: str) -> None:
+    session = add_session()
+    pixels = np.arange(4, dtype=dtype).reshape(1, 4)
+    message = rf"input 1 .* takes float32, the array has {dtype}, used as it is; scale pixels"
+    with pytest.warns(UserWarning, match=message) as seen:
+        (out,) = session.infer([A, pixels])
+    assert [item.filename for item in seen] == [__file__]
+    np.testing.assert_array_equal(out, session.infer([A, pixels.tolist()])[0])  # lists say nothing of a type
 
 
 # Loading.
