@@ -79,7 +79,14 @@ STAGES = (
     ),
     Stage(
         "partition",
-        ("odc-set-target", "odc-fix-batch", "odc-apply-annotations", "npu-mark-supported", *FORMING),
+        (
+            "odc-set-target",
+            "odc-lift-variables",
+            "odc-fix-batch",
+            "odc-apply-annotations",
+            "npu-mark-supported",
+            *FORMING,
+        ),
         "divided into host operators and segments for the target",
     ),
     Stage(
@@ -122,6 +129,7 @@ NATIVE_STAGES = (
         "native-partition",
         (
             "native-set-target",
+            "odc-lift-variables",
             "odc-fix-batch",
             "odc-apply-annotations",
             "native-decode-constants",
@@ -145,7 +153,7 @@ EXTERNAL = "external-partition"
 _EXTERNAL_FORMING = ("target-choose-segments", "npu-form-segments", "npu-outline-segments")
 _EXTERNAL_STAGE = Stage(
     EXTERNAL,
-    ("odc-fix-batch", "odc-apply-annotations", "target-mark-supported", *_EXTERNAL_FORMING),
+    ("odc-lift-variables", "odc-fix-batch", "odc-apply-annotations", "target-mark-supported", *_EXTERNAL_FORMING),
     "divided into host operators and segments for a target of another package",
 )
 

@@ -88,29 +88,28 @@ def positions(
 ) -> tuple[tuple[int, int], ...]:
     """Return for each pair the positions of its output and its input, after checking them against a model.
 
-    Raises OptionError for a name that the model lacks or that two pairs have, and for tensors that differ in type.
+    Of outputs with one name the last are meant, one for each pair, so that the application may see the others. Raises
+    OptionError for names that the model lacks, an input in two pairs, and tensors that differ in type.
     """
-    found = tuple(
-        (_position(pair, pair.output, outputs, "output"), _position(pair, pair.input, inputs, "input"))
-        for pair in pairs
-    )
-    for what, names in (("output", [pair.output for pair in pairs]), ("input", [pair.input for pair in pairs])):
-        for name in names:
-            if names.count(name) > 1:
-                raise OptionError(f"two states have the {what} {name!r}", hint="give each its own", tensor=name)
-    for pair, (place, source) in zip(pairs, found, strict=True):
-        _check_types(pair, outputs[place], inputs[source])
-    return found
+    found: list[tuple[int, int]] = []
+    for pair in pairs:
+        places, sources = _places(pair, pair.output, outputs, "output"), _places(pair, pair.input, inputs, "input")
+        free = [place for place in places if place not in {place for place, _ in found}]
+        if sources[-1] in {source for _, source in found}:
+            raise OptionError(f"two states have the input {pair.input!r}", hint="give each its own", tensor=pair.input)
+        found.append(((free or places)[-1], sources[-1]))
+        _check_types(pair, outputs[found[-1][0]], inputs[found[-1][1]])
+    return tuple(found)
 
 
-def _position(pair: StatePair, name: str, tensors: Sequence[TensorInfo], what: str) -> int:
+def _places(pair: StatePair, name: str, tensors: Sequence[TensorInfo], what: str) -> list[int]:
     names = [info.name for info in tensors]
     if name not in names:
         near = did_you_mean(name, names)
         raise OptionError(
             f"the state {pair} names no {what} of the model", tensor=name, hint=f"{near}it has {', '.join(names)}"
         )
-    return names.index(name)
+    return [place for place, known in enumerate(names) if known == name]
 
 
 def _check_types(pair: StatePair, output: TensorInfo, input: TensorInfo) -> None:

@@ -63,12 +63,19 @@ def test_positions_count_outputs_and_inputs() -> None:
     assert others("abc", [1]) == ("a", "c")
 
 
+def test_the_application_keeps_the_first_of_equal_outputs() -> None:
+    other = replace(H_IN, name="g_in")
+    pairs = [PAIR, StatePair("h_out", "g_in")]
+    assert positions(pairs, [H_IN, other], [H_OUT, H_OUT, H_OUT]) == ((2, 0), (1, 1))
+    assert positions(pairs, [H_IN, other], [H_OUT]) == ((0, 0), (0, 1))
+
+
 @pytest.mark.parametrize(
     ("pairs", "changed", "message"),
     [
         ([StatePair("h_aut", "h_in")], {}, "did you mean 'h_out'"),
         ([StatePair("h_out", "y")], {}, "names no input"),
-        ([PAIR, PAIR], {}, "two states have the output 'h_out'"),
+        ([PAIR, PAIR], {}, "two states have the input 'h_in'"),
         ([PAIR], {"shape": (1, 3)}, r"'h_out' is int8\[1, 2\], input 'h_in' is int8\[1, 3\]"),
         ([PAIR], {"dtype": "int16"}, r"int16\[1, 2\]"),
         ([PAIR], {"shape": (1, None)}, r"int8\[1, \?\]"),

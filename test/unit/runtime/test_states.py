@@ -193,3 +193,20 @@ def test_files_name_the_states_of_a_package() -> None:
     package = odc_mlir.compile(data_of(stateful.gru(declare=False)), states=["cell/h_next=cell/h"])
     model = read_model(package.files.model)
     assert decode(model.metadata_bytes(NAME) or b"") == (StatePair("cell/h_next", "cell/h"),)
+
+
+def test_variables_become_states_of_a_package() -> None:
+    model = stateful.ring()
+    xs = frames(model, 8)
+    with Session(data_of(model)) as session:
+        wanted = [session.infer([x])[0] for x in xs]
+        held = session.get_state()
+    for target in ("npu-256", "cpu"):
+        package = odc_mlir.compile(data_of(model), target=target, strict=True)
+        assert len(package.plan.segments) == 1 if package.plan else False
+        with Session(package) as session:
+            assert (session.input_size(), session.output_size()) == (1, 1)
+            assert np.array_equal([session.infer([x])[0] for x in xs], wanted)
+            assert {k: v.tobytes() for k, v in session.get_state().items()} == {
+                k: v.tobytes() for k, v in held.items()
+            }
