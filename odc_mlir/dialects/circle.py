@@ -6,20 +6,21 @@ operator table's functions see it, ``info_of`` a value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, NoneType
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Attribute, Dialect, Operation, OpResult, SSAValue
+from xdsl.ir import Attribute, Block, Dialect, Operation, OpResult, SSAValue
 from xdsl.irdl import IRDLOperation, irdl_op_definition, opt_prop_def, prop_def, result_def, traits_def
 from xdsl.parser import Parser
 from xdsl.printer import Printer
+from xdsl.rewriter import Rewriter
 from xdsl.traits import Pure
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle_attributes import NONE_TYPE, OPAQUE_TYPES, BlobAttr, QParamsAttr, QuantRecord, TensorAttr
-from odc_mlir.dialects.circle_ops import RECORD_NAMES, CircleOp, has_operator, op_class, operator_names
+from odc_mlir.dialects.circle_ops import KNOWN, RECORD_NAMES, CircleOp, has_operator, op_class, operator_names
 from odc_mlir.dialects.circle_options import SymbolOption
 from odc_mlir.dialects.circle_types import (
     TensorFacts,
@@ -37,7 +38,7 @@ from odc_mlir.ops.dtypes import DTYPES
 from odc_mlir.ops.registry import default_custom_ops
 from odc_mlir.ops.spec import Blockwise, Callee, Node, TensorInfo
 from odc_mlir.support.blob import Blob, BlobResources
-from odc_mlir.support.locations import op_name, value_name
+from odc_mlir.support.locations import name_loc, op_name, value_name
 
 __all__ = [
     "BlobAttr",
@@ -51,8 +52,10 @@ __all__ = [
     "UndefinedOp",
     "VariableOp",
     "find_operation",
+    "freeze_known",
     "has_unresolved_operand",
     "info_of",
+    "is_known",
     "node_of",
     "op_class",
     "tensor_facts",
@@ -202,9 +205,33 @@ def info_of(value: SSAValue) -> TensorInfo:
         info.data = owner.blob.data
         if owner.sparsity is not None:
             info.sparsity = sparsity_record(owner.sparsity)
+    if isinstance(owner, CircleOp) and isinstance(known := owner.attributes.get(KNOWN), BlobAttr):
+        info.data = known.data.data
     if facts.record is not None and facts.record.details is not None:
         _read_details(info, *facts.record.details)
     return info
+
+
+def is_known(op: object) -> bool:
+    """Return whether ``op`` is an operator with the value that its result has for the shapes that were fixed."""
+    return isinstance(op, CircleOp) and KNOWN in op.attributes
+
+
+def freeze_known(block: Block, given: Sequence[SSAValue] = ()) -> None:
+    """Replace known results in ``block`` by constants, also arguments for which known results are ``given``."""
+    pairs = [
+        *zip(block.args, given, strict=False),
+        *((op.results[0], op.results[0]) for op in block.ops if is_known(op)),
+    ]
+    for value, source in pairs:
+        if is_known(source.owner) and isinstance(known := source.owner.attributes[KNOWN], BlobAttr):
+            constant = ConstOp(known, value.type)
+            constant.location = name_loc(value_name(value))
+            block.insert_op_before(constant, block.first_op) if block.first_op else block.add_op(constant)
+            value.replace_all_uses_with(constant.result)
+    for op in reversed(list(block.ops)):
+        if is_known(op):
+            Rewriter.erase_op(op)
 
 
 def _read_details(info: TensorInfo, table: str, fields: Mapping[str, Attribute]) -> None:

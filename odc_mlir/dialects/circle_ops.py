@@ -54,6 +54,12 @@ UNVERIFIED = "circle.unverified"
 The verifier only counts the operands and results of such an operator; no pass touches it.
 """
 
+KNOWN = "odc.known"
+"""Attribute of an operator whose result follows from shapes that were fixed for compiling: its value, as a blob.
+
+Programs hold a constant in its place; the model keeps the operator, which other shapes need.
+"""
+
 # What an operation has anyway; an option of such a name gets an underscore as Python attribute.
 _TAKEN = frozenset((*dir(Operation), *Operation.__dataclass_fields__))
 

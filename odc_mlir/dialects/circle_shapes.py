@@ -19,30 +19,24 @@ from odc_mlir.support.locations import op_name
 LOG = logging.getLogger(__name__)
 
 
-def refine_function(function: FuncOp, *, tolerant: bool = False) -> bool:
-    """Refine the result types of all operators of ``function`` in order, then its own type; True if any changed.
+def refine_function(function: FuncOp) -> None:
+    """Refine the result types of all operators of ``function`` in order, then its own type.
 
-    ``tolerant``: mark operators that inference refuses as unverified, instead of raising ModelError.
-
-    Every runtime resizes tensors as operators run, so a declared shape that inference contradicts is only a wrong
-    remark of the file's writer: it is replaced and a warning is logged.
+    Operators that inference refuses are marked as unverified. Every runtime resizes tensors as operators run, so a
+    declared shape that inference contradicts is only a wrong remark of the file's writer: it is replaced and a warning
+    is logged.
     """
-    changed = False
     for op in function.walk():
         if isinstance(op, CircleOp) and op.SPEC.infer and op.unverified is None:
             try:
-                changed = refine_results(op) or changed
+                refine_results(op)
             except ModelError as error:
-                if not tolerant:
-                    raise
                 mark_unverified(op, error)
     terminator = function.get_return_op()
     if terminator is not None:
-        outputs = [operand.type for operand in terminator.operands]
-        if list(function.function_type.outputs.data) != outputs:
-            function.properties["function_type"] = FunctionType.from_lists(function.function_type.inputs.data, outputs)
-            changed = True
-    return changed
+        function.properties["function_type"] = FunctionType.from_lists(
+            function.function_type.inputs.data, list(terminator.operand_types)
+        )
 
 
 def mark_unverified(op: CircleOp, error: ModelError) -> None:
@@ -61,7 +55,7 @@ def refine_results(op: CircleOp) -> bool:
         declared = tensor_facts(result.type).shape or None
         if not compatible(declared, inferred.shape):
             wrong = ResultType(inferred.dtype, declared)
-            LOG.warning("%s", node.error(f"is declared {type_text(wrong)}, computes {type_text(inferred)}"))
+            LOG.warning("%s", node.error(f"the result is declared {type_text(wrong)}, computes {type_text(inferred)}"))
             shape = inferred.shape
         else:
             shape = _merged(declared, inferred.shape)

@@ -25,7 +25,7 @@ from xdsl.printer import Printer
 from xdsl.traits import IsolatedFromAbove, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
-from odc_mlir.dialects.circle_ops import CircleOp
+from odc_mlir.dialects.circle import CircleOp, freeze_known
 from odc_mlir.dialects.odc import SegmentOp, YieldOp
 from odc_mlir.formats.quantities import distinct
 from odc_mlir.support.locations import location_names, names_loc, value_name
@@ -138,6 +138,7 @@ def make_program(segment: SegmentOp) -> ProgramOp:
     """A program of the operators of ``segment``, which keeps its own; names tell its operators apart."""
     program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
     program.location = segment.location
+    freeze_known(program.block, segment.operands)
     _tell_apart(program)
     return program
 

@@ -79,7 +79,7 @@ def import_model(model: Model, *, refine: bool = True, verify: bool = True) -> M
         if refine:
             for function in module.body.block.ops:
                 assert isinstance(function, FuncOp)
-                refine_function(function, tolerant=True)
+                refine_function(function)
         if verify:
             try:
                 module.verify()

@@ -7,7 +7,7 @@ Integer inputs may have a zero point ``in_zero``, which padding equals. Filters 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from odc_mlir.numerics.fixed import code_range, round_half_away
 from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.matmul import Matrix, compute_dtype, float_matrix, integer_matrix, narrow
-from odc_mlir.numerics.pieces import parts
+from odc_mlir.numerics.pieces import clamp, parts
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]  # top, left, bottom, right
@@ -44,6 +45,14 @@ def real_multipliers(
         product = np.float64(np.float32(in_scale)) * weights.astype(np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(product / np.float64(np.float32(out_scale)), np.float64)
+
+
+def convert_bias(
+    codes: NDArray[Any], zero_points: Sequence[int], ratios: NDArray[np.float64], sums: str
+) -> NDArray[np.float64]:
+    """Return codes of a bias in units of ``sums``, an integer type; ``ratios`` are its scales in these units."""
+    finite = np.where(np.isfinite(ratios), ratios, 0.0)  # a channel is multiplied by 0
+    return clamp(round_half_away((codes - np.asarray(zero_points, np.float64)) * finite), *code_range(sums))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,12 @@
-"""Units of the bias of a sum of products, and the width of the sum."""
+"""Units of weights and bias of a sum of products, and the width of the sum."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from odc_mlir.ops.spec import Node, QuantParams, TensorInfo
+from odc_mlir.ops.spec import SAME_SCALE, Node, QuantParams, TensorInfo
 
-_SAME_SCALE = 2.0**-16  # relative: scales that differ less are the product of the others, rounded
 _NOTHING = 2.0**-32  # in units of sums: a 32-bit sum cannot represent less
 
 
@@ -22,16 +21,49 @@ def adds_in_64_bits(node: Node, x: TensorInfo, weights: TensorInfo, bias: Tensor
     return node.options.get("quantized_bias_type") != "int32"
 
 
-def in_units_of_sums(quant: QuantParams, x_scale: float, weight_scales: tuple[float, ...]) -> bool:
-    """Return True if a bias has zero point 0 and the scale ``input scale * weight scale``."""
+def scales_in_use(weights: TensorInfo) -> tuple[float, ...]:
+    """Return the scales of weights, without a 0 of a channel in which no constant weight differs from 0."""
+    quant = weights.quant
+    assert quant is not None, "asked of quantised weights"
+    if all(quant.scales) or not weights.is_const:
+        return quant.scales
+    rows = np.moveaxis(weights.array(), quant.axis, 0) if len(quant.scales) > 1 else weights.array()
+    if rows.size % len(quant.scales):
+        return quant.scales
+    zeros = np.broadcast_to(quant.zero_points, len(quant.scales)).reshape(-1, 1)
+    is_used = (rows.reshape(len(quant.scales), -1) != zeros).any(axis=1)
+    return tuple(scale for scale, used in zip(quant.scales, is_used, strict=True) if scale or used)
+
+
+def in_units_of_sums(bias: TensorInfo, x_scale: float, weight_scales: tuple[float, ...]) -> bool:
+    """Return True if codes of a bias are in units of sums: zero point 0 and the scale ``input scale * weight scale``.
+
+    A bias without parameters is, by definition. Zero has no unit, nor has a channel that is multiplied by zero.
+    """
+    quant = bias.quant
+    if quant is None:
+        return True
     if any(quant.zero_points):
         return False
-    return bool((np.abs(scale_ratios(quant, x_scale, weight_scales) - 1) <= _SAME_SCALE).all())
+    counts = np.array(True)
+    if bias.is_const and len(quant.scales) in (1, bias.array().size):
+        counts = bias.array().reshape(-1) != 0
+    if len(weight_scales) in (1, counts.size):
+        counts = counts & (np.asarray(weight_scales) != 0)
+    agrees = np.abs(scale_ratios(quant, x_scale, weight_scales) - 1) <= SAME_SCALE
+    return bool((agrees | ~counts).all())
 
 
 def scale_ratios(quant: QuantParams, x_scale: float, weight_scales: tuple[float, ...]) -> NDArray[np.float64]:
-    """Return the bias's scales in units of sums; all scales must be positive and finite."""
-    return np.asarray(quant.scales, np.float64) / (x_scale * np.asarray(weight_scales, np.float64))
+    """Return the bias's scales in units of sums; not finite where a weight scale is 0."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray(quant.scales, np.float64) / (x_scale * np.asarray(weight_scales, np.float64))
+
+
+def in_other_units(bias: TensorInfo, x: TensorInfo, weight_scales: tuple[float, ...]) -> bool:
+    """Return True if codes of a bias have to be converted to be added to sums."""
+    assert x.quant is not None, "asked of quantised products"
+    return not (in_units_of_sums(bias, x.quant.scale, weight_scales) or left_over(x, bias, weight_scales))
 
 
 def left_over(x: TensorInfo, bias: TensorInfo, weight_scales: tuple[float, ...]) -> bool:

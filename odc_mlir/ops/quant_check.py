@@ -61,7 +61,7 @@ def _check_moved(node: Node) -> None:
             continue
         assert first.quant is not None
         assert other.quant is not None
-        if (first.quant.scales, first.quant.zero_points) != (other.quant.scales, other.quant.zero_points):
+        if not first.quant.agrees(other.quant):
             raise node.error(
                 f"{first.name!r} and {other.name!r} have different scales or zero points; they must be equal",
                 hint="requantise one of them before this operator",

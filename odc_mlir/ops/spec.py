@@ -38,6 +38,10 @@ class Trait(StrEnum):
     CONTROL_FLOW = "control_flow"  # runs other subgraphs
 
 
+SAME_SCALE = 2.0**-16
+"""Relative difference of scales up to which they are the same number, rounded."""
+
+
 @dataclass(frozen=True, slots=True)
 class QuantParams:
     """Affine quantisation ``real = scale * (code - zero_point)``; per axis when there are several scales."""
@@ -58,6 +62,13 @@ class QuantParams:
     @property
     def zero_point(self) -> int:
         return self.zero_points[0]
+
+    def agrees(self, other: QuantParams | None) -> bool:
+        """Return True if codes mean the same with ``other``: scales differ by rounding at most."""
+        if other is None or self.zero_points != other.zero_points or len(self.scales) != len(other.scales):
+            return False
+        pairs = zip(self.scales, other.scales, strict=True)
+        return all(a == b or abs(a - b) <= SAME_SCALE * max(a, b) for a, b in pairs)
 
 
 class ResultType(NamedTuple):

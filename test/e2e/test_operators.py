@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
+from helpers.models import ModelBuilder, model_bytes
 from helpers.operator_cases import CASES, inputs_of, module_of
 from helpers.random_operators import RandomOperators
 from odc_mlir import targets
@@ -75,3 +76,64 @@ def test_a_number_of_no_row_is_refused_as_host_kernels_do() -> None:
     np.testing.assert_array_equal(executor.run([places])[0], run_module(module, [places])[0])
     assert isinstance(executor, PlanExecutor)
     assert not executor.fallbacks
+
+
+# A case of each of some operators whose operands and results have one scale.
+MOVING = (
+    "average-pool",
+    "bilinear",
+    "dynamic-update-slice",
+    "gather-i32-u8-of-2x6x5-axis-1",
+    "maximum",
+    "nearest",
+    "pad",
+    "reduce-min",
+    "select-v2-broadcast",
+)
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_scales_that_differ_by_rounding_are_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    types, body, result = CASES[name]
+    next_scale = result.replace("0.05:", "0.0500000037:")
+    assert next_scale != result
+    monkeypatch.setitem(CASES, name, (types, next_scale.join(body.rsplit(result, 1)), next_scale))
+    module = module_of(name)
+    package = odc_mlir.compile(module, strict=True, placement={"strategy": "supported"})
+    inputs = inputs_of(module)
+    for ours, expected in zip(odc_mlir.run(package, inputs), run_module(module, inputs), strict=True):
+        np.testing.assert_array_equal(ours, expected)
+
+
+# scale of the bias, scales of the weights, codes of the bias, codes of the bias in units of sums
+UNITS = {
+    "zeros": ("0.7", "0.5, 0.25, 0.125", [0, 0, 0], [0, 0, 0]),
+    "other": ("0.125", "0.5, 0.25, 0.125", [16, -16, 8], [8, -16, 16]),
+    "empty-channel": ("{0.25, 0.0, 0.0625}", "0.5, 0.0, 0.125", [16, 0, 8], [16, 0, 8]),
+}
+
+
+@pytest.mark.parametrize("target", ["npu-256", "cpu", "host"])
+@pytest.mark.parametrize("case", UNITS)
+def test_units_of_a_bias(case: str, target: str) -> None:
+    """Zero has no unit, other units are converted, and a channel without weights may have the scale 0."""
+    builder = ModelBuilder()
+    scale, weights, bias, sums = UNITS[case]
+    codes = np.array([[1, 2], [0, 0] if case == "empty-channel" else [3, -4], [5, 6]], np.int8)
+    x = builder.tensor("x", (1, 2), "int8", quant=(0.5, 0))
+    w = builder.tensor("w", (3, 2), "int8", data=codes, quant=(0.5, 0))
+    b = builder.tensor("b", (3,), "int32", data=np.array(bias, np.int32), quant=(0.5, 0))
+    y = builder.tensor("y", (1, 3), "int8", quant=(0.5, 3))
+    for index, text in ((w, weights), (b, scale)):
+        scales = [float(item) for item in text.strip("{}").split(",")]
+        quantization = builder.subgraph.tensors[index].quantization
+        assert quantization is not None
+        quantization.scale, quantization.zero_point = np.array(scales, np.float32), np.zeros(len(scales), np.int64)
+    builder.operator("FULLY_CONNECTED", [x, w, b], [y])
+    model = model_bytes(builder.finish([x], [y]))
+    rows = np.array([[8, -4]], np.int8)
+    placement = None if target == "cpu" else {"strategy": "supported"}
+    source = model if target == "host" else odc_mlir.compile(model, target=target, strict=True, placement=placement)
+    (found,) = odc_mlir.run(source, [rows])
+    factors = np.array([float(item) for item in weights.split(",")])
+    np.testing.assert_array_equal(found[0], (codes.astype(int) @ rows[0] + sums) * factors + 3)

@@ -127,8 +127,8 @@ def require_units_of_sums(node: Node, bias: TensorInfo, scale: float, weight_sca
     """Raise UnsupportedError for a bias with a zero point or in other units than the sums."""
     if bias.quant is None:
         return
-    check_scales(node, bias, bias.quant.scales)
-    if not in_units_of_sums(bias.quant, scale, (weight_scale,)):
+    if not in_units_of_sums(bias, scale, (weight_scale,)):
+        check_scales(node, bias, bias.quant.scales)
         raise unsupported(
             node,
             f"{bias.name!r} has the scale {bias.quant.scale:g} and the zero point {bias.quant.zero_point}; "

@@ -161,7 +161,7 @@ def _rescaling(node: Node, info: TensorInfo) -> Callable[[Array], Array] | None:
     out = node.results[0]
     if info.quant is None or out.quant is None or not info.info.is_integer:
         return None
-    if info.quant.scales == out.quant.scales and info.quant.zero_points == out.quant.zero_points:
+    if info.quant.agrees(out.quant):
         return None
     if info.dtype != "uint8":
         raise node.error(

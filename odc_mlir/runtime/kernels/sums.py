@@ -8,20 +8,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from odc_mlir.numerics.convolution import Finish, real_multipliers
+from odc_mlir.numerics.convolution import Finish, convert_bias, real_multipliers
 from odc_mlir.numerics.fixed import (
     Requantizer,
     WideRequantizer,
-    code_range,
     quantize_multipliers,
     requantize_real,
-    round_half_away,
 )
 from odc_mlir.numerics.float_requantize import FloatRequantizer, WideFloatRequantizer
 from odc_mlir.numerics.hybrid import quantize_rows
-from odc_mlir.numerics.pieces import clamp
 from odc_mlir.numerics.quantize import dequantize_codes
-from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums, left_over, scale_ratios
+from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums, left_over, scale_ratios, scales_in_use
 from odc_mlir.ops.spec import Array, Node, TensorInfo
 from odc_mlir.runtime.kernels.common import activation_codes, check_scales, real_clamp, scale_of, unsupported
 
@@ -216,9 +213,9 @@ def _bias_units(
         return None
     if len(quant.scales) not in (1, channels):
         raise node.error(f"the bias {bias.name!r} has {len(quant.scales)} scales; allowed are 1 and {channels}")
-    check_scales(node, bias, quant.scales)
-    if in_units_of_sums(quant, x_scale, weight_scales):
+    if in_units_of_sums(bias, x_scale, weight_scales):
         return None
+    check_scales(node, bias, quant.scales)
     if left_over(x, bias, weight_scales):
         _log.warning(
             "%s: the scales of the bias %r are degenerate; using input scale times weight scale",
@@ -226,13 +223,8 @@ def _bias_units(
             bias.name,
         )
         return None
-    zeros, ratios = np.asarray(quant.zero_points, np.float64), scale_ratios(quant, x_scale, weight_scales)
-    low, high = code_range(sums)
-
-    def convert(values: Array) -> Array:
-        return clamp(round_half_away((values - zeros) * ratios), low, high)
-
-    return convert
+    ratios = scale_ratios(quant, x_scale, weight_scales)
+    return lambda values: convert_bias(values, quant.zero_points, ratios, sums)
 
 
 def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float, ...]:
@@ -242,7 +234,7 @@ def weight_scales(node: Node, weights: TensorInfo, channels: int) -> tuple[float
     scales = weights.quant.scales
     if len(scales) not in (1, channels):
         raise node.error(f"weights {weights.name!r} have {len(scales)} scales; allowed are 1 and {channels}")
-    check_scales(node, weights, scales)
+    check_scales(node, weights, scales_in_use(weights))
     return scales
 
 

@@ -22,16 +22,15 @@ from dataclasses import dataclass, field
 import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp, TensorType, UnrankedTensorType
-from xdsl.dialects.func import ReturnOp
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, has_unresolved_operand, node_of
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, has_unresolved_operand, is_known, node_of
 from odc_mlir.dialects.circle_types import with_shape
 from odc_mlir.errors import OdcError
 from odc_mlir.ops import all_specs
 from odc_mlir.ops.spec import Array, Node, ResultType, TensorInfo, Trait
 from odc_mlir.support.locations import name_loc, value_name
-from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns_to
+from odc_mlir.transforms.common.rewriting import OperatorPattern, PatternPass, apply_patterns_to, is_returned
 
 GROWTH = 4  # a folded constant may be this much larger than the constants it replaces
 ALWAYS_BYTES = 4096  # results up to this size are folded whatever their operands' sizes
@@ -78,7 +77,9 @@ class FoldConstants(OperatorPattern):
 
     def results_of(self, op: CircleOp) -> Sequence[Array] | None:
         """The results where they can be computed now and are worth keeping, None elsewhere."""
-        if not is_candidate(op):
+        if not is_candidate(op) or any(map(is_returned, op.results)):
+            return None
+        if is_known(op) or any(is_known(operand.owner) for operand in op.operands):  # for the shapes that are fixed
             return None
         node = node_of(op)
         arrays = operand_arrays(node)
@@ -98,12 +99,10 @@ class FoldConstants(OperatorPattern):
 
 
 def is_candidate(op: CircleOp) -> bool:
-    """Return whether the operator has no effect and a kernel, and nothing returns its results."""
+    """Return whether the operator has no effect and a kernel."""
     if Trait.PURE not in op.SPEC.traits or not op.SPEC.kernel or not op.SPEC.infer or has_unresolved_operand(op):
         return False
     if op.unverified is not None:
-        return False
-    if any(isinstance(use.operation, ReturnOp) for result in op.results for use in result.uses):
         return False
     return all(isinstance(result.type, TensorType | UnrankedTensorType) for result in op.results)
 

@@ -8,26 +8,35 @@ After (``%shape`` being the constant ``[1, 128]``)::
 
     %1 = circle.reshape(%0, %shape) : (tensor<1x4x4x8xf32>, tensor<2xi32>) -> tensor<1x128xf32>
 
-Types of function arguments stay; whatever depends on an unknown dimension stays unknown. A declared shape that
-contradicts inference is replaced with a warning. Rejects nothing that verifies.
+Operators on shapes and constants (``shape``, ``strided_slice``, ``pack`` …) are evaluated on the way, so that a shape
+which they compute counts as a constant; they stay. Types of function arguments stay; whatever depends on an unknown
+dimension stays unknown. A declared shape that contradicts inference is replaced with a warning. Rejects nothing that
+verifies.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, node_of
+from odc_mlir.dialects.circle_ops import KNOWN
 from odc_mlir.dialects.circle_shapes import refine_results
+from odc_mlir.ops.spec import Array
 from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.transforms.circle.circle_fold_constants import evaluate, is_candidate, operand_arrays
 from odc_mlir.transforms.common.retyping import set_function_type
-from odc_mlir.transforms.common.rewriting import PatternPass, apply_once
+from odc_mlir.transforms.common.rewriting import PatternPass, apply_once, static_shape_of
+
+SHAPE_BYTES = 512  # of a value that counts as a shape, at eight bytes an element
 
 
 @dataclass(frozen=True)
@@ -44,13 +53,44 @@ class CircleInferShapesPass(PatternPass):
         with typed_errors(pass_name=self.name):
             for function in op.body.block.ops:
                 if isinstance(function, FuncOp):
-                    apply_once(function, InferShape())
-                    set_function_type(function)
+                    infer_shapes(function)
+                    forget_known(function)
+
+
+def infer_shapes(function: FuncOp) -> None:
+    """Refine all result types of ``function``, and attach the values of results that shapes and constants imply."""
+    apply_once(function, InferShape())
+    set_function_type(function)
+
+
+def forget_known(function: FuncOp) -> None:
+    """Remove the values that :func:`infer_shapes` attached."""
+    for op in function.walk():
+        op.attributes.pop(KNOWN, None)
 
 
 class InferShape(RewritePattern):
-    """Refine the result types of an operator by its shape function."""
+    """Refine the result types of an operator by its shape function, and evaluate what computes shapes."""
 
     def match_and_rewrite(self, op: Operation, rewriter: PatternRewriter, /) -> None:
-        if isinstance(op, CircleOp) and op.SPEC.infer and op.unverified is None and refine_results(op):
+        if not isinstance(op, CircleOp) or not op.SPEC.infer or op.unverified is not None:
+            return
+        changed = refine_results(op)
+        if (value := _small_value(op)) is not None:
+            op.attributes[KNOWN] = BlobAttr.of(np.ascontiguousarray(value).tobytes())
+            changed = True
+        if changed:
             rewriter.notify_op_modified(op)
+
+
+def _small_value(op: CircleOp) -> Array | None:
+    """Return the value of a result of at most ``SHAPE_BYTES`` that is known now, None elsewhere."""
+    if len(op.results) != 1 or not is_candidate(op):
+        return None
+    shape = static_shape_of(op.results[0])
+    if shape is None or math.prod(shape) * 8 > SHAPE_BYTES:
+        return None
+    node = node_of(op)
+    arrays = operand_arrays(node)
+    results = None if arrays is None else evaluate(node, arrays)
+    return results[0] if results and results[0].shape == shape else None

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from xdsl.dialects.builtin import ModuleOp, StringAttr
 from xdsl.dialects.func import FuncOp
-from xdsl.ir import Operation
+from xdsl.ir import Block, Operation
 
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import CircleOp, is_known
 from odc_mlir.errors import ModelError
 from odc_mlir.ops.spec import Trait
 
@@ -35,9 +35,9 @@ def main_function(module: ModuleOp) -> FuncOp:
     return found
 
 
-def operators(root: Operation) -> Iterator[CircleOp]:
-    """Every operator below ``root`` (no constants), in program order."""
-    return (op for op in root.walk() if isinstance(op, CircleOp))
+def operators(root: Operation | Block) -> Iterator[CircleOp]:
+    """Every operator below ``root`` in program order, without constants and what counts as such (``odc.known``)."""
+    return (op for op in root.walk() if isinstance(op, CircleOp) and not is_known(op))
 
 
 def placed(op: Operation) -> str | None:

@@ -32,7 +32,7 @@ from xdsl.ir import Block, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 from xdsl.rewriter import Rewriter
 
-from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, info_of
+from odc_mlir.dialects.circle import BlobAttr, CircleOp, ConstOp, NoneOp, freeze_known, info_of
 from odc_mlir.dialects.native_attributes import CONSTANTS
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.legality import ConversionTarget
@@ -83,7 +83,9 @@ class ConvertCircleToKernelsPass(PatternPass):
             name = segment.sym_name.data
             if (other := lowered_symbols(op).get(name)) is not None:  # for another target
                 Rewriter.erase_op(other)
-            op.body.block.add_op(_convert(ctx, name, segment.circle_block, machine))
+            body = segment.circle.clone()
+            freeze_known(body.block, segment.operands)
+            op.body.block.add_op(_convert(ctx, name, body.block, machine))
 
 
 def _convert(ctx: Context, name: str, block: Block, machine: CpuTarget) -> ModuleOp:

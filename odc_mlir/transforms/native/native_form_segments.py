@@ -13,16 +13,16 @@ After: ``%1`` has ``odc.segment = 0`` as well.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
+from xdsl.dialects.builtin import ModuleOp
 from xdsl.passes import ModulePass
 
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.transforms.common.placement import CPU, SEGMENT, is_view, main_function, place_on_host, placed
-from odc_mlir.transforms.partition.npu_form_segments import dependencies, reorder
-from odc_mlir.transforms.partition.plans.plans import alternate
+from odc_mlir.transforms.common.placement import CPU, is_view, main_function
+from odc_mlir.transforms.partition.npu_form_segments import form_segments
 
 
 @dataclass(frozen=True)
@@ -32,20 +32,8 @@ class NativeFormSegmentsPass(ModulePass):
     name = "native-form-segments"
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        block = main_function(op).body.block
-        operators = [item for item in block.ops if isinstance(item, CircleOp)]
-        order: list[CircleOp] = []
-        segment = 0
-        for is_native, members in alternate(dependencies(operators), [placed(item) == CPU for item in operators]):
-            group = [operators[index] for index in members]
-            order += group
-            if not is_native:
-                continue
-            if all(map(is_view, group)):
-                for item in group:
-                    place_on_host(item, "segment-size: views only")
-                continue
-            for item in group:
-                item.attributes[SEGMENT] = IntegerAttr(segment, i64)
-            segment += 1
-        reorder(block, order)
+        form_segments(main_function(op).body.block, CPU, _refuses)
+
+
+def _refuses(group: Sequence[CircleOp]) -> str | None:
+    return "segment-size: views only" if all(map(is_view, group)) else None

@@ -27,7 +27,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.passes import ModulePass
 
 from odc_mlir import targets
-from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, node_of
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, info_of, is_known, node_of
 from odc_mlir.dialects.odc import TargetChoice, target_of
 from odc_mlir.errors import CompileError, OptionError
 from odc_mlir.ops.work import host_ns, tensor_bytes
@@ -165,7 +165,9 @@ class _Tensors:
 
     def numbers(self, values: Sequence[SSAValue]) -> tuple[int, ...]:
         """The number of each value that is not a constant."""
-        return tuple(self._number(v) for v in values if not isinstance(v.owner, ConstOp | NoneOp))
+        return tuple(
+            self._number(v) for v in values if not isinstance(v.owner, ConstOp | NoneOp) and not is_known(v.owner)
+        )
 
     def _number(self, value: SSAValue) -> int:
         if value not in self._numbers:

@@ -18,17 +18,28 @@ After: ``%1`` and ``%3`` are adjacent with ``odc.segment = 0``, followed by ``%2
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from xdsl.context import Context
-from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i64
-from xdsl.ir import Block, Operation
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, StringAttr, i64
+from xdsl.ir import Block, Operation, SSAValue
 from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, is_known
 from odc_mlir.ops.spec import Trait
-from odc_mlir.transforms.common.placement import NPU, SEGMENT, is_view, main_function, place_on_host, placed
+from odc_mlir.transforms.common.placement import (
+    NPU,
+    PLACED,
+    SEGMENT,
+    is_view,
+    main_function,
+    operators,
+    place_on_host,
+    placed,
+)
 from odc_mlir.transforms.partition.plans.plans import alternate
 
 
@@ -42,26 +53,7 @@ class NpuFormSegmentsPass(ModulePass):
     """A segment with fewer compute operators (not counting views) stays on the host."""
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
-        block = main_function(op).body.block
-        operators = [item for item in block.ops if isinstance(item, CircleOp)]
-        rounds = alternate(dependencies(operators), [placed(item) == NPU for item in operators])
-        if not any(on_npu for on_npu, _ in rounds):
-            return
-        order: list[CircleOp] = []
-        segment = 0
-        for on_npu, members in rounds:
-            group = [operators[index] for index in members]
-            order += group
-            if not on_npu:
-                continue
-            if reason := self.refuses(group):
-                for item in group:
-                    place_on_host(item, reason)
-                continue
-            for item in group:
-                item.attributes[SEGMENT] = IntegerAttr(segment, i64)
-            segment += 1
-        reorder(block, order)
+        form_segments(main_function(op).body.block, NPU, self.refuses)
 
     def refuses(self, group: Sequence[CircleOp]) -> str | None:
         """Return why ``group`` is not worth a segment, None if it is."""
@@ -73,16 +65,112 @@ class NpuFormSegmentsPass(ModulePass):
         return None
 
 
+def form_segments(block: Block, place: str, refuses: Callable[[Sequence[CircleOp]], str | None]) -> None:
+    """Number the segments of operators that are placed at ``place``, and sort ``block`` into their order.
+
+    ``refuses`` returns why a group is not worth a segment, None if it is.
+    """
+    found = list(operators(block))
+    known, numbers = _KnownResults(), count()
+    order: list[CircleOp] = []
+    if not any(placed(item) == place for item in found):
+        known.of_host([*block.ops])
+        return
+    for is_target, members in alternate(dependencies(found), [placed(item) == place for item in found]):
+        group = [found[index] for index in members]
+        reason = refuses(group) if is_target else None
+        for item in group if reason else ():
+            place_on_host(item, reason or "")
+        if not is_target or reason:
+            order += known.of_host(group)
+            continue
+        on_host, group = known.of_segment(group)
+        number = next(numbers)
+        for item in group:
+            item.attributes |= {PLACED: StringAttr(place), SEGMENT: IntegerAttr(number, i64)}
+        order += on_host + group
+    assert block.last_op is not None, "a verified function has a terminator"
+    reorder(block, order + known.of_host([block.last_op]))
+
+
+class _KnownResults:
+    """Operators with known results, placed where they are used.
+
+    A segment has its own where it has the tensors whose shapes they read: no work. Elsewhere the host computes them.
+    The first place takes the operator, others take copies.
+    """
+
+    def __init__(self) -> None:
+        self._taken: set[CircleOp] = set()
+        self._on_host: dict[CircleOp, CircleOp] = {}
+
+    def of_host(self, group: Sequence[Operation]) -> list[CircleOp]:
+        """Return the operators of ``group``, each behind those with known results that it uses."""
+        order: list[CircleOp] = []
+        for op in group:
+            for index, value in enumerate(op.operands):
+                self._give(op, index, value, self._on_host, order)
+            order += [op] if isinstance(op, CircleOp) else []
+        return order
+
+    def of_segment(self, group: Sequence[CircleOp]) -> tuple[list[CircleOp], list[CircleOp]]:
+        """Return the operators that the host computes for a segment of ``group``, and those of the segment."""
+        results = {value for op in group for value in op.results}
+        inside = results.union(value for op in group for value in op.operands)
+        own: dict[CircleOp, CircleOp] = {}
+        on_host: list[CircleOp] = []
+        order: list[CircleOp] = []
+        for op in group:
+            for index, value in enumerate(op.operands):
+                read = _sources(value)
+                if inside.issuperset(read) or not results.isdisjoint(read):
+                    self._give(op, index, value, own, order)
+                else:
+                    self._give(op, index, value, self._on_host, on_host)
+            order.append(op)
+        return on_host, order
+
+    def _give(
+        self, op: Operation, index: int, value: SSAValue, made: dict[CircleOp, CircleOp], order: list[CircleOp]
+    ) -> None:
+        """Give ``op`` an operator of ``made`` as operand ``index`` if it is known; a new one is added to ``order``."""
+        owner = value.owner
+        if not isinstance(owner, CircleOp) or not is_known(owner):
+            return
+        if owner not in made:
+            taken = owner
+            if owner in self._taken:
+                Rewriter.insert_op(taken := owner.clone(), InsertPoint.before(owner))
+                taken.attributes.pop(SEGMENT, None)
+            self._taken.add(taken)
+            made[owner] = made[taken] = taken
+            for number, operand in enumerate(taken.operands):
+                self._give(taken, number, operand, made, order)
+            place_on_host(taken, "shape: an operator of the host uses it")
+            order.append(taken)
+        op.operands[index] = made[owner].results[0]
+
+
+def _sources(value: SSAValue) -> set[SSAValue]:
+    """Return the values that are computed for ``value``: itself, or those that a known result follows from."""
+    if isinstance(value.owner, ConstOp | NoneOp):
+        return set()
+    if not isinstance(value.owner, CircleOp) or not is_known(value.owner):
+        return {value}
+    return set().union(*map(_sources, value.owner.operands))
+
+
 def dependencies(operators: Sequence[CircleOp]) -> list[set[int]]:
     """For each operator the earlier ones that must run first.
 
-    These are the producers of its operands and, for an operator with side effects, the one with side effects before it.
+    These are the producers of its operands, or of what a known operand follows from, and for an operator with side
+    effects the one with side effects before it.
     """
     position = {op: index for index, op in enumerate(operators)}
     result: list[set[int]] = []
     last_effect: int | None = None
     for index, op in enumerate(operators):
-        owners = (value.owner for value in op.operands)
+        owners = (source.owner for value in op.operands for source in _sources(value))
         producers = {position[owner] for owner in owners if isinstance(owner, CircleOp)}
         if Trait.PURE not in op.SPEC.traits:
             producers |= {last_effect} if last_effect is not None else set()

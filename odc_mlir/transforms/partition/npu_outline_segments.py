@@ -34,7 +34,7 @@ from xdsl.ir import Block, BlockArgument, Operation, OpResult, Region, SSAValue
 from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 
-from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, VariableOp, node_of
+from odc_mlir.dialects.circle import CircleOp, ConstOp, NoneOp, VariableOp, is_known, node_of
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import names_loc, value_name
@@ -45,7 +45,6 @@ from odc_mlir.transforms.common.placement import (
     functions,
     is_view,
     main_function,
-    operators,
     place_on_host,
 )
 
@@ -60,7 +59,8 @@ class NpuOutlineSegmentsPass(ModulePass):
 
     def apply(self, ctx: Context, op: ModuleOp) -> None:
         choice = target_of(op)
-        members = [item for item in operators(main_function(op)) if SEGMENT in item.attributes]
+        block = main_function(op).body.block
+        members = [item for item in block.ops if isinstance(item, CircleOp) and SEGMENT in item.attributes]
         if members and choice is None:
             raise CompileError("no target is chosen", hint="run odc-set-target first")
         taken = {item.sym_name.data for item in functions(op)}
@@ -127,11 +127,26 @@ def _view_behind(last: Operation, root: SSAValue, value: OpResult, group: set[Op
     for op in reversed(chain):
         view = op.clone()
         view.operands[0] = seen
+        for index, operand in enumerate(view.operands[1:], 1):
+            view.operands[index], last = _known_behind(operand, last)
         view.attributes.pop(SEGMENT, None)
         place_on_host(view, VIEW_REASON)
         Rewriter.insert_op(view, InsertPoint.after(last))
         last, seen = view, view.results[0]
     value.replace_uses_with_if(seen, lambda use: use.operation not in group)
+
+
+def _known_behind(value: SSAValue, last: Operation) -> tuple[SSAValue, Operation]:
+    """Return a copy of ``value`` for the host, behind ``last``, and what is last now; other values as they are."""
+    if not isinstance(value, OpResult) or not is_known(value.op):
+        return value, last
+    copy = value.op.clone()
+    copy.attributes.pop(SEGMENT, None)
+    for index, operand in enumerate(copy.operands):
+        copy.operands[index], last = _known_behind(operand, last)
+    place_on_host(copy, VIEW_REASON)
+    Rewriter.insert_op(copy, InsertPoint.after(last))
+    return copy.results[0], copy
 
 
 def outline(name: str, members: list[CircleOp], target_name: str | None = None) -> SegmentOp:

@@ -10,6 +10,9 @@ After: the first dimension is 1, and the declared types are kept as attributes::
     func.func @main(%x: tensor<1x8xi8>) -> tensor<1x4xi8> attributes {odc.declared_inputs = [tensor<?x8xi8>]} {
       %0 = circle.fully_connected(%x, %w) attributes {odc.declared = [tensor<?x4xi8>]} : … -> tensor<1x4xi8>
 
+An operator that computes shapes, and whose result follows now, keeps it as ``odc.known``: a constant for the target,
+which has no work with it, but not for the model.
+
 ``restore_batch`` restores the declared types when the model is written, so that the package's model accepts any batch
 size: segments run the size they were compiled for, host kernels any other.
 
@@ -29,10 +32,11 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import Rewriter
 
 from odc_mlir.dialects.circle import CircleOp
-from odc_mlir.dialects.circle_shapes import refine_function
+from odc_mlir.dialects.circle_ops import KNOWN
 from odc_mlir.dialects.circle_types import tensor_facts, with_shape
 from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols
 from odc_mlir.errors import OptionError
+from odc_mlir.transforms.circle.circle_infer_shapes import forget_known, infer_shapes
 from odc_mlir.transforms.common.placement import functions, main_function
 from odc_mlir.transforms.common.retyping import retype, set_function_type
 
@@ -69,8 +73,10 @@ def fix_batch(module: ModuleOp, batch: int, *, declare: bool = True) -> bool:
     declared = [list(item.result_types) for item in _operators(function)]
     _retype(arguments, fixed)
     set_function_type(function)
-    refine_function(function)
-    if declare:
+    infer_shapes(function)
+    if not declare:
+        forget_known(function)
+    else:
         function.attributes[DECLARED_INPUTS] = ArrayAttr(inputs)
         for item, types in zip(_operators(function), declared, strict=True):
             if list(item.result_types) != types:
@@ -111,6 +117,7 @@ def restore_batch(module: ModuleOp) -> None:
 
 
 def _restore(op: Operation) -> None:
+    op.attributes.pop(KNOWN, None)
     declared = op.attributes.pop(DECLARED, None)
     if isinstance(declared, ArrayAttr):
         _retype(op.results, declared)

@@ -29,3 +29,16 @@ func.func @quantised(%x: tensor<1x8x!quant.uniform<i8:f32, 0.5>>) {
   %0 = circle.quantize(%x) : (tensor<1x8x!quant.uniform<i8:f32, 0.5>>) -> tensor<?x?x!quant.uniform<i8:f32, 0.25:3>>
   func.return
 }
+
+// A shape that operators compute counts as a constant. They stay, and a declared shape that is wrong goes.
+// CHECK-LABEL: func.func @computed
+func.func @computed(%x: tensor<2x3x4xf32>) {
+  // CHECK: circle.shape(%x) {out_type = int32} : (tensor<2x3x4xf32>) -> tensor<3xi32>
+  %0 = circle.shape(%x) {out_type = int32} : (tensor<2x3x4xf32>) -> tensor<3xi32>
+  %1 = circle.const [2, 1, 1] : tensor<3xi32>
+  %2 = circle.mul(%0, %1) : (tensor<3xi32>, tensor<3xi32>) -> tensor<3xi32>
+  // CHECK: circle.broadcast_to{{.*}} -> tensor<4x3x4xf32>
+  %y = circle.const [1.0] : tensor<1xf32>
+  %3 = circle.broadcast_to(%y, %2) : (tensor<1xf32>, tensor<3xi32>) -> tensor<2x3x4xf32>
+  func.return
+}

@@ -218,7 +218,7 @@ def _is_in_units(layer: WeightedLayer, node: Node) -> bool:
         return True
     weights = node.operand(layer.weights)
     assert x.quant is not None
-    return in_units_of_sums(bias.quant, x.quant.scale, weight_scales(node, weights, weights.static_shape[layer.axis]))
+    return in_units_of_sums(bias, x.quant.scale, weight_scales(node, weights, weights.static_shape[layer.axis]))
 
 
 # --- element by element

@@ -64,7 +64,7 @@ def require_same_codes(node: Node, *infos: TensorInfo) -> None:
     for other in infos[1:]:
         if first.quant is None or other.quant is None or not first.info.is_integer:
             continue
-        if (first.quant.scales, first.quant.zero_points) != (other.quant.scales, other.quant.zero_points):
+        if not first.quant.agrees(other.quant):
             raise refusal(node, f"{first.name!r} and {other.name!r} have different scales or zero points")
 
 

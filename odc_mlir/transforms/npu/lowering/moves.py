@@ -147,7 +147,7 @@ def _move(site: Site, values: Sequence[SSAValue]) -> None:
 def _with_quantisation(site: Site, index: int) -> SSAValue:
     """Return operand ``index`` with scale and zero point of the result."""
     info = site.info(index)
-    if info.quant == site.result.quant:
+    if quant_of(info).agrees(site.result.quant):
         return site.constant_or_operand(index)
     table = joined_codes(pair_of(info), pair_of(site.result))
     kind = site.result_of_shape(*info.static_shape)

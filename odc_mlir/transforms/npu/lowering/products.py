@@ -24,7 +24,7 @@ from odc_mlir.ops.spec import Node, TensorInfo
 from odc_mlir.support.blob import Blob
 from odc_mlir.transforms.npu.lowering.decompositions import Matrices, matrices
 from odc_mlir.transforms.npu.lowering.site import LowerToNpu, Site, blob_of, elements, pair_of, quant_of, tensor_of
-from odc_mlir.transforms.partition.rules.operator_checks import centred, centred_range
+from odc_mlir.transforms.partition.rules.operator_checks import bias_codes, centred, centred_range
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
@@ -210,7 +210,7 @@ def requantisation(
         "weight_zero": weight_zero,
         "out_zero": quant_of(result).zero_point,
         "clamp": site.clamp(),
-        "bias": per_channel(np.zeros(1) if bias is None else bias.array(), channels),
+        "bias": per_channel(np.zeros(1) if bias is None else bias_codes(site.node, source, filters, bias), channels),
         "multiplier": per_channel(multiplier, channels),
         "exponent": per_channel(exponent, channels),
         "weight_type": CODE_TYPES[filters.info.numpy.name],

@@ -17,7 +17,7 @@ from xdsl.ir import Operation
 from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects import npu
-from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.circle import CircleOp, freeze_known
 from odc_mlir.dialects.npu_tiling import Outer
 from odc_mlir.dialects.odc import target_of
 from odc_mlir.errors import CompileError, OdcError
@@ -126,6 +126,7 @@ def npu_works(
 ) -> list[OperatorCost | str | Defect | None]:
     """Return each operator's work in a segment, the reason for no lowering, or None on the host."""
     scratch = clone_module(module)
+    freeze_known(main_function(scratch).body.block)
     found: list[OperatorCost | str | Defect | None] = []
     labels: list[tuple[str, str]] = []
     patterns = ByKind([kind() for kind in ConvertCircleToNpuPass.patterns()])

@@ -223,7 +223,7 @@ def same_quant(node: Node, _: PlacementLimits) -> str | None:
     """All codes mean the same real numbers."""
     first, *others = (t for t in (*node.operands, *node.results) if t is not None and t.dtype in CODES)
     for tensor in others:
-        if tensor.quant != first.quant:
+        if first.quant is None or not first.quant.agrees(tensor.quant):
             return f"{tensor.name!r} has {quant_text(tensor.quant)}, {first.name!r} has {quant_text(first.quant)}"
     return None
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from odc_mlir.errors import OdcError
 from odc_mlir.isa.fields import ACCUMULATOR_BITS, LARGEST_WIDE_FACTOR
 from odc_mlir.isa.instructions import field_range
+from odc_mlir.numerics.convolution import convert_bias
 from odc_mlir.numerics.fixed import code_range
-from odc_mlir.ops.bias import adds_in_64_bits, in_units_of_sums
+from odc_mlir.ops.bias import adds_in_64_bits, in_other_units, scale_ratios, scales_in_use
 from odc_mlir.ops.indexing import gather_axes
 from odc_mlir.ops.infer.common import constants, named, normal_axis
 from odc_mlir.ops.spec import Node, TensorInfo
@@ -57,7 +58,7 @@ def weights(node: Node, _: PlacementLimits) -> str | None:
         low, high = centred_range(filters)
         if high - low > 255 and not (divides_by_channels(node) or sums_of_codes(node)):
             return f"{filters.name!r} has {len(zero_points)} different zero points and values from {low} to {high}"
-    if not all(0 < scale < math.inf for scale in filters.quant.scales):
+    if not all(0 < scale < math.inf for scale in scales_in_use(filters)):
         return f"{filters.name!r} has a scale that is not positive and finite"
     return None
 
@@ -202,13 +203,25 @@ def sums_of_codes(node: Node) -> bool:
 LARGEST_BIAS = (1 << 31) - 1
 
 
+def bias_codes(node: Node, source: TensorInfo, filters: TensorInfo, bias: TensorInfo) -> NDArray[Any]:
+    """Return a constant bias in units of sums."""
+    assert source.quant is not None, "asked of quantised products"
+    assert filters.quant is not None, "asked of quantised products"
+    codes, scales = bias.array(), filters.quant.scales
+    if bias.quant is None or not in_other_units(bias, source, scales):
+        return codes
+    ratios = scale_ratios(bias.quant, source.quant.scale, scales)
+    sums = "int64" if adds_in_64_bits(node, source, filters, bias) else "int32"
+    return convert_bias(codes.reshape(-1), bias.quant.zero_points, ratios, sums)
+
+
 def bias_operand(node: Node) -> int:
     """Return the index of the bias operand."""
     return 3 if node.spec.name == "TRANSPOSE_CONV" else 2
 
 
 def bias(node: Node, _: PlacementLimits) -> str | None:
-    """The bias is int32 or fits it, one value per result channel in units of the sums, or left out."""
+    """The bias fits int32 in units of the sums, with one value per result channel, or is left out."""
     values, channels = node.optional(bias_operand(node)), node.operand(1).static_shape
     if values is None:
         return None
@@ -218,18 +231,16 @@ def bias(node: Node, _: PlacementLimits) -> str | None:
     count = channels[3] if node.spec.name == "DEPTHWISE_CONV_2D" else channels[0]
     if math.prod(values.static_shape) != count:
         return f"{values.name!r} has {shape_text(values)}"
-    largest = int(np.abs(values.array().astype(np.float64)).max(initial=0))
-    if largest > LARGEST_BIAS:
-        return f"{values.name!r} has values up to {largest}, at most {LARGEST_BIAS}"
-    source, filters = next(activations(node)), node.operand(1)
-    assert source.quant is not None, "asked of quantised products"
-    assert filters.quant is not None, "asked of quantised products"
-    if values.quant is None:
-        return None
-    scales = source.quant.scale, filters.quant.scales
-    if len(values.quant.scales) not in (1, count) or not in_units_of_sums(values.quant, *scales):
-        return f"{values.name!r} has {quant_text(values.quant)}, not those of input times weights"
-    return None
+    source, filters, quant = next(activations(node)), node.operand(1), values.quant
+    if quant is not None:
+        if len(quant.scales) not in (1, count):
+            return f"{values.name!r} has {quant_text(quant)}, of {count} channels"
+        assert filters.quant is not None, "asked of quantised products"
+        units = in_other_units(values, source, filters.quant.scales)
+        if units and not all(0 < scale < math.inf for scale in quant.scales):
+            return f"{values.name!r} has a scale that is not positive and finite"
+    largest = int(np.abs(bias_codes(node, source, filters, values).astype(np.float64)).max(initial=0))
+    return None if largest <= LARGEST_BIAS else f"{values.name!r} has values up to {largest}, at most {LARGEST_BIAS}"
 
 
 def sums(node: Node, _: PlacementLimits) -> str | None:
@@ -241,7 +252,7 @@ def sums(node: Node, _: PlacementLimits) -> str | None:
     depthwise = node.spec.name == "DEPTHWISE_CONV_2D"
     magnitudes = np.abs(np.moveaxis(centred(filters).astype(np.int64), 3 if depthwise else 0, 0))
     totals = magnitudes.reshape(len(magnitudes), -1).sum(axis=1) << 15
-    biases = 0 if values is None else np.abs(values.array().astype(np.int64)).reshape(-1)
+    biases = 0 if values is None else np.abs(bias_codes(node, source, filters, values).astype(np.int64)).reshape(-1)
     largest = int((totals + biases).max())
     if largest >= 1 << ACCUMULATOR_BITS - 1:
         return f"sums reach {largest}, accumulators have {ACCUMULATOR_BITS} bits"

@@ -121,7 +121,7 @@ _SUMS = (
     ),
     Rule(
         "bias",
-        "the bias fits int32, has one value per result channel, and the scale of input times weights",
+        "the bias fits int32 in units of input times weights, and has one value per result channel",
         operator_checks.bias,
     ),
     Rule("sums", "sums of 16-bit products fit an accumulator and are scaled by less than 127", operator_checks.sums),
