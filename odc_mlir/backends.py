@@ -23,7 +23,15 @@ from odc_mlir.dialects.circle import CircleOp, node_of
 from odc_mlir.dialects.npu_program import ProgramOp, distinct_names, make_program, programs
 from odc_mlir.dialects.odc import TARGET, SegmentOp, TargetAttr, TargetChoice, YieldOp, target_of
 from odc_mlir.emitter.native_segment import emit_native_segment
-from odc_mlir.errors import AllocationError, CompileError, OdcError, OptionError, TimeLimitError
+from odc_mlir.errors import (
+    AllocationError,
+    CompileError,
+    ModelError,
+    OdcError,
+    OptionError,
+    TimeLimitError,
+    TranslationError,
+)
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.native_segment import SUFFIX
 from odc_mlir.frontend import export_circle
@@ -264,7 +272,7 @@ class ExternalBackend(CompilerBackend):
         return [_MarkSupported(self), _ChooseSegments(self)]
 
     def binary(self, context: Context, module: ModuleOp, segment: SegmentOp) -> bytes:
-        return self.compile_segment(_model_of(segment))
+        return self.compile_segment(segment_model(segment))
 
     def evicted(self, context: Context, module: ModuleOp, failed: Failed, attempt: int) -> Mapping[CircleOp, str]:
         return dict.fromkeys(operators(segments(module)[failed.segment]), f"compile: {failed.error.message}")
@@ -326,6 +334,14 @@ def segment_binaries(
     ``known``: binaries by the text of their segments; those made before a failure are added. ``guarded``: an unexpected
     exception is a failure too.
     """
+    with pipelines.validation_of(context).of_binaries(segments(module)):
+        return _segment_binaries(context, module, backend, known, guarded=guarded)
+
+
+def _segment_binaries(
+    context: Context, module: ModuleOp, backend: CompilerBackend, known: dict[str, bytes], *, guarded: bool
+) -> Compiled | Failed:
+    validation = pipelines.validation_of(context)
     if backend.lowered is not None:
         options = backend.passes()
         pipelines.run(context, module, backend.lowered, after=backend.partitioned, options=options)
@@ -336,13 +352,16 @@ def segment_binaries(
             binaries[segment] = (
                 backend.binary(context, module, segment) if made is None else backend.renamed(made, segment)
             )
+            validation.check_binary(segment, backend.suffix, binaries[segment])
             continue
-        except TimeLimitError:
+        except (TimeLimitError, TranslationError):
             raise
         except OdcError as error:
+            if validation.is_active and isinstance(error, ModelError):
+                raise  # what does not verify is a defect, which an operator on the host would hide
             failure = error
         except Exception as error:
-            if not guarded:
+            if not guarded or validation.is_active:
                 raise
             failure = DefectError(defect_of("a segment", "", error))
             failure.__cause__ = error
@@ -444,8 +463,8 @@ def _sum_of_cycles(works: Sequence[OperatorCost]) -> float:
     return sum(work.cycles for work in works)
 
 
-def _model_of(segment: SegmentOp) -> SegmentModel:
-    """A model of the operators of ``segment``, with the segment's inputs and outputs in order."""
+def segment_model(segment: SegmentOp) -> SegmentModel:
+    """Return a model of the operators of ``segment``, with the segment's inputs and outputs in order."""
     block = segment.circle_block
     last = block.last_op
     assert isinstance(last, YieldOp), "a verified segment ends in its yield"

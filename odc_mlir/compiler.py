@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, IntegerAttr, ModuleOp, StringAttr
@@ -67,7 +67,7 @@ from odc_mlir.transforms.common.placement import (
 )
 from odc_mlir.transforms.native.native_set_target import NativeSetTargetPass
 from odc_mlir.transforms.partition.odc_fix_batch import restore_batch
-from odc_mlir.universe import make_context
+from odc_mlir.universe import OdcContext, make_context
 
 LOG = logging.getLogger(__name__)
 
@@ -75,6 +75,8 @@ LOG = logging.getLogger(__name__)
 _RECORDS = {"partition": PARTITION, "defects": DEFECTS}
 
 PACKAGED = "package"
+Verify = Literal["stages", "passes", "run"]
+VERIFICATIONS: tuple[Verify, ...] = ("stages", "passes", "run")
 _LISTED_OPERATORS = 8  # host operators that one error message names
 
 
@@ -110,6 +112,7 @@ def lower(
     states: States | None = None,
     after: str | None = None,
     before: Mapping[str, Sequence[ModulePass]] | None = None,
+    verify: Verify = "stages",
 ) -> ModuleOp:
     """Lower a copy of ``module`` to a stage of ``odc-opt --list-stages``, with the options of :func:`compile`.
 
@@ -124,7 +127,8 @@ def lower(
         options = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {})).passes()
     lowered = clone_module(module)
     declare_states(lowered, states)
-    pipelines.run(make_context(time_limit=time_limit, before=before), lowered, stage, after=after, options=options)
+    context = _context(verify, time_limit=time_limit, before=before)
+    pipelines.run(context, lowered, stage, after=after, options=options)
     return lowered
 
 
@@ -141,7 +145,7 @@ def compile(
     placement: Mapping[str, Any] | None = None,
     time_limit: float | None = None,
     progress: Progress | None = None,
-    verify_each: bool = False,
+    verify: Verify = "stages",
     remember: bool = False,
     states: States | None = None,
     before: Mapping[str, Sequence[ModulePass]] | None = None,
@@ -159,11 +163,12 @@ def compile(
     ``max_segments``.
 
     Raises OdcError, and TimeLimitError after ``time_limit`` seconds: a result must not depend on the clock.
-    ``progress`` is called with the current activity, the number of steps done, and the total or None. ``verify_each``:
-    verify after every pass instead of every stage. ``remember``: use the user's cache of tilings, which affects only
-    compile time. ``states``: inputs by the output that they get their next value from, or texts OUT=IN; by default the
-    pairs that the model declares, and with none of them all are ordinary inputs and outputs. ``before``: additional
-    passes, by the name of the pass that they run before; they run again whenever that pass does.
+    ``progress`` is called with the current activity, the number of steps done, and the total or None. ``verify``:
+    verify the IR after ``stages`` or after ``passes``, or ``run`` what stages make, too, and raise TranslationError
+    where results change. ``remember``: use the user's cache of tilings, which affects only compile time. ``states``:
+    inputs by the output that they get their next value from, or texts OUT=IN; by default the pairs that the model
+    declares, and with none of them all are ordinary inputs and outputs. ``before``: additional passes, by the name of
+    the pass that they run before; they run again whenever that pass does.
     """
     pipelines.check_positions(before or {})
     backend: CompilerBackend
@@ -172,9 +177,7 @@ def compile(
         backend = NativeBackend(processor.name, processor)
     else:
         backend = NpuBackend(target, memory, prefer, sram_limit, allow_host, placement_passes(placement or {}))
-    context = make_context(
-        time_limit=time_limit, progress=progress, verify_each=verify_each, remember=remember, before=before
-    )
+    context = _context(verify, time_limit=time_limit, progress=progress, remember=remember, before=before)
     made = compile_with(backend, context, model, strict=strict, states=states)
     if context.tilings is not None:
         context.tilings.save()
@@ -248,22 +251,40 @@ def _package_lowered(context: Context, lowered: ModuleOp, *, strict: bool = Fals
         refuse_host_operators(lowered)
     if stage.name == backend.partitioned:
         return package_of(context, lowered, backend, strict=strict)
-    if stage.name not in (backend.last, PACKAGED):
-        pipelines.run(context, lowered, backend.last, after=stage.name, options=backend.passes())
-    binaries = {segment: backend.emit(lowered, segment) for segment in segments(lowered)}
+    validation = pipelines.validation_of(context)
+    with validation.of_binaries(segments(lowered)):
+        if stage.name not in (backend.last, PACKAGED):
+            pipelines.run(context, lowered, backend.last, after=stage.name, options=backend.passes())
+        binaries = {segment: backend.emit(lowered, segment) for segment in segments(lowered)}
+        for segment, binary in binaries.items():
+            validation.check_binary(segment, backend.suffix, binary)
     return _write(Compiled(lowered, binaries), backend)
 
 
-def run_passes(module: ModuleOp, pipeline: str, *, time_limit: float | None = None) -> ModuleOp:
+def run_passes(
+    module: ModuleOp, pipeline: str, *, time_limit: float | None = None, verify: Verify = "passes"
+) -> ModuleOp:
     """Run a textual ``pipeline`` such as ``canonicalize,npu-choose-tiles`` on a copy of ``module``; return the copy.
 
-    Names of stages mean their passes. The result of each pass is verified. Raises OdcError, and TimeLimitError after
+    Names of stages mean their passes. ``verify``: see :func:`compile`. Raises OdcError, and TimeLimitError after
     ``time_limit`` seconds.
     """
     copy = clone_module(module)
-    context = make_context(time_limit=time_limit, verify_each=True)
+    context = _context(verify, time_limit=time_limit)
     pipelines.run_passes(context, copy, pipelines.passes_of(pipeline))
     return copy
+
+
+def _context(verify: Verify, **options: Any) -> OdcContext:
+    """Make a context for the ``verify`` of :func:`compile`, with the other ``options`` of ``make_context``."""
+    if verify not in VERIFICATIONS:
+        raise OptionError(f"verify is {verify!r}", hint=f"use one of {', '.join(VERIFICATIONS)}")
+    context = make_context(verify_each=verify == "passes", **options)
+    if verify == "run":
+        from odc_mlir.validation import Validator  # runs programs: what it needs is loaded for this only
+
+        context.validator = Validator()
+    return context
 
 
 def _write(compiled: Compiled, backend: CompilerBackend) -> PackageFiles:

@@ -175,6 +175,10 @@ class TimeLimitError(CompileError):
     """Compiling took longer than it was allowed to."""
 
 
+class TranslationError(CompileError):
+    """A stage changed results: what it made and what it began with differ on drawn inputs."""
+
+
 class MemoryLimitError(CompileError):
     """Compiling needed more memory than it was allowed to take."""
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Operation
 
+from odc_mlir.dialects.native_attributes import ARENA_BYTES, KERNEL, PART
 from odc_mlir.dialects.npu import TENSOR_OPS, PadOp
 from odc_mlir.dialects.npu_isa import ADDRESS_HINT, BufferOp, is_instruction
 from odc_mlir.dialects.npu_program import INPUT_OFFSETS, OUTPUT_OFFSETS, ProgramOp
@@ -29,7 +30,8 @@ class Breach(NamedTuple):
     hint: str | None = None
 
 
-Law = Callable[[ProgramOp], Iterator[Breach]]
+Law = Callable[[Any], Iterator[Breach]]
+"""A law of programs, or on the way to native code of the modules of segments."""
 
 OFFSETS = (INPUT_OFFSETS, OUTPUT_OFFSETS)
 
@@ -69,6 +71,33 @@ def no_semaphores(program: ProgramOp) -> Iterator[Breach]:
             yield Breach(op, "has semaphores already")
 
 
+def no_arena(module: ModuleOp) -> Iterator[Breach]:
+    """No buffer has a place in the arena."""
+    if ARENA_BYTES in module.attributes:
+        yield Breach(module, f"has {ARENA_BYTES} already", "leave it out: native-alloc gives it")
+
+
+def an_arena(module: ModuleOp) -> Iterator[Breach]:
+    """Buffers have places in the arena."""
+    if ARENA_BYTES not in module.attributes:
+        yield Breach(module, f"has no {ARENA_BYTES}", "native-allocate-memory gives it")
+
+
+def no_parts(module: ModuleOp) -> Iterator[Breach]:
+    """No layer is divided among threads."""
+    if PART in module.attributes:
+        yield Breach(module, f"has {PART} already", "leave it out: native-divide gives it")
+
+
+def no_kernels(module: ModuleOp) -> Iterator[Breach]:
+    """Every kernel is written as loops."""
+    for op in module.body.block.ops:
+        if KERNEL in op.attributes:
+            yield Breach(
+                op, f"is a kernel of the name {op.attributes[KERNEL]}", "native-write-kernels writes its loops"
+            )
+
+
 @dataclass(frozen=True)
 class ConversionTarget:
     """Operations that are legal after a conversion: those whose names begin so and that meet the condition, if any."""
@@ -86,7 +115,7 @@ class StageLegality(NamedTuple):
     """Legal contents of a module.
 
     ``around``: beginnings of the names of operations outside of programs, ``inside``: those in programs, ``laws``: what
-    holds of every program.
+    holds of every program, or of the module of every segment. Where there are no laws, there is neither.
     """
 
     around: tuple[str, ...]
@@ -113,11 +142,11 @@ LEVELS = {
     "npu-alloc": StageLegality(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
     "package": StageLegality(_SEGMENTS, (*_INSTRUCTIONS, "npu.loop", "npu.memory"), (all_addresses,)),
     "native-partition": StageLegality(_SEGMENTS),
-    "native": StageLegality(_BUFFERS),
-    "native-alloc": StageLegality(_BUFFERS),
-    "native-divide": StageLegality((*_BUFFERS, "scf.")),
-    "native-loops": StageLegality(_LOOPS),
-    "native-llvm": StageLegality((*_SEGMENTS, "llvm.")),
+    "native": StageLegality(_BUFFERS, laws=(no_arena,)),
+    "native-alloc": StageLegality(_BUFFERS, laws=(an_arena, no_parts)),
+    "native-divide": StageLegality((*_BUFFERS, "scf."), laws=(an_arena,)),
+    "native-loops": StageLegality(_LOOPS, laws=(an_arena, no_kernels)),
+    "native-llvm": StageLegality((*_SEGMENTS, "llvm."), laws=(an_arena, no_kernels)),
 }
 """Stage -> what is legal at its end."""
 
@@ -135,27 +164,27 @@ def check_stage(module: ModuleOp, stage: str) -> None:
 
 
 def fitting_stages(module: ModuleOp) -> Iterator[str]:
-    """The stages at whose end ``module`` would be legal; those that make programs where it holds some."""
-    has_programs = any(isinstance(op, ProgramOp) for op in module.body.block.ops)
+    """The stages at whose end ``module`` would be legal; those of lowered segments where it holds some."""
+    lowered = any(isinstance(op, ProgramOp | ModuleOp) for op in module.body.block.ops)
     for stage, level in LEVELS.items():
-        if bool(level.inside) == has_programs and next(_breaches(module, level), None) is None:
+        if bool(level.laws) == lowered and next(_breaches(module, level), None) is None:
             yield stage
 
 
 def _breaches(module: ModuleOp, level: StageLegality) -> Iterator[Breach]:
     known: dict[type[Operation], bool] = {}
     for top in module.body.block.ops:
+        kinds = (ProgramOp,) if level.inside else (ModuleOp,) if level.laws else ()
+        if isinstance(top, ProgramOp | ModuleOp) and not isinstance(top, kinds):
+            yield Breach(top, "is of another level")
         if not isinstance(top, ProgramOp):
             others = (op for op in top.walk() if not op.name.startswith(level.around))
             yield from (Breach(op, "is of another level") for op in others)
-            continue
-        if not level.inside:
-            yield Breach(top, "is of another level")
-        for op in top.block.ops:
+        for op in top.block.ops if isinstance(top, ProgramOp) else ():
             kind = type(op)
             if kind not in known:
                 known[kind] = op.name.startswith(level.inside)
             if not known[kind]:
                 yield Breach(op, "is of another level")
-        for law in level.laws:
+        for law in level.laws if isinstance(top, ProgramOp | ModuleOp) else ():
             yield from law(top)

@@ -7,9 +7,11 @@ includes all stages before it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
+from typing import ClassVar
 
 from xdsl.context import Context
 from xdsl.dialects.builtin import ModuleOp
@@ -187,6 +189,49 @@ class StageWithoutPasses(ModulePass):
         check_stage(op, self.stage)
 
 
+_VALIDATOR = "validator"  # the attribute of contexts that holds it
+
+
+class Validation:
+    """Translation validation of pipelines and of binaries (:mod:`odc_mlir.validation`). This one validates nothing."""
+
+    is_active: ClassVar[bool] = False
+
+    def start(self, module: ModuleOp) -> None:
+        """Note that a pipeline begins with ``module``, or goes on with it, if its result becomes a binary."""
+
+    def keep(self, stage: str, module: ModuleOp) -> None:
+        """Note that ``module`` is the result of ``stage``, or of a pass outside of stages."""
+
+    def check(self) -> None:
+        """Raise TranslationError, naming the stage, if the end of the pipeline differs from its beginning."""
+
+    @contextmanager
+    def of_binaries(self, segments: Sequence[SegmentOp]) -> Iterator[None]:
+        """Do not run ends of pipelines: they become binaries of ``segments``, which :meth:`check_binary` runs."""
+        yield
+
+    def check_binary(self, segment: SegmentOp, suffix: str, binary: bytes) -> None:
+        """Raise TranslationError if a binary differs from the circle body of its segment; ``suffix``: of its file."""
+
+
+def validation_of(context: Context) -> Validation:
+    """Return the validation of pipelines in ``context``."""
+    found: Validation = getattr(context, _VALIDATOR, None) or Validation()
+    return found
+
+
+@contextmanager
+def without_validation(context: Context) -> Iterator[None]:
+    """Run pipelines in ``context`` without validation."""
+    found = validation_of(context)
+    setattr(context, _VALIDATOR, Validation())
+    try:
+        yield
+    finally:
+        setattr(context, _VALIDATOR, found)
+
+
 Observer = Callable[[str, ModulePass, ModuleOp], None]  # stage, the pass that has just run, the module
 
 
@@ -354,10 +399,10 @@ def first_segment(module: ModuleOp) -> SegmentOp | None:
 
 
 def stage_of(module: ModuleOp) -> Stage | None:
-    """Return the stage that partitioned IR is at; None if it is between stages, or several stages with passes fit."""
-    fitting = list(fitting_stages(module))
-    order = [stage for stage in (*STAGES, *NATIVE_STAGES) if stage.name in fitting and _is_on_way(module, stage)]
-    return order[0] if order and not any(stage.passes for stage in order[1:]) else None
+    """Return the first stage that partitioned IR may be at the end of; None if it is between stages."""
+    fitting = set(fitting_stages(module))
+    order = (stage for stage in (*STAGES, *NATIVE_STAGES) if stage.name in fitting and _is_on_way(module, stage))
+    return next(order, None)
 
 
 def refuse_lowered(module: ModuleOp) -> None:
@@ -404,9 +449,11 @@ def run_passes(
     """Run (stage, pass) pairs on ``module`` in place; verify it and check legality after each stage.
 
     Without ``verify``, the caller does so later. If ``context`` has ``verify_each``, the module is verified after each
-    pass, which shows the wrong one, and stages of :data:`ON_REQUEST` are checked too.
+    pass, which shows the wrong one, and stages of :data:`ON_REQUEST` are checked too. With an active
+    validation they are as well, and the end is run and compared with the beginning.
     """
-    each = getattr(context, "verify_each", False)
+    each, validation = getattr(context, "verify_each", False), validation_of(context)
+    validation.start(module)
     passes = _with_additional(passes, getattr(context, "before", {}))
     for stage, members in groupby(passes, key=itemgetter(0)):
         for _, item in members:
@@ -418,10 +465,12 @@ def run_passes(
                     module.verify()
             if observe is not None:
                 observe(stage, item, module)
-        if not each and (stage in ON_REQUEST or not verify):
+        if not (each or validation.is_active) and (stage in ON_REQUEST or not verify):
             continue
         with typed_errors(stage):
             if not each:
                 module.verify()
             if ends_stage(stage, item):
                 check_stage(module, stage)
+        validation.keep(stage, module)
+    validation.check()

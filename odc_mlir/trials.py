@@ -49,7 +49,8 @@ def scheduled_program(context: Context, module: ModuleOp, segment: SegmentOp) ->
         pipelines.run(context, alone, SCHEDULED, after=LOWERED)
         return _taken_out(alone)
     planner, room = found
-    return _Trials(context, alone, job, planner).fastest(room)
+    with pipelines.without_validation(context):  # of the program that is kept the binary is validated
+        return _Trials(context, alone, job, planner).fastest(room)
 
 
 def _is_before_prefetching(item: tuple[str, ModulePass]) -> bool:

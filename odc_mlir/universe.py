@@ -22,6 +22,7 @@ from odc_mlir import transforms
 from odc_mlir.support.deadline import Deadline, Progress
 
 if TYPE_CHECKING:
+    from odc_mlir.pipelines import Validation
     from odc_mlir.transforms.npu.schedule.tilings import Tilings
 
 VERIFY_VARIABLE = "ODC_VERIFY_EACH"
@@ -61,6 +62,7 @@ class OdcContext(Context):
     ``deadline``: until when passes may work, None: as long as they need. ``progress``: is told how far they are.
     ``verify_each``: modules are verified after every pass, not only after every stage. ``tilings``: those that passes
     found so far, which are kept in the cache where ``remember`` says so. ``before``: additional passes by position.
+    ``validator``: validation of the pipelines that run.
     """
 
     deadline: Deadline | None = None
@@ -69,6 +71,7 @@ class OdcContext(Context):
     remember: bool = False
     tilings: Tilings | None = None
     before: Mapping[str, Sequence[ModulePass]] = MappingProxyType({})
+    validator: Validation | None = None
 
     def clone(self) -> OdcContext:
         copy = OdcContext(
@@ -80,7 +83,7 @@ class OdcContext(Context):
             self._registered_dialects.copy(),
         )
         copy.deadline, copy.progress, copy.verify_each = self.deadline, self.progress, self.verify_each
-        copy.before = self.before
+        copy.before, copy.validator = self.before, self.validator
         copy.remember, copy.tilings = self.remember, self.tilings
         return copy
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+KERNEL, OPTIONS = "native.kernel", "native.options"
+"""Of a declared kernel: its name, and the options that select its code."""
+
 CONSTANTS = "native.constants"
 """Of a segment's module: the bytes of its packed constants."""
 

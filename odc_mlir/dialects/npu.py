@@ -13,6 +13,7 @@ import math
 from functools import cache
 from typing import Any, ClassVar
 
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Attribute, Dialect, Operation, SSAValue
 from xdsl.irdl import irdl_op_definition, operand_def, opt_prop_def, prop_def, result_def, traits_def
 from xdsl.traits import Pure
@@ -173,6 +174,10 @@ class ElementwiseOp(NpuTensorOp):
     def __init__(self, kind: ElementwiseKind, a: SSAValue, b: SSAValue, result_type: Attribute, **values: Any) -> None:
         super().__init__([a, b], [result_type], kind=kind, **values)
 
+    @property
+    def has_zeros(self) -> bool:
+        return self.out_scale is not None
+
     def verify_operation(self) -> None:
         expected = self._SCALES[self.kind.data]
         for name in ("a_scale", "b_scale", "out_scale"):
@@ -214,6 +219,10 @@ class ReduceOp(NpuTensorOp):
 
     def __init__(self, kind: ReduceKind, source: SSAValue, result_type: Attribute, **values: Any) -> None:
         super().__init__([source], [result_type], kind=kind, **values)
+
+    @property
+    def has_zeros(self) -> bool:
+        return self.scale is not None
 
     def verify_operation(self) -> None:
         self.check_rank4(self.input, self.output)
@@ -336,12 +345,16 @@ def check_table(op: NpuTensorOp, table: BlobAttr | None, size: int) -> None:
 
 @irdl_op_definition
 class ScaleOp(NpuTensorOp):
-    """Requantisation: ``clamp(multiply(x - in_zero, scale) + out_zero, act_min, act_max)``."""
+    """Requantisation: ``clamp(multiply(x - in_zero, scale) + out_zero, act_min, act_max)``.
+
+    ``shifted``: ``out_zero`` is no zero point, but moves the codes of results that begin elsewhere in a table.
+    """
 
     name = "npu.scale"
     ZEROS: ClassVar = ("in_zero", "out_zero")
 
     input = operand_def(TENSOR)
+    shifted = opt_prop_def(UnitAttr)
     in_zero = prop_def(INT, default_value=ZERO)
     out_zero = prop_def(INT, default_value=ZERO)
     scale = prop_def(ScaleAttr)
@@ -351,12 +364,17 @@ class ScaleOp(NpuTensorOp):
 
     traits = traits_def(Pure())
     assembly_format = (
-        "$input (`in_zero` $in_zero^)? (`out_zero` $out_zero^)? `scale` $scale `clamp` `(` $act_min `,` $act_max `)`"
+        "(`shifted` $shifted^)? $input (`in_zero` $in_zero^)? (`out_zero` $out_zero^)? `scale` $scale"
+        " `clamp` `(` $act_min `,` $act_max `)`"
         " attr-dict `:` type($input) `->` type($output)"
     )
 
     def __init__(self, source: SSAValue, result_type: Attribute, **values: Any) -> None:
         super().__init__([source], [result_type], **values)
+
+    @property
+    def has_zeros(self) -> bool:
+        return self.shifted is None
 
     def verify_operation(self) -> None:
         same_shape(self, self.input, self.output)

@@ -252,6 +252,12 @@ def _property(value: Attribute | StrEnum | Iterable[int] | int | None) -> Attrib
     return int_attr(value) if isinstance(value, int) else ints(value)
 
 
+# Zero points in properties, and the operand or result of each.
+_ZERO_POINTS = {
+    "in_zero": "input", "a_zero": "a", "b_zero": "b", "zero": "input", "hidden_zero": "hidden", "out_zero": "output"
+}  # fmt: skip
+
+
 class NpuTensorOp(IRDLOperation):
     """Base of the tensor-level operations: checks that all of them share."""
 
@@ -292,6 +298,25 @@ class NpuTensorOp(IRDLOperation):
                 if dtype_of(value) not in dtypes:
                     raise VerifyException(f"{self.name} {verb} of {', '.join(dtypes)}, not {dtype_of(value)}")
         self.verify_operation()
+        self._check_zeros()
+
+    @property
+    def has_zeros(self) -> bool:
+        """Return whether zero points enter the result."""
+        return True
+
+    def _check_zeros(self) -> None:
+        """Check the zero points in properties against the types that they are of."""
+        for name, place in _ZERO_POINTS.items() if self.has_zeros else ():
+            zero = self.properties.get(name)
+            if not isinstance(zero, IntegerAttr):
+                continue
+            quant = info_of(getattr(self, place)).quant
+            if quant is not None and quant.per_tensor and quant.zero_point != zero.value.data:
+                raise VerifyException(
+                    f"{self.name}: {name} is {zero.value.data}, allowed is the zero point in the type of its {place}, "
+                    f"{quant.zero_point}"
+                )
 
     def verify_operation(self) -> None:
         """Checks of one operation; shapes are known to be static here."""

@@ -105,10 +105,17 @@ def _run_operator(
     # As in the executor: only operators that write a variable see it itself, since results may be views of operands.
     written = node.mutated
     operands = [
-        value.copy() if (position in written) != isinstance(op.operands[position].owner, VariableOp) else value
+        value.copy() if (position in written) != _is_variable(op.operands[position]) else value
         for position, value in enumerate(args)
     ]
     return OpImplResult(tuple(kernel(operands)), None)
+
+
+def _is_variable(value: SSAValue) -> bool:
+    """Return whether ``value`` is a variable, in a segment too."""
+    if isinstance(value, BlockArgument) and isinstance(segment := value.block.parent_op(), SegmentOp):
+        value = segment.operands[value.index]
+    return isinstance(value.owner, VariableOp)
 
 
 def _call(interpreter: Interpreter, name: str, values: Sequence[Array | None]) -> Sequence[Array]:

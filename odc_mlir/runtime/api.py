@@ -192,6 +192,8 @@ def open_executor(
     options: dict[str, Any] = {"context": context, "strict": strict, "max_bytes": max_bytes, "resize": resize}
     host = backend if backend in ("litert", "onert") else "host"
     source, model = model, _runnable(model)
+    # A lowered module runs as it is or not at all.
+    options["strict"] = strict = strict or (isinstance(model, Package) and not isinstance(source, Package))
     subgraph = 0 if signature is None else subgraph_of(_model_records(model).signatures, signature)
     if subgraph:
         if backend in ("npu", "native"):
@@ -314,7 +316,7 @@ def compile(
     allow_accuracy_loss: bool = False,
     time_limit: float | None = None,
     progress: Callable[[str, int, int | None], None] | None = None,
-    verify_each: bool = False,
+    verify: Literal["stages", "passes", "run"] = "stages",
     remember: bool = False,
     states: States | None = None,
     before: Mapping[str, Sequence[Any]] | None = None,
@@ -334,7 +336,7 @@ def compile(
     ``time_limit``: seconds for everything, after which TimeLimitError is raised and there is no package; the quantiser
     stops trying after half of them, or after its own ``max_seconds``. ``progress`` is called with the current activity,
     how far it is, and the total if known. ``remember``: use the cache of tilings, which affects only compile time.
-    ``states``: outputs that are inputs of the next run, kept and not shown: ``{"out": "in"}``; ``verify_each`` and
+    ``states``: outputs that are inputs of the next run, kept and not shown: ``{"out": "in"}``; ``verify`` and
     ``before`` are those of :func:`odc_mlir.compiler.compile`. Raises OdcError.
     """
     from odc_mlir import compiler
@@ -379,7 +381,7 @@ def compile(
             placement=placement,
             time_limit=time_limit,
             progress=progress,
-            verify_each=verify_each,
+            verify=verify,
             remember=remember and not native,
             states=states,
             before=before,

@@ -84,7 +84,7 @@ def run_tool(parser: argparse.ArgumentParser, body: Body, argv: Sequence[str] | 
     """
     try:
         with _printable_output():
-            arguments = parser.parse_args(argv)
+            arguments = parser.parse_args([_BARE.get(word, word) for word in _words(argv)])
     except SystemExit as stop:  # argparse: 0 after --help and --version, 2 after wrong usage
         return stop.code if isinstance(stop.code, int) else EXIT_USAGE
 
@@ -193,6 +193,25 @@ def _outcome(
         again = f"; {prog} --run-reproducer {ir} runs the pass again" if ir else ""
         text = f"internal error: {kind}{again}; please report this defect of odc-mlir to its maintainers"
         return _fail(prog, f"{text} with the file {where}" if where else text, EXIT_BUG, debug)
+
+
+_BARE = {"--verify-each": "--verify-each=passes"}  # flags whose value may be left out, which argparse looks for behind
+
+
+def _words(argv: Sequence[str] | None) -> Sequence[str]:
+    return sys.argv[1:] if argv is None else argv
+
+
+def add_verify_each(parser: argparse.ArgumentParser) -> None:
+    """Add the flag ``--verify-each[=run]``, whose value is the argument ``verify`` of ``odc_mlir.compile``."""
+    parser.add_argument(
+        "--verify-each",
+        default="stages",
+        choices=("passes", "run"),
+        metavar="passes|run",
+        help="verify the IR after every pass, not only after every stage; --verify-each=run: run what stages make on "
+        "drawn inputs, and fail where results change",
+    )
 
 
 def add_time_limit(parser: argparse.ArgumentParser) -> None:

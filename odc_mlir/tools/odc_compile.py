@@ -10,7 +10,16 @@ from odc_mlir.errors import OptionError
 from odc_mlir.formats.kinds import HEADER, IR_TEXT, OBJECT, PAGE, OutputKind, json_kind, package_kind
 from odc_mlir.quantizer.policy.declarations import SCHEME_NAMES
 from odc_mlir.tools import quantizing
-from odc_mlir.tools.common import base_parser, counted, idle_option, limited_time, run_tool, size, usage_error
+from odc_mlir.tools.common import (
+    add_verify_each,
+    base_parser,
+    counted,
+    idle_option,
+    limited_time,
+    run_tool,
+    size,
+    usage_error,
+)
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
 if TYPE_CHECKING:
@@ -27,9 +36,9 @@ _QUANTISING = frozenset({"quantize", "calibration", "labels", "max_drop", "io", 
 _LOWERING = frozenset(
     {"model", "output", "target", "memory", "sram_limit", "allow_host", "prefer", "time_limit", "state"}
 )
-OF_STAGE = _LOWERING | _PLACEMENT | _QUANTISING | {"emit"}
+OF_STAGE = _LOWERING | _PLACEMENT | _QUANTISING | {"emit", "verify_each"}
 OF_OBJECT = frozenset({"model", "output", "emit", "target", "time_limit", "triple", "cpu", "header"})
-OF_PACKAGE = OF_STAGE | {"strict", "verify_each", "no_cache", "report_json", "report_html"}
+OF_PACKAGE = OF_STAGE | {"strict", "no_cache", "report_json", "report_html"}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -80,9 +89,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--time-limit", type=float, metavar="S", help="fail, and write nothing, when compiling takes longer (seconds)"
     )
-    parser.add_argument(
-        "--verify-each", action="store_true", help="verify the IR after every pass, not only after every stage"
-    )
+    add_verify_each(parser)
     parser.add_argument(
         "--no-cache", action="store_true", help="search every tiling again instead of looking it up in the cache"
     )
@@ -178,6 +185,7 @@ def _options(arguments: argparse.Namespace) -> dict[str, Any]:
         "placement": _placement(arguments),
         "time_limit": arguments.time_limit,
         "states": () if arguments.state == ["none"] else arguments.state,
+        "verify": arguments.verify_each,
     }
 
 
@@ -262,7 +270,6 @@ def _compile(arguments: argparse.Namespace) -> None:
                 arguments.model,
                 strict=arguments.strict,
                 progress=show,
-                verify_each=arguments.verify_each,
                 remember=not arguments.no_cache,
                 **options,
             )

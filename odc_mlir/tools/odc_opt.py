@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.formats.kinds import IR_TEXT, MODEL, PAGE, UNKNOWN, OutputKind, starts_with
-from odc_mlir.tools.common import EXIT_USER, add_time_limit, base_parser, run_tool, usage_error
+from odc_mlir.tools.common import EXIT_USER, add_time_limit, add_verify_each, base_parser, run_tool, usage_error
 from odc_mlir.tools.files import STANDARD, add_input, add_output, add_overwrite
 from odc_mlir.tools.opt_passes import pass_list, pass_names, pattern_list
 from odc_mlir.tools.opt_watch import IrPrinter, Timing, add_watch_options, write_ir_reproducer
@@ -102,6 +102,7 @@ def build_parser() -> argparse.ArgumentParser:
         help="print locations on a terminal too (they are always printed elsewhere)",
     )
     add_watch_options(parser)
+    add_verify_each(parser)
     add_output(
         parser,
         "--view",
@@ -343,13 +344,17 @@ def _process(
     """Run the passes on one piece of the input and return its output."""
     from odc_mlir.errors import OdcError
     from odc_mlir.frontend.import_circle import load_module
-    from odc_mlir.pipelines import refuse_lowered
+    from odc_mlir.pipelines import refuse_lowered, validation_of
     from odc_mlir.support.diagnostics import verify_errors
     from odc_mlir.tools.opt_passes import starts_with_stages
     from odc_mlir.transforms.common.rewriting import RewriteCounts, observed
     from odc_mlir.universe import make_context
 
     context = make_context(allow_unregistered=arguments.allow_unregistered_dialect)
+    if arguments.verify_each == "run":
+        from odc_mlir.validation import Validator
+
+        context.validator = Validator()
     verify = not arguments.disable_verify
     source = arguments.input if content is None else content
     name = _name(arguments)
@@ -366,6 +371,8 @@ def _process(
     viewer = _viewer(arguments, views, module)
     if starts_with_stages(arguments):
         refuse_lowered(module)
+    validation = validation_of(context)
+    validation.start(module)
     for index, step in enumerate(steps):
         printer.start(step.item, module)
         try:
@@ -381,6 +388,8 @@ def _process(
             error.reproducer = _reproducer(context, read, steps, index)  # type: ignore[attr-defined]
             raise
         printer.end(step.item, module)
+        validation.keep(step.label, module)
+    validation.check()
     with timing.part("write"):
         return _emit(arguments, context, module)
 

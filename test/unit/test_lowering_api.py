@@ -15,7 +15,7 @@ from helpers.data import REPOSITORY
 from odc_mlir import pipelines
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice
-from odc_mlir.errors import CompileError, OptionError, TimeLimitError, UnsupportedError
+from odc_mlir.errors import CompileError, OptionError, SimulationError, TimeLimitError, UnsupportedError
 
 DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
 F = "tensor<4xf32>"
@@ -55,6 +55,27 @@ def test_the_lowered_program_runs_and_not_the_circle_body() -> None:
     clamp(lowered)
     (found,), (expected,) = odc_mlir.run(lowered, [image()]), odc_mlir.run(DIGITS, [image()])
     assert (found != expected).any()
+
+
+@pytest.mark.parametrize("stage", [stage.name for stage in pipelines.NATIVE_STAGES])
+def test_native_code_of_any_stage_runs(stage: str) -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), stage, target="cpu")
+    (found,), (expected,) = odc_mlir.run(lowered, [image()]), odc_mlir.run(DIGITS, [image()])
+    np.testing.assert_array_equal(found, expected)
+    assert odc_mlir.package(lowered).plan is not None
+
+
+def test_a_broken_program_is_an_error_and_no_reason_to_run_the_circle_body() -> None:
+    lowered = odc_mlir.lower(odc_mlir.load(DIGITS), "npu-alloc")
+    conv = next(op for op in lowered.walk() if op.name == "npu.isa.conv")
+    conv.detach()
+    with pytest.raises(SimulationError, match="race"):
+        odc_mlir.run(lowered, [image()])
+
+
+def test_verify_is_one_of_three_words() -> None:
+    with pytest.raises(OptionError, match="verify is 'always'; use one of stages, passes, run"):
+        odc_mlir.lower(odc_mlir.load(DIGITS), "circle", verify="always")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("stage", ["partition", "npu", "npu-sched", "npu-alloc"])

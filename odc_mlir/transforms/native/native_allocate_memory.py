@@ -26,11 +26,11 @@ from xdsl.dialects.func import FuncOp
 from xdsl.ir import Operation, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.dialects.native_attributes import ARENA_BYTES
+from odc_mlir.dialects.native_attributes import ARENA_BYTES, KERNEL
 from odc_mlir.isa.fields import Space
 from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
-from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, KERNEL, SLACK
+from odc_mlir.transforms.native.lowering.segment_writer import ALIGNMENT, SLACK
 from odc_mlir.transforms.npu.schedule.arena import Interval, allocate_tightly
 from odc_mlir.transforms.npu.schedule.program import Buffer
 

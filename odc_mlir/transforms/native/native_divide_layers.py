@@ -48,11 +48,11 @@ from xdsl.passes import ModulePass
 from xdsl.rewriter import InsertPoint, Rewriter
 from xdsl.traits import SymbolTable
 
-from odc_mlir.dialects.native_attributes import PART, SCRATCH_BYTES
+from odc_mlir.dialects.native_attributes import KERNEL, OPTIONS, PART, SCRATCH_BYTES
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, BARRIER
 from odc_mlir.transforms.native.kernels.loops import BYTES, INDEX, Loops
 from odc_mlir.transforms.native.kernels.registry import BY_PIXEL, LANES, find_kernel
-from odc_mlir.transforms.native.lowering.segment_writer import KERNEL, OPTIONS, SLACK, declaration
+from odc_mlir.transforms.native.lowering.segment_writer import SLACK, declaration
 from odc_mlir.transforms.native.native_allocate_memory import segment_function, segment_modules
 
 _COPY = "copy_rows"

@@ -24,12 +24,11 @@ from xdsl.dialects.builtin import DictionaryAttr, IntegerAttr, ModuleOp, StringA
 from xdsl.dialects.func import FuncOp
 from xdsl.pattern_rewriter import PatternRewriter, RewritePattern
 
-from odc_mlir.dialects.native_attributes import INLINE
+from odc_mlir.dialects.native_attributes import INLINE, KERNEL, OPTIONS
 from odc_mlir.support.locations import name_inside
 from odc_mlir.transforms.common.conversion import LoweringPattern
 from odc_mlir.transforms.common.rewriting import PatternPass, apply_patterns_to
 from odc_mlir.transforms.native.kernels.registry import Helpers, find_kernel, write_kernel
-from odc_mlir.transforms.native.lowering.segment_writer import KERNEL, OPTIONS
 from odc_mlir.transforms.native.native_allocate_memory import segment_modules
 from odc_mlir.transforms.native.native_set_target import machine_of
 

@@ -11,7 +11,7 @@
 // PARTITION: error: this IR is lowered to stage partition already: it holds odc.segment @segment_0; start from the model, or from IR of stage quant or before; odc-opt -p npu,npu-sched,npu-alloc goes on from here
 // NPU: error: this IR is lowered to stage npu already: it holds odc.segment @segment_0; start from the model, or from IR of stage quant or before; odc-opt -p npu-sched,npu-alloc goes on from here
 // LATER: error: illegal at the end of stage circle: odc.segment is of another level
-// NATIVE: error: this IR is lowered already: it holds odc.segment @segment_0; start from the model, or from IR of stage quant or before
+// NATIVE: error: this IR is lowered to stage native-alloc already: it holds odc.segment @segment_0; start from the model, or from IR of stage quant or before; odc-opt -p native-divide,native-loops,native-llvm goes on from here
 // ON: npu.isa.halt
 func.func @main(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>>) -> tensor<1x2x2x1x!quant.uniform<i8:f32, 0.5>> {
   %w = circle.const [1, 2, 3, 4, 5, 6, 7, 8, 9] : tensor<1x3x3x1x!quant.uniform<i8:f32, 0.25>>

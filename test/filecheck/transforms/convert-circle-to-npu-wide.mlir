@@ -164,7 +164,7 @@ func.func @rsqrt(%x: tensor<1x4x!quant.uniform<i16:f32, 3.0517578125e-05>>) -> t
 // CHECK-NEXT: %[[V1:.*]] = npu.scale %[[X]] scale <1073741824, 3> clamp(-32768, 32767)
 // CHECK-NEXT: %[[V2:.*]] = npu.lut %[[V1]] table <{{.*}}, 1026>
 // CHECK-NEXT: %[[V3:.*]] = npu.elementwise add %[[V0]], %[[V2]] shift 15 a_scale <1073741824, -14> b_scale <1073741824, -14> out_scale <1073741824, 1> clamp(-32768, 32767)
-// CHECK-NEXT: %[[V4:.*]] = npu.scale %[[V3]] out_zero {{[0-9]+}} scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK-NEXT: %[[V4:.*]] = npu.scale shifted %[[V3]] out_zero {{[0-9]+}} scale <1073741824, 1> clamp(-32768, 32767)
 
 // -----
 
@@ -176,7 +176,7 @@ func.func @gelu(%x: tensor<1x4x!quant.uniform<i16:f32, 0.001>>) -> tensor<1x4x!q
 // CHECK-LABEL: func.func @gelu(
 // CHECK: npu.program @segment_0
 // CHECK: %[[V0:.*]] = npu.lut %{{.*}} table <{{.*}}, 1026>
-// CHECK-NEXT: npu.scale %[[V0]] out_zero {{[0-9]+}} scale <1073741824, 1> clamp(-32768, 32767)
+// CHECK-NEXT: npu.scale shifted %[[V0]] out_zero {{[0-9]+}} scale <1073741824, 1> clamp(-32768, 32767)
 
 // -----
 

@@ -54,9 +54,9 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 
 // A computed right-hand side enters the weight buffer image by image, from where it lies.
 builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
-  npu.program @segment_0(%a: tensor<2x1x5x3x!quant.uniform<i8:f32, 0.5>>, %b: tensor<2x1x3x40x!quant.uniform<i8:f32, 0.5>>) -> tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5>> {
-    %y = npu.matmul %a, %b a_zero 1 b_zero 2 out_zero 3 scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x5x3x!quant.uniform<i8:f32, 0.5>>, tensor<2x1x3x40x!quant.uniform<i8:f32, 0.5>> -> tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5>>
-    odc.yield %y : tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5>>
+  npu.program @segment_0(%a: tensor<2x1x5x3x!quant.uniform<i8:f32, 0.5:1>>, %b: tensor<2x1x3x40x!quant.uniform<i8:f32, 0.5:2>>) -> tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5:3>> {
+    %y = npu.matmul %a, %b a_zero 1 b_zero 2 out_zero 3 scale <1073741824, 0> clamp(-128, 127) : tensor<2x1x5x3x!quant.uniform<i8:f32, 0.5:1>>, tensor<2x1x3x40x!quant.uniform<i8:f32, 0.5:2>> -> tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5:3>>
+    odc.yield %y : tensor<2x1x5x40x!quant.uniform<i8:f32, 0.5:3>>
   }
 }
 // CHECK: %[[B:.*]] = npu.buffer {{.*}} binds [1]

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-import pytest
-
 from helpers.source import Import, imports, package_files
 from odc_mlir.plugins.registry import OWN_ENTRIES
-
-pytestmark = pytest.mark.xdist_group("source")  # one process parses all files
 
 FACTS = frozenset({"errors", "isa", "formats", "targets", "numerics", "ops"})
 IR = FACTS | {"support", "dialects"}
@@ -53,8 +49,12 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "trials": IR | {"transforms", "emitter", "pipelines", "simulator"},
     "loading": IR | {"frontend", "transforms", "universe"},
     "backends": IR | {"codegen", "frontend", "transforms", "emitter", "pipelines", "trials", "plugins", "universe"},
+    # What stages make is run, and compared with what they were given.
+    "validation": IR
+    | {"backends", "emitter", "interpreters", "optimizer", "pipelines", "runtime", "transforms"}
+    | {"universe"},
     "compiler": IR
-    | {"backends", "frontend", "transforms", "emitter", "pipelines", "universe"}
+    | {"backends", "validation", "frontend", "transforms", "emitter", "pipelines", "universe"}
     | {"codegen", "loading"},
     "universe": IR | {"frontend", "transforms", "emitter", "pipelines"},
     # What is quantised is also run, to be compared, and compiled, to know its time.
@@ -116,6 +116,7 @@ USES_XDSL = frozenset(
         "quantizer",
         "torch_import",
         "trials",
+        "validation",
         "viewer",
     }
 )

@@ -207,6 +207,4 @@ def test_variables_become_states_of_a_package() -> None:
         with Session(package) as session:
             assert (session.input_size(), session.output_size()) == (1, 1)
             assert np.array_equal([session.infer([x])[0] for x in xs], wanted)
-            assert {k: v.tobytes() for k, v in session.get_state().items()} == {
-                k: v.tobytes() for k, v in held.items()
-            }
+            assert {k: v.tobytes() for k, v in session.get_state().items()} == {k: v.tobytes() for k, v in held.items()}

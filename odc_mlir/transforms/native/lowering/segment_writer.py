@@ -28,6 +28,7 @@ from xdsl.ir import Attribute, Operation, OpResult, SSAValue
 from xdsl.pattern_rewriter import PatternRewriter
 
 from odc_mlir.dialects.circle import CircleOp, ConstOp, info_of, node_of
+from odc_mlir.dialects.native_attributes import KERNEL, OPTIONS
 from odc_mlir.errors import UnsupportedError
 from odc_mlir.formats.native_segment import ALIGNMENT_BYTES, SLACK_BYTES
 from odc_mlir.ops.spec import Node, TensorInfo
@@ -37,9 +38,6 @@ from odc_mlir.transforms.native.kernels.loops import BYTES, WORDS, Loops, buffer
 from odc_mlir.transforms.native.kernels.registry import find_kernel
 
 ALIGNMENT, SLACK = ALIGNMENT_BYTES, SLACK_BYTES
-
-KERNEL, OPTIONS = "native.kernel", "native.options"
-"""Attributes of a declared kernel: its name, and the options that select its code."""
 
 Number = SSAValue | int | float
 BIAS = 128

@@ -76,7 +76,9 @@ class LowerTableSum16(LowerByTable):
             last = _sum(site, total, site.emit(_interpolated(site, site.emit(at), table)))
         if tables.base:
             zeros = (0, tables.base)
-            last = npu.ScaleOp(site.emit(last), site.result_type, zeros=zeros, scale=ONE, clamp=(LOW, HIGH))
+            last = npu.ScaleOp(
+                site.emit(last), site.result_type, zeros=zeros, shifted=True, scale=ONE, clamp=(LOW, HIGH)
+            )
         site.finish(last)
 
 

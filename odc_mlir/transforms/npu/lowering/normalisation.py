@@ -40,6 +40,7 @@ class LowerRmsNorm(LowerToNpu):
         p = integer_rms_norm(site.node, site.info(1).array(), count)
         source = site.reshape(site.operand(0), (1, 1, rows, count))
         wide, one_each = _codes(1, 1, rows, count), _codes(1, 1, rows, 1)
+        above = _codes(1, 1, rows, 1, zero=LOW)  # of squares
 
         def scaled(x: SSAValue, factor: int) -> SSAValue:
             scale = npu.ScaleAttr.of((1 << 30) * (1 if factor > 0 else -1), abs(factor).bit_length())
@@ -54,7 +55,7 @@ class LowerRmsNorm(LowerToNpu):
                 npu.ElementwiseKind.ADD,
                 a,
                 b,
-                one_each,
+                _codes(1, 1, rows, 1, zero=zero),
                 zeros=(zero, zero, zero),
                 left_shift=SHIFT,
                 a_scale=half,
@@ -78,7 +79,7 @@ class LowerRmsNorm(LowerToNpu):
         for mean, epsilon, entries in p.roots:
             m = _mean(site, squares, mean)
             if epsilon is not None:
-                m = total(m, product(t, t, one_each, epsilon, LOW), LOW)
+                m = total(m, product(t, t, above, epsilon, LOW), LOW)
             roots.append(looked_up(m, entries))
         y, factor, r = e, p.normal, total(roots[0], roots[1])
         if p.gamma is not None:
@@ -96,9 +97,9 @@ def _product(
     return npu.ElementwiseOp(npu.ElementwiseKind.MUL, a, b, kind, zeros=zeros, out_scale=scale, clamp=clamp)
 
 
-def _codes(*shape: int) -> Attribute:
-    """The type of 16-bit codes between steps, whose scales are known to the steps only."""
-    return tensor_type("int16", shape, QuantParams((1.0,), (0,)))
+def _codes(*shape: int, zero: int = 0) -> Attribute:
+    """Return the type of 16-bit codes between steps, whose scales are known to the steps only."""
+    return tensor_type("int16", shape, QuantParams((1.0,), (zero,)))
 
 
 def _image(site: Site, values: SSAValue) -> SSAValue:
@@ -112,10 +113,11 @@ def _image(site: Site, values: SSAValue) -> SSAValue:
 def _mean(site: Site, squares: SSAValue, factor: Factor) -> SSAValue:
     """Return the scaled sums of rows: one by one where they are few, else every code times a weight of one."""
     _, _, rows, count = npu.shape_of(squares)
-    kind = _codes(1, 1, rows, 1)
+    kind = _codes(1, 1, rows, 1, zero=LOW)
     if rows <= _FEW:
         image, scale = _image(site, squares), npu.ScaleAttr.of(*factor)
-        total = npu.ReduceOp(npu.ReduceKind.SUM, image, _codes(rows, 1, 1, 1), zeros=(0, LOW), scale=scale, clamp=_ALL)
+        result = _codes(rows, 1, 1, 1, zero=LOW)
+        total = npu.ReduceOp(npu.ReduceKind.SUM, image, result, zeros=(0, LOW), scale=scale, clamp=_ALL)
         return site.reshape(site.emit(total), (1, 1, rows, 1))
     multiplier, exponent = factor
     sums = pointwise(

@@ -8,15 +8,16 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle import info_of
 from odc_mlir.dialects.circle_attributes import BlobAttr
-from odc_mlir.dialects.circle_types import with_shape
+from odc_mlir.dialects.circle_types import tensor_type, with_shape
 from odc_mlir.dialects.npu_layers import StridedCopy
 from odc_mlir.numerics.fixed import code_range
 from odc_mlir.numerics.int16 import exponential_table, softmax16_params
 from odc_mlir.numerics.lut import codes_by_byte
 from odc_mlir.numerics.reduction import mean_params, sum_params
 from odc_mlir.numerics.softmax import softmax_params
-from odc_mlir.ops.spec import Node
+from odc_mlir.ops.spec import Node, QuantParams
 from odc_mlir.transforms.npu.lowering.products import pointwise, window_of
 from odc_mlir.transforms.npu.lowering.site import ONE, LowerToNpu, Site, blob_of, pair_of, quant_of, tensor_of
 from odc_mlir.transforms.partition.rules.checks import image_padding
@@ -207,14 +208,17 @@ class LowerArgMax(LowerToNpu):
 
 def reversed_codes(site: Site, source: SSAValue) -> SSAValue:
     """Reverse the order of codes: ``-1 - code`` if they are signed, else ``255 - code``."""
-    dtype = site.info(0).dtype
-    low, high = code_range(dtype)
-    kind = tensor_of(source)
+    info = info_of(source)
+    low, high = code_range(info.dtype)
+    quant = quant_of(info)  # of reals that change their sign
+    kind = tensor_type(info.dtype, info.shape, QuantParams(quant.scales, (low + high - quant.zero_point,)))
     if site.info(0).info.numpy.itemsize == 1:
         codes = codes_by_byte(site.info(0).info.numpy)
         table = (low + high - codes.astype(np.int32)).astype(codes.dtype)
         return site.emit(npu.LutOp(source, kind, table=BlobAttr.of(table.tobytes())))
-    minus_one = npu.ConstantOp(blob_of(np.array([-1], "<i2")), with_shape(kind, (1,) * len(npu.shape_of(source))))
+    minus_one = npu.ConstantOp(
+        blob_of(np.array([-1], "<i2")), with_shape(tensor_of(source), (1,) * len(npu.shape_of(source)))
+    )
     return site.emit(
         npu.ElementwiseOp(
             npu.ElementwiseKind.MUL,

@@ -191,6 +191,23 @@ func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
 
 // -----
 
+// A zero point is the one in the type of its operand, and of its result.
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>>) {
+  %0 = npu.conv %x kernel [1, 1] weights <"0x01"> i8 zeros (5, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.conv: in_zero is 5, allowed is the zero point in the type of its input, 7
+
+// -----
+
+func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>>) {
+  %0 = npu.scale %x in_zero 7 out_zero 2 scale <1, 0> clamp (-128, 127) : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5:7>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>
+  func.return
+}
+// CHECK: npu.scale: out_zero is 2, allowed is the zero point in the type of its output, 0
+
+// -----
+
 // Dilations too.
 func.func @f(%x: tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>) {
   %0 = npu.conv %x kernel [1, 1] dilation [256, 1] weights <"0x01"> i8 zeros (0, 0, 0) clamp (-128, 127) bias <0> multiplier <1> exponent <0> : tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>> -> tensor<1x4x4x1x!quant.uniform<i8:f32, 0.5>>

@@ -1,0 +1,197 @@
+"""Translation validation: wrong constants, instructions, addresses and zero points of every stage are noticed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from xdsl.context import Context
+from xdsl.dialects.builtin import IntegerAttr, ModuleOp, i32
+from xdsl.dialects.func import FuncOp
+from xdsl.ir import Operation, SSAValue
+from xdsl.passes import ModulePass
+from xdsl.rewriter import Rewriter
+
+import odc_mlir
+from helpers.data import REPOSITORY
+from odc_mlir import pipelines
+from odc_mlir.dialects.circle import BlobAttr
+from odc_mlir.dialects.circle_types import tensor_facts, tensor_type
+from odc_mlir.dialects.npu_isa import BufferOp, InstructionOp
+from odc_mlir.errors import CompileError, ModelError, TranslationError
+from odc_mlir.isa.immediates import shared
+from odc_mlir.ops.spec import QuantParams
+from odc_mlir.tools import odc_compile, odc_opt
+
+DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
+NATIVE = {stage.name for stage in pipelines.NATIVE_STAGES}
+
+
+def find(module: ModuleOp, *names: str, which: int = 0) -> Operation:
+    return [op for op in module.walk() if op.name in names][which]
+
+
+def another(blob: BlobAttr) -> BlobAttr:
+    """Return the blob with one bit of its first byte inverted, the one of the highest value."""
+    data = bytearray(blob.bytes)
+    data[0] ^= 0x40
+    return BlobAttr.of(data)
+
+
+def wrong_constant(module: ModuleOp) -> None:
+    """Invert a bit of the first large constant."""
+    for op in module.walk():
+        for held in (op.properties, op.attributes):
+            for name, value in held.items():
+                if isinstance(value, BlobAttr) and len(value.bytes) > 100 and not isinstance(op, FuncOp):
+                    held[name] = another(value)
+                    return
+    raise AssertionError("there is no constant")
+
+
+def bypass(op: Operation) -> None:
+    op.results[0].replace_all_uses_with(op.operands[0])
+    Rewriter.erase_op(op)
+
+
+def erased_operator(module: ModuleOp) -> None:
+    """Let readers of a pooled tensor read what was pooled."""
+    bypass(find(module, "circle.max_pool_2d", "npu.pool"))
+
+
+def erased_instruction(module: ModuleOp) -> None:
+    names = ("npu.isa.conv", "func.call", "llvm.call")
+    Rewriter.erase_op([op for op in module.walk() if op.name in names and not op.results][-1])
+
+
+def moved_buffer(module: ModuleOp) -> None:
+    """Move the first buffer of an arena that has an address."""
+    for op in module.walk():
+        if isinstance(op, BufferOp) and op.address is not None and op.takes is not None:
+            op.properties["address"] = IntegerAttr(op.address.value.data + 32, op.address.type)
+            return
+    raise AssertionError("there is no buffer")
+
+
+def moved_view(module: ModuleOp) -> None:
+    """Move a buffer of an arena into another one."""
+    names = ("memref.view", "llvm.getelementptr")
+    views = [op for op in module.walk() if op.name in names and op.operands[0].name_hint == "arena"]
+    views[2].operands[1] = views[1].operands[1]
+
+
+def retyped_input(module: ModuleOp) -> None:
+    """Let the codes of the model's input mean other reals."""
+    function = next(op for op in module.body.block.ops if isinstance(op, FuncOp))
+    set_zero(function.args[0], 3)
+    function.update_function_type()
+
+
+def retyped_boundary(module: ModuleOp) -> None:
+    """Let the codes of a segment's body mean other reals than the ones outside."""
+    segment = find(module, "odc.segment")
+    set_zero(segment.regions[0].block.args[0], 3)
+
+
+def set_zero(value: SSAValue, zero: int) -> None:
+    facts = tensor_facts(value.type)
+    assert facts.quant is not None
+    changed = tensor_type(facts.dtype, facts.shape, QuantParams(facts.quant.scales, (zero,)))
+    Rewriter.replace_value_with_new_type(value, changed)
+
+
+def wrong_zero(module: ModuleOp) -> None:
+    """Change a zero point that an operation or an instruction holds."""
+    conv = find(module, "npu.conv", "npu.isa.conv")
+    if not isinstance(conv, InstructionOp):
+        conv.properties["in_zero"] = IntegerAttr(-120, conv.properties["in_zero"].type)  # type: ignore[attr-defined]
+        return
+    fields = conv.field_values
+    held = {**fields.immediates.values, "in_zero": -120}
+    conv.set_fields(fields._replace(immediates=shared("conv", held)))
+
+
+def wrong_padding(module: ModuleOp) -> None:
+    """Change the zero point of the first layer, -128, which native code stores without its sign."""
+    for op in module.walk():
+        value = op.properties.get("value")
+        if isinstance(value, IntegerAttr) and value.type == i32 and value.value.data == 0:
+            op.properties["value"] = IntegerAttr(5, i32)
+            return
+    raise AssertionError("there is no such number")
+
+
+Plant = Callable[[ModuleOp], None]
+OF_MODELS: tuple[Plant, ...] = (wrong_constant, erased_operator, retyped_input)
+OF_INSTRUCTIONS: tuple[Plant, ...] = (wrong_constant, erased_instruction, moved_buffer, wrong_zero)
+OF_BUFFERS: tuple[Plant, ...] = (wrong_constant, erased_instruction, moved_view, wrong_padding)
+PLANTS: dict[str, tuple[Plant, ...]] = {
+    "circle": OF_MODELS,
+    "circle-opt": OF_MODELS,
+    "quant": OF_MODELS,
+    "partition": (wrong_constant, erased_operator, retyped_boundary),
+    "npu": (wrong_constant, erased_operator, wrong_zero),
+    "npu-sched": (wrong_constant, erased_instruction, wrong_zero),
+    "npu-alloc": OF_INSTRUCTIONS,
+    "package": OF_INSTRUCTIONS,
+    "native-partition": OF_MODELS,
+    "native": (wrong_constant, erased_instruction, wrong_padding),
+    "native-alloc": (wrong_padding, moved_view),
+    "native-divide": (wrong_constant, moved_view),
+    "native-loops": (erased_instruction, moved_view),
+    "native-llvm": OF_BUFFERS,
+}
+CASES = [(stage, plant) for stage, plants in PLANTS.items() for plant in plants]
+
+
+@dataclass(frozen=True)
+class Planting(ModulePass):
+    """A pass with a defect."""
+
+    name = "planting"
+    plant: Plant
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        self.plant(op)
+
+
+@pytest.mark.parametrize("target", ["npu-256", "cpu"])
+def test_what_is_right_passes(target: str) -> None:
+    expected = odc_mlir.compile(DIGITS, target=target)
+    assert odc_mlir.compile(DIGITS, target=target, verify="run").files == expected.files
+
+
+@pytest.mark.parametrize("stage", ["npu-sched", "package"])
+def test_the_commands_notice_edited_text(stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = tmp_path / "edited.mlir"
+    assert odc_opt.main([DIGITS, "--stage", stage, "--verify-each=run", "-o", str(text)]) == 0
+    assert odc_compile.main([str(text), "--verify-each=run", "-q", "-o", str(tmp_path / "good")]) == 0
+    text.write_text(text.read_text().replace("in_zero -128", "in_zero -127", 1))
+    for command, arguments in ((odc_opt, []), (odc_compile, ["-o", f"{tmp_path}/bad"])):
+        assert command.main([str(text), "--verify-each=run", *arguments]) == 1
+        assert "means something else: segment @segment_0 gives other values of 'probs" in capsys.readouterr().err
+    assert not (tmp_path / "bad").exists()
+    assert odc_compile.main([str(text), "--verify-each", "-q", "-o", str(tmp_path / "unseen")]) == 0
+
+
+def test_every_stage_has_plants() -> None:
+    assert tuple(PLANTS) == pipelines.stage_names()
+
+
+@pytest.mark.parametrize(("stage", "plant"), CASES, ids=[f"{stage}-{plant.__name__}" for stage, plant in CASES])
+def test_what_is_planted_is_noticed(stage: str, plant: Plant) -> None:
+    target = "cpu" if stage in NATIVE else "npu-256"
+    module = odc_mlir.load(DIGITS)
+    if stage in ("circle", "circle-opt", "quant", "partition", "native-partition"):
+        *_, last = (known.passes[-1] for known in pipelines.stages_until(stage))
+        before = {last: [Planting(plant)]}
+        with pytest.raises((TranslationError, ModelError)) as caught:
+            odc_mlir.lower(module, stage, target=target, before=before, verify="run")
+        assert caught.value.stage == stage
+    else:
+        lowered = odc_mlir.lower(module, stage, target=target)
+        plant(lowered)
+        with pytest.raises((TranslationError, ModelError, CompileError)):
+            odc_mlir.run_passes(lowered, "", verify="run")
