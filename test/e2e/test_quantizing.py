@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from _pytest.mark import ParameterSet
 
 import odc_mlir
 from helpers.data import MISSING, Array, data_folder
@@ -44,7 +47,12 @@ class Model:
         assert folder is not None
         return folder / "models" / name
 
+    @cache  # noqa: B019 - few models, all of which other tests measure again
     def quantize(self, scheme: str, **options: Any) -> Quantized:
+        """Return the model quantised once per set of options."""
+        return self.quantize_anew(scheme, **options)
+
+    def quantize_anew(self, scheme: str, **options: Any) -> Quantized:
         return odc_mlir.quantize(
             self.file(f"{self.path}.circle"), scheme=scheme, calibration=self.file(f"{self.calibration}.npz"), **options
         )
@@ -86,9 +94,18 @@ def same_on_the_npu(made: Quantized, samples: list[list[Array]]) -> bool:
     return all(np.array_equal(a, b) for s in samples for a, b in zip(host.run(s), npu.run(s), strict=True))
 
 
+def _others_soak(pairs: Iterable[tuple[str, str]], run: Collection[tuple[str, str]]) -> list[ParameterSet]:
+    """Return pairs of a model and a scheme; those that are not to ``run`` always are marked ``soak``."""
+    return [pytest.param(*pair, marks=() if pair in run else pytest.mark.soak) for pair in pairs]
+
+
+# Each network in 8 bits, the smallest in every scheme, and each scheme on a network of another kind.
+ALWAYS = {*((name, "int8") for name in DIGITS), *(("digits_dynbatch", scheme) for scheme in SCHEMES)}
+ALWAYS |= {("digits_unet", "uint8"), ("digits_mobile", "int16"), ("digits_mobile_hard", "int16x8")}
+
+
 @needs_data
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("name", DIGITS)
+@pytest.mark.parametrize(("name", "scheme"), _others_soak(product(DIGITS, SCHEMES), ALWAYS))
 def test_digits_keep_their_accuracy(name: str, scheme: str) -> None:
     model = digits(name)
     made = model.quantize(scheme, help=name == "digits_mobile_hard")
@@ -101,7 +118,7 @@ def test_digits_keep_their_accuracy(name: str, scheme: str) -> None:
 
 @needs_data
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["digits_mobile", "digits_unet"])
+@pytest.mark.parametrize("name", ["digits_mobile", pytest.param("digits_unet", marks=pytest.mark.soak)])
 def test_help_makes_digits_better(name: str) -> None:
     model = digits(name)
     plain = measured(model, model.quantize("int8", help=False)).quality_db
@@ -130,7 +147,7 @@ def test_a_rescaled_model_fails_without_help_and_the_verdict_says_where(tmp_path
 
 
 @needs_data
-@pytest.mark.parametrize("scheme", ["int8", "uint8"])
+@pytest.mark.parametrize("scheme", ["int8", pytest.param("uint8", marks=pytest.mark.soak)])
 def test_mixed_precision_saves_it_too(scheme: str) -> None:
     model = digits("digits_mobile_hard")
     made = model.quantize(scheme, granularity="tensor", equalize="none", rounding="off", correction="off")
@@ -145,7 +162,7 @@ def test_mixed_precision_saves_it_too(scheme: str) -> None:
 @needs_data
 def test_the_same_input_gives_the_same_bytes() -> None:
     model = digits("digits_cnn")
-    first, second = model.quantize("int8"), model.quantize("int8")
+    first, second = model.quantize("int8"), model.quantize_anew("int8")
     assert first.to_circle() == second.to_circle()
     assert first.verdict == second.verdict
 
@@ -155,7 +172,7 @@ def test_the_same_input_gives_the_same_bytes() -> None:
 @pytest.mark.parametrize("name", ["digits_mobile", pytest.param("ad01_fp32", marks=pytest.mark.soak)])
 def test_weights_only_is_small_and_close(name: str, scheme: str, bits: int) -> None:
     model = digits(name) if name.startswith("digits") else zoo(name)
-    made = model.quantize(scheme)
+    made = model.quantize(scheme, help=False)
     sqnr = measured(model, made).worst()["sqnr_db"]
     assert sqnr is not None
     assert sqnr >= 30
@@ -192,8 +209,11 @@ def test_zoo_models_are_as_good_as_those_of_others(name: str, test_data: Path) -
     assert wide >= narrow + 20
 
 
-@pytest.mark.parametrize("scheme", ["int8", "uint8", "int16", "int16x8", "int8_wo"])
-@pytest.mark.parametrize("name", list(MODELS))
+KINDS = {*((name, "int8") for name in MODELS), ("squeeze_excite", "uint8"), ("recurrent", "int16")}
+KINDS |= {("rescaled_mobilenet", "int16x8"), ("attention", "int8_wo")}
+
+
+@pytest.mark.parametrize(("name", "scheme"), _others_soak(product(MODELS, [*SCHEMES, "int8_wo"]), KINDS))
 def test_models_of_other_kinds(name: str, scheme: str) -> None:
     module, samples = MODELS[name]()
     made = odc_mlir.quantize(module, scheme=scheme, calibration=samples)

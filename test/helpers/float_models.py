@@ -14,6 +14,14 @@ from helpers.models import ModelBuilder
 
 Array = NDArray[Any]
 SAMPLES = 40
+# Options that turn off everything that help chooses.
+HELP_OFF: dict[str, Any] = {"ranges": "minmax", "equalize": "none", "headroom": 0.0}
+HELP_OFF |= dict.fromkeys(("output_room", "normalize", "rounding", "correction", "mixed"), "off")
+
+
+def only(*kinds: str) -> dict[str, Any]:
+    """Return options that leave only these kinds to help: a search of one kind takes a fraction of the time."""
+    return {name: value for name, value in HELP_OFF.items() if name not in kinds}
 
 
 def samples(shape: tuple[int, ...], count: int = SAMPLES, seed: int = 7) -> list[list[Array]]:
@@ -36,16 +44,26 @@ def two_layers(outputs: int, scale: float, rng: np.random.Generator) -> tuple[Mo
     return builder, x, y
 
 
+def dense_layers() -> tuple[ModuleOp, list[list[Array]]]:
+    """Three layers with large weights on [1, 1, 64]: the fewest operators between which a search can choose."""
+    data = samples((1, 1, 64))
+    net = FloatNet(13)
+    x = net.input(data[0][0])
+    for i in range(2):
+        x = net.add("RELU", _dense(net, x, 64, f"hidden{i}"), name=f"relu{i}")
+    return net.module(_dense(net, x, 64, "last")), data
+
+
 def attention() -> tuple[ModuleOp, list[list[Array]]]:
     """One transformer block on [1, 12, 16]: normalisation, two heads of attention, two layers with GELU."""
     data = samples((1, 12, 16))
     net = FloatNet(3)
     x = net.input(data[0][0])
-    y = _normalised(net, x, "norm1")
+    y = _normalised(net, x, "norm")
     heads = [_head(net, y, f"head{i}") for i in range(2)]
     joined = net.add("CONCATENATION", *heads, axis=2, name="heads")
     x = net.add("ADD", x, _dense(net, joined, 16, "project"), name="residual1")
-    hidden = net.add("GELU", _dense(net, _normalised(net, x, "norm2"), 32, "up"), approximate=False, name="gelu")
+    hidden = net.add("GELU", _dense(net, x, 32, "up"), approximate=False, name="gelu")
     return net.module(net.add("ADD", x, _dense(net, hidden, 16, "down"), name="residual2")), data
 
 
@@ -77,13 +95,14 @@ def _head(net: FloatNet, x: SSAValue, name: str) -> SSAValue:
     return net.add("BATCH_MATMUL", weights, value, name=f"{name}/mixed")
 
 
-def squeeze_excite() -> tuple[ModuleOp, list[list[Array]]]:
-    """Convolutions on [1, 8, 8, 4] with two branches that scale channels by what their means say."""
+def squeeze_excite(branches: int = 1) -> tuple[ModuleOp, list[list[Array]]]:
+    """Convolutions on [1, 8, 8, 4] with branches that scale channels by functions of their means."""
     data = samples((1, 8, 8, 4))
     net = FloatNet(5)
     x = _conv(net, net.input(data[0][0]), 16, "stem", "relu6")
     for i in range(2):
-        x = _excited(net, _conv(net, x, 16, f"conv{i}"), f"se{i}")
+        x = _conv(net, x, 16, f"conv{i}")
+        x = x if i < 2 - branches else _excited(net, x, f"se{i}")
     pooled = net.add("MEAN", x, net.const([1, 2], "int32"), name="pool")
     return net.module(net.add("SOFTMAX", _dense(net, pooled, 6, "logits"), beta=1.0, name="probs")), data
 
@@ -119,7 +138,7 @@ def rescaled_mobilenet() -> tuple[ModuleOp, list[list[Array]]]:
     data = samples((1, 8, 8, 8))
     net = FloatNet(9)
     x = net.input(data[0][0])
-    for i in range(3):
+    for i in range(2):
         x = _separable(net, x, 16, f"block{i}")
     pooled = net.add("MEAN", x, net.const([1, 2], "int32"), name="pool")
     return net.module(_dense(net, pooled, 5, "logits")), data

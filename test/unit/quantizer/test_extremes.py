@@ -12,6 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import SSAValue
 
 import odc_mlir
+from helpers.float_models import only
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, model_bytes
 from helpers.nodes import node, quant, tensor
@@ -388,7 +389,14 @@ def measured(scheme: str, unit_in: float, unit_out: float) -> tuple[float, list[
 
 
 @pytest.mark.parametrize("scheme", ["int8", "uint8", "int16", "int16x8", "int8x4", "int8_wo", "int4_wo"])
-@pytest.mark.parametrize("units", [(1e-9, 1e-12), (1e-6, 1.0), (1.0, 1e-6), (1e-15, 1e-15), (1e15, 1e15), (1e6, 1e-6)])
+@pytest.mark.parametrize(
+    "units",
+    [
+        (1e-9, 1e-12),
+        (1e15, 1e15),
+        *(pytest.param(one, marks=pytest.mark.soak) for one in ((1e-6, 1.0), (1.0, 1e-6), (1e-15, 1e-15), (1e6, 1e-6))),
+    ],
+)
 def test_accuracy_does_not_depend_on_the_unit(scheme: str, units: tuple[float, float]) -> None:
     quality, reasons = measured(scheme, *units)
     assert quality == pytest.approx(measured(scheme, 1.0, 1.0)[0], abs=0.5)
@@ -434,8 +442,17 @@ def with_zeros(unit: float, where: str) -> bytes:
     return bytes(write_model(builder.finish([x], [y])))
 
 
-@pytest.mark.parametrize("where", ["row", "dead", "factor"])
-@pytest.mark.parametrize("scheme", ["int8", "uint8", "int16x8"])
+@pytest.mark.parametrize(
+    ("scheme", "where"),
+    [
+        ("int8", "row"),
+        ("uint8", "dead"),
+        ("int16x8", "factor"),
+        *(pytest.param("int8", where, marks=pytest.mark.soak) for where in ("dead", "factor")),
+        *(pytest.param("uint8", where, marks=pytest.mark.soak) for where in ("row", "factor")),
+        *(pytest.param("int16x8", where, marks=pytest.mark.soak) for where in ("row", "dead")),
+    ],
+)
 def test_zeros_do_no_harm_in_any_unit(scheme: str, where: str) -> None:
     samples = [[sample] for sample in SAMPLES_SMALL_UNITS]
     qualities = []
@@ -539,7 +556,7 @@ def test_softmax_that_hides_gets_no_16_bits() -> None:
     """Its table of exponentials ends at exp(-10), which is more than half a code: what is masked would be seen."""
     model, calibration, _ = _masked()
     assert Examination(build_graph(read_model(model)), calibration[:2]).hiding() == {"shares"}
-    found = quantize(model, calibration=calibration, metric="sqnr", limit=31.0).verdict
+    found = quantize(model, calibration=calibration, metric="sqnr", limit=31.0, **only("mixed")).verdict
     assert found["choices"]["precisions"]
     assert found["choices"]["precisions"].get("shares") not in ("int16x8", "int16")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
+from helpers.float_models import only
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder
 from odc_mlir.errors import OptionError
@@ -22,7 +23,7 @@ from odc_mlir.runtime.recording import record
 from odc_mlir.support.locations import value_name
 
 COUNT = 32
-PLAIN = {"ranges": "minmax", "equalize": "none", "rounding": "off", "correction": "off"}
+PLAIN = only("normalize", "mixed")
 
 
 @cache
@@ -79,7 +80,7 @@ def test_small_columns_keep_their_codes(scheme: str, least: float, folded: bool)
     file, samples = table(folded=folded)
     options = {"scheme": scheme, "calibration": samples, "mixed": "off", **PLAIN}
     if scheme.endswith("_wo"):
-        options = {key: value for key, value in options.items() if key not in ("ranges", "equalize")}
+        options = {"scheme": scheme, "calibration": samples, "rounding": "off", "correction": "off"}
     helped = odc_mlir.quantize(file, **options)
     plain = odc_mlir.quantize(file, **options, normalize="off")
     assert outputs_db(file, plain, samples) < least - 10.0
@@ -190,8 +191,7 @@ def test_no_column_of_an_output_is_lost_beside_larger_ones(scheme: str, least: f
     assert columns_db(file, helped, samples) > least
     assert helped.passed
     assert helped.verdict["choices"]["normalize"] == "outputs"
-    chosen = {name: helped.verdict["choices"][name] for name in ("normalize", "headroom")}
-    again = odc_mlir.quantize(file, **options, **chosen)
+    again = odc_mlir.quantize(file, **options, normalize=helped.verdict["choices"]["normalize"])
     assert again.to_circle() == helped.to_circle()
     assert {"y/normalised": scheme, "y/scaled": "float", "y": "float"}.items() <= helped.verdict["scheme"].items()
     why = "it gives columns of normalised outputs their units back (--normalize outputs)"

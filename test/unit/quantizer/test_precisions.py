@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import odc_mlir
-from helpers.float_models import recurrent, rescaled_mobilenet, squeeze_excite
+from helpers.float_models import dense_layers, only, recurrent, rescaled_mobilenet, squeeze_excite
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir import loading
@@ -384,7 +384,7 @@ SCHEME = "int8x4"
 
 
 # No help but other precisions.
-PLAIN = {"rounding": "off", "correction": "off", "equalize": "none", "ranges": "minmax", "normalize": "off"}
+PLAIN = only("mixed")
 
 
 def _graph(made: Any) -> Graph:
@@ -419,8 +419,8 @@ def test_weights_are_int4_and_values_int8_also_on_the_target() -> None:
 
 
 def test_layers_get_eight_bits_where_four_are_too_coarse() -> None:
-    module, samples = squeeze_excite()
-    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, metric="sqnr", limit=43.0, **PLAIN)
+    module, samples = dense_layers()
+    made = odc_mlir.quantize(module, scheme=SCHEME, calibration=samples, metric="sqnr", limit=17.0, **PLAIN)
     assert made.passed, made
     assert "int8" in made.verdict["choices"]["precisions"].values()
     assert {"int4", "int8"} <= {tensor.dtype for tensor in _graph(made).tensors if tensor.is_const}
@@ -438,10 +438,10 @@ def test_cells_of_one_scale_keep_weights_of_eight_bits() -> None:
 
 @pytest.mark.parametrize("budget", ["bytes", "time"])
 def test_a_budget_may_take_weights_to_four_bits(budget: str) -> None:
-    module, samples = squeeze_excite()
-    options: dict[str, Any] = {"calibration": samples, **PLAIN}
+    module, samples = dense_layers()
+    options: dict[str, Any] = {"calibration": samples, "metric": "sqnr", "limit": 5.0, **PLAIN}
     options |= {"target": "npu-256"} if budget == "time" else {}
-    plain, least = (odc_mlir.quantize(module, scheme=name, mixed="off", **options) for name in ("int8", SCHEME))
+    plain, least = (odc_mlir.quantize(module, scheme=name, **{**options, "mixed": "off"}) for name in ("int8", SCHEME))
     sizes = [len(made.to_circle()) for made in (plain, least)]
     if budget == "bytes":
         limit: dict[str, Any] = {"max_bytes": sum(sizes) // 2}
@@ -556,9 +556,6 @@ def _mobile() -> tuple[bytes, list[list[np.ndarray]]]:
     return bytes(write_model(model)), samples
 
 
-PLAIN_KNOWN_SENSITIVITY = {"equalize": "none", "ranges": "minmax", "rounding": "off", "correction": "off"}
-
-
 def test_a_pattern_that_is_not_there_is_said() -> None:
     file, samples = _mobile()
     made = quantize(file, calibration=samples, help=False, patterns="layernorm")
@@ -569,13 +566,7 @@ def test_errors_that_are_known_say_where_to_look(tmp_path: Path) -> None:
     """Nothing but the layer that the file knows is taken for what makes noise."""
     path = tmp_path / "e.json"
     path.write_text(json.dumps(one.document("m", "mpeir", {"h": 0.5, "nothing": 1.0})))
-    chosen: dict[str, Any] = {
-        "calibration": SAMPLES,
-        "mixed": "on",
-        "limit": 0.001,
-        "visq_file": str(path),
-        **PLAIN_KNOWN_SENSITIVITY,
-    }
+    chosen: dict[str, Any] = {"calibration": SAMPLES, "mixed": "on", "limit": 0.001, "visq_file": str(path), **PLAIN}
     made = quantize(_normalised("MUL"), **chosen)
     tried = [set(point["precisions"]) for point in made.verdict["front"]]
     known = [names for names in tried if names <= {"h"}]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import odc_mlir
-from helpers.float_models import attention, rescaled_mobilenet, squeeze_excite
+from helpers.float_models import attention, only, rescaled_mobilenet, squeeze_excite
 from helpers.float_nets import FloatNet
 from helpers.models import ModelBuilder, model_bytes
 from odc_mlir.editing.parameters import fake_quantize
@@ -69,7 +69,7 @@ def test_a_failed_verdict_is_an_error_when_asked_for() -> None:
 
 def test_overrides_keep_layers_as_asked() -> None:
     file, samples = _plain(squeeze_excite)
-    made = quantize(file, calibration=samples, overrides={"stem": "int16x8", "conv1": "float"})
+    made = quantize(file, calibration=samples, overrides={"stem": "int16x8", "conv1": "float"}, **only("mixed"))
     scheme = made.verdict["scheme"]
     assert (scheme["stem"], scheme["conv0"], scheme["conv1"]) == ("int16x8", "int8", "float")
     assert made.verdict["float_reasons"] == {"conv1": "float was asked for"}
@@ -79,7 +79,8 @@ def test_overrides_keep_layers_as_asked() -> None:
 
 def test_what_the_search_leaves_in_float_is_told_from_what_was_asked_for() -> None:
     file, samples = _plain(squeeze_excite)
-    options = {"metric": "sqnr", "limit": 70.0, "min_coverage": 0.0, "overrides": {"pool": "float"}}
+    options: dict[str, Any] = {"metric": "sqnr", "limit": 70.0, "min_coverage": 0.0, "overrides": {"pool": "float"}}
+    options |= only("mixed")
     reasons = quantize(file, calibration=samples[:24], **options).verdict["float_reasons"]
     assert reasons.pop("pool") == "float was asked for"
     assert set(reasons.values()) == {"the search for precisions chose float"}
@@ -212,7 +213,7 @@ def test_time_that_is_over_ends_the_search() -> None:
 
 def test_fake_quantised_and_integer_models_are_close() -> None:
     file, samples = _plain(attention)
-    verdict = quantize(file, calibration=samples).verdict
+    verdict = quantize(file, calibration=samples, help=False).verdict
     integer, fake = verdict["metrics"]["sqnr_db"], verdict["fake_quantized"]["sqnr_db"]
     assert abs(integer - fake) < 3
 

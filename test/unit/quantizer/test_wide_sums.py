@@ -68,7 +68,7 @@ def on_host(made: Quantized) -> list[str]:
     return [layer["reason"] for layer in made.verdict["coverage"]["target"]["on_host"]]
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.sampled_from(SCHEMES), st.sampled_from(sorted(LAYERS)), st.floats(0, 6), st.floats(0, 4), st.integers(0, 1000)
 )
@@ -101,7 +101,7 @@ def test_what_an_activation_alone_cuts_off_is_cut_off(
     np.testing.assert_allclose(found, np.clip(samples[0][0], least, most), atol=0.1)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     st.sampled_from(["int16x8", "int16"]),
     st.floats(-6, 4),

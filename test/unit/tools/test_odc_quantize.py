@@ -235,6 +235,7 @@ def test_precisions_that_were_found_can_be_asked_for(
     model, _, data = files
     found = tmp_path / "found.json"
     options = ("--metric", "sqnr", "--limit", 50, "--target", "npu-256", "--ranges", "minmax", "--equalize", "none")
+    options += ("--rounding", "off", "--correction", "off", "--headroom", 0, "--output-room", "off")
     common = (model, "--calibration", data, *options)
     first, again = tmp_path / "first.circle", tmp_path / "again.circle"
     assert _run(*common, "-o", first, *(["--save-precisions", found] if named else [])) == 0
