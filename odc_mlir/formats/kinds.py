@@ -129,8 +129,6 @@ MODEL_BY_NAME = OutputKind("a model", _is_own_model, (".circle", ".tflite"))
 ARRAYS = OutputKind("a file of arrays", _is_own_array_file, (".npz", ".h5", ".hdf5"))
 PAGE = OutputKind("a page", _is_own_page, is_text=True)
 IR_TEXT = OutputKind("IR", _is_printed_ir, is_text=True)
-DOT_HEAD = f"// {OWN_MARK}: "
-DOT = starts_with("a graph of errors", DOT_HEAD.encode())
 TRACE = json_kind("a trace", "traceEvents", "displayTimeUnit")
 PROFILE = json_kind("a profile", "schema_version", "measured")
 UNKNOWN = OutputKind("a file", _is_never_ours)

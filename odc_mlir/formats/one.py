@@ -99,24 +99,14 @@ def document(model: str, metric: str, errors: Errors) -> dict[str, Any]:
     }
 
 
-def _bounds(metric: str, errors: Errors) -> tuple[float, float]:
-    return (0.0, 1.0) if metric == "mpeir" or not errors else (min(errors.values()), max(errors.values()))
-
-
 def _scheme(metric: str, errors: Errors) -> list[dict[str, Any]]:
-    low, high = _bounds(metric, errors)
+    values = errors.values()
+    low, high = (0.0, 1.0) if metric == "mpeir" or not errors else (min(values), max(values))
     step = (high - low) / len(COLOURS)
     return [
         {"b": float(f"{low + i * step:.{DIGITS}g}"), "e": float(f"{low + (i + 1) * step:.{DIGITS}g}"), "c": colour}
         for i, colour in enumerate(COLOURS)
     ]
-
-
-def place_of(metric: str, errors: Errors, value: float) -> int:
-    """The number of the colour for ``value``, which counts as 1 where MPEIR is more."""
-    low, high = _bounds(metric, errors)
-    part = (value - low) / (high - low) if high > low else 0.0
-    return min(int(max(part, 0.0) * len(COLOURS)), len(COLOURS) - 1)
 
 
 def read(path: str | os.PathLike[str]) -> tuple[str, dict[str, float]]:

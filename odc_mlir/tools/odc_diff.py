@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from odc_mlir.errors import InputError, OptionError
-from odc_mlir.formats.kinds import DOT, json_kind
+from odc_mlir.formats.kinds import json_kind
 from odc_mlir.tools.common import EXIT_OK, EXIT_USER, base_parser, counted, run_tool, usage_error
 from odc_mlir.tools.files import add_execution_flags, add_input, add_output, add_overwrite, shown
 
@@ -51,9 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     add_execution_flags(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document with every tensor and measure")
     add_output(parser, "--visq", metavar="FILE.json", kind=VISQ, help="write tensor errors in the format of ONE's visq")
-    add_output(parser, "--dot", metavar="FILE.dot", kind=DOT, help="write A's graph, coloured by tensor errors")
     parser.add_argument(
-        "--visq-metric", default="mpeir", choices=VISQ_METRICS, help="error measure of --visq and --dot (%(default)s)"
+        "--visq-metric", default="mpeir", choices=VISQ_METRICS, help="error measure of --visq (%(default)s)"
     )
     add_overwrite(parser)
     return parser
@@ -109,7 +108,7 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
             hint="use the same number for both",
         )
     found = compare(executors[0], executors[1], records, Tolerance(arguments.atol, arguments.rtol), others)
-    _write_errors(arguments, found, executors[0])
+    _write_errors(arguments, found)
     if arguments.json:
         import json
 
@@ -121,12 +120,11 @@ def _body(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int
     return EXIT_OK if found.first_diverging is None else EXIT_USER
 
 
-def _write_errors(arguments: argparse.Namespace, found: Comparison, reference: Executor) -> None:
-    """Write the files of ``--visq`` and ``--dot``."""
+def _write_errors(arguments: argparse.Namespace, found: Comparison) -> None:
+    """Write the file of ``--visq``."""
     from odc_mlir.formats import one
-    from odc_mlir.runtime.reporting.error_graph import dot
 
-    if not arguments.visq and not arguments.dot:
+    if not arguments.visq:
         return
     metric = arguments.visq_metric
     values = {tensor.name: getattr(tensor.errors, metric) for tensor in found.tensors if tensor.errors is not None}
@@ -134,11 +132,7 @@ def _write_errors(arguments: argparse.Namespace, found: Comparison, reference: E
     if not errors:
         hint = "compare with a quantised model" if metric == "srmse" else None
         raise InputError(f"no tensor has an error in {metric}", hint=hint)
-    if arguments.visq:
-        name = Path(arguments.a).name
-        arguments.files.write_json(arguments.visq, one.document(name, metric, errors), "visq")
-    if arguments.dot:
-        arguments.files.write(arguments.dot, dot(reference.graph, metric, errors).encode(), "dot")
+    arguments.files.write_json(arguments.visq, one.document(Path(arguments.a).name, metric, errors), "visq")
 
 
 def _sides(a: str, b: str) -> list[tuple[str, Any]]:

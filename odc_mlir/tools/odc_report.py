@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 NETWORK_CSV = starts_with("a table of networks", b"network,accelerator_configuration,")
 LAYER_CSV = starts_with("a table of operators", b"network,operator,Original Operator,")
-NODE_DATA = starts_with("node data", b'{\n "main": {\n  "name": ')
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -30,12 +29,6 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(parser, "-o", "--output", metavar="FILE.html", kind=PAGE, help="write a page")
     add_output(parser, "--csv", metavar="FILE", kind=NETWORK_CSV, help="write one line per report, in Vela's columns")
     add_output(parser, "--csv-operators", metavar="FILE", kind=LAYER_CSV, help="write one line per operator")
-    add_output(
-        parser, "--node-data", metavar="FILE", kind=NODE_DATA, help="write an overlay for Model Explorer, by --metric"
-    )
-    parser.add_argument(
-        "--metric", default="cycles", metavar="NAME", help="what it shows: cycles (default), macs, energy, host"
-    )
     parser.add_argument("--top", type=int, default=20, metavar="N", help="operators to print (%(default)s)")
     add_overwrite(parser)
     return parser
@@ -59,10 +52,6 @@ def _body(arguments: argparse.Namespace) -> None:
         arguments.files.write(arguments.csv, report_table.network_csv(reports).encode(), "csv")
     if arguments.csv_operators:
         arguments.files.write(arguments.csv_operators, report_table.layer_csv(reports).encode(), "csv_operators")
-    if arguments.node_data:
-        from odc_mlir.model_explorer.graphs import node_data
-
-        arguments.files.write_json(arguments.node_data, node_data(reports[0], arguments.metric), "node_data")
     if not arguments.quiet:
         for line in _text(reports, max(arguments.top, 0)):
             print(line, file=arguments.files.messages)

@@ -61,8 +61,6 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "quantizer": IR
     | {"frontend", "transforms", "pipelines", "loading", "universe", "calibration", "runtime", "pages"}
     | {"process_limits", "compiler"},
-    # Model Explorer's adapter: its main module is loaded by the viewer.
-    "model_explorer": frozenset({"errors", "ops", "formats", "runtime"}),
     "samples": frozenset({"errors"}),
     "explore": frozenset({"errors", "formats", "targets", "pages", "runtime"}),
     "editing": IR | {"frontend", "transforms", "universe", "quantizer.policy"},

@@ -52,7 +52,6 @@ LINE_BUDGETS = {
     "emitter": 522,
     "codegen": 472,
     "interpreters": 431,
-    "model_explorer": 180,
     "samples": 51,
 }
 
