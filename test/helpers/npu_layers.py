@@ -16,6 +16,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from odc_mlir import pipelines, targets
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.circle import info_of
 from odc_mlir.dialects.circle_attributes import BlobAttr
 from odc_mlir.dialects.npu_program import ProgramOp, programs
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice, YieldOp
@@ -33,10 +34,20 @@ Build = Callable[["Body"], SSAValue | Sequence[SSAValue]]
 CODES = {"int8": npu.CodeType.I8, "uint8": npu.CodeType.U8}
 
 
-def tensor_type(shape: Sequence[int], dtype: str = "int8") -> TensorType[Any]:
-    """A quantised tensor type with scale 0.5 and zero point 3."""
-    uniform = Uniform(dtype, QuantParams((0.5,), (3,)), False, *DTYPES[dtype].range)
+SECOND_ZEROS = {"int8": -9, "uint8": 130, "int16": 0}  # of constants and of every input but the first
+
+
+def tensor_type(shape: Sequence[int], dtype: str = "int8", zero: int = 3) -> TensorType[Any]:
+    """A quantised tensor type with scale 0.5; the zero point of int16 is 0."""
+    uniform = Uniform(dtype, QuantParams((0.5,), (0 if dtype == "int16" else zero,)), False, *DTYPES[dtype].range)
     return TensorType(UniformQuantizedType(uniform), list(shape))
+
+
+def zero_of(value: SSAValue) -> int:
+    """Return the zero point in the type of ``value``."""
+    quant = info_of(value).quant
+    assert quant is not None
+    return quant.zero_point
 
 
 class Body:
@@ -97,7 +108,7 @@ class Body:
                 pads=pads,
                 weights=self.codes(products * channels, dtype),
                 weight_type=CODES[dtype],
-                in_zero=3,
+                in_zero=zero_of(x),
                 weight_zero=0 if dtype == "int8" else 119,
                 out_zero=3,
                 clamp=clamp,
@@ -112,8 +123,7 @@ class Body:
         images, _, rows, depth = npu.shape_of(a)
         result = tensor_type((images, 1, rows, npu.shape_of(b)[3]), npu.dtype_of(a))
         left, right = npu.dtype_of(a), npu.dtype_of(b)
-        wide = left == "int16"
-        zeros = (0 if wide else 3, {"int8": -9, "uint8": 130, "int16": 0}[right], 0 if wide else 3)
+        zeros = (zero_of(a), zero_of(b), 0 if left == "int16" else 3)
         bits = 6 + (8 if right == "int16" else 0) + int(np.log2(depth) / 2)
         scale = npu.ScaleAttr.of(1_500_000_000, -bits)
         clamp = {"int8": (-100, 120), "uint8": (5, 250), "int16": (-30_000, 32_000)}[left]
@@ -132,7 +142,7 @@ class Body:
             (n + before + after - k) // s + 1
             for n, before, after, k, s in zip((height, width), pads[:2], pads[2:], kernel, stride, strict=True)
         ]
-        result = tensor_type((batch, *size, depth), npu.dtype_of(x))
+        result = tensor_type((batch, *size, depth), npu.dtype_of(x), zero_of(x))
         clamp = DTYPES[npu.dtype_of(x)].range
         return self.add(npu.PoolOp(kind, x, result, kernel=kernel, stride=stride, pads=pads, clamp=clamp))
 
@@ -141,21 +151,23 @@ class Body:
         dtype = npu.dtype_of(a)
         scale, low = npu.ScaleAttr.of(1 << 30, 0), npu.ScaleAttr.of(1 << 30, -19)
         scales: dict[str, Any] = {"clamp": DTYPES[dtype].range}
+        zeros = (zero_of(a), zero_of(b), 1)
         if kind in (npu.ElementwiseKind.ADD, npu.ElementwiseKind.SUB):
-            scales |= {"a_scale": scale, "b_scale": scale, "out_scale": low, "left_shift": 20, "zeros": (3, 5, 1)}
+            scales |= {"a_scale": scale, "b_scale": scale, "out_scale": low, "left_shift": 20, "zeros": zeros}
         elif kind is npu.ElementwiseKind.MUL:
-            scales |= {"out_scale": npu.ScaleAttr.of(1 << 30, -5), "zeros": (3, 5, 1)}
-        return self.add(npu.ElementwiseOp(kind, a, b, tensor_type(shape, dtype), **scales))
+            scales |= {"out_scale": npu.ScaleAttr.of(1 << 30, -5), "zeros": zeros}
+        return self.add(npu.ElementwiseOp(kind, a, b, tensor_type(shape, dtype, 1), **scales))
 
-    def constant(self, shape: Sequence[int], dtype: str = "int8") -> SSAValue:
-        return self.add(npu.ConstantOp(self.codes(int(np.prod(shape)), dtype), tensor_type(shape, dtype)))
+    def constant(self, shape: Sequence[int], dtype: str = "int8", zero: int | None = None) -> SSAValue:
+        result = tensor_type(shape, dtype, SECOND_ZEROS[dtype] if zero is None else zero)
+        return self.add(npu.ConstantOp(self.codes(int(np.prod(shape)), dtype), result))
 
     def reduce(self, kind: npu.ReduceKind, x: SSAValue) -> SSAValue:
         batch, height, width, channels = npu.shape_of(x)
         dtype = npu.dtype_of(x)
         scale = None if kind is npu.ReduceKind.MAX else npu.ScaleAttr.of((1 << 31) // (height * width + 1), 0)
-        result = tensor_type((batch, 1, 1, channels), dtype)
-        zeros = (0, 0) if scale is None else (3, 1)
+        result = tensor_type((batch, 1, 1, channels), dtype, zero_of(x) if scale is None else 1)
+        zeros = (0, 0) if scale is None else (zero_of(x), 1)
         return self.add(npu.ReduceOp(kind, x, result, zeros=zeros, scale=scale, clamp=DTYPES[dtype].range))
 
     def softmax(self, x: SSAValue) -> SSAValue:
@@ -168,10 +180,11 @@ class Body:
     def scale(self, x: SSAValue) -> SSAValue:
         clamp = DTYPES[npu.dtype_of(x)].range
         scale = npu.ScaleAttr.of(1_500_000_000, 0)
-        return self.add(npu.ScaleOp(x, x.type, zeros=(3, 7), scale=scale, clamp=clamp))
+        result = tensor_type(npu.shape_of(x), npu.dtype_of(x), 7)
+        return self.add(npu.ScaleOp(x, result, zeros=(zero_of(x), 7), scale=scale, clamp=clamp))
 
     def reshape(self, x: SSAValue, shape: Sequence[int]) -> SSAValue:
-        return self.add(npu.ReshapeOp(x, tensor_type(shape, npu.dtype_of(x))))
+        return self.add(npu.ReshapeOp(x, tensor_type(shape, npu.dtype_of(x), zero_of(x))))
 
 
 def make_module(
@@ -185,7 +198,7 @@ def make_module(
     prefer: str = "performance",
 ) -> ModuleOp:
     """A module with one program; ``build`` makes its results from the inputs of the given shapes."""
-    types = [tensor_type(shape, dtype) for shape in shapes]
+    types = [tensor_type(shape, dtype, SECOND_ZEROS[dtype] if number else 3) for number, shape in enumerate(shapes)]
     block = Block(arg_types=types)
     for number, argument in enumerate(block.args):
         argument.location = name_loc(f"in{number}")

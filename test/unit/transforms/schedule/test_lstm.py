@@ -29,8 +29,8 @@ def lstm(body: Body, x: SSAValue, units: int, *, gates: int = 4, time_major: boo
         return [npu.ScaleAttr.of(int(body.random.integers(1 << 30, (1 << 31) - 1)), -depth) for _ in range(gates)]
 
     made = npu.LstmOp(
-        [x, body.constant((batch, units)), body.constant((batch, units), "int16")],
-        tensor_type((first, second, units)),
+        [x, body.constant((batch, units), zero=-3), body.constant((batch, units), "int16")],
+        tensor_type((first, second, units), zero=-3),
         time_major=time_major,
         input_weights=body.codes(rows * features, "int8"),
         bias=npu.ChannelsAttr.of(body.random.integers(-5000, 5000, rows)),
