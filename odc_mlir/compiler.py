@@ -35,7 +35,7 @@ from odc_mlir.backends import (
 )
 from odc_mlir.codegen import machine
 from odc_mlir.dialects.circle import CircleOp, VariableOp, info_of, node_of
-from odc_mlir.dialects.odc import SegmentOp, YieldOp, lowered_symbols, set_states, states_of
+from odc_mlir.dialects.odc import SegmentOp, YieldOp, kept_states, lowered_symbols, set_states, states_of
 from odc_mlir.emitter.native_segment import native_object
 from odc_mlir.errors import CompileError, OptionError, UnsupportedError
 from odc_mlir.formats.circle.model import Model
@@ -441,6 +441,7 @@ def _segment_step(segment: SegmentOp, file: str, tensors: _TensorIndices) -> Seg
         inputs=tensors.of(segment.operands),
         outputs=tensors.of(segment.results),
         operators=tuple(tensors.operator(op) for op in segment.circle_block.ops if isinstance(op, CircleOp)),
+        states=kept_states(segment),
     )
 
 

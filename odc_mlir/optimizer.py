@@ -17,6 +17,7 @@ from xdsl.ir import SSAValue
 
 from odc_mlir import loading
 from odc_mlir.dialects.circle import CircleOp
+from odc_mlir.dialects.odc import states_of
 from odc_mlir.errors import InputError, ModelError, OptionError
 from odc_mlir.formats.samples import random_inputs
 from odc_mlir.frontend.export_circle import ModelFile, export_model
@@ -140,7 +141,9 @@ def difference(
     The inputs and outputs at the given positions are channels last in ``after``. Dimensions that both leave open are
     :data:`OPEN`. Raises OptionError for inputs of unknown rank or that one model rejects, and errors of running.
     """
-    runs = [HostExecutor(build_graph(export_model(module))) for module in (before, after)]
+    # Variables of one may be states of the other.
+    lifted = states_of(before) != states_of(after)
+    runs = [HostExecutor(build_graph(export_model(module), states=lifted)) for module in (before, after)]
     static, limits = _drawn(runs[0].graph, runs[1].graph, inputs), index_limits(runs[0].graph)
     relative, codes = 0.0, 0
     for seed in range(samples):
@@ -156,6 +159,11 @@ def difference(
                 tensor=error.tensor,
                 hint="omit the comparison (--verify), or give inputs fixed shapes first",
             ) from error
+        if lifted:
+            states = [run.get_states() for run in runs]
+            old, new = (
+                [*values, *(held[name] for name in states[1])] for values, held in zip((old, new), states, strict=True)
+            )
         for a, b in zip(old, new, strict=True):
             found = _apart(a, b)
             relative, codes = (

@@ -45,6 +45,7 @@ FORMING = (
     "npu-choose-segments",
     "npu-form-segments",
     "npu-outline-segments",
+    "npu-keep-states",
     "odc-verify-boundaries",
 )
 """The end of stage ``partition``: run again after operators of a segment went to the host."""

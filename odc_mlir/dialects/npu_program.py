@@ -26,7 +26,7 @@ from xdsl.traits import IsolatedFromAbove, SymbolOpInterface
 from xdsl.utils.exceptions import VerifyException
 
 from odc_mlir.dialects.circle import CircleOp, freeze_known
-from odc_mlir.dialects.odc import SegmentOp, YieldOp
+from odc_mlir.dialects.odc import KEPT_STATES, SegmentOp, YieldOp
 from odc_mlir.formats.quantities import distinct
 from odc_mlir.support.locations import location_names, names_loc, value_name
 
@@ -139,6 +139,8 @@ def make_program(segment: SegmentOp) -> ProgramOp:
     program = ProgramOp(segment.sym_name.data, segment.operand_types, segment.result_types, segment.circle.clone())
     program.location = segment.location
     freeze_known(program.block, segment.operands)
+    if KEPT_STATES in segment.attributes:
+        program.attributes[KEPT_STATES] = segment.attributes[KEPT_STATES]
     _tell_apart(program)
     return program
 

@@ -24,7 +24,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr, DictionaryAttr, FunctionType, ModuleOp, StringAttr, SymbolNameConstraint
+from xdsl.dialects.builtin import (
+    ArrayAttr,
+    DenseArrayBase,
+    DictionaryAttr,
+    FunctionType,
+    ModuleOp,
+    StringAttr,
+    SymbolNameConstraint,
+)
 from xdsl.dialects.func import FuncOp
 from xdsl.dialects.utils import AbstractYieldOperation
 from xdsl.ir import Attribute, Block, Data, Dialect, Operation, Region, SSAValue
@@ -133,6 +141,18 @@ def target_of(module: ModuleOp) -> TargetChoice | None:
     """The target that ``odc-set-target`` chose for this module, None before that."""
     attribute = module.attributes.get(TARGET)
     return attribute.data if isinstance(attribute, TargetAttr) else None
+
+
+KEPT_STATES = "odc.kept_states"
+"""The attribute of a segment and its program: numbers of an operand and of a result for each state that the device
+keeps from run to run, one pair after the other."""
+
+
+def kept_states(op: Operation) -> tuple[tuple[int, int], ...]:
+    """Return the operand and the result of each state that a segment or program keeps."""
+    attribute = op.attributes.get(KEPT_STATES)
+    numbers = attribute.get_values() if isinstance(attribute, DenseArrayBase) else ()
+    return tuple(zip(numbers[::2], numbers[1::2], strict=True))
 
 
 def states_of(module: ModuleOp) -> tuple[StatePair, ...]:

@@ -29,13 +29,13 @@ from odc_mlir.dialects.npu_program import (
     distinct_names,
     programs,
 )
-from odc_mlir.dialects.odc import SegmentOp, target_of
+from odc_mlir.dialects.odc import SegmentOp, kept_states, target_of
 from odc_mlir.errors import CompileError
 from odc_mlir.isa import codec
 from odc_mlir.isa.assembly import write_listing
 from odc_mlir.isa.codec import Instr
 from odc_mlir.isa.compact import write_code
-from odc_mlir.isa.container import RESULTS, SEGMENT, Container, MapEntry, TensorRecord, write
+from odc_mlir.isa.container import RESULTS, SEGMENT, STATES, Container, MapEntry, TensorRecord, write
 from odc_mlir.isa.fields import Kind, Region, Space
 from odc_mlir.isa.table.convolution import CONV
 from odc_mlir.support.locations import op_name
@@ -97,6 +97,8 @@ def _metadata(program: ProgramOp, target: Target, memory: MemoryMode) -> dict[st
         known["sram_peak"] = _plain(program.attributes[SRAM_PEAK])
     if RESULT_NAMES in program.attributes:
         known[RESULTS] = _plain(program.attributes[RESULT_NAMES])
+    if states := kept_states(program):
+        known[STATES] = [list(pair) for pair in states]
     return known if target.name in targets.names() else known | {TARGET_DESCRIPTION: target.canonical}
 
 

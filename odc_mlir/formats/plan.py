@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from odc_mlir.errors import PackageError, parsing
+from odc_mlir.formats.states import others
 
 SCHEMA_VERSION = 1
 DEFAULT_EXTENSION = "npu"
@@ -36,13 +37,20 @@ class SegmentStep:
     """Run the binary ``file`` (beside the plan) in place of ``operators``.
 
     ``inputs`` and ``outputs`` are the model's tensors bound to the binary's inputs and outputs, in its order.
+    ``states`` are positions of an input and an output each, which stay on the device from run to run.
     """
 
     file: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     operators: tuple[int, ...]
+    states: tuple[tuple[int, int], ...] = ()
     kind: Literal["segment"] = "segment"
+
+    @property
+    def passed(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Tensors that pass in and out in each run: inputs and outputs that are no states on the device."""
+        return others(self.inputs, (i for i, _ in self.states)), others(self.outputs, (o for _, o in self.states))
 
     @property
     def name(self) -> str:
@@ -119,6 +127,7 @@ def _step_document(step: HostStep | SegmentStep) -> dict[str, Any]:
         "inputs": step.inputs,
         "outputs": step.outputs,
         "operators": step.operators,
+        **({"states": step.states} if step.states else {}),
     }
 
 
@@ -277,9 +286,17 @@ class _PlanReader:
                         "outputs": self.indices,
                         "operators": self.operators,
                     },
+                    {"states": self.states},
                 )
             )
         raise self.error(f"{path}.kind is {kind!r}, expected 'host' or 'segment'")
+
+    def states(self, value: Any, path: str) -> tuple[tuple[int, int], ...]:
+        pairs = [self.indices(item, f"{path}[{i}]") for i, item in enumerate(self.list_of(value, path))]
+        for i, pair in enumerate(pairs):
+            if len(pair) != 2:
+                raise self.error(f"{path}[{i}] must be the positions of an input and an output")
+        return tuple((pair[0], pair[1]) for pair in pairs)
 
     def first_subgraph(self, value: Any, path: str) -> int:
         if self.index(value, path) != 0:

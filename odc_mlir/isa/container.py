@@ -29,6 +29,9 @@ SEGMENT = "segment"  # key of the metadata: the name of the segment that the pro
 # Key of the metadata: what the map calls the results of each operator of the segment, in order; only where tensors' own
 # names do not tell operators apart.
 RESULTS = "results"
+# Key of the metadata: positions of an input and an output for each state. Both are the same bytes of the arena, which
+# a device that keeps them there neither binds before a run nor reads after it.
+STATES = "states"
 
 _HEADER = struct.Struct("<4sBBHIIHHIIHBB16sIQI")
 _SECTION = struct.Struct("<HBBIQQII")
@@ -115,6 +118,11 @@ class Container:
             if tensor.region in (Region.INPUTS, Region.OUTPUTS):
                 sizes[tensor.region] = max(sizes[tensor.region], tensor.offset + tensor.bytes)
         return sizes
+
+    @property
+    def states(self) -> tuple[tuple[int, int], ...]:
+        """Positions of the input and the output of each state, which are in the same place."""
+        return tuple((source, result) for source, result in self.metadata.get(STATES, ()))
 
     def result_names(self, own: Sequence[Sequence[str]]) -> Sequence[Sequence[str]]:
         """Result names of each operator in the map; ``own``: their names in the model."""
@@ -251,6 +259,7 @@ def _read(view: memoryview) -> Container:
     if (container.memory == "sram") != bool(flags & CONSTANTS_IN_SRAM):
         raise PackageError(f"memory mode {container.memory!r} contradicts the header's flags")
     _check_tensors(container)
+    _check_states(container)
     return container
 
 
@@ -358,6 +367,22 @@ def _check_tensors(container: Container) -> None:
             if what == "input" and any(r == span[0] and s < span[2] and span[1] < e for r, s, e in taken):
                 raise PackageError("two inputs share bytes", tensor=tensor.name)
             taken.append(span)
+
+
+def _check_states(container: Container) -> None:
+    """Raise PackageError unless the input and the output of each state have one place in the arena and one type."""
+    pairs = container.metadata.get(STATES, [])
+    whole = type(pairs) is list and all(type(pair) is list and len(pair) == 2 and _naturals(pair) for pair in pairs)
+    for source, result in pairs if whole else ():
+        if source >= len(container.inputs) or result >= len(container.outputs):
+            whole = False
+            continue
+        kept, new = container.inputs[source], container.outputs[result]
+        same = (kept.region, kept.offset, kept.shape, kept.dtype) == (new.region, new.offset, new.shape, new.dtype)
+        if not same or kept.region != Region.ARENA:
+            raise PackageError("the input and the output of a state must be one place in the arena", tensor=kept.name)
+    if not whole:
+        raise PackageError(f"metadata key {STATES!r} must be pairs of an input's and an output's position")
 
 
 def _check_fields(container: Container) -> None:

@@ -72,6 +72,26 @@ class DirectProgram(DeviceProgram, Protocol):
 
 
 @runtime_checkable
+class StatefulProgram(DeviceProgram, Protocol):
+    """A program that can keep states in the device's memory from run to run.
+
+    ``states`` are the positions of an input and an output each: the input of the next run is the output of this one.
+    A run that fails may leave any contents; the caller writes the states again.
+    """
+
+    states: tuple[tuple[int, int], ...]
+
+    def write_states(self, values: Sequence[Array]) -> None:
+        """Copy the states to the device; raise OdcError if it fails."""
+
+    def read_states(self) -> Sequence[Array]:
+        """Copy the states from the device; raise OdcError if it fails."""
+
+    def run_kept(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
+        """Execute once on the inputs that are no states, and return the outputs that are none; raise OdcError."""
+
+
+@runtime_checkable
 class DivisibleProgram(DeviceProgram, Protocol):
     """A program that several threads of this process can run together."""
 

@@ -22,6 +22,26 @@ class SimulatorProgram:
         self.target = program.target
         self.inputs = tuple(Port(record.name, record.dtype, tuple(record.shape)) for record in program.inputs)
         self.outputs = tuple(Port(record.name, record.dtype, tuple(record.shape)) for record in program.outputs)
+        self.states = program.container.states
+        self._kept: tuple[Array, ...] = ()
+
+    def write_states(self, values: Sequence[Array]) -> None:
+        """Copy the states to the simulated memory."""
+        self._kept = tuple(value.copy() for value in values)
+
+    def read_states(self) -> tuple[Array, ...]:
+        """Copy the states from the simulated memory."""
+        return tuple(value.copy() for value in self._kept)
+
+    def run_kept(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
+        """Execute once on inputs and outputs without states, which stay in the arena; raises SimulationError."""
+        sources, results = zip(*self.states, strict=True)
+        given, kept = iter(inputs), dict(zip(sources, self._kept, strict=True))
+        values = [kept[place] if place in kept else next(given) for place in range(len(self.inputs))]
+        found = self.run(values, trace=trace)
+        self._kept = tuple(found.outputs[place] for place in results)
+        shown = (value for place, value in enumerate(found.outputs) if place not in results)
+        return DeviceResult(tuple(shown), found.counters, found.trace)
 
     def run(self, inputs: Sequence[Array], *, trace: bool = False) -> DeviceResult:
         """Execute once, bit for bit, and count cycles; raises SimulationError."""

@@ -96,7 +96,7 @@ class Executor:
             self._lock = RLock()
             self._prepared, self._recent = OrderedDict(), (None, None)
             self._calls.abandon()
-            states = self._states  # the abandoned run has not changed them
+            states = self._states | self.device_states()  # the abandoned run has not changed them
             self.reset()
             self._states = states
 
@@ -122,6 +122,14 @@ class Executor:
             raise AllocationError(f"the variables need {total} bytes, more than the limit of {self.max_bytes}")
         self._variables = {index: initial_contents(info) for index, info in variables.items()}
         self._states = {state.input: self._start(state) for state in self.graph.states}
+        self.forget_device_states()
+
+    def device_states(self) -> dict[int, Array]:
+        """Return the states that devices hold at present, by the tensor that reads them."""
+        return {}
+
+    def forget_device_states(self) -> None:
+        """Write the states to the devices again before the next run."""
 
     def _start(self, state: GraphState) -> Array:
         info = self.graph.tensors[state.input]
@@ -145,6 +153,8 @@ class Executor:
                     seen = f"{array.dtype} {list(array.shape)}"
                     raise InputError(f"the state is {old.dtype} {list(old.shape)}, got {seen}", tensor=name)
                 array.flags.writeable = False
+            self._states |= self.device_states()
+            self.forget_device_states()
             self._states |= {item.input: arrays[item.name] for item in self.graph.states if item.name in arrays}
             for variable in self._resources():
                 variable.value = arrays.get(variable.name, variable.value)
@@ -154,7 +164,8 @@ class Executor:
     def _contents(self) -> dict[str, Array]:
         found = {self.graph.tensors[index].name: value for index, value in self._variables.items()}
         found |= {item.name: item.value for item in self._resources() if item.value is not None}
-        return found | {state.name: self._states[state.input] for state in self.graph.states}
+        states = self._states | self.device_states()
+        return found | {state.name: states[state.input] for state in self.graph.states}
 
     def _resources(self) -> list[Variable]:
         return [item for item in self._calls.context.state.resources.values() if isinstance(item, Variable)]
@@ -163,7 +174,12 @@ class Executor:
         """Make the outputs of a run the states of the next one; arrays that others may write are copied."""
         kept: dict[int, Array] = {}
         for state in self.graph.states:
-            value = values[state.output] if state.output in values else self._stored(state.output)
+            value = values.get(state.output)
+            if value is None and self.graph.tensors[state.output].is_const:
+                value = self._stored(state.output)
+            if value is None:  # the device keeps it
+                kept[state.input] = self._states[state.input]
+                continue
             if not value.flags.writeable or any(np.may_share_memory(value, other) for other in results):
                 value = value.copy()
             value = np.ascontiguousarray(value)
@@ -222,7 +238,8 @@ class Executor:
                 prepared = self._prepare(self._bind.shapes or ())
                 self._recent = self._bind.shapes, prepared
             if self._states:
-                values.update(self._states)
+                seen = {} if watch is None and watch_together is None else self.device_states()
+                values.update(self._states | seen)
             quietly = prepared.quietly if observe is None else None  # such programs call no subgraphs
             if quietly is not None and watch_together is not None:
                 prepared.batches.run(values, watch_together)
@@ -264,7 +281,7 @@ class Executor:
         ]
 
     def _execute(self, prepared: _Prepared, values: Values, observe: Observer | None, watch: Watcher | None) -> Frame:
-        frame = Frame(prepared.shaped, values, self._variables, self._calls, observe)
+        frame = Frame(prepared.shaped, values, self._variables, self._calls, observe, watched=watch is not None)
         if watch is not None:
             _show(watch, frame, self.graph.sources)
         for (unit, step, dead), written in zip(prepared.program, self._written, strict=True):

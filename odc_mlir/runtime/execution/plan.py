@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
 from odc_mlir.errors import InputError, OdcError, PackageError, SimulationError
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
 from odc_mlir.formats.quantities import counted
+from odc_mlir.formats.states import others
 from odc_mlir.ops.check import type_text
 from odc_mlir.ops.context import Context
-from odc_mlir.ops.spec import ResultType, Shape
+from odc_mlir.ops.spec import Array, ResultType, Shape
 from odc_mlir.plugins.foreign import contained, raised
-from odc_mlir.runtime.devices.base import Device, DeviceProgram, DirectProgram, DivisibleProgram, ModelledProgram, Port
+from odc_mlir.runtime.devices.base import (
+    Device,
+    DeviceProgram,
+    DeviceResult,
+    DirectProgram,
+    DivisibleProgram,
+    ModelledProgram,
+    Port,
+    StatefulProgram,
+)
 from odc_mlir.runtime.execution.executor import Executor
 from odc_mlir.runtime.execution.graph import Graph
 from odc_mlir.runtime.execution.specialization import SpecializedGraph
@@ -24,6 +34,10 @@ from odc_mlir.runtime.execution.units import Event, Frame, Step, Unit, operator_
 _log = logging.getLogger(__name__)
 
 SegmentReader = Callable[[str], bytes]
+
+
+class _DeviceRun(Protocol):
+    def __call__(self, inputs: Sequence[Array], *, trace: bool = ...) -> DeviceResult: ...
 
 
 def check_plan(plan: Plan, graph: Graph, location: str = "plan.json") -> None:
@@ -73,6 +87,11 @@ def _check_segment(step: SegmentStep, graph: Graph, error: Callable[[str], Packa
     for tensor in step.outputs:
         if tensor not in produced:
             raise error(f"{step.file} outputs {graph.tensors[tensor].name!r}, which none of its operators produces")
+    known = {(state.input, state.output) for state in graph.states}
+    for source, result in step.states:
+        is_bound = source < len(step.inputs) and result < len(step.outputs)
+        if not is_bound or (step.inputs[source], step.outputs[result]) not in known:
+            raise error(f"{step.file} keeps input {source} and output {result}, which are no state of the model")
     for tensor in _reads_from_outside(graph, step.operators):
         info = graph.tensors[tensor]
         if tensor not in step.inputs and not info.is_const:
@@ -90,8 +109,15 @@ def _reads_from_outside(graph: Graph, operators: Iterable[int]) -> list[int]:
     return list(reads)
 
 
+_REPLAYED = 16  # runs after which states are copied from the device; the inputs of fewer runs are kept
+
+
 class SegmentUnit:
-    """A segment on ``device``; ``failure`` is the reason why host kernels run it instead, None if it works."""
+    """A segment on ``device``; ``failure`` is the reason why host kernels run it instead, None if it works.
+
+    States that the device keeps are written there before the first run, and from then on they are the device's alone.
+    To go on without it at any time, the unit has a copy of them that is at most 16 runs old, and the inputs since.
+    """
 
     def __init__(self, step: SegmentStep, graph: Graph, device: Device, read: SegmentReader, *, strict: bool) -> None:
         self.step = step
@@ -103,11 +129,15 @@ class SegmentUnit:
         self.trace: Any = None
         self.keep_trace = False
         self._graph = graph
+        self._copy: list[Array] | None = None  # of the states; None: the device has none of them
+        self._inputs_since: list[list[Array]] = []
         try:
             data = read(step.file)
             with contained(PackageError, "the device failed"):
                 program = device.load(data)
                 self._check_ports(program)
+                if isinstance(program, StatefulProgram) and tuple(program.states) != step.states:
+                    raise PackageError(f"{step.file} keeps the states {program.states}, the plan says {step.states}")
             self.program = program
         except OdcError as error:
             self._give_up("load", error)  # the executor logs it
@@ -169,9 +199,13 @@ class SegmentUnit:
         A rejected input value is not a failure of the segment.
         """
         misfit = self._misfit(frame)
+        kept = self.program if self.step.states and isinstance(self.program, StatefulProgram) else None
         if self.program is not None and self.failure is None and misfit is None:
             try:
-                self._run_on_device(frame, self.program)
+                if kept is None:
+                    self._run_on_device(frame, self.program)
+                else:
+                    self._run_with_states(frame, kept)
                 return
             except InputError:  # host kernels reject the value too, and name the operator
                 if self.strict:
@@ -183,21 +217,69 @@ class SegmentUnit:
             if self.strict:
                 raise PackageError(misfit, location=self.step.file)
             _log.warning("%s: %s; host kernels run it this time", self.step.file, misfit)
+        self._take_states_back(frame)
         frame.stand_in(self.step.operators, self.writes)
 
+    def _run_with_states(self, frame: Frame, program: StatefulProgram) -> None:
+        """Run with the states on the device; those of the frame go there first if it has none."""
+        with contained(SimulationError, "the device failed"):
+            if self._copy is None:
+                self._copy = [frame.value(self.reads[place]) for place, _ in self.step.states]
+                program.write_states(self._copy)
+            inputs, outputs = self.step.passed
+            ports = others(program.outputs, (place for _, place in self.step.states))
+            self._finish(frame, inputs, outputs, ports, program.run_kept)
+            if frame.watched:
+                new = zip(self.step.states, program.read_states(), strict=True)
+                frame.values.update({self.writes[place]: value for (_, place), value in new})
+            self._inputs_since.append([frame.value(index).copy() for index in inputs])
+            if len(self._inputs_since) >= _REPLAYED:
+                self._copy, self._inputs_since = list(program.read_states()), []
+
+    def states(self) -> dict[int, Array]:
+        """Return the states on the device by the tensor that reads them; empty if it has none. Raise OdcError."""
+        if self._copy is None or not isinstance(self.program, StatefulProgram):
+            return {}
+        with contained(SimulationError, "the device failed"):
+            values = self.program.read_states()
+        return {self.reads[place]: value for (place, _), value in zip(self.step.states, values, strict=True)}
+
+    def forget_states(self) -> None:
+        """Take the states from the frame in the next run."""
+        self._copy, self._inputs_since = None, []
+
+    def _take_states_back(self, frame: Frame) -> None:
+        """Put the states of the device into ``frame``, by host kernels from the last copy of them."""
+        if self._copy is None:
+            return
+        held = {self.reads[place]: value for (place, _), value in zip(self.step.states, self._copy, strict=True)}
+        inputs, _ = self.step.passed
+        for values in self._inputs_since:
+            earlier = Frame(frame.shaped, {**dict(zip(inputs, values, strict=True)), **held}, {}, frame.calls, None)
+            earlier.stand_in(self.step.operators, self.writes)
+            held = {self.reads[place]: earlier.value(self.writes[new]) for place, new in self.step.states}
+        frame.values.update(held)
+        self.forget_states()
+
     def _run_on_device(self, frame: Frame, program: DeviceProgram) -> None:
+        self._finish(frame, self.reads, self.writes, program.outputs, program.run)
+
+    def _finish(
+        self, frame: Frame, reads: Sequence[int], writes: Sequence[int], ports: Sequence[Port], run: _DeviceRun
+    ) -> None:
+        """Call ``run`` on the tensors ``reads``, and write its outputs, which have ``ports``, to ``writes``."""
         start = time.perf_counter()
-        inputs = [frame.value(i) for i in self.reads]
+        inputs = [frame.value(i) for i in reads]
         try:
-            result = program.run(inputs, trace=self.keep_trace)
+            result = run(inputs, trace=self.keep_trace)
         except OdcError:
             raise
         except (Exception, SystemExit) as error:
             raise SimulationError(f"the device failed: {raised(error)}") from error
-        for port, value in zip(program.outputs, result.outputs, strict=True):
+        for port, value in zip(ports, result.outputs, strict=True):
             if value.shape != port.shape:
                 raise SimulationError(f"the device gave the shape {value.shape}, not {port.shape}", tensor=port.name)
-        for tensor, value in zip(self.writes, result.outputs, strict=True):
+        for tensor, value in zip(writes, result.outputs, strict=True):
             if tensor in frame.variables:
                 frame.variables[tensor][...] = value
             else:
@@ -277,6 +359,13 @@ class PlanExecutor(Executor):
                     unit.program.divide(self._team)
         super().__init__(graph, units, max_bytes=max_bytes, resize=resize, context=context)
         _log_failures(self.segments)
+
+    def device_states(self) -> dict[int, Array]:
+        return {tensor: value for unit in self.segments for tensor, value in unit.states().items()}
+
+    def forget_device_states(self) -> None:
+        for unit in self.segments:
+            unit.forget_states()
 
     def close(self) -> None:
         """End the threads of native code."""

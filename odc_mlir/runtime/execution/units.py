@@ -159,7 +159,8 @@ def operator_units(graph: Graph, operators: Iterable[int]) -> list[OperatorUnit]
 class Frame:
     """The values of one run: ``values`` of graph inputs and finished units.
 
-    ``variables`` are the contents of variable tensors, which outlive the run.
+    ``variables`` are the contents of variable tensors, which outlive the run; ``watched``: show results
+    that stay on a device, too.
     """
 
     def __init__(
@@ -169,7 +170,10 @@ class Frame:
         variables: dict[int, Array],
         calls: Calls,
         observe: Observer | None,
+        *,
+        watched: bool = False,
     ) -> None:
+        self.watched = watched
         self.shaped = shaped
         self.values = values
         self.variables = variables

@@ -86,7 +86,7 @@ def modelled(plan: Plan, measured: Measured, cycles: Mapping[str, float], clock_
     host, parts = host_of(plan), list[ModelledTime]()
     for step in plan.steps:
         if isinstance(step, SegmentStep) and step.file in cycles and clock_hz:
-            tensors = [measured.tensors[index] for index in (*step.inputs, *step.outputs)]
+            tensors = [measured.tensors[index] for indices in step.passed for index in indices]
             npu_ns = 1e9 * cycles[step.file] / clock_hz
             moved_ns = host.transfer_ns(len(tensors), sum(map(tensor_bytes, tensors)))
             parts.append(ModelledTime(step.name, "SEGMENT", None, 0.0, npu_ns, moved_ns, host.switch_ns))

@@ -61,7 +61,7 @@ def model_floor_cycles(
     """Return the bound of the operators of ``step`` (see the module's text); ``stored_bytes``: our constants."""
     inside = [nodes[index] for index in step.operators]
     results = sum(size(node.results[0]) for node in inside if node.macs)
-    moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
+    moved = sum(tensor_bytes(tensors[index]) for indices in step.passed for index in indices)
     weights = min(float(stored_bytes), sum(map(coded_bytes, _weights(inside))))
     cycles = _port_cycles(target, memory, moved, weights)
     macs = sum(byte_products(node) for node in inside)
@@ -96,7 +96,7 @@ def ideal_cycles(
     step: SegmentStep, tensors: Sequence[TensorInfo], target: Target, counters: Mapping[str, Any], floor_cycles: int
 ) -> int:
     """Return the bound of the program with these ``counters``, for a model with this floor; see the module's text."""
-    moved = sum(tensor_bytes(tensors[index]) for index in (*step.inputs, *step.outputs))
+    moved = sum(tensor_bytes(tensors[index]) for indices in step.passed for index in indices)
     read = min(counters["constant_bytes"], counters["constant_bytes_read"])  # of tables a few rows
     fixed = read + counters["program_bytes"]
     macs: int = sum(operator["macs"] for operator in counters["operators"])

@@ -35,6 +35,13 @@ def test_round_trip() -> None:
     assert [step.name for step in PLAN.segments] == ["segment-0"]
 
 
+def test_states_of_segments_are_kept() -> None:
+    step = SegmentStep("segment-0.npu", (1, 7), (3, 4), (1, 2), ((1, 0),))
+    plan = Plan("model.circle", (0,), (5,), (step,))
+    assert parse_plan(plan.to_json()) == plan
+    assert step.passed == ((1,), (4,))
+
+
 def test_text_does_not_depend_on_order() -> None:
     other = Plan(**{name: getattr(PLAN, name) for name in reversed(Plan.__slots__)})
     shuffled = {3: PLAN.host_reasons[3], 0: PLAN.host_reasons[0]}

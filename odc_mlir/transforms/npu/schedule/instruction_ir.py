@@ -224,7 +224,15 @@ def _ints(values: tuple[int, ...]) -> DenseArrayBase:
 
 def make_buffer(buffer: Buffer, location: LocationAttr) -> BufferOp:
     """Return the operation that declares ``buffer``."""
-    op = BufferOp(buffer.name, buffer.type, address=buffer.address, data=buffer.data, binds=buffer.binds)
+    op = BufferOp(
+        buffer.name,
+        buffer.type,
+        address=buffer.address,
+        data=buffer.data,
+        binds=buffer.binds,
+        takes=buffer.takes,
+        gives=buffer.gives,
+    )
     op.buffer.name_hint = hint_of(buffer.name)
     if buffer.live is not None:
         op.properties["live"] = _ints(buffer.live)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -12,7 +13,8 @@ from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import CODE_TYPES
 from odc_mlir.dialects.npu_memory import element_bytes
 from odc_mlir.dialects.npu_program import ProgramOp
-from odc_mlir.dialects.odc import YieldOp
+from odc_mlir.dialects.npu_tiling import TILING, TilingAttr
+from odc_mlir.dialects.odc import YieldOp, kept_states
 from odc_mlir.errors import CompileError
 from odc_mlir.isa.fields import Space
 from odc_mlir.support.locations import op_name, value_name
@@ -80,7 +82,7 @@ class WindowLayer(Layer[Op]):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """An output that is an input or a constant."""
+    """An output that is an input or a constant, or a state that is not computed in its place."""
 
     source: Buffer
     target: Buffer
@@ -116,22 +118,64 @@ class _ProgramReader:
             raise CompileError(
                 f"{program.sym_name.data} does not hold tensor operations", op=last.name if last else None
             )
-        self._read_outputs(last)
+        late = self._read_states(program, last)
+        self._read_outputs(last, {number for _, number in kept_states(program)})
+        self._update(late)
         for op in layer_ops(block):
             self._read(op)
 
-    def _read_outputs(self, last: YieldOp) -> None:
+    def _read_states(self, program: ProgramOp, last: YieldOp) -> list[tuple[SSAValue, Buffer]]:
+        """Give each state that the NPU keeps one buffer, which holds it from the first instruction to the last.
+
+        The update is computed there if all that reads the state comes before the layer that computes it, or the layer
+        that it is computed with, tile by tile. Return the values to be copied there at the end.
+        """
+        layers, roots = layer_ops(program.block), [self.views.place(value)[0] for value in last.operands]
+        reads = [{self.views.place(value)[0] for value in op.operands} for op in layers]
+        firsts: dict[SSAValue, int] = {}
+        for number, op in enumerate(layers):
+            for value in op.results:
+                firsts.setdefault(self.views.place(value)[0], number)
+        late: list[tuple[SSAValue, Buffer]] = []
+        for source, number in kept_states(program):
+            argument, root = program.block.args[source], roots[number]
+            held = self.buffers[argument] = _buffer_of(argument, Space.ARENA)
+            held.takes, held.gives = (source,), (number,)
+            first = firsts.get(root)
+            if root is argument and roots.count(argument) == 1:
+                continue
+            if first and _is_fused(layers[first - 1]):
+                first -= 1
+            is_read = first is None or any(argument in read for read in reads[first:])
+            if is_read or argument in roots or root in self.buffers:
+                late.append((root, held))
+            else:
+                self.buffers[root] = held
+        return late
+
+    def _read_outputs(self, last: YieldOp, states: Container[int]) -> None:
         for number, value in enumerate(last.operands):
+            if number in states:
+                continue
             root, _ = self.views.place(value)
             known = self.buffers.get(root)
             if known is not None and known.space is Space.OUTPUTS:
                 known.binds += (number,)
+                continue
+            if known is not None and known.gives and not isinstance(root, BlockArgument):
+                known.gives += (number,)
                 continue
             buffer = _buffer_of(value, Space.OUTPUTS, binds=(number,))
             if isinstance(root, BlockArgument) or isinstance(root.owner, npu.ConstantOp):
                 self.result.copies.append(Copy(self._buffer(root), buffer))
             else:
                 self.buffers[root] = buffer
+
+    def _update(self, late: list[tuple[SSAValue, Buffer]]) -> None:
+        """Copy values to states at the end; what the states held before is read first."""
+        before = {root: _buffer_of(root, Space.ARENA) for root, _ in late if self._buffer(root).takes}
+        self.result.copies += [Copy(self._buffer(root), saved) for root, saved in before.items()]
+        self.result.copies += [Copy(before.get(root) or self._buffer(root), held) for root, held in late]
 
     def _buffer(self, root: SSAValue) -> Buffer:
         buffer = self.buffers.get(root)
@@ -175,6 +219,12 @@ class _ProgramReader:
         stays = sources[0].layout is not None, results[0].layout is not None
         window = window_of(op, source_resident=stays[0], result_resident=stays[1])
         self.result.layers.append(WindowLayer(op, sources, results, window))
+
+
+def _is_fused(op: Operation) -> bool:
+    """Return whether the next operation is computed with each tile of ``op``."""
+    tiling = op.attributes.get(TILING)
+    return isinstance(tiling, TilingAttr) and bool(tiling.data.operand_slots)
 
 
 def code_type(value: SSAValue) -> str:

@@ -1,0 +1,91 @@
+"""``npu-keep-states``: keep states on the NPU between runs, instead of passing them in and out of the segment.
+
+Before, with ``odc.states = [{output = "h_out", input = "h_in"}]``::
+
+    %y, %h_out = odc.segment @segment_0(%x, %h_in) : (…) -> (…) circle { … }
+
+After::
+
+    %y, %h_out = odc.segment @segment_0(%x, %h_in) : (…) -> (…) circle { … } attributes {
+      odc.kept_states = array<i64: 1, 1>
+    }
+
+Each pair of numbers is an operand, and the result that it is in the next run. A result with other users is given twice:
+once to them, once as the state. States pass in and out as before if the model has several segments, which take turns
+with the SRAM, if something outside of the segment reads or computes them, if the segment writes other variables too, or
+if they need more than half of the SRAM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.context import Context
+from xdsl.dialects.builtin import DenseArrayBase, ModuleOp, i64
+from xdsl.dialects.func import ReturnOp
+from xdsl.ir import OpResult
+from xdsl.passes import ModulePass
+from xdsl.rewriter import InsertPoint, Rewriter
+
+from odc_mlir import targets
+from odc_mlir.dialects.circle import VariableOp, info_of
+from odc_mlir.dialects.odc import KEPT_STATES, SegmentOp, YieldOp, states_of, target_of
+from odc_mlir.formats.states import positions
+from odc_mlir.ops.work import tensor_bytes
+from odc_mlir.support.locations import names_loc, value_name
+from odc_mlir.transforms.common.placement import main_function
+
+
+@dataclass(frozen=True)
+class NpuKeepStatesPass(ModulePass):
+    """Keep states; see the module's text."""
+
+    name = "npu-keep-states"
+
+    def apply(self, ctx: Context, op: ModuleOp) -> None:
+        block, choice = main_function(op).body.block, target_of(op)
+        segments, last = [item for item in block.ops if isinstance(item, SegmentOp)], block.last_op
+        if len(segments) != 1 or choice is None or not isinstance(last, ReturnOp):
+            return
+        if any(isinstance(value.owner, VariableOp) for value in segments[0].operands):
+            return
+        inputs, outputs = ([info_of(value) for value in values] for values in (block.args, last.operands))
+        (segment,), kept, held = segments, list[int](), 0
+        limit = (choice.sram_limit or targets.load(choice.target).sram.capacity_bytes) // 2
+        for place, source in positions(states_of(op), inputs, outputs):
+            argument, value = block.args[source], last.operands[place]
+            readers = list(argument.uses)
+            size = tensor_bytes(inputs[source])
+            if len(readers) != 1 or readers[0].operation is not segment or held + size > limit:
+                continue
+            if not isinstance(value, OpResult) or value.op is not segment:
+                continue
+            number = value.index
+            if len(list(value.uses)) > 1:
+                number = len(segment.results)
+                segment = _with_copy(segment, value.index)
+                last.operands[place] = segment.results[number]
+            kept += [readers[0].index, number]
+            held += size
+        if kept:
+            segment.attributes[KEPT_STATES] = DenseArrayBase.from_list(i64, kept)
+
+
+def _with_copy(segment: SegmentOp, index: int) -> SegmentOp:
+    """Replace ``segment`` by one that gives its result ``index`` once more, as the last one."""
+    end = segment.circle_block.last_op
+    assert isinstance(end, YieldOp), "a verified segment ends in its yield"
+    values = [*end.operands, end.operands[index]]
+    again = YieldOp(*values)
+    again.location = names_loc([value_name(value) for value in values])
+    Rewriter.replace_op(end, again)
+    types = [*segment.result_types, segment.result_types[index]]
+    circle = segment.detach_region(segment.circle)
+    name = None if segment.target_name is None else segment.target_name.data
+    made = SegmentOp(segment.sym_name.data, list(segment.operands), types, circle, target_name=name)
+    made.location, made.attributes = again.location, dict(segment.attributes)
+    Rewriter.insert_op(made, InsertPoint.before(segment))
+    for old, new in zip(segment.results, made.results, strict=False):
+        new.name_hint = old.name_hint
+    Rewriter.replace_op(segment, [], made.results[:-1])
+    return made

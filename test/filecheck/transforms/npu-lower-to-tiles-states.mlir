@@ -1,0 +1,44 @@
+// RUN: odc-opt %s --split-input-file -p npu-lower-to-tiles,npu-share-arena | filecheck %s
+
+// The next state is computed where the last one was, after all that reads it; the host reads it there, too.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4xi8> loc("x"), %h: tensor<1x4xi8> loc("h")) -> (tensor<1x4xi8>, tensor<1x4xi8>) attributes {odc.kept_states = array<i64: 1, 1>} {
+    %0 = npu.elementwise max %x, %h clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("first")
+    %1 = npu.elementwise min %x, %0 clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("second")
+    odc.yield %1, %1 : tensor<1x4xi8>, tensor<1x4xi8>
+  } loc(fused["y", "next"])
+}
+// CHECK: %[[H:.*]] = npu.buffer "h" takes [1] gives [1, 0] : !npu.buffer<arena, 1x4xi8>
+// CHECK: npu.isa.load source %[[H]]
+// CHECK: npu.isa.store target %[[H]]
+// CHECK-NOT: npu.isa.copy
+
+// -----
+
+// The layer that computes the next state reads the last one: it is copied at the end.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x4xi8> loc("x"), %h: tensor<1x4xi8> loc("h")) -> tensor<1x4xi8> attributes {odc.kept_states = array<i64: 1, 0>} {
+    %0 = npu.elementwise max %x, %h clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("next")
+    odc.yield %0 : tensor<1x4xi8>
+  } loc("next")
+}
+// CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [0] : !npu.buffer<arena, 1x4xi8>
+// CHECK-DAG: %[[NEXT:.*]] = npu.buffer "next" : !npu.buffer<arena, 1x4xi8>
+// CHECK: npu.isa.store target %[[NEXT]]
+// CHECK: npu.isa.copy source %[[NEXT]] target %[[H]] bytes 4
+// CHECK-NEXT: npu.isa.halt
+
+// -----
+
+// What a state held goes to another one before the first is replaced.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%g: tensor<1x4xi8> loc("g"), %h: tensor<1x4xi8> loc("h")) -> (tensor<1x4xi8>, tensor<1x4xi8>) attributes {odc.kept_states = array<i64: 0, 0, 1, 1>} {
+    %0 = npu.elementwise max %g, %h clamp(-128, 127) : tensor<1x4xi8>, tensor<1x4xi8> -> tensor<1x4xi8> loc("next")
+    odc.yield %h, %0 : tensor<1x4xi8>, tensor<1x4xi8>
+  } loc(fused["h", "next"])
+}
+// CHECK-DAG: %[[G:.*]] = npu.buffer "g" takes [0] gives [0]
+// CHECK-DAG: %[[H:.*]] = npu.buffer "h" takes [1] gives [1]
+// CHECK: npu.isa.copy source %[[H]] target %[[SAVED:.*]] bytes 4
+// CHECK-NEXT: npu.isa.copy source %[[SAVED]] target %[[G]] bytes 4
+// CHECK-NEXT: npu.isa.copy source %{{.*}} target %[[H]] bytes 4
