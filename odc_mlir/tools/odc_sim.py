@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import InputError, PackageError
+from odc_mlir.errors import InputError, OptionError, PackageError
 from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind
 from odc_mlir.tools.common import base_parser, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
@@ -36,6 +36,12 @@ def build_parser() -> argparse.ArgumentParser:
     add_output(parser, "--stats", metavar="FILE.json", kind=COUNTERS, help="all counters")
     add_overwrite(parser)
     parser.add_argument(
+        "--mode",
+        default="fast",
+        choices=("fast", "stepped"),
+        help="stepped: the slow reference, cycle by cycle (%(default)s)",
+    )
+    parser.add_argument(
         "--memory-model",
         default="parity",
         choices=("parity", "strict"),
@@ -53,6 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> None:
+    if arguments.mode == "stepped" and arguments.trace:
+        raise OptionError("--mode stepped writes no trace", hint="trace with --mode fast")
     from odc_mlir import simulator
 
     path = Path(arguments.segment)
@@ -64,6 +72,7 @@ def _body(arguments: argparse.Namespace) -> None:
         simulator.simulate(
             program,
             record,
+            mode=arguments.mode,
             memory_model=arguments.memory_model,
             trace=arguments.trace is not None and number == 0,
             execute=not arguments.timing_only,
