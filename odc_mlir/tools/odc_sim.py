@@ -65,7 +65,9 @@ def _body(arguments: argparse.Namespace) -> None:
 
     path = Path(arguments.segment)
     if not path.is_file():
-        raise PackageError("there is no such file", location=arguments.segment)
+        missing = "this is no file, but a folder" if path.is_dir() else "there is no such file"
+        hint = "the programs of a package are the files odc/*/segment-*.npu in it" if path.is_dir() else None
+        raise PackageError(missing, location=arguments.segment, hint=hint)
     program = simulator.load(_binary(path), target=arguments.target, location=arguments.segment)
     samples = _samples(arguments, program)
     results = [

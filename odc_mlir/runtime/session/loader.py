@@ -29,6 +29,7 @@ from odc_mlir.formats.circle.model import Model
 from odc_mlir.formats.circle.reader import read_model
 from odc_mlir.formats.circle.writer import write_model
 from odc_mlir.formats.kinds import MODEL
+from odc_mlir.formats.manifest import CONFIG_PATH
 from odc_mlir.formats.outputs import write_output
 from odc_mlir.formats.package import PackageFiles, is_package, read_original
 from odc_mlir.formats.plan import HostStep, Plan, SegmentStep
@@ -229,6 +230,10 @@ class Loader:
     def __init__(self, choices: Choices, source: Source | None = None) -> None:
         self.choices = choices
         self.settings = Settings({} if source is None else source.config, choices.settings)
+        if source is not None and source.package is not None and source.package.files.has_unlisted_config:
+            self.settings.ignored.append(
+                f"{CONFIG_PATH} does not count, as the manifest does not list it; odc-package pack -c FILE adds one"
+            )
         self.prepare_configs: set[str] = {INTERNAL_OUTPUTS} if self.settings.flag("INTERNAL_OUTPUT_ALLOC") else set()
         self.inputs: tuple[SessionPort, ...] = ()
         self.outputs: tuple[SessionPort, ...] = ()
