@@ -20,6 +20,7 @@ from odc_mlir.errors import (
     ModelError,
     OdcError,
     OptionError,
+    PackageError,
     SessionError,
     UnsupportedError,
 )
@@ -223,11 +224,14 @@ class Choices:
 class Loader:
     """The model of a session with the choices about it; raises SessionError for an empty model.
 
-    Without ``source`` there is no model yet. ``inputs`` and ``outputs`` are the user's ports; ``input_shapes`` are the
-    requested shapes, in the model's layout; ``output_shapes`` are the model's, or the prepared ones after :meth:`open`.
+    A strict one raises PackageError where compiled parts of the package cannot be used. Without ``source`` there is no
+    model yet. ``inputs`` and ``outputs`` are the user's ports; ``input_shapes`` are the requested shapes, in the
+    model's layout; ``output_shapes`` are the model's, or the prepared ones after :meth:`open`.
     """
 
     def __init__(self, choices: Choices, source: Source | None = None) -> None:
+        if choices.strict and source is not None and source.problem is not None:
+            raise PackageError(source.problem)
         self.choices = choices
         self.settings = Settings({} if source is None else source.config, choices.settings)
         if source is not None and source.package is not None and source.package.files.has_unlisted_config:
