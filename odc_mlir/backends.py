@@ -26,6 +26,7 @@ from odc_mlir.emitter.native_segment import emit_native_segment
 from odc_mlir.errors import (
     AllocationError,
     CompileError,
+    ForeignPassError,
     ModelError,
     OdcError,
     OptionError,
@@ -354,7 +355,7 @@ def _segment_binaries(
             )
             validation.check_binary(segment, backend.suffix, binaries[segment])
             continue
-        except (TimeLimitError, TranslationError):
+        except (TimeLimitError, TranslationError, ForeignPassError):
             raise
         except OdcError as error:
             if validation.is_active and isinstance(error, ModelError):

@@ -179,6 +179,10 @@ class TranslationError(CompileError):
     """A stage changed results: what it made and what it began with differ on drawn inputs."""
 
 
+class ForeignPassError(CompileError):
+    """A pass that is not ours raised an unexpected exception."""
+
+
 class MemoryLimitError(CompileError):
     """Compiling needed more memory than it was allowed to take."""
 

@@ -24,10 +24,11 @@ from xdsl.utils.exceptions import ArgSpecParseError
 
 from odc_mlir import transforms
 from odc_mlir.dialects.odc import SegmentOp, target_of
-from odc_mlir.errors import CompileError, OptionError, did_you_mean
+from odc_mlir.errors import CompileError, ForeignPassError, OdcError, OptionError, bounded, did_you_mean
 from odc_mlir.legality import check_stage, fitting_stages
 from odc_mlir.support.deadline import checkpoint, tell
 from odc_mlir.support.diagnostics import typed_errors
+from odc_mlir.support.universes import additions, owner_of
 from odc_mlir.targets.cpu import is_cpu
 
 
@@ -282,14 +283,21 @@ def stages_until(name: str, after: str | None = None) -> tuple[Stage, ...]:
 
 
 def find_pass(name: str, others: Sequence[str] = ()) -> type[ModulePass]:
-    """Return the class of one of our passes or of xDSL's; raise OptionError. ``others``: further names to suggest."""
+    """Return the class of a pass of ours, of xDSL or of another package; raise OptionError.
+
+    ``others``: further names to suggest.
+    """
     if name in transforms.NAMES:
         return transforms.load(name)
     theirs = get_all_passes()
-    if name not in theirs:
-        near = did_you_mean(name, (*others, *transforms.NAMES, *theirs))
+    if name in theirs:
+        return theirs[name]()
+    added = additions("passes")
+    if name not in added:
+        near = did_you_mean(name, (*others, *transforms.NAMES, *theirs, *added))
         raise OptionError(f"unknown pass {name!r}", hint=f"{near}odc-opt --list-passes lists them")
-    return theirs[name]()
+    found: type[ModulePass] = added[name].load()
+    return found
 
 
 def build_pass(spec: ArgSpec) -> ModulePass:
@@ -439,6 +447,24 @@ def _is_on_way(module: ModuleOp, stage: Stage) -> bool:
     return (stage in NATIVE_STAGES) == (choice is not None and is_cpu(choice.target))
 
 
+def apply_pass(item: ModulePass, context: Context, module: ModuleOp) -> None:
+    """Run a pass; raise ForeignPassError, which names the package, for unexpected exceptions of one of another."""
+    try:
+        with typed_errors():
+            item.apply(context, module)
+    except OdcError:
+        raise
+    except Exception as error:
+        package = owner_of(type(item))
+        if package is None:
+            raise
+        seen = bounded(f"{type(error).__name__}: {error}")
+        raise ForeignPassError(
+            f"pass {item.name} of {package} failed: {seen}",
+            hint=f"this is a defect of {package}; --debug shows where, or the traceback in Python",
+        ) from error
+
+
 def run_passes(
     context: Context,
     module: ModuleOp,
@@ -461,7 +487,7 @@ def run_passes(
             checkpoint(context)
             tell(context, f"{stage}: {item.name}")
             with typed_errors(stage):
-                item.apply(context, module)
+                apply_pass(item, context, module)
                 if each:
                     module.verify()
             if observe is not None:

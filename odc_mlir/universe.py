@@ -13,13 +13,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from xdsl.context import Context
-from xdsl.ir import Dialect, Operation
+from xdsl.ir import Attribute, Dialect, Operation, TypeAttribute
 from xdsl.passes import ModulePass
 from xdsl.universe import Universe
 from xdsl.utils.target import Target
 
 from odc_mlir import transforms
 from odc_mlir.support.deadline import Deadline, Progress
+from odc_mlir.support.universes import additions
 
 if TYPE_CHECKING:
     from odc_mlir.pipelines import Validation
@@ -97,7 +98,28 @@ class OdcContext(Context):
         for attribute in Circle.attributes:
             self.load_attr_or_type(attribute)
 
+    def get_optional_dialect(self, name: str) -> Dialect | None:
+        self._look_up(name)
+        return super().get_optional_dialect(name)
+
+    def get_optional_type(self, name: str) -> type[TypeAttribute] | None:
+        self._look_up(name)
+        return super().get_optional_type(name)
+
+    def get_optional_attr(self, name: str) -> type[Attribute] | None:
+        self._look_up(name)
+        return super().get_optional_attr(name)
+
+    def _look_up(self, name: str) -> None:
+        """Register the dialects of other packages if nobody has registered the one in ``name`` yet."""
+        if name.partition(".")[0] not in self._registered_dialects:
+            for other, added in additions("dialects").items():
+                if other not in self._registered_dialects:
+                    self.register_dialect(other, added.load)
+
     def get_optional_op(self, name: str, *, dialect_stack: Sequence[str] = ()) -> type[Operation] | None:
+        if "." in name:
+            self._look_up(name)
         if name.startswith("circle.") and name not in self._loaded_ops:
             from odc_mlir.dialects.circle import find_operation
 

@@ -38,8 +38,10 @@ class Outer(StrEnum):
 class Tiling:
     """Division of a window operation into instructions.
 
-    ``rows`` x ``cols`` result pixels form a tile. ``group`` result channels of a tile are stored together, ``block`` of
-    them come from one instruction, which reads ``k_slice`` input channels; several slices add up in the accumulators.
+    ``rows`` x ``cols`` result pixels form a tile, at most all of an image; the image of a window of one pixel is one
+    row, unless it stays in the tile buffer. ``group`` result channels of a tile, at most all, are stored together;
+    ``block`` of them come from one instruction, which reads ``k_slice`` input channels, at most all; several slices add
+    up in the accumulators.
     ``sliced``: the tile buffer holds one slice of the input at a time instead of all channels.
 
     ``outer`` "tiles": for each tile, all groups; "groups": for each group, all tiles, so that only the group's
@@ -132,6 +134,10 @@ class TilingAttr(Data[Tiling]):
                 raise VerifyException(f"{self.name}: {name} is {getattr(tiling, name)}, at least 0 is needed")
         if tiling.block > tiling.group:
             raise VerifyException(f"{self.name}: a block of {tiling.block} channels in a group of {tiling.group}")
+        if tiling.operand_slots not in (0, tiling.out_slots):
+            raise VerifyException(
+                f"{self.name}: operand_slots is {tiling.operand_slots}, allowed: 0 or out_slots, {tiling.out_slots}"
+            )
         low, high = field_range("conv", "shape")
         if not low <= tiling.shape <= high:
             raise VerifyException(f"{self.name}: shape is {tiling.shape}, allowed: {low} to {high}")

@@ -41,7 +41,6 @@ from odc_mlir.errors import PackageError, parsing
 from odc_mlir.formats.kinds import package_kind
 from odc_mlir.formats.manifest import (
     CONFIG_NAME,
-    CONFIG_PATH,
     MANIFEST_PATH,
     DirectoryMembers,
     Manifest,
@@ -79,25 +78,14 @@ class PackageFiles:
     compiled_here: frozenset[str] = frozenset()
 
     @cached_property
-    def _model_and_digest(self) -> tuple[bytes, str]:
-        path = self.manifest.models[0]
-        data = self.read(path)
-        return data, self._check_unchanged(path, data)
-
-    @property
     def model(self) -> bytes:
-        """Bytes of the primary model, read once; raises PackageError if the manifest has another digest."""
-        return self._model_and_digest[0]
+        """Bytes of the primary model, read once."""
+        return self.read(self.manifest.models[0])
 
-    @property
+    @cached_property
     def model_digest(self) -> str:
         """The SHA-256 of the primary model, in hexadecimal."""
-        return self._model_and_digest[1]
-
-    @property
-    def has_unlisted_config(self) -> bool:
-        """Return whether there is a file of settings that does not count, since the manifest names none."""
-        return not self.manifest.configs and CONFIG_PATH in self.members
+        return digest_of(self.model)
 
     def segment(self, file: str) -> bytes:
         """Bytes of the segment binary ``file``, which lies beside the plan."""
@@ -110,25 +98,14 @@ class PackageFiles:
     def unchanged_segment(self, file: str, *, listed: bool = False) -> bytes:
         """Bytes of a segment binary; raises PackageError if the manifest has another digest, ``listed``: or none."""
         data = self.segment(file)
-        self._check_unchanged(self.segment_path(file), data, listed=listed)
-        return data
-
-    def unchanged(self, path: str) -> bytes:
-        """The member ``path``; raises PackageError if it is missing, or the manifest has another digest."""
-        data = self.read(path)
-        self._check_unchanged(path, data)
-        return data
-
-    def _check_unchanged(self, path: str, data: bytes, *, listed: bool = False) -> str:
-        """Return the digest of a member; raise PackageError if the manifest has another one, ``listed``: or none."""
-        known, found = self.manifest.files.get(path), digest_of(data)
-        if (listed or known is not None) and known != found:
+        known = self.manifest.files.get(self.segment_path(file))
+        if (listed or known is not None) and known != digest_of(data):
             raise PackageError(
-                f"{path!r} was changed: its digest is not the one in {MANIFEST_PATH}",
+                f"it was changed: its digest is not the one in {MANIFEST_PATH}",
                 location=self.location,
                 hint="compile the model again",
             )
-        return found
+        return data
 
     def read(self, path: str) -> bytes:
         """The member ``path``; raises PackageError when it is missing."""
@@ -145,6 +122,14 @@ class PackageFiles:
         if not others:
             return self
         return sealed(replace(self, members={**self.members, **others}))
+
+    def with_segment(self, file: str, data: bytes) -> PackageFiles:
+        """Return the same package with another binary of segment ``file``; raise PackageError if it has no such one."""
+        path = self.segment_path(file)
+        if self.plan is None or file not in {step.file for step in self.plan.segments}:
+            files = ", ".join(step.file for step in self.plan.segments) if self.plan is not None else ""
+            raise PackageError(f"there is no segment {file!r}; there are: {files or 'none'}", location=self.location)
+        return sealed(replace(self, members={**self.members, path: data}, compiled_here=frozenset()))
 
 
 def build_package(
@@ -168,7 +153,7 @@ def build_package(
     folder = f"odc/{digest.hexdigest()[:16]}"
     manifest = Manifest((plan.model,), ("circle",), (CONFIG_NAME,), f"{folder}/plan.json")
     members = {
-        CONFIG_PATH: format_config(settings),
+        f"metadata/{CONFIG_NAME}": format_config(settings),
         plan.model: model,
         f"{folder}/plan.json": plan_text,
         **{f"{folder}/{name}": segments[name] for name in sorted(segments)},
@@ -237,18 +222,17 @@ def parse_package(members: Mapping[str, bytes], location: str) -> PackageFiles:
     for path in (*manifest.models, *([manifest.plan] if manifest.plan else [])):
         if path not in members:
             raise PackageError(f"the member {path!r}, which {MANIFEST_PATH} names, is missing", location=location)
-    files = PackageFiles(members, manifest, {}, None, location)
     config: dict[str, str] = {}
     if manifest.configs and (config_path := f"metadata/{manifest.configs[0]}") in members:
         config = parse_config(members[config_path])
     plan = None
     if manifest.plan:
-        plan = parse_plan(files.unchanged(manifest.plan), f"{location}/{manifest.plan}")
+        plan = parse_plan(members[manifest.plan], f"{location}/{manifest.plan}")
         if plan.model != manifest.models[0]:
             raise PackageError(
                 f"the plan is for {plan.model!r}, but the primary model is {manifest.models[0]!r}", location=location
             )
-    return replace(files, config=config, plan=plan)
+    return PackageFiles(members, manifest, config, plan, location)
 
 
 def write_package(files: PackageFiles, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:

@@ -17,6 +17,8 @@ from odc_mlir.formats.circle.reader import identify, read_model
 from odc_mlir.formats.package import PackageFiles, is_package, read_package, write_package
 from odc_mlir.formats.plan import Plan
 from odc_mlir.formats.quantities import model_name
+from odc_mlir.isa.assembly import read_listing
+from odc_mlir.isa.container import write as write_container
 from odc_mlir.ops.context import Context
 from odc_mlir.ops.spec import Shape, TensorInfo
 from odc_mlir.runtime.backends import graph_executor
@@ -99,6 +101,14 @@ class Package:
         write_package(self.files, path, overwrite=overwrite)
         trust.record(self.files)
 
+    def with_program(self, file: str, program: bytes | str) -> Package:
+        """Return a copy with another program of segment ``file``: its binary, or the text of a listing.
+
+        Raises PackageError if there is no such segment, and for text that cannot be assembled.
+        """
+        data = program if isinstance(program, bytes) else write_container(read_listing(program))
+        return Package(self.files.with_segment(file, data), name=self.name)
+
     def __repr__(self) -> str:
         compiled = "nothing compiled" if self.plan is None else f"for {self.plan.target}"
         return f"<Package {self.name or 'without a name'}, {compiled}>"
@@ -122,7 +132,7 @@ class Package:
         """Records of the primary model, or of all models as the manifest connects them; raises OdcError."""
         manifest = self.files.manifest
         if manifest.is_connected:
-            parts = [read_model(self.files.unchanged(path)) for path in manifest.models]
+            parts = [read_model(self.files.read(path)) for path in manifest.models]
             model = connect(parts, manifest, self.files.location)
         else:
             model = read_model(self.files.model)

@@ -251,12 +251,9 @@ def size(text: str) -> int:
     from odc_mlir.formats.quantities import bytes_of
 
     try:
-        number = bytes_of(text)
+        return bytes_of(text)
     except OdcError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is less than no byte")
-    return number
 
 
 def counted(number: int, noun: str) -> str:

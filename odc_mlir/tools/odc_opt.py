@@ -260,7 +260,8 @@ def _wrong_usage(arguments: argparse.Namespace) -> str | None:
     flags = [text.partition("=")[0] for kind, text in arguments.steps if kind == "pass"]
     if unknown := [f"--{name}" for name in flags if name not in pass_names()]:
         return f"unrecognized arguments: {' '.join(unknown)}"
-    if arguments.format.partition("{")[0] not in _format_names():
+    name = arguments.format.partition("{")[0]
+    if name not in ("mlir", "circle") and name not in _format_names():
         machine = "; --npu names the machine" if _is_machine(arguments.format) else ""
         known = ", ".join(_format_names())
         return f"argument -t/--emit: invalid choice: {arguments.format!r} (choose from {known}{machine})"
@@ -283,9 +284,10 @@ def _is_machine(name: str) -> bool:
 
 
 def _format_names() -> tuple[str, ...]:
+    from odc_mlir.support.universes import additions
     from odc_mlir.universe import ALL_TARGETS
 
-    return ("mlir", "circle", *ALL_TARGETS)
+    return ("mlir", "circle", *ALL_TARGETS, *additions("targets"))
 
 
 def _print_lists(arguments: argparse.Namespace) -> None:
@@ -465,12 +467,14 @@ def _text_target(arguments: argparse.Namespace) -> Target:
     from odc_mlir.emitter.program import NpuListingTarget
     from odc_mlir.errors import OptionError
     from odc_mlir.support.diagnostics import typed_errors
+    from odc_mlir.support.universes import additions
     from odc_mlir.universe import ALL_TARGETS
 
     with typed_errors():
         spec = parse_spec(arguments.format)
         try:
-            target = ALL_TARGETS[spec.name]().from_spec(spec)
+            known = {**ALL_TARGETS, **{name: added.load for name, added in additions("targets").items()}}
+            target = known[spec.name]().from_spec(spec)
             elided = _constants(arguments) == "elide"
             return replace(target, data=False) if elided and isinstance(target, NpuListingTarget) else target
         except ValueError as error:

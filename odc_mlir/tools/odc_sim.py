@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from odc_mlir.errors import InputError, OptionError, PackageError
-from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind
+from odc_mlir.errors import InputError, PackageError
+from odc_mlir.formats.kinds import ARRAYS, TRACE, json_kind, starts_with
 from odc_mlir.tools.common import base_parser, run_tool
 from odc_mlir.tools.files import add_input, add_output, add_overwrite
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from odc_mlir.simulator.counters import Counters
 
 COUNTERS = json_kind("a file of counters", "cycles", "queues", "ports")
+SEGMENT = starts_with("a compiled segment", b"ONPU")
 _SEED = 1
 
 
@@ -33,14 +34,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--samples", action="store_true", help="the loaded arrays have a leading sample axis")
     add_output(parser, "--dump", metavar="OUT", kind=ARRAYS, help="outputs to an NPZ or HDF5 file")
     add_output(parser, "--trace", metavar="FILE.json", kind=TRACE, help="timeline, for chrome://tracing or Perfetto")
+    add_output(parser, "--assemble", metavar="OUT.npu", kind=SEGMENT, help="write the program of a listing and stop")
     add_output(parser, "--stats", metavar="FILE.json", kind=COUNTERS, help="all counters")
     add_overwrite(parser)
-    parser.add_argument(
-        "--mode",
-        default="fast",
-        choices=("fast", "stepped"),
-        help="stepped: the slow reference, cycle by cycle (%(default)s)",
-    )
     parser.add_argument(
         "--memory-model",
         default="parity",
@@ -59,22 +55,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _body(arguments: argparse.Namespace) -> None:
-    if arguments.mode == "stepped" and arguments.trace:
-        raise OptionError("--mode stepped writes no trace", hint="trace with --mode fast")
     from odc_mlir import simulator
 
     path = Path(arguments.segment)
     if not path.is_file():
-        missing = "this is no file, but a folder" if path.is_dir() else "there is no such file"
-        hint = "the programs of a package are the files odc/*/segment-*.npu in it" if path.is_dir() else None
-        raise PackageError(missing, location=arguments.segment, hint=hint)
-    program = simulator.load(_binary(path), target=arguments.target, location=arguments.segment)
+        raise PackageError("there is no such file", location=arguments.segment)
+    binary = _binary(path)
+    program = simulator.load(binary, target=arguments.target, location=arguments.segment)
+    if arguments.assemble:
+        arguments.files.write(arguments.assemble, binary, "assemble")
+        return
     samples = _samples(arguments, program)
     results = [
         simulator.simulate(
             program,
             record,
-            mode=arguments.mode,
             memory_model=arguments.memory_model,
             trace=arguments.trace is not None and number == 0,
             execute=not arguments.timing_only,

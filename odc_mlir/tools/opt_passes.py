@@ -14,6 +14,7 @@ import argparse
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from xdsl.passes import ModulePass
 
     from odc_mlir.support.locations import Positions
+    from odc_mlir.support.universes import Addition
     from odc_mlir.transforms.common.rewriting import RewriteCounts
 
 
@@ -37,8 +39,9 @@ def pass_names() -> tuple[str, ...]:
     from xdsl.transforms import get_all_passes
 
     from odc_mlir import pipelines
+    from odc_mlir.support.universes import additions
 
-    return (*pipelines.ordered_passes(), *sorted(get_all_passes()))
+    return (*pipelines.ordered_passes(), *sorted(get_all_passes()), *sorted(additions("passes")))
 
 
 def pass_list() -> Iterator[str]:
@@ -46,6 +49,7 @@ def pass_list() -> Iterator[str]:
     from xdsl.transforms import get_all_passes
 
     from odc_mlir import pipelines, transforms
+    from odc_mlir.support.universes import additions
 
     yield "passes of odc-mlir:"
     for name in pipelines.ordered_passes():
@@ -54,6 +58,15 @@ def pass_list() -> Iterator[str]:
     yield "passes of xDSL:"
     for name, load in sorted(get_all_passes().items()):
         yield from _entry(name, load())
+    for package, members in groupby(sorted(additions("passes").items(), key=_package), key=_package):
+        yield ""
+        yield f"passes of {package}:"
+        for name, added in members:
+            yield from _entry(name, added.load())
+
+
+def _package(item: tuple[str, Addition]) -> str:
+    return item[1].package
 
 
 def _entry(name: str, kind: type[ModulePass]) -> Iterator[str]:
@@ -70,13 +83,14 @@ def pattern_list(counts: Mapping[str, RewriteCounts] | None) -> Iterator[str]:
 
     ``counts``: the passes that ran with the numbers of their rewrites; then only their patterns are listed.
     """
-    from odc_mlir import pipelines, transforms
+    from odc_mlir import pipelines
+    from odc_mlir.support.universes import additions
     from odc_mlir.transforms.common.describe import first_line_of, source_of
     from odc_mlir.transforms.common.rewriting import PatternPass
 
-    for name in pipelines.ordered_passes() if counts is None else counts:
+    for name in (*pipelines.ordered_passes(), *additions("passes")) if counts is None else counts:
         kind = pipelines.find_pass(name)
-        if name not in transforms.NAMES or not issubclass(kind, PatternPass):
+        if not issubclass(kind, PatternPass):
             continue
         yield name
         for pattern in kind.patterns():
@@ -126,14 +140,14 @@ class Step:
     def run(self, context: Context, module: ModuleOp, timing: Timing, positions: Positions | None) -> None:
         """Run the pass, and verify the result if ``positions`` are given; raise OdcError."""
         from odc_mlir.legality import check_stage
-        from odc_mlir.pipelines import StageWithoutPasses, ends_stage
+        from odc_mlir.pipelines import StageWithoutPasses, apply_pass, ends_stage
         from odc_mlir.support.diagnostics import typed_errors, verify_module
 
         alone = self.stage is None
         name = None if isinstance(self.item, StageWithoutPasses) else self.item.name
         with timing.part(self.label) as whole, typed_errors(self.stage, pass_name=name if alone else None):
             with whole.part("run" if alone else self.item.name), typed_errors(pass_name=name):
-                self.item.apply(context, module)
+                apply_pass(self.item, context, module)
             if positions is not None:
                 with whole.part("verify" if alone else f"verify {self.item.name}"):
                     verify_module(module, positions)

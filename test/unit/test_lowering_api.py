@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +15,12 @@ import odc_mlir
 from helpers.data import REPOSITORY
 from odc_mlir import pipelines
 from odc_mlir.dialects import npu
+from odc_mlir.dialects.npu_tiling import TILING, Tiling, TilingAttr
 from odc_mlir.dialects.odc import TARGET, TargetAttr, TargetChoice
-from odc_mlir.errors import CompileError, OptionError, SimulationError, TimeLimitError, UnsupportedError
+from odc_mlir.errors import CompileError, OptionError, PackageError, SimulationError, TimeLimitError, UnsupportedError
+from odc_mlir.isa import container
+from odc_mlir.isa.assembly import write_listing
+from odc_mlir.tools import odc_sim
 
 DIGITS = str(REPOSITORY / "examples" / "digits" / "digits_cnn_int8.circle")
 F = "tensor<4xf32>"
@@ -115,6 +120,46 @@ def test_passes_are_added_by_position() -> None:
     assert len(seen) == 1
     with pytest.raises(OptionError, match="no stage runs a pass 'npu-choose-tile'"):
         odc_mlir.lower(partitioned, "npu", before={"npu-choose-tile": []})
+
+
+def edited_listing(module: ModuleOp) -> str:
+    """Return the listing of the digits model with one field changed."""
+    files = odc_mlir.package(module).files
+    listing = write_listing(container.read(files.segment("segment-0.npu")))
+    return listing.replace("in_zero=-128", "in_zero=-120", 1)
+
+
+def test_a_listing_goes_back_into_a_package(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    module = odc_mlir.load(DIGITS)
+    made, listing = odc_mlir.package(module), edited_listing(module)
+    (tmp_path / "edited.txt").write_text(listing)
+    assert odc_sim.main([str(tmp_path / "edited.txt"), "--assemble", str(tmp_path / "edited.npu")]) == 0
+    assert capsys.readouterr().out == ""
+    program = (tmp_path / "edited.npu").read_bytes()
+    edited = made.with_program("segment-0.npu", listing)
+    assert edited.files == made.with_program("segment-0.npu", program).files
+    edited.save(tmp_path / "package")
+    (found,), (expected,) = (
+        odc_mlir.run(str(tmp_path / "package"), [image()], strict=True),
+        odc_mlir.run(DIGITS, [image()]),
+    )
+    assert (found != expected).any()
+    with pytest.raises(PackageError, match=r"there is no segment 'segment-1\.npu'; there are: segment-0\.npu"):
+        made.with_program("segment-1.npu", program)
+
+
+def test_a_tiling_of_ones_own_is_kept() -> None:
+    module = odc_mlir.lower(odc_mlir.load(DIGITS), "npu")
+    conv = next(op for op in module.walk() if isinstance(op, npu.ConvOp))
+    conv.attributes[TILING] = TilingAttr(Tiling(2, 8, group=16, block=16, k_slice=1))
+    chosen = odc_mlir.run_passes(module, "npu-choose-tiles")
+    assert next(op for op in chosen.walk() if isinstance(op, npu.ConvOp)).attributes[TILING] == conv.attributes[TILING]
+    again = odc_mlir.run_passes(chosen, "npu-sched,npu-alloc", verify="run")
+    assert (
+        odc_mlir.simulate(again).cycles
+        == odc_mlir.simulate(module).cycles
+        > odc_mlir.simulate(odc_mlir.load(DIGITS)).cycles
+    )
 
 
 def test_ir_between_stages_is_refused() -> None:

@@ -10,10 +10,13 @@ tensors leave them less than the whole tile buffer. An operation whose result st
 that read it has ``npu.resident = #npu.resident<top = 1, …>``, with the border that those layers need around it. If a
 tiling has ``operand_slots``, the element-wise operation that reads the result is computed with each tile.
 
+A window operation that has a tiling keeps it: its numbers of slots say whether its operand and its result stay in the
+tile buffer. A program with such an operation is not cut into stripes.
+
 Weights that every tile reads again are assumed to be prefetched to SRAM. If an SRAM limit or ``prefer = memory`` leaves
 no room for that beside the tensors, each read is charged to the off-chip port, in memory mode ``flash``.
 
-Rejects windows for which not even one result pixel fits in the local memories.
+Rejects windows for which not even one result pixel fits in the local memories, and given tilings that do not fit.
 """
 
 from __future__ import annotations
@@ -36,11 +39,14 @@ class NpuChooseTilesPass(ProgramPass):
     name = "npu-choose-tiles"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        for op in job.block.ops:  # of an earlier run
+            op.attributes.pop(SLOT_BYTES, None)
+            op.attributes.pop(RESIDENT, None)
         graph, plan = chosen_tiles(ctx, job)
         stays = list(plan.residents.values())
         for index, (item, choice) in enumerate(zip(graph.ops, plan.balance.choices, strict=True)):
             if choice.tiling is not None:
-                item.attributes[TILING] = TilingAttr(choice.tiling)
+                item.attributes.setdefault(TILING, TilingAttr(choice.tiling))
                 continue
             room = largest_gap(stays, index, job.target.local.tile_bytes)
             if room < job.target.local.tile_bytes:

@@ -56,6 +56,7 @@ from odc_mlir.transforms.npu.schedule.stripe_plan import (
     read_rows,
     stripes,
 )
+from odc_mlir.transforms.npu.schedule.tensor_ir import has_tilings
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ class NpuCutStripesPass(ProgramPass):
     name = "npu-cut-stripes"
 
     def apply_to(self, ctx: Context, job: TargetedProgram) -> None:
+        if has_tilings(job.block):
+            return
         graph = read_rows(job.block, job.target, job.memory)
         given = job.program.attributes.pop(CHAINS, None)
         chains = _chosen(ctx, job, graph).chains if given is None else read_chains(given)
@@ -96,6 +99,8 @@ def trial_planner(ctx: Context, job: TargetedProgram) -> tuple[StripePlanner, in
     the passes that follow.
     """
     if job.choice.prefer != "performance":
+        return None
+    if has_tilings(job.block):
         return None
     graph = read_rows(job.block, job.target, job.memory)
     room, burst = job.sram_bytes - graph.apart_bytes, job.target.sram.burst_bytes

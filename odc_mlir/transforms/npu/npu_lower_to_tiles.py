@@ -211,22 +211,25 @@ class TileConv(TilePattern[npu.ConvOp]):
     """``npu.conv``, with the element-wise operation that is computed with each of its tiles, if there is one."""
 
     def commands(self, op: npu.ConvOp, to: Emission, /) -> Iterator[Command]:
-        tiling, follower = tiling_of(op, to.target), to.follower(op)
-        return conv_commands(to.window_layer(op), tiling, to.target, to.memories, to.pool, follower)
+        layer, follower = to.window_layer(op), to.follower(op)
+        tiling = tiling_of(op, to.target, layer.window)
+        return conv_commands(layer, tiling, to.target, to.memories, to.pool, follower)
 
 
 class TileMatmul(TilePattern[npu.MatmulOp]):
     """``npu.matmul``."""
 
     def commands(self, op: npu.MatmulOp, to: Emission, /) -> Iterator[Command]:
-        return matmul_commands(to.window_layer(op), tiling_of(op, to.target), to.target, to.memories, to.pool)
+        layer = to.window_layer(op)
+        return matmul_commands(layer, tiling_of(op, to.target, layer.window), to.target, to.memories, to.pool)
 
 
 class TilePool(TilePattern[npu.PoolOp]):
     """``npu.pool``."""
 
     def commands(self, op: npu.PoolOp, to: Emission, /) -> Iterator[Command]:
-        return pool_commands(to.window_layer(op), tiling_of(op, to.target), to.memories)
+        layer = to.window_layer(op)
+        return pool_commands(layer, tiling_of(op, to.target, layer.window), to.memories)
 
 
 class TileElementwise(TilePattern[npu.ElementwiseOp | npu.ScaleOp | npu.LutOp | npu.SigmoidOp]):

@@ -50,3 +50,17 @@ builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
 // CHECK: npu.pool {{.*}}out_slots = 0{{.*}}npu.resident = #npu.resident<>
 // CHECK: npu.resize {{.*}}npu.resident = #npu.resident<>
 // CHECK: npu.pool {{.*}}in_slots = 0
+
+// -----
+
+// A tiling that somebody gave is kept: its input and its result stay in memory, as its slots say.
+builtin.module attributes {odc.target = #odc.target<"npu-256", memory = sram>} {
+  npu.program @segment_0(%x: tensor<1x8x8x2x!quant.uniform<i8:f32, 0.5>>) -> tensor<1x7x7x2x!quant.uniform<i8:f32, 0.5>> {
+    %y = npu.conv %x kernel [1, 1] weights <"0x01020304"> i8 zeros(0, 0, 0) clamp(-128, 127) bias <1, 2> multiplier <1073741824, 1073741824> exponent <0, 0> {npu.tiling = #npu.tiling<rows = 1, cols = 24, group = 2, block = 2, k_slice = 2, in_slots = 1>} : tensor<1x8x8x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x8x8x2x!quant.uniform<i8:f32, 0.5>>
+    %z = npu.pool max %y kernel [2, 2] clamp(-128, 127) : tensor<1x8x8x2x!quant.uniform<i8:f32, 0.5>> -> tensor<1x7x7x2x!quant.uniform<i8:f32, 0.5>>
+    odc.yield %z : tensor<1x7x7x2x!quant.uniform<i8:f32, 0.5>>
+  }
+}
+// CHECK: npu.conv {{.*}} {npu.tiling = #npu.tiling<rows = 1, cols = 24, group = 2, block = 2, k_slice = 2, in_slots = 1>}
+// CHECK-NOT: npu.resident
+// CHECK: npu.pool {{.*}} {npu.tiling =

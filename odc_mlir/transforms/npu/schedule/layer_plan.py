@@ -41,10 +41,17 @@ from odc_mlir.transforms.npu.schedule.move_stream import move_cycles
 from odc_mlir.transforms.npu.schedule.residents import Layout, PaddingBorder, Resident, largest_gap, place_residents
 from odc_mlir.transforms.npu.schedule.resize_stream import plan_resize
 from odc_mlir.transforms.npu.schedule.search_stream import gather_choice
-from odc_mlir.transforms.npu.schedule.tensor_ir import ViewSources, image_shape, layer_ops, window_of
+from odc_mlir.transforms.npu.schedule.tensor_ir import (
+    ViewSources,
+    given_tiling,
+    image_shape,
+    layer_ops,
+    tiling_of,
+    window_of,
+)
 from odc_mlir.transforms.npu.schedule.tilings import Tilings, tilings_of
 from odc_mlir.transforms.npu.schedule.vector_cost import vector_choices
-from odc_mlir.transforms.npu.schedule.window_search import Room, TilingChoice
+from odc_mlir.transforms.npu.schedule.window_search import NotResidentError, Room, TilingChoice, given_choices
 
 ROOM_STEP = 256  # bytes: rooms are rounded down to this, so that searches are shared between similar plans
 WORTHWHILE = 0.999  # of the score that a change must at least reach
@@ -90,16 +97,24 @@ class ResidentPlanner:
 
         ``check`` is called repeatedly and may raise. Raises CompileError if a layer does not fit.
         """
-        best = self._evaluate(frozenset())
+        best: ResidencyPlan | None = None
+        failure: NotResidentError | None = None
+        try:
+            best = self._evaluate(frozenset())
+        except NotResidentError as error:
+            failure = error
         kept = self._fitting()
         while kept:
             trial = self._try(kept)
             check()
             if trial is not None:
-                if trial.balance.score <= best.balance.score * WORTHWHILE:
+                if best is None or trial.balance.score <= best.balance.score * WORTHWHILE:
                     best = self._improved(trial, check) if improve else trial
                 break
             kept -= {max(kept, key=lambda i: (self.candidates[i].size, i))}
+        if best is None:
+            assert failure is not None, "without a plan there is a reason"
+            raise failure
         return best
 
     def _fitting(self) -> frozenset[int]:
@@ -290,6 +305,8 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
     """Return the requirements for keeping the result of ``op`` in the tile buffer, or None if that is impossible."""
     result = op.results[0]
     image = image_shape(npu.shape_of(result))
+    if (given := given_tiling(op)) is not None and given.out_slots:
+        return None
     uses = [(use.operation, value) for value in _aliases(result) for use in value.uses]
     readers = [(user, value) for user, value in uses if not isinstance(user, npu.ReshapeOp)]
     if image is None or not readers or not _may_touch(op) or isinstance(op, npu.ArgMaxOp):
@@ -298,6 +315,8 @@ def _candidate(op: Operation, index: dict[Operation, int], target: Target) -> Re
     needs_dense = isinstance(op, npu.ReduceOp | npu.SoftmaxOp) or _broadcasts(op)
     for user, value in readers:
         if user not in index or not _may_touch(user):
+            return None
+        if (given := given_tiling(user)) is not None and given.in_slots:
             return None
         needs_dense |= isinstance(user, npu.SoftmaxOp | npu.ArgMaxOp) or npu.shape_of(value) != npu.shape_of(result)
         needs_dense |= _broadcasts(user)
@@ -338,6 +357,10 @@ def layer_choices(
         if isinstance(op, npu.ConvOp | npu.PoolOp | npu.MatmulOp):
             window = window_of(op, source_resident=sources[0], result_resident=result)
             place = Room(room, sources[0], result, tilings.quick, uncopied_bytes=uncopied)
+            if given_tiling(op) is not None:
+                return given_choices(
+                    window, target, place, tiling_of(op, target, window), weighted=not isinstance(op, npu.PoolOp)
+                )
             return tilings.choices(window, place, weighted=not isinstance(op, npu.PoolOp))
         if isinstance(op, npu.MoveOp):
             filled = npu.size_bytes(op.output) if op.fill is not None else 0
@@ -353,7 +376,7 @@ def layer_choices(
             return (TilingChoice(None, resized.cycles, resized.program_bytes),)
         return vector_choices(op, target, room, sources, result=result)
     except CompileError as error:
-        raise CompileError(error.message, op=op.name, tensor=op_name(op)) from None
+        raise type(error)(error.message, op=op.name, tensor=op_name(op), hint=error.hint) from None
 
 
 def resident_attribute(candidate: ResidentCandidate) -> ResidentAttr:
@@ -401,7 +424,14 @@ def fused(graph: LayerGraph, plan: ResidencyPlan, tilings: Tilings, memory: Memo
         room = Room(
             gap, conv.input in stays, quick=tilings.quick, fused=True, uncopied_bytes=graph.uncopied.get(conv, 0)
         )
+        given = given_tiling(conv)
         try:
+            if given is not None:
+                if not given.operand_slots:
+                    continue
+                found, *_ = given_choices(window, tilings.target, room, given, weighted=True)
+                choices[index], choices[index + 1] = found, NOTHING
+                continue
             found = min(tilings.choices(window, room, weighted=True), key=total)
         except CompileError:
             continue

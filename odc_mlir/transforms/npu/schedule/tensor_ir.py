@@ -5,10 +5,9 @@ A view shows all bytes of a tensor, a slice of one, or tensors that are joined t
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from xdsl.dialects.builtin import IntegerAttr
 from xdsl.ir import Block, Operation, OpResult, SSAValue
@@ -16,7 +15,7 @@ from xdsl.ir import Block, Operation, OpResult, SSAValue
 from odc_mlir.dialects import npu
 from odc_mlir.dialects.npu_base import Ints
 from odc_mlir.dialects.npu_layers import StridedCopy
-from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, Tiling, TilingAttr
+from odc_mlir.dialects.npu_tiling import RESIDENT, SLOT_BYTES, TILING, VIEW, ResidentAttr, TilingAttr
 from odc_mlir.dialects.odc import YieldOp
 from odc_mlir.errors import CompileError
 from odc_mlir.support.locations import op_name
@@ -106,21 +105,37 @@ def resident_image(op: Operation) -> ResidentImage | None:
     return ResidentImage(Layout(*image, border, npu.item_bytes(op.results[0])), residency.fill)
 
 
-def tiling_of(op: Operation, target: Target) -> WindowTiling:
-    """Return the tiling of ``op``; raise CompileError if it has none, or the target lacks its array shape."""
+def given_tiling(op: Operation) -> WindowTiling | None:
+    """Return the tiling that ``op`` has already, None if it has none."""
     attribute = op.attributes.get(TILING)
-    if not isinstance(attribute, TilingAttr):
+    return None if not isinstance(attribute, TilingAttr) else WindowTiling(*astuple(attribute.data))
+
+
+def has_tilings(block: Block) -> bool:
+    """Return whether an operation in ``block`` has a tiling already."""
+    return any(TILING in op.attributes for op in block.ops)
+
+
+def tiling_of(op: Operation, target: Target, window: WindowGeometry) -> WindowTiling:
+    """Return the tiling of ``op``; raise CompileError if it has none, or one that does not fit ``window``."""
+    tiling = given_tiling(op)
+    if tiling is None:
         raise CompileError(
             "the operation has no tiling", op=op.name, tensor=op_name(op), hint="run npu-choose-tiles first"
         )
-    tiling = attribute.data
-    if tiling.shape >= len(target.array.shapes):
-        raise CompileError(
-            f"the tiling asks for array shape {tiling.shape}, {target.name} has {len(target.array.shapes)}",
-            op=op.name,
-            tensor=op_name(op),
-        )
-    return WindowTiling(*(getattr(tiling, f.name) for f in dataclasses.fields(Tiling)))
+    channels = window.out_channels if window.depthwise else window.in_channels
+    for name, low, high in (
+        ("rows", 1, window.out_height),
+        ("cols", 1, window.out_width),
+        ("group", 1, window.out_channels),
+        ("k_slice", 1, channels),
+        ("shape", 0, len(target.array.shapes) - 1),
+    ):
+        if (size := getattr(tiling, name)) > high:
+            raise CompileError(
+                f"{name} of the tiling is {size}, allowed: {low} to {high}", op=op.name, tensor=op_name(op)
+            )
+    return tiling
 
 
 def slot_bytes(op: Operation, target: Target) -> int:

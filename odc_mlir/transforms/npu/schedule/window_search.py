@@ -92,6 +92,40 @@ def window_choices(window: WindowGeometry, target: Target, room: Room, *, weight
     return found
 
 
+class NotResidentError(CompileError):
+    """A given tiling needs a tensor that is not in the tile buffer."""
+
+
+def given_choices(
+    window: WindowGeometry, target: Target, room: Room, tiling: WindowTiling, *, weighted: bool
+) -> tuple[TilingChoice]:
+    """Return a tiling that somebody gave, with its estimates.
+
+    Raises NotResidentError if it has no slots for a tensor in memory, and CompileError if it does not fit.
+    """
+    for name, slots, stays in (
+        ("in_slots", tiling.in_slots, room.source_resident),
+        ("out_slots", tiling.out_slots, room.result_resident),
+    ):
+        if not slots and not stays:
+            raise NotResidentError(
+                f"{name} of the given tiling is 0, but that tensor is not in the tile buffer", hint="give 1 or 2"
+            )
+    size = footprint(window, tiling, weighted=weighted)
+    found = _TilingSearch(window, target, room, weighted=weighted).estimate(tiling)
+    if found is None or not size.fits(target, room.tile_bytes):
+        local, weights = target.local, size.weight_bytes * size.weight_slots
+        raise CompileError(
+            f"the given tiling needs {size.tile_bytes} bytes of the tile buffer, {weights} of the weight buffer, "
+            f"{size.params * size.param_slots} parameters and {size.accumulators} accumulators; allowed are "
+            f"{room.tile_bytes}, {local.weight_bytes}, {local.param_entries} and {local.accumulators}, and "
+            f"{MOST_LAYER_COMMANDS} instructions",
+            hint="give other sizes, or leave the tiling out",
+        )
+    cycles, program, _, _, lead = found
+    return (TilingChoice(tiling, cycles, program, lead),)
+
+
 def too_large(window: WindowGeometry, target: Target) -> CompileError:
     """Return the reason for a layer without a tiling."""
     return CompileError(
@@ -163,6 +197,11 @@ class _TilingSearch:
             TilingChoice(replace(tiling, rows=cut.rows, cols=cut.cols, shape=shape), cycles, program, lead)
             for cycles, program, (shape, cut), tiling, lead in front
         )
+
+    def estimate(self, tiling: WindowTiling) -> Estimate | None:
+        """Return the estimate of one tiling; None if it has too many instructions."""
+        self.shapes = range(tiling.shape, tiling.shape + 1)
+        return next(self._estimates(tiling, _Cut(tiling.rows, tiling.cols)), None)
 
     def _is_beaten(self, cycles: float, program: float) -> bool:
         """Return whether a tiling found so far is at least as good as these estimates."""

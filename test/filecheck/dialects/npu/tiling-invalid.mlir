@@ -35,6 +35,11 @@
 
 // -----
 
+"test.op"() {a = #npu.tiling<rows = 1, cols = 1, group = 1, block = 1, k_slice = 1, operand_slots = 1>} : () -> ()
+// CHECK: operand_slots is 1, allowed: 0 or out_slots, 2
+
+// -----
+
 "test.op"() {a = #npu.resident<top = -1>} : () -> ()
 // CHECK: top is -1, at least 0 is needed
 

@@ -1,0 +1,64 @@
+"""Dialects, passes and formats of other packages, as they declare them for xDSL: entry points ``xdsl.universe``.
+
+They are imported when a name is looked up that neither we nor xDSL have, or when names are listed. A package that
+cannot be imported is left out with a warning.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from importlib.metadata import entry_points
+from typing import Any, Literal, NamedTuple
+
+from odc_mlir.errors import bounded
+
+_log = logging.getLogger(__name__)
+
+GROUP = "xdsl.universe"
+_KNOWN = ("xdsl", "odc-mlir")
+
+
+class Addition(NamedTuple):
+    """A dialect, pass or format of ``package``, which ``load`` imports."""
+
+    package: str
+    load: Callable[[], Any]
+
+
+@cache
+def _universes() -> tuple[tuple[str, str, Any], ...]:
+    """Return (package, its module, universe) of other packages."""
+    found = []
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        package = entry.name if entry.dist is None else entry.dist.name
+        if package in _KNOWN:
+            continue
+        try:
+            found.append((package, _root(entry.module), entry.load()))
+        except Exception as error:
+            text = bounded(f"{type(error).__name__}: {error}")
+            _log.warning("the passes and dialects of package %s are left out: %s", package, text)
+    return tuple(found)
+
+
+def additions(kind: Literal["dialects", "passes", "targets"]) -> dict[str, Addition]:
+    """Return all additions of a kind by name; the first package wins where two have the same name."""
+    found: dict[str, Addition] = {}
+    for package, _, universe in _universes():
+        for name, load in getattr(universe, f"all_{kind}", {}).items():
+            found.setdefault(name, Addition(package, load))
+    return found
+
+
+def owner_of(kind: type) -> str | None:
+    """Return the package that defines a class, None if it is ours or xDSL's."""
+    root = _root(kind.__module__)
+    if root in ("xdsl", "odc_mlir"):
+        return None
+    return next((package for package, module, _ in _universes() if module == root), root)
+
+
+def _root(module: str) -> str:
+    return module.partition(".")[0]
